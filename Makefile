@@ -1,0 +1,46 @@
+# Everything lives in $(VENV), made on demand. `make` alone lists the targets.
+
+PYTHON ?= python3
+VENV   ?= .venv
+EXTRA  ?= dev
+BIN    := $(VENV)/bin
+TYPED  := $(wildcard src tests scripts examples benchmarks)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test unit check demo bench format clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+
+setup: $(VENV)/.has-$(EXTRA) ## make the virtual environment (PYTHON=python3.12 chooses the interpreter)
+
+$(VENV)/.has-%: pyproject.toml scripts/make_venv.py
+	@$(PYTHON) scripts/make_venv.py $(VENV) $*
+	@touch $@
+
+test: check ## check, then run all tests on every supported Python of this machine
+	$(BIN)/python -m pytest
+	$(BIN)/python scripts/other_pythons.py
+
+unit: setup ## run the tests without the stress tests: under a minute
+	$(BIN)/python -m pytest -m "not stress"
+
+check: setup ## lint, format check, types, layering
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy $(TYPED)
+	$(BIN)/lint-imports
+
+demo: setup ## run the demonstration
+	$(BIN)/python examples/demo.py
+
+bench: setup $(VENV)/.has-bench ## run the benchmarks
+	$(BIN)/python -m benchmarks
+
+format: setup ## format and repair what ruff can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## remove the virtual environments, caches and builds
+	rm -rf .venv .venv-* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,40 @@
+"""A mark in a queue: once it has passed, everything posted before it has been started.
+
+To the queue and to the counters it is a shell, a task that somebody has claimed already: it is not counted, not
+dropped and not run.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mainspring.runners.task import Task, TracedTask
+from mainspring.runners.traits import DEFAULT_TRAITS
+
+if TYPE_CHECKING:
+    from mainspring.runners.rest import Rest
+    from mainspring.runners.runner import TaskRunner
+    from mainspring.runners.worker import Worker
+
+
+class Barrier(TracedTask):
+    """Notes which tasks were running when it passed."""
+
+    __slots__ = ("_rest", "_runner", "is_passed", "running")
+
+    def __init__(self, runner: TaskRunner, rest: Rest, priority: int) -> None:
+        super().__init__()
+        self.traits = DEFAULT_TRAITS
+        self.priority = priority
+        self.queued_at = None
+        self.queued = True
+        self._runner = runner
+        self._rest = rest
+        self.running: list[tuple[Worker, Task]] = []
+        self.is_passed = False
+
+    def run(self, worker: Worker) -> bool:
+        self.running = [pair for pair in self._runner.running_tasks() if pair[0] is not worker]
+        self.is_passed = True
+        self._rest.announce()
+        return False

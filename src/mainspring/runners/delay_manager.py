@@ -1,0 +1,53 @@
+"""The time of a pool: it keeps delayed tasks until they are due and then gives them to their runner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from mainspring.clock import Clock
+from mainspring.runners.task import TracedTask
+from mainspring.timing.timer import Timer
+from mainspring.timing.wheel import TimerEntry
+
+
+class DelayManager:
+    """Delayed tasks of all runners of a pool, on one timing wheel."""
+
+    def __init__(self, clock: Clock, *, name: str) -> None:
+        self._clock = clock
+        self._timer = Timer(clock, name=name)
+
+    def arm(self, task: TracedTask, due: int, ripen: Callable[[TracedTask], None]) -> None:
+        """Call `ripen(task)` at `due`, unless the task is disarmed before."""
+        task.due = due
+        task.timer_entry = self._timer.call_at(due, partial(ripen, task))
+
+    def disarm(self, task: TracedTask) -> None:
+        """Forget a delayed task at once."""
+        if task.timer_entry is not None:
+            self._timer.cancel(task.timer_entry)
+            task.timer_entry = None
+
+    def call_after(self, delay_ns: int, callback: Callable[[], object]) -> TimerEntry | None:
+        """Call back on the timer's thread; for the short needs of the pool itself. None after `close`."""
+        try:
+            return self._timer.call_at(self._clock.monotonic_ns() + delay_ns, callback)
+        except RuntimeError:
+            return None
+
+    def cancel_call(self, entry: TimerEntry) -> bool:
+        """Take back a `call_after`."""
+        return self._timer.cancel(entry)
+
+    def next_due(self) -> int | None:
+        """Return when the next delayed task may be due."""
+        return self._timer.next_due()
+
+    def settle(self, real_seconds: float) -> bool:
+        """Wait until everything due by now has reached its runner."""
+        return self._timer.settle(real_seconds)
+
+    def close(self) -> None:
+        """Stop keeping time."""
+        self._timer.close()

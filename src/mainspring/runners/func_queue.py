@@ -1,0 +1,183 @@
+"""A queue with a handler that sleeps when it is empty.
+
+No thread belongs to it: dispatching an item into a sleeping queue posts a drain to its pool, and a drain that
+finds nothing more goes back to sleep.
+
+Invariants
+- A token stands for each drain that may run. Taking it is one atomic step; it is returned before the last look
+  at the queue, so no item is left lying and there are never more drains than tokens.
+- Each item lies in a cell of its own, a list of one: whoever pops it, a drain or a dispatch that finds the pool
+  closed, has it alone. So an item is handled once, or its dispatch raises.
+- Drains are BLOCK tasks: what was dispatched before a shutdown is handled.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Generic, Literal, TypeVar, overload
+
+from mainspring.clock import Duration, deadline_after
+from mainspring.errors import QueueEmpty, RunnerClosed
+from mainspring.runners.failure import TaskFailure
+from mainspring.runners.rest import Rest
+from mainspring.runners.ring_buffer import RingBuffer
+from mainspring.runners.runner import TaskRunner
+from mainspring.runners.task import describe_function
+from mainspring.runners.traits import ShutdownBehavior, TaskTraits
+
+T = TypeVar("T")
+
+SLICE = 64  # items that a drain handles before it lets other work of the pool go first
+
+
+class FuncQueue(Generic[T]):
+    """Hands every dispatched item to `handler`, never to more than `concurrency` at once.
+
+    With `batch=True` the handler gets a list of all that waits. With a `capacity`, a full queue raises
+    `QueueFull`. What the handler raises reaches the error hook of the pool, and the queue goes on.
+    """
+
+    @overload
+    def __init__(
+        self,
+        handler: Callable[[T], object],
+        pool: TaskRunner,
+        capacity: int | None = None,
+        batch: Literal[False] = False,
+        concurrency: int = 1,
+        name: str | None = None,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        handler: Callable[[list[T]], object],
+        pool: TaskRunner,
+        capacity: int | None = None,
+        *,
+        batch: Literal[True],
+        concurrency: int = 1,
+        name: str | None = None,
+    ) -> None: ...
+
+    def __init__(
+        self,
+        handler: Callable[[Any], object],
+        pool: TaskRunner,
+        capacity: int | None = None,
+        batch: bool = False,
+        concurrency: int = 1,
+        name: str | None = None,
+    ) -> None:
+        if not isinstance(concurrency, int) or concurrency < 1:
+            raise ValueError(f"concurrency must be a positive number of handlers, got {concurrency!r}")
+        self._handler = handler
+        self._pool = pool
+        self.name = name or describe_function(handler)
+        self._cells: deque[list[T]] | RingBuffer[list[T]]
+        if capacity is None:
+            self._cells = deque()
+            self._push: Callable[[list[T]], None] = self._cells.append
+            self._pop: Callable[[], list[T]] = self._cells.popleft
+        else:
+            self._cells = RingBuffer(capacity, name=self.name)
+            self._push = self._cells.push
+            self._pop = self._cells.pop
+        self._drain = self._drain_batch if batch else self._drain_items
+        self._concurrency = concurrency
+        self._tokens = [None] * concurrency
+        self._traits = TaskTraits(shutdown=ShutdownBehavior.BLOCK)
+        self._rest = Rest(pool.services.clock)
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+    def dispatch(self, item: T) -> None:
+        """Queue an item and wake the handler; `QueueFull` if there is no room, `RunnerClosed` after shutdown."""
+        cell = [item]
+        self._push(cell)
+        if self._tokens:
+            try:
+                self._wake()
+            except RunnerClosed:
+                self._withdraw(cell)
+        elif self._pool.is_closed:
+            self._withdraw(cell)
+
+    def wait_idle(self, timeout: Duration | None = None) -> None:
+        """Wait until every item has been handled; `TimeoutError` if that takes too long."""
+        deadline = deadline_after(self._pool.services.clock, timeout)
+        if not self._rest.wait(self._is_idle, deadline):
+            raise TimeoutError(f"queue {self.name!r} still holds {len(self)} items after {timeout}")
+
+    def _is_idle(self) -> bool:
+        return not len(self._cells) and len(self._tokens) == self._concurrency
+
+    def _wake(self) -> None:
+        try:
+            self._tokens.pop()
+        except IndexError:
+            return
+        try:
+            self._pool.post(self._drain, traits=self._traits)
+        except RunnerClosed:
+            self._tokens.append(None)
+            raise
+
+    def _withdraw(self, cell: list[T]) -> None:
+        try:
+            cell.pop()
+        except IndexError:
+            return  # a drain was quicker: the item is handled
+        raise RunnerClosed(runner=self._pool.name)
+
+    def _drain_items(self) -> None:
+        for _ in range(SLICE):
+            try:
+                item = self._pop().pop()
+            except IndexError:
+                if not len(self._cells):
+                    break
+            except QueueEmpty:
+                break
+            else:
+                self._handle(item)
+        self._sleep_or_go_on()
+
+    def _drain_batch(self) -> None:
+        cells = []
+        try:
+            for _ in range(len(self._cells)):
+                cells.append(self._pop())
+        except (IndexError, QueueEmpty):
+            pass  # another drain has taken the rest
+        items = []
+        for cell in cells:
+            try:
+                items.append(cell.pop())
+            except IndexError:
+                pass  # withdrawn by its dispatch
+        if items:
+            self._handle(items)
+        self._sleep_or_go_on()
+
+    def _handle(self, item_or_batch: T | list[T]) -> None:
+        try:
+            self._handler(item_or_batch)
+        except BaseException as error:  # noqa: BLE001 - one bad item must not stop the queue
+            self._pool.services.report(
+                TaskFailure(
+                    error=error,
+                    task=describe_function(self._handler),
+                    runner=self._pool.name,
+                    posted_from=None,
+                    traits=self._traits,
+                )
+            )
+
+    def _sleep_or_go_on(self) -> None:
+        self._tokens.append(None)
+        if len(self._cells):
+            self._wake()
+        self._rest.announce()

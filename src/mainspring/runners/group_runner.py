@@ -1,0 +1,89 @@
+"""A runner whose tasks go straight to the threads of a group of its own: a pool, or a single thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mainspring.runners.rest import Rest
+from mainspring.runners.runner import TaskRunner
+from mainspring.runners.scheduler import TaskScheduler
+from mainspring.runners.services import Services
+from mainspring.runners.task import Task, TracedTask
+from mainspring.runners.task_queue import TaskQueue
+from mainspring.runners.thread_group import ThreadGroup
+from mainspring.runners.traits import Priority, TaskTraits
+from mainspring.runners.worker import Worker, current_worker
+
+
+class GroupRunner(TaskRunner):
+    """Tasks, a scheduler that orders them, and a thread group that runs them."""
+
+    def __init__(
+        self,
+        services: Services,
+        queue: TaskQueue,
+        *,
+        size: int,
+        max_size: int,
+        idle_timeout_ns: int,
+        name: str,
+        capacity: int | None,
+        traits: TaskTraits | None,
+        metadata: dict[str, object] | None,
+    ) -> None:
+        super().__init__(services, name=name, capacity=capacity, traits=traits, metadata=metadata)
+        self._scheduler = TaskScheduler(queue)
+        self._group = ThreadGroup(
+            self._scheduler,
+            self,
+            size=size,
+            max_size=max_size,
+            idle_timeout_ns=idle_timeout_ns,
+            delays=services.delays,
+        )
+        self._append = queue.appender(Priority.USER_VISIBLE)
+        self._sleepers = self._scheduler.idle
+
+    def _push(self, task: TracedTask) -> None:
+        self._scheduler.ready.push(task, task.priority)
+
+    def _rouse(self) -> None:
+        self._scheduler.wake_one()
+
+    def _waiting(self) -> int:
+        return max(0, len(self._scheduler.ready) - self._shells)
+
+    def queued_tasks(self) -> list[Task]:
+        return [entry for entry in self._scheduler.ready.entries() if isinstance(entry, Task)]
+
+    def running_tasks(self) -> list[tuple[Worker, Task]]:
+        return [(worker, task) for worker in self._group.workers() if (task := worker.task) is not None]
+
+    def totals(self) -> tuple[int, int]:
+        return self._group.totals()
+
+    @property
+    def rest(self) -> Rest:
+        return self._group.rest
+
+    def is_quiet(self, is_resting: Callable[[Worker], bool]) -> bool:
+        return self._group.is_at_rest(is_resting)
+
+    def activity(self) -> object:
+        """Return something that changes whenever a thread has been woken."""
+        return [(worker, worker.wakes) for worker in self._group.workers()]
+
+    def runs_tasks_in_current_sequence(self) -> bool:
+        worker = current_worker()
+        return worker is not None and worker.task is not None and worker.runner is self
+
+    def _wait_until_finished(self, running: list[tuple[Worker, Task]], deadline: int | None) -> bool:
+        return self._group.wait_until_finished(running, deadline)
+
+    def _worker_count(self) -> int:
+        return len(self._group.workers())
+
+    def finish_closing(self) -> None:
+        super().finish_closing()
+        self._group.stop()
+        self._group.join()

@@ -1,0 +1,272 @@
+"""What a runner takes in, and how it accounts for it: admission, capacity, delays, cancelled tasks, closing.
+
+Invariants
+- Nothing is dropped in silence. A plain post appends first and looks for a shutdown afterwards: if it lost the
+  race, it takes its task back and raises, and if it cannot, the shutdown has counted that task.
+- Whatever is not on the usual way (traits, delays, capacity, observers) goes through `_lock`, which also guards
+  the counters and the state.
+- Tasks are claimed outside of the lock, because releasing their arguments may run anybody's `__del__`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sized
+from contextvars import copy_context
+from enum import Enum
+from threading import Lock
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from mainspring.errors import QueueFull, RunnerClosed
+from mainspring.runners.task import Task, TracedTask
+from mainspring.runners.task_queue import stamp_for
+from mainspring.runners.traits import DEFAULT_TRAITS, ShutdownBehavior, TaskTraits
+from mainspring.runners.worker import Worker, current_worker
+
+if TYPE_CHECKING:
+    from mainspring.runners.services import Services
+
+
+class State(Enum):
+    """The life of a runner."""
+
+    OPEN = "open"
+    CLOSING = "closing"
+    CLOSED = "closed"
+
+
+class Intake(ABC):
+    """The receiving side of a runner."""
+
+    _append: Callable[[Task], None]  # puts a plain task into the queue: one atomic call
+    _sleepers: Sized  # not empty if somebody may have to be woken for a new task
+
+    def __init__(
+        self,
+        services: Services,
+        *,
+        name: str,
+        capacity: int | None,
+        traits: TaskTraits | None,
+    ) -> None:
+        if capacity is not None and (not isinstance(capacity, int) or capacity < 1):
+            raise ValueError(f"capacity must be a positive number of tasks, or None for no bound, got {capacity!r}")
+        self.services = services
+        self.name = name
+        self._capacity = capacity
+        self._traits = traits or DEFAULT_TRAITS
+        self._lock = Lock()  # guards everything below
+        self._state = State.OPEN
+        self._delayed: set[TracedTask] = set()
+        self._shells = 0  # claimed tasks that are still in the queue
+        self._rejected = 0
+        self._cancelled = 0
+        self._skipped = 0
+        self._fast = False  # plain posts need no lock; written under _lock, read without it
+
+    @abstractmethod
+    def _push(self, task: TracedTask) -> None:
+        """Put a task into the queue according to its priority; the lock is held."""
+
+    @abstractmethod
+    def _rouse(self) -> None:
+        """Wake whoever runs the tasks, if that is necessary."""
+
+    @abstractmethod
+    def _waiting(self) -> int:
+        """Return the number of tasks in the queue, shells not counted."""
+
+    @abstractmethod
+    def queued_tasks(self) -> list[Task]:
+        """Return the tasks in this runner's own queue."""
+
+    def may_run_inline(self, worker: Worker) -> bool:
+        """Answer whether the order of this runner lets `worker` run an unstarted task inside another."""
+        return False
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the runner has been shut down and takes nothing any more."""
+        return self._state is State.CLOSED
+
+    def _open_fast_path(self) -> None:
+        with self._lock:
+            self._fast = (
+                self._state is State.OPEN
+                and self._capacity is None
+                and self._traits == DEFAULT_TRAITS
+                and not self.services.traces
+            )
+
+    def post_at(
+        self,
+        due: int | None,
+        frame: FrameType,
+        function: Callable[..., object],
+        arguments: tuple[Any, ...],
+        traits: TaskTraits | None,
+    ) -> TracedTask:
+        """Post for a monotonic instant, or for now; this way knows traits, delays, capacity and shutdown."""
+        if not callable(function):
+            raise TypeError(f"post needs a callable and its arguments, got {function!r}; did you call it yourself?")
+        traits = traits or self._traits
+        task = TracedTask((frame.f_code, self, copy_context(), function, arguments))
+        task.traits = traits
+        task.priority = int(traits.priority)
+        task.line = frame.f_lineno
+        task.queued_at = None
+        task.due = due
+        task.timer_entry = None
+        task.queued = False
+        with self._lock:
+            refusal = self._refusal(traits, due)
+            if refusal is not None:
+                self._count_rejected()
+            elif due is not None:
+                self._delayed.add(task)
+                self.services.tally.add(delayed=1)
+                self.services.delays.arm(task, due, self._ripen)
+            else:
+                self._enqueue(task)
+        if refusal is not None:
+            self.services.rejected(task, refusal)
+            raise refusal
+        if due is None and self._sleepers:
+            self._rouse()
+        return task
+
+    def _refusal(self, traits: TaskTraits, due: int | None) -> Exception | None:
+        """Return why a task cannot be taken now; the lock is held."""
+        if self._state is not State.OPEN and not (
+            self._state is State.CLOSING
+            and traits.shutdown is ShutdownBehavior.BLOCK
+            and due is None
+            and self._is_inside()
+        ):
+            return RunnerClosed(runner=self.name)
+        if self._capacity is not None and self._waiting() + len(self._delayed) >= self._capacity:
+            return QueueFull(name=self.name, capacity=self._capacity)
+        return None
+
+    def _is_inside(self) -> bool:
+        worker = current_worker()
+        return worker is not None and worker.home.services is self.services
+
+    def _enqueue(self, task: TracedTask) -> None:
+        """Put a task that is due into the queue; the lock is held."""
+        services = self.services
+        now = services.clock.monotonic_ns
+        task.queued_at = now() if services.watches else stamp_for(task.priority, now)
+        task.queued = True
+        self._push(task)
+
+    def _ripen(self, task: TracedTask) -> None:
+        """Take over a delayed task whose time has come."""
+        with self._lock:
+            if task not in self._delayed:
+                return
+            self._remove_delayed(task)
+            self._enqueue(task)
+        if self._sleepers:
+            self._rouse()
+
+    def _withdraw_if_closed(self, task: Task) -> None:
+        """Take back a task that was appended while the runner closed."""
+        if self._state is State.OPEN or not task.claim():
+            return
+        with self._lock:
+            self._shells += 1
+            self._count_rejected()
+        raise RunnerClosed(runner=self.name)
+
+    def forget(self, task: Task) -> None:
+        """Account for a task that was cancelled."""
+        with self._lock:
+            self._cancelled += 1
+            self.services.tally.add(cancelled=1)
+            self._release(task)
+
+    def _release(self, task: Task) -> None:
+        """Account for a task that was claimed outside of its queue; the lock is held."""
+        if not isinstance(task, TracedTask) or task.queued:
+            self._shells += 1
+        elif task in self._delayed:
+            self._remove_delayed(task)
+            self.services.delays.disarm(task)
+
+    def _remove_delayed(self, task: TracedTask) -> None:
+        self._delayed.discard(task)
+        self.services.tally.add(delayed=-1)
+
+    def _count_rejected(self) -> None:
+        self._rejected += 1
+        self.services.tally.add(rejected=1)
+
+    def shell_passed(self) -> None:
+        """Note that a claimed task has left the queue."""
+        with self._lock:
+            self._shells -= 1
+
+    def run_inline(self, task: Task, worker: Worker) -> bool:
+        """Run an unstarted task inside the task that waits for it, if the order of this runner allows that."""
+        if not self.may_run_inline(worker) or (isinstance(task, TracedTask) and not task.queued):
+            return False
+        outer_task, outer_runner = worker.task, worker.runner
+        completed, failed = worker.completed, worker.failed
+        worker.runner = self
+        has_run = task.run(worker)
+        worker.task, worker.runner = outer_task, outer_runner
+        # What ran inline is not the work of the sequence in whose slice it happened.
+        worker.completed_before_slice += worker.completed - completed
+        worker.failed_before_slice += worker.failed - failed
+        if has_run:
+            with self._lock:
+                self._shells += 1
+        return has_run
+
+    def begin_closing(self) -> None:
+        """Refuse new tasks from now on."""
+        with self._lock:
+            if self._state is State.OPEN:
+                self._state = State.CLOSING
+            self._fast = False
+
+    def drop_unstarted(self, *, keep_blocking: bool) -> int:
+        """Drop delayed tasks, and queued ones except BLOCK tasks if those are to be kept; return how many."""
+        if keep_blocking:
+            self._ripen_blocking_tasks()
+        with self._lock:
+            queued = self.queued_tasks()
+        if keep_blocking:
+            queued = [task for task in queued if task.traits.shutdown is not ShutdownBehavior.BLOCK]
+        return self._drop(queued) + self.drop_delayed()
+
+    def drop_delayed(self) -> int:
+        """Drop all tasks that are not due; return how many."""
+        with self._lock:
+            delayed = list(self._delayed)
+        return self._drop(delayed)
+
+    def _drop(self, tasks: Iterable[Task]) -> int:
+        claimed = [task for task in tasks if task.claim()]
+        with self._lock:
+            for task in claimed:
+                self._release(task)
+            self._skipped += len(claimed)
+            self.services.tally.add(skipped=len(claimed))
+        return len(claimed)
+
+    def _ripen_blocking_tasks(self) -> None:
+        """Do not let a BLOCK task that is due be lost because the timer has not come round to it."""
+        now = self.services.clock.monotonic_ns()
+        with self._lock:
+            due = [task for task in self._delayed if task.due is not None and task.due <= now]
+        for task in due:
+            if task.traits.shutdown is ShutdownBehavior.BLOCK:
+                self._ripen(task)
+
+    def finish_closing(self) -> None:
+        """Refuse even BLOCK tasks, and give back what the runner holds."""
+        with self._lock:
+            self._state = State.CLOSED

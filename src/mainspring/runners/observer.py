@@ -1,0 +1,155 @@
+"""Watching tasks: what observers are told, and the wrapper that tells them.
+
+Nothing here costs anything until a pool is given an observer or a limit for long tasks: only then are tasks
+wrapped and stamped. Observers run on the thread of the task, without a lock; what they raise is logged and
+never reaches the task.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from inspect import iscoroutine
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
+
+from mainspring.clock import NANOSECONDS
+from mainspring.runners.task import PostedFrom, Task
+from mainspring.runners.traits import TaskTraits
+from mainspring.runners.worker import current_worker
+
+if TYPE_CHECKING:
+    from mainspring.runners.services import Services
+
+logger = logging.getLogger("mainspring.runners")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskEvent:
+    """Something that happened to a task."""
+
+    task: str
+    runner: str
+    traits: TaskTraits
+    posted_from: PostedFrom | None
+    queue_seconds: float = 0.0
+    """From the moment it was posted, or due, to its start."""
+    run_seconds: float | None = None
+    """From start to end, or until now for a task that runs too long."""
+    error: BaseException | None = None
+
+
+class TaskObserver:
+    """Base class for observers: override what you want to know."""
+
+    def task_started(self, event: TaskEvent) -> None:
+        """A task is about to run."""
+
+    def task_finished(self, event: TaskEvent) -> None:
+        """A task has returned."""
+
+    def task_failed(self, event: TaskEvent) -> None:
+        """A task has raised `event.error`."""
+
+    def task_rejected(self, event: TaskEvent) -> None:
+        """A runner has refused a task with `event.error`."""
+
+    def task_runs_long(self, event: TaskEvent) -> None:
+        """A task has been running for longer than the pool's `long_task`, and still does."""
+
+
+class WatchedCall:
+    """A callable that tells the observer when it starts and how it ends."""
+
+    __slots__ = ("_mainspring_wrapped", "_services")
+
+    def __init__(self, services: Services, function: Callable[..., Any]) -> None:
+        self._services = services
+        self._mainspring_wrapped = function
+
+    def __call__(self, *arguments: Any) -> Any:
+        worker = current_worker()
+        if worker is None or worker.task is None:
+            return self._mainspring_wrapped(*arguments)
+        started = self._services.clock.monotonic_ns()
+        event = describe(worker.task, started)
+        with self._watching(event, started) as outcome:
+            result = self._mainspring_wrapped(*arguments)
+            if iscoroutine(result):
+                outcome.is_pending = True
+                return self._await(result, event, started)
+            return result
+
+    async def _await(self, coroutine: Coroutine[Any, Any, Any], event: TaskEvent, started: int) -> Any:
+        with self._watching(event, started, has_started=True):
+            return await coroutine
+
+    @contextmanager
+    def _watching(self, event: TaskEvent, started: int, *, has_started: bool = False) -> Iterator[_Outcome]:
+        services = self._services
+        outcome = _Outcome()
+        if not has_started:
+            services.tell("task_started", event)
+        alarm = services.watch_length(event, started)
+        try:
+            yield outcome
+        except BaseException as error:
+            services.tell("task_failed", self._ended(event, started, error))
+            raise
+        else:
+            if not outcome.is_pending:
+                services.tell("task_finished", self._ended(event, started, None))
+        finally:
+            if alarm is not None:
+                services.delays.cancel_call(alarm)
+
+    def _ended(self, event: TaskEvent, started: int, error: BaseException | None) -> TaskEvent:
+        elapsed = self._services.clock.monotonic_ns() - started
+        return replace(event, run_seconds=elapsed / NANOSECONDS, error=error)
+
+
+class _Outcome:
+    is_pending = False
+
+
+class LongTaskAlarm:
+    """Warns, with the stack of the thread, if a task is still running when the timer calls."""
+
+    def __init__(self, services: Services, event: TaskEvent, started: int) -> None:
+        self._services = services
+        self._event = event
+        self._started = started
+        self._thread = get_ident()
+
+    def __call__(self) -> None:
+        elapsed = (self._services.clock.monotonic_ns() - self._started) / NANOSECONDS
+        frame = sys._current_frames().get(self._thread)  # noqa: SLF001 - the only way to see another thread
+        stack = "".join(traceback.format_stack(frame)) if frame else "(the thread has ended)"
+        event = replace(self._event, run_seconds=elapsed)
+        logger.warning(
+            "task %s on runner %r has been running for %.3f s (posted from %s); it is now at\n%s",
+            event.task,
+            event.runner,
+            elapsed,
+            event.posted_from,
+            stack,
+        )
+        self._services.tell("task_runs_long", event)
+
+
+def describe(task: Task, started: int | None = None, error: BaseException | None = None) -> TaskEvent:
+    """Describe a task that has not been cleared yet."""
+    queued_at = task.queued_at
+    waited = 0 if queued_at is None or started is None else started - queued_at
+    return TaskEvent(
+        task=task.name,
+        runner=task[1].name,
+        traits=task.traits,
+        posted_from=task.posted_from(),
+        queue_seconds=waited / NANOSECONDS,
+        error=error,
+    )

@@ -1,0 +1,34 @@
+"""A bounded part of a pool: tasks start in order, run side by side, and never more than `limit` at once."""
+
+from __future__ import annotations
+
+from mainspring.runners.source import TaskSource
+from mainspring.runners.worker import Worker
+
+
+class ParallelRunner(TaskSource):
+    """Unordered work with a bound. Make one with `pool.parallel()`."""
+
+    @property
+    def is_exclusive(self) -> bool:
+        return self._limit == 1
+
+    def may_run_inline(self, worker: Worker) -> bool:
+        # The waiting task lends its place, so the bound holds.
+        return worker.runner is self
+
+    # Several workers come and go here, so what a sequence does without a lock needs one.
+
+    def _take_token(self) -> bool:
+        with self._lock:
+            return super()._take_token()
+
+    def _return_token(self) -> None:
+        with self._lock:
+            self._tokens.append(None)
+            if len(self._tokens) == self._limit:
+                self._scheduler.active_sources.discard(self)
+
+    def _count(self, completed: int, failed: int) -> None:
+        with self._lock:
+            super()._count(completed, failed)

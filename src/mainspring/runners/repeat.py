@@ -1,0 +1,105 @@
+"""A task that runs again and again.
+
+The next run is armed when the previous one has ended, so runs never overlap and never pile up. At a fixed rate
+they keep their phase: the next run is at the first multiple of the interval that still lies ahead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from inspect import iscoroutine
+from sys import _getframe
+from threading import Lock
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from mainspring.errors import RunnerClosed
+
+if TYPE_CHECKING:
+    from mainspring.runners.runner import TaskRunner
+    from mainspring.runners.task import TracedTask
+    from mainspring.runners.traits import TaskTraits
+
+
+class Repetition:
+    """The handle of a repeated task."""
+
+    def __init__(
+        self,
+        runner: TaskRunner,
+        function: Callable[..., object],
+        arguments: tuple[Any, ...],
+        every_ns: int,
+        *,
+        fixed_delay: bool,
+        traits: TaskTraits | None,
+    ) -> None:
+        self._runner = runner
+        self._function = runner.services.watched(function)
+        self._mainspring_wrapped = function
+        self._arguments = arguments
+        self._every_ns = every_ns
+        self._fixed_delay = fixed_delay
+        self._traits = traits
+        self._due = 0
+        self._lock = Lock()  # guards what follows
+        self._is_stopped = False
+        self._next: TracedTask | None = None
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether no further run will start."""
+        return self._is_stopped
+
+    def stop(self) -> None:
+        """Start no further run; one that is under way is left to end."""
+        with self._lock:
+            self._is_stopped = True
+            waiting, self._next = self._next, None
+        if waiting is not None:
+            waiting.cancel()
+
+    def begin(self, delay_ns: int) -> None:
+        """Arm the first run."""
+        self._arm(self._runner.services.clock.monotonic_ns() + delay_ns, _getframe(2))
+
+    def _arm(self, due: int, frame: FrameType) -> None:
+        self._due = due
+        task = self._runner.post_at(due, frame, self._run, (), self._traits)
+        with self._lock:
+            self._next = task
+            is_late = self._is_stopped
+        if is_late:
+            task.cancel()
+
+    def _run(self) -> Coroutine[Any, Any, None] | None:
+        awaited = False
+        try:
+            result = self._function(*self._arguments)
+            if iscoroutine(result):
+                awaited = True
+                return self._await(result)
+            return None
+        finally:
+            if not awaited:
+                self._run_again()
+
+    async def _await(self, coroutine: Coroutine[Any, Any, object]) -> None:
+        try:
+            await coroutine
+        finally:
+            self._run_again()
+
+    def _run_again(self) -> None:
+        if self._is_stopped:
+            return
+        now = self._runner.services.clock.monotonic_ns()
+        if self._fixed_delay:
+            due = now + self._every_ns
+        else:
+            missed = max(0, now - self._due) // self._every_ns
+            due = self._due + (missed + 1) * self._every_ns
+        try:
+            self._arm(due, _getframe(0))
+        except RunnerClosed:
+            self._is_stopped = True

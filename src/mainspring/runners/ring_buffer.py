@@ -1,0 +1,58 @@
+"""A bounded first-in-first-out buffer, safe for many producers and many consumers.
+
+A slot is written before the count that makes it visible, and both change under one lock: no consumer can see a
+slot that is not filled, and full and empty cannot be mistaken for each other.
+"""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import Generic, TypeVar
+
+from mainspring.errors import QueueEmpty, QueueFull
+
+T = TypeVar("T")
+
+
+class RingBuffer(Generic[T]):
+    """A ring of `capacity` slots."""
+
+    __slots__ = ("_count", "_head", "_lock", "_name", "_slots")
+
+    def __init__(self, capacity: int, *, name: str = "ring") -> None:
+        if not isinstance(capacity, int) or capacity < 1:
+            raise ValueError(f"capacity must be a positive number of items, got {capacity!r}")
+        self._name = name
+        self._lock = Lock()  # guards everything below
+        self._slots: list[T | None] = [None] * capacity
+        self._head = 0
+        self._count = 0
+
+    @property
+    def capacity(self) -> int:
+        """How many items fit."""
+        return len(self._slots)
+
+    def push(self, item: T) -> None:
+        """Append an item; `QueueFull` if there is no room."""
+        with self._lock:
+            capacity = len(self._slots)
+            if self._count < capacity:
+                self._slots[(self._head + self._count) % capacity] = item
+                self._count += 1
+                return
+        raise QueueFull(name=self._name, capacity=capacity)
+
+    def pop(self) -> T:
+        """Remove the oldest item; `QueueEmpty` if there is none."""
+        with self._lock:
+            if self._count:
+                item = self._slots[self._head]
+                self._slots[self._head] = None
+                self._head = (self._head + 1) % len(self._slots)
+                self._count -= 1
+                return item  # type: ignore[return-value]  # a counted slot is filled
+        raise QueueEmpty(name=self._name)
+
+    def __len__(self) -> int:
+        return self._count

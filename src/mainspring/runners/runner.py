@@ -1,0 +1,293 @@
+"""What all runners share: posting, futures, replies, repetition, waiting and shutdown.
+
+`post` takes no lock on its usual way, never blocks and never runs the task. A concrete runner says where tasks
+are put, who has to be woken for them and when it is quiet; what is taken in and how it is counted stands in
+`intake`; the rest is here and in the modules that this one calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import Callable
+from contextvars import copy_context
+from sys import _getframe
+from types import FrameType
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
+
+from mainspring.clock import Clock, Duration, deadline_after, to_nanoseconds
+from mainspring.errors import WouldDeadlock
+from mainspring.runners.barrier import Barrier
+from mainspring.runners.future import TaskFuture
+from mainspring.runners.intake import Intake
+from mainspring.runners.repeat import Repetition
+from mainspring.runners.reply import run_and_reply
+from mainspring.runners.rest import Rest
+from mainspring.runners.shutdown import Closing
+from mainspring.runners.statistics import RunnerStatistics, ShutdownReport
+from mainspring.runners.task import Task, TaskHandle
+from mainspring.runners.traits import Priority, TaskTraits
+from mainspring.runners.worker import Worker, current_worker
+
+if TYPE_CHECKING:
+    from mainspring.runners.services import Services
+
+Ts = TypeVarTuple("Ts")
+R = TypeVar("R")
+
+
+class TaskRunner(Intake):
+    """Where tasks run, and in what order."""
+
+    def __init__(
+        self,
+        services: Services,
+        *,
+        name: str,
+        capacity: int | None = None,
+        traits: TaskTraits | None = None,
+        metadata: dict[str, object] | None = None,
+    ) -> None:
+        super().__init__(services, name=name, capacity=capacity, traits=traits)
+        self.metadata: dict[str, object] = dict(metadata or {})
+        self._closing: Closing | None = None  # guarded by _lock
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r} {self._state.value}>"
+
+    # -- posting
+
+    def post(
+        self,
+        function: Callable[[*Ts], object],
+        *arguments: *Ts,
+        delay: Duration | None = None,
+        traits: TaskTraits | None = None,
+    ) -> TaskHandle:
+        """Run `function(*arguments)` on this runner, later and elsewhere; return a handle to cancel it.
+
+        Raises `RunnerClosed` after shutdown and `QueueFull` if the runner has a capacity and is full.
+        """
+        if delay is None and traits is None and self._fast:
+            task = Task((_getframe(1).f_code, self, copy_context(), function, arguments))
+            self._append(task)
+            if self._sleepers:
+                self._rouse()
+            if not self._fast:
+                self._withdraw_if_closed(task)
+            return task
+        return self._post(_getframe(1), self.services.watched(function), arguments, delay, traits)
+
+    def submit(
+        self,
+        function: Callable[[*Ts], R],
+        *arguments: *Ts,
+        delay: Duration | None = None,
+        traits: TaskTraits | None = None,
+    ) -> TaskFuture[R]:
+        """Like `post`, but return a `concurrent.futures.Future` with the result or the exception."""
+        future: TaskFuture[R] = TaskFuture(self, function)
+        work = self.services.watched(function)
+        future.task = self._post(_getframe(1), future.execute, (work, arguments), delay, traits)
+        return future
+
+    async def run(
+        self,
+        function: Callable[[*Ts], R],
+        *arguments: *Ts,
+        delay: Duration | None = None,
+        traits: TaskTraits | None = None,
+    ) -> R:
+        """Like `submit`, for `await`; cancelling the awaiting coroutine cancels the task."""
+        return await asyncio.wrap_future(self.submit(function, *arguments, delay=delay, traits=traits))
+
+    def post_and_reply(
+        self,
+        function: Callable[[], R],
+        reply: Callable[[R], object],
+        *,
+        reply_to: TaskRunner | None = None,
+        delay: Duration | None = None,
+        traits: TaskTraits | None = None,
+    ) -> TaskHandle:
+        """Run `function()` here, then `reply(result)` on `reply_to`, by default the runner of the caller.
+
+        If `function` raises, there is no reply: the exception reaches the error hook.
+        """
+        target = reply_to or current_runner()
+        if target is None:
+            raise ValueError("post_and_reply outside of a task needs reply_to=, the runner to reply on")
+        work = (self.services.watched(function), reply, target, traits)
+        return self._post(_getframe(1), run_and_reply, work, delay, traits)
+
+    def repeat(
+        self,
+        function: Callable[[*Ts], object],
+        *arguments: *Ts,
+        every: Duration,
+        fixed_delay: bool = False,
+        delay: Duration | None = None,
+        traits: TaskTraits | None = None,
+    ) -> Repetition:
+        """Run `function(*arguments)` again and again until `stop()`; first after `delay`, by default `every`.
+
+        The rate is fixed: runs keep their phase, never overlap, and instants that a long run has missed are
+        left out. With `fixed_delay=True`, `every` lies between the end of a run and the start of the next.
+        """
+        every_ns = to_nanoseconds(every, "every")
+        if every_ns == 0:
+            raise ValueError(f"every must be longer than nothing, got {every!r}")
+        repetition = Repetition(self, function, arguments, every_ns, fixed_delay=fixed_delay, traits=traits)
+        repetition.begin(every_ns if delay is None else to_nanoseconds(delay, "delay"))
+        return repetition
+
+    def _post(
+        self,
+        frame: FrameType,
+        function: Callable[..., object],
+        arguments: tuple[Any, ...],
+        delay: Duration | None,
+        traits: TaskTraits | None,
+    ) -> Task:
+        """Post on behalf of the caller in `frame`, by the usual way if that will do."""
+        if delay is None and traits is None and self._fast:
+            task = Task((frame.f_code, self, copy_context(), function, arguments))
+            self._append(task)
+            if self._sleepers:
+                self._rouse()
+            if not self._fast:
+                self._withdraw_if_closed(task)
+            return task
+        delay_ns = 0 if delay is None else to_nanoseconds(delay, "delay")
+        due = self.services.clock.monotonic_ns() + delay_ns if delay_ns else None
+        return self.post_at(due, frame, function, arguments, traits)
+
+    # -- what a concrete runner adds
+
+    @abstractmethod
+    def running_tasks(self) -> list[tuple[Worker, Task]]:
+        """Return the tasks of this runner that run now, each with its worker."""
+
+    @abstractmethod
+    def totals(self) -> tuple[int, int]:
+        """Return how many tasks have completed and failed."""
+
+    @property
+    @abstractmethod
+    def rest(self) -> Rest:
+        """Where those wait who want this runner quiet."""
+
+    @abstractmethod
+    def is_quiet(self, is_resting: Callable[[Worker], bool]) -> bool:
+        """Answer whether nothing is queued and every worker that runs something of this runner rests."""
+
+    @abstractmethod
+    def runs_tasks_in_current_sequence(self) -> bool:
+        """Answer whether the caller is a task of this runner, in its order."""
+
+    @abstractmethod
+    def _worker_count(self) -> int:
+        """Return the number of threads that may run its tasks."""
+
+    @abstractmethod
+    def _wait_until_finished(self, running: list[tuple[Worker, Task]], deadline: int | None) -> bool:
+        """Wait until none of these tasks runs any more; False if the deadline passed first."""
+
+    @property
+    def is_exclusive(self) -> bool:
+        """Whether a task of this runner keeps all others of it from running."""
+        return True
+
+    def statistics(self) -> RunnerStatistics:
+        """Return a frozen snapshot of the counts."""
+        completed, failed = self.totals()
+        with self._lock:
+            return RunnerStatistics(
+                name=self.name,
+                queued=self._waiting(),
+                active=len(self.running_tasks()),
+                delayed=len(self._delayed),
+                workers=self._worker_count(),
+                completed=completed,
+                failed=failed,
+                rejected=self._rejected,
+                cancelled=self._cancelled,
+                skipped=self._skipped,
+            )
+
+    # -- waiting and ending
+
+    def wait_idle(self, timeout: Duration | None = None) -> None:
+        """Wait until nothing is queued or running; delayed tasks that are not due do not count.
+
+        The counts of the runner and of its pool are exact when it returns. Raises `TimeoutError`.
+        """
+        self._refuse_own_task("wait_idle")
+        deadline = deadline_after(self.services.clock, timeout)
+        if not self.wait_quiet(Worker.is_parked, deadline):
+            raise TimeoutError(f"runner {self.name!r} was not idle after {timeout}: {self._describe_busy()}")
+
+    def wait_quiet(
+        self, is_resting: Callable[[Worker], bool], deadline: int | None, clock: Clock | None = None
+    ) -> bool:
+        """Wait until `is_quiet`; False if the deadline, by `clock`, passed first."""
+        return self.rest.wait(lambda: self.is_quiet(is_resting), deadline, clock)
+
+    def flush(self, timeout: Duration | None = None) -> None:
+        """Wait until everything posted before this call has run; `TimeoutError` if that takes too long."""
+        self._refuse_own_task("flush")
+        deadline = deadline_after(self.services.clock, timeout)
+        barriers = self._raise_barriers()
+        if self.rest.wait(lambda: all(barrier.is_passed for barrier in barriers), deadline):
+            running = [pair for barrier in barriers for pair in barrier.running]
+            if self._wait_until_finished(running, deadline):
+                return
+        raise TimeoutError(f"runner {self.name!r} was not flushed after {timeout}: {self._describe_busy()}")
+
+    def _raise_barriers(self) -> list[Barrier]:
+        return [self.raise_barrier(self.rest)]
+
+    def raise_barrier(self, rest: Rest, priority: int = Priority.USER_VISIBLE) -> Barrier:
+        """Put a barrier into the queue and tell `rest` when it has passed."""
+        barrier = Barrier(self, rest, priority)
+        with self._lock:
+            self._shells += 1
+            self._push(barrier)
+        self._rouse()
+        return barrier
+
+    def _refuse_own_task(self, verb: str) -> None:
+        worker = current_worker()
+        if worker is not None and worker.current_runner() is not None and self._counts(worker):
+            raise WouldDeadlock(runner=self.name, task=f"{verb}() called by {worker.describe_task()}")
+
+    def _counts(self, worker: Worker) -> bool:
+        """Answer whether the running task of `worker` keeps this runner from being idle."""
+        return worker.runner is self
+
+    def _describe_busy(self) -> str:
+        running = ", ".join(task.name for _, task in self.running_tasks())
+        return f"{self.statistics().queued} queued, running: {running or 'nothing'}"
+
+    def shutdown(self, timeout: Duration | None = None) -> ShutdownReport:
+        """Take no more tasks, do with the present ones what their traits say, and report.
+
+        BLOCK tasks are run and running tasks are waited for, at most for `timeout`. A second call, at the same
+        time or later, waits for the first and returns the same report. Called inside a task, it does not wait
+        for that task.
+        """
+        deadline = deadline_after(self.services.clock, timeout)
+        with self._lock:
+            is_first = self._closing is None
+            closing = self._closing = self._closing or Closing(self.closes_with())
+        return closing.carry_out(deadline) if is_first else closing.wait(deadline)
+
+    def closes_with(self) -> list[TaskRunner]:
+        """Return the runners that end with this one, itself first."""
+        return [self]
+
+
+def current_runner() -> TaskRunner | None:
+    """Return the runner whose task this is, or None outside of every task."""
+    worker = current_worker()
+    return None if worker is None else worker.current_runner()

@@ -1,0 +1,65 @@
+"""An object that lives on a sequence: made, used and released by its tasks only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Generic, ParamSpec, TypeVar
+
+from mainspring.errors import RunnerClosed
+from mainspring.runners.future import TaskFuture
+from mainspring.runners.runner import TaskRunner
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class SequenceBound(Generic[T]):
+    """Calls a method of the object as a task of its sequence: `bound.method(1)` returns a future.
+
+    The object is made on the sequence, too, by `factory(*arguments)`. If that fails, every call fails with the
+    same exception. When the last reference to the `SequenceBound` goes, the object is released on its sequence.
+    """
+
+    def __init__(self, runner: TaskRunner, factory: Callable[..., T], *arguments: Any) -> None:
+        if not runner.is_exclusive:
+            raise ValueError(
+                f"SequenceBound needs a runner that runs one task at a time, such as pool.sequenced(), got {runner!r}"
+            )
+        self._runner = runner
+        self._holder: list[T] = []
+        self._made: TaskFuture[None] = runner.submit(_make, self._holder, factory, arguments)
+
+    def __getattr__(self, name: str) -> Callable[..., TaskFuture[Any]]:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return partial(self._call, name)
+
+    def _call(self, name: str, /, *arguments: Any, **options: Any) -> TaskFuture[Any]:
+        call = partial(_call, self._made, self._holder, name, arguments, options)
+        return self._runner.submit(call)
+
+    def __repr__(self) -> str:
+        return f"<SequenceBound on {self._runner!r}>"
+
+    def __del__(self) -> None:
+        holder = self.__dict__.get("_holder")
+        if holder is None:
+            return  # the constructor has failed
+        try:
+            self._runner.post(holder.clear)
+        except RunnerClosed:
+            pass  # the sequence is gone, and nobody else can reach the object
+
+
+def _make(holder: list[T], factory: Callable[..., T], arguments: tuple[Any, ...]) -> None:
+    holder.append(factory(*arguments))
+
+
+def _call(
+    made: TaskFuture[None], holder: list[Any], name: str, arguments: tuple[Any, ...], options: dict[str, Any]
+) -> Any:
+    error = made.exception()
+    if error is not None:
+        raise error
+    return getattr(holder[0], name)(*arguments, **options)

@@ -1,0 +1,98 @@
+"""What the runners of one pool share: the clock, the keeper of delays, the error hook and the observer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from threading import Lock
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from mainspring.clock import Clock
+from mainspring.runners.delay_manager import DelayManager
+from mainspring.runners.failure import TaskFailure
+from mainspring.runners.observer import LongTaskAlarm, TaskEvent, TaskObserver, WatchedCall, describe
+from mainspring.runners.task import TracedTask
+
+if TYPE_CHECKING:
+    from mainspring.timing.wheel import TimerEntry
+
+logger = logging.getLogger("mainspring.runners")
+
+C = TypeVar("C", bound=Callable[..., Any])
+
+
+class Tally:
+    """Counts of a whole pool that must outlive its runners."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()  # guards the counts
+        self.delayed = 0
+        self.rejected = 0
+        self.cancelled = 0
+        self.skipped = 0
+
+    def add(self, *, delayed: int = 0, rejected: int = 0, cancelled: int = 0, skipped: int = 0) -> None:
+        """Add to the counts, or take away from them."""
+        with self._lock:
+            self.delayed += delayed
+            self.rejected += rejected
+            self.cancelled += cancelled
+            self.skipped += skipped
+
+
+class Services:
+    """Shared by a pool and everything made from it."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        delays: DelayManager,
+        on_error: Callable[[TaskFailure], object] | None,
+        observer: TaskObserver | None,
+        long_task_ns: int | None,
+        trace_posts: bool,
+    ) -> None:
+        self.clock = clock
+        self.delays = delays
+        self._on_error = on_error
+        self._observer = observer
+        self._long_task_ns = long_task_ns
+        self.tally = Tally()
+        self.watches = observer is not None or long_task_ns is not None
+        self.traces = self.watches or trace_posts  # every task goes the long way, which knows its line
+
+    def report(self, failure: TaskFailure) -> None:
+        """Pass a failure to the error hook; without a hook, or if the hook fails too, to the log."""
+        if self._on_error is not None:
+            try:
+                self._on_error(failure)
+            except BaseException:  # noqa: BLE001 - the hook of a user must not kill a worker
+                logger.exception("the error hook failed while it was told that %s", failure)
+            else:
+                return
+        logger.error("%s", failure, exc_info=failure.error)
+
+    def watched(self, function: C) -> C:
+        """Wrap a callable so that the observer sees it, if there is one."""
+        return WatchedCall(self, function) if self.watches else function  # type: ignore[return-value]
+
+    def tell(self, what: str, event: TaskEvent) -> None:
+        """Call one method of the observer."""
+        if self._observer is None:
+            return
+        try:
+            getattr(self._observer, what)(event)
+        except Exception:
+            logger.exception("observer %r failed in %s", self._observer, what)
+
+    def watch_length(self, event: TaskEvent, started: int) -> TimerEntry | None:
+        """Arm the warning for a task that starts now."""
+        if self._long_task_ns is None:
+            return None
+        return self.delays.call_after(self._long_task_ns, LongTaskAlarm(self, event, started))
+
+    def rejected(self, task: TracedTask, error: Exception) -> None:
+        """Tell the observer of a refused task."""
+        if self._observer is not None:
+            self.tell("task_rejected", describe(task, error=error))

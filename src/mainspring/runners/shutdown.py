@@ -1,0 +1,91 @@
+"""How runners end: bounded in time, nothing lost in silence, and a true report.
+
+1. No runner takes new tasks, except BLOCK tasks from inside.
+2. Unstarted tasks are dropped and counted, except BLOCK tasks that are due.
+3. Whoever asked waits until only tasks run that nobody waits for: CONTINUE tasks, and tasks that have called
+   shutdown themselves.
+4. If the time runs out, what has not started is dropped and what runs is left behind: both are abandoned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from mainspring.runners.rest import Rest
+from mainspring.runners.statistics import ShutdownReport
+from mainspring.runners.traits import ShutdownBehavior
+from mainspring.runners.worker import Worker, current_worker
+
+if TYPE_CHECKING:
+    from mainspring.runners.runner import TaskRunner
+
+
+class Closing:
+    """The one shutdown of a runner, and of those that end with it."""
+
+    def __init__(self, runners: list[TaskRunner]) -> None:
+        self._runners = runners
+        self._first = runners[0]
+        self._over = Rest(self._first.services.clock)
+        self._finished_before = self._finished()
+        self._skipped = 0
+        self._report: ShutdownReport | None = None
+
+    def carry_out(self, deadline: int | None) -> ShutdownReport:
+        """Shut down and report."""
+        with _standing_aside():
+            for runner in self._runners:
+                runner.begin_closing()
+            self._skipped = sum(runner.drop_unstarted(keep_blocking=True) for runner in self._runners)
+            late = 0
+            if not self._first.wait_quiet(_needs_no_waiting, deadline):
+                late = sum(runner.drop_unstarted(keep_blocking=False) for runner in self._runners)
+            for runner in self._runners:
+                runner.finish_closing()
+            self._report = self._count(late)
+            self._over.announce()
+            return self._report
+
+    def wait(self, deadline: int | None) -> ShutdownReport:
+        """Wait for the shutdown that somebody else carries out."""
+        with _standing_aside():
+            self._over.wait(lambda: self._report is not None, deadline)
+        return self._report or self._count(late=0)
+
+    def _count(self, late: int) -> ShutdownReport:
+        ran = self._finished() - self._finished_before
+        running = sum(not worker.is_shutting_down for worker, _ in self._first.running_tasks())
+        # Unstarted tasks are left only behind a task that called shutdown itself: they run when it returns.
+        waiting = sum(task.is_live() for runner in self._runners for task in runner.queued_tasks())
+        return ShutdownReport(ran=ran, skipped=self._skipped, abandoned=late + running + waiting)
+
+    def _finished(self) -> int:
+        return sum(self._first.totals())
+
+
+def _needs_no_waiting(worker: Worker) -> bool:
+    task = worker.task
+    if worker.parked or worker.is_shutting_down:
+        return True
+    return task is not None and task.traits.shutdown is ShutdownBehavior.CONTINUE
+
+
+@contextmanager
+def _standing_aside() -> Iterator[None]:
+    """Let no shutdown wait for the task that calls shutdown."""
+    worker = current_worker()
+    if worker is None or worker.is_shutting_down:
+        yield
+        return
+    worker.is_shutting_down = True
+    worker.home.rest.announce()
+    try:
+        if worker.group is None:
+            yield
+        else:
+            with worker.group.blocking(worker):
+                yield
+    finally:
+        worker.is_shutting_down = False

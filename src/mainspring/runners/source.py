@@ -1,0 +1,202 @@
+"""Runners that are not threads: a queue of tasks that asks the pool for slices of its workers' time.
+
+A source holds as many tokens as it may have workers. Posting appends a task and, if a token is there, takes it
+and makes the source ready, with the priority of its head task. A worker runs a slice of at most `SLICE` tasks
+and then puts the source back, so that no source starves another; when nothing is left it returns the token.
+
+Invariants
+- A token is in the source, or in the ready queue, or with a worker. Taking it is one atomic `list.pop`.
+- No wake-up is lost: a producer appends its task and then looks for a token; a worker returns the token and
+  then looks for tasks. Whichever comes second sees the other.
+- While a token is out, the source is among the scheduler's active sources.
+- With one token, tasks run strictly in order, one at a time, each seeing what the one before did.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from mainspring.runners.rest import Rest
+from mainspring.runners.runner import TaskRunner
+from mainspring.runners.task import Task, TracedTask
+from mainspring.runners.task_queue import stamp_for
+from mainspring.runners.traits import Priority, TaskTraits
+from mainspring.runners.worker import Worker, current_worker
+
+if TYPE_CHECKING:
+    from mainspring.runners.scheduler import TaskScheduler
+    from mainspring.runners.services import Services
+    from mainspring.runners.thread_group import ThreadGroup
+
+SLICE = 4
+_SLICE = range(SLICE)
+
+
+class TaskSource(TaskRunner):
+    """A queue of tasks that at most `limit` workers of a group serve at once."""
+
+    def __init__(
+        self,
+        services: Services,
+        scheduler: TaskScheduler,
+        group: ThreadGroup,
+        *,
+        limit: int,
+        name: str,
+        capacity: int | None,
+        traits: TaskTraits | None,
+        metadata: dict[str, object] | None,
+    ) -> None:
+        super().__init__(services, name=name, capacity=capacity, traits=traits, metadata=metadata)
+        self._scheduler = scheduler
+        self._group = group
+        self._limit = limit
+        self._tasks: deque[Task] = deque()
+        self._append = self._tasks.append
+        self._tokens = [None] * limit
+        self._sleepers = self._tokens
+        self._has_priorities = False  # set by the first task whose priority is not the usual one
+        self._completed = 0
+        self._failed = 0
+        self._rest: Rest | None = None  # made when somebody waits for the first time
+        self.queued_at: int | None = None  # since when the source has been ready, if it can be overtaken
+        self._open_fast_path()
+
+    # -- getting and giving back a token
+
+    def _rouse(self) -> None:
+        if self._take_token():
+            self._make_ready()
+
+    def _take_token(self) -> bool:
+        try:
+            self._tokens.pop()
+        except IndexError:
+            return False
+        self._scheduler.active_sources.add(self)
+        return True
+
+    def _return_token(self) -> None:
+        self._scheduler.active_sources.discard(self)
+        self._tokens.append(None)
+
+    def _make_ready(self) -> None:
+        priority: int = Priority.USER_VISIBLE
+        if self._has_priorities:
+            priority = self._head_priority()
+            self.queued_at = stamp_for(priority, self.services.clock.monotonic_ns)
+        self._scheduler.schedule(self, priority)
+
+    def _head_priority(self) -> int:
+        try:
+            return self._tasks[0].priority
+        except IndexError:
+            return Priority.USER_VISIBLE
+
+    def run(self, worker: Worker) -> None:
+        """Run a slice on a worker of the pool."""
+        tasks = self._tasks
+        worker.runner = self
+        worker.completed_before_slice = worker.completed
+        worker.failed_before_slice = worker.failed
+        self._run_slices(worker, tasks)
+        worker.runner = worker.home
+        self._count(worker.completed - worker.completed_before_slice, worker.failed - worker.failed_before_slice)
+        if tasks:
+            self._make_ready()
+            return
+        self._go_idle()
+
+    def _run_slices(self, worker: Worker, tasks: deque[Task]) -> None:
+        take = tasks.popleft
+        priority = self._head_priority()
+        while True:
+            for _ in _SLICE:
+                try:
+                    task = take()
+                except IndexError:
+                    return
+                if not task.run(worker):
+                    self.shell_passed()
+                if self._has_priorities and self._head_priority() < priority:
+                    return
+            # Nobody else wants the worker: spare the way through the ready queue.
+            if self._scheduler.ready or self._group.attention:
+                return
+
+    def _go_idle(self) -> None:
+        self._return_token()
+        if self._tasks:
+            self._rouse()
+        if self._rest is not None:
+            self._rest.announce()
+
+    def _count(self, completed: int, failed: int) -> None:
+        self._completed += completed
+        self._failed += failed
+
+    # -- what a runner must answer
+
+    def _push(self, task: TracedTask) -> None:
+        if task.priority != Priority.USER_VISIBLE:
+            self._has_priorities = True
+        self._tasks.append(task)
+
+    def _waiting(self) -> int:
+        return max(0, len(self._tasks) - self._shells)
+
+    def queued_beyond_ready(self) -> int:
+        """Return the number of waiting tasks, less the places that the source itself takes in the ready queue."""
+        places = self._limit - len(self._tokens) - len(self._serving())
+        return self._waiting() - places
+
+    def _serving(self) -> list[Worker]:
+        return [worker for worker in self._group.workers() if worker.runner is self]
+
+    def queued_tasks(self) -> list[Task]:
+        return list(self._tasks.copy())
+
+    def is_live(self) -> bool:
+        """Answer whether there is a task in the queue that nobody has claimed."""
+        return any(task.is_live() for task in self._tasks.copy())
+
+    def running_tasks(self) -> list[tuple[Worker, Task]]:
+        return [(worker, task) for worker in self._serving() if (task := worker.task) is not None]
+
+    def totals(self) -> tuple[int, int]:
+        completed, failed = self._completed, self._failed
+        for worker in self._serving():
+            completed += worker.completed - worker.completed_before_slice
+            failed += worker.failed - worker.failed_before_slice
+        return completed, failed
+
+    @property
+    def rest(self) -> Rest:
+        with self._lock:
+            if self._rest is None:
+                self._rest = Rest(self.services.clock)
+            return self._rest
+
+    def is_quiet(self, is_resting: Callable[[Worker], bool]) -> bool:
+        # Queue before tokens: a task leaves the queue only with a token in somebody's hand.
+        is_empty = not self._tasks
+        out = self._limit - len(self._tokens)
+        if is_empty and out == 0:
+            return True
+        mine = self._serving()
+        if len(mine) != out or not all(is_resting(worker) for worker in mine):
+            return False
+        # The rest of the queue cannot move while its workers rest, unless a worker is free to take it.
+        return not self.is_live() or (out > 0 and all(worker.is_shutting_down for worker in mine))
+
+    def runs_tasks_in_current_sequence(self) -> bool:
+        worker = current_worker()
+        return worker is not None and worker.runner is self
+
+    def _worker_count(self) -> int:
+        return self._limit
+
+    def _wait_until_finished(self, running: list[tuple[Worker, Task]], deadline: int | None) -> bool:
+        return self._group.wait_until_finished(running, deadline)

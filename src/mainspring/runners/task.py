@@ -1,0 +1,171 @@
+"""A task: one callable on its way through a runner, and the handle that can cancel it.
+
+A task is a list ``[origin, runner, context, function, arguments]``, because popping a list is one atomic C
+call: whoever gets `arguments` out of it, the runner or a cancel, owns the task, and everybody else has lost.
+A check followed by a flag would let both win. Being a list, a plain task is also the cheapest object that can
+do this; what only some tasks need (traits, due time, timings) lives in the subclass `TracedTask`.
+
+Invariants
+- A task is claimed at most once, and only the claimant runs it, drops it or reports it.
+- A claimed task holds no arguments; a finished, cancelled or dropped one holds nothing at all.
+- `run` never raises: what the function raises goes to the runner's error hook.
+- A claimed task may still sit in a queue. Such a shell runs as nothing, and `run` answers False.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import CodeType
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from mainspring.runners.traits import DEFAULT_TRAITS, Priority, TaskTraits
+
+if TYPE_CHECKING:
+    from mainspring.runners.runner import TaskRunner
+    from mainspring.runners.worker import Worker
+    from mainspring.timing import TimerEntry
+
+
+class TaskHandle(Protocol):
+    """What `post` returns."""
+
+    def cancel(self) -> bool:
+        """Drop the task and release what it holds; True if it will not run."""
+
+
+class PostedFrom(NamedTuple):
+    """Where a task was posted: the function, and the line if the pool traces posts."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} in {self.function}"
+
+
+class Task(list[Any]):
+    """A posted callable with default traits."""
+
+    __slots__ = ()
+
+    traits: TaskTraits = DEFAULT_TRAITS
+    priority: int = Priority.USER_VISIBLE
+    queued_at: int | None = None  # only tasks that can be overtaken, or that are observed, are stamped
+
+    # A handle is itself and nothing else, however its contents come and go.
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+    __ne__ = object.__ne__
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name} {'waiting' if self.is_live() else 'claimed'}>"
+
+    @property
+    def name(self) -> str:
+        """The qualified name of the function, as far as it is still known."""
+        return describe_function(self[3]) if len(self) >= 4 else "(finished)"
+
+    def run(self, worker: Worker) -> bool:
+        """Run here and now, unless somebody else has claimed the task."""
+        try:
+            _, _, context, function, arguments = self
+            if self.pop() is not arguments:
+                return False
+        except (ValueError, IndexError):
+            return False
+        worker.task = self
+        try:
+            result = context.run(function, *arguments) if arguments else context.run(function)
+        except BaseException as error:  # noqa: BLE001 - no task may kill its worker
+            worker.failed += 1
+            worker.report(self, error)
+        else:
+            if result is None:
+                worker.completed += 1
+            else:
+                worker.take_result(self, result)
+        self.clear()
+        worker.task = None
+        return True
+
+    def is_live(self) -> bool:
+        """Answer whether nobody has claimed the task yet."""
+        return len(self) == 5
+
+    def claim(self) -> bool:
+        """Take the task out of everybody's hands and release what it holds; False if it was taken already."""
+        try:
+            _, _, _, _, arguments = self
+            if self.pop() is not arguments:
+                return False
+        except (ValueError, IndexError):
+            return False
+        self.clear()
+        return True
+
+    def cancel(self) -> bool:
+        """Drop the task and release what it holds; True if it will not run."""
+        try:
+            runner: TaskRunner = self[1]
+        except IndexError:
+            return False
+        if not self.claim():
+            return False
+        runner.forget(self)
+        return True
+
+    def without_arguments(self) -> Task:
+        """Return a copy of a running task that outlives its run, to speak for a coroutine."""
+        copy = TracedTask(self[:4])
+        copy.traits, copy.priority, copy.queued_at = self.traits, self.priority, self.queued_at
+        copy.line = getattr(self, "line", None)
+        return copy
+
+    def posted_from(self) -> PostedFrom | None:
+        """Return where the task was posted; None once it has finished."""
+        if not len(self):
+            return None
+        code: CodeType = self[0]
+        return PostedFrom(code.co_filename, code.co_firstlineno, code.co_qualname)
+
+
+class TracedTask(Task):
+    """A task that carries more than a callable: traits, a due time, timings, the exact line it came from."""
+
+    __slots__ = ("due", "line", "priority", "queued", "queued_at", "timer_entry", "traits")
+
+    traits: TaskTraits
+    priority: int
+    queued_at: int | None
+    queued: bool  # in a queue, so that claiming it leaves a shell there; guarded by the runner's lock
+    due: int | None  # monotonic nanoseconds
+    timer_entry: TimerEntry | None
+    line: int | None
+
+    def run(self, worker: Worker) -> bool:
+        if self.traits.may_block and worker.group is not None:
+            with worker.group.blocking(worker):
+                return Task.run(self, worker)
+        return Task.run(self, worker)
+
+    def posted_from(self) -> PostedFrom | None:
+        place = Task.posted_from(self)
+        return place if place is None or self.line is None else place._replace(line=self.line)
+
+
+def describe_function(function: Callable[..., object]) -> str:
+    """Return a readable name for any callable, looking through the wrappers of this package."""
+    wrapper = getattr(function, "__self__", function)
+    described: Callable[..., object] | None = getattr(wrapper, WRAPPED, None)
+    if described is not None:
+        return describe_function(described)
+    name = getattr(function, "__qualname__", None)
+    return f"{function.__module__}.{name}" if name else repr(function)
+
+
+WRAPPED = "_mainspring_wrapped"
+"""The attribute under which a wrapper of this package keeps the callable that the user gave."""

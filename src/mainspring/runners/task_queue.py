@@ -1,0 +1,186 @@
+"""The queues of what is ready to run: first-in-first-out, and by priority with ageing.
+
+Both stand behind one small protocol, hold tasks and sequences alike, and need no lock: every step is one
+atomic call on a `deque`. Order is stable, and a deque gives its blocks back as it empties, so that a burst of
+a million tasks leaves nothing behind.
+
+Ageing: strict priority starves, so an entry that has waited for `AGEING_NS` goes before more urgent ones.
+BEST_EFFORT entries carry the time they were queued. Plain USER_VISIBLE tasks do not (reading the clock for
+each would cost a tenth of a post): for them the queue notes since when the lane has been passed over, and then
+serves all that waited at the end of that time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from itertools import chain
+from typing import TYPE_CHECKING, Protocol
+
+from mainspring.clock import NANOSECONDS
+from mainspring.runners.traits import Priority
+
+if TYPE_CHECKING:
+    from mainspring.runners.worker import Worker
+
+AGEING_NS = NANOSECONDS // 2  # half of the promised second is left for what already runs
+
+
+class Entry(Protocol):
+    """What a ready queue holds: a task, or a sequence that wants a slice of a worker's time."""
+
+    @property
+    def queued_at(self) -> int | None: ...
+
+    def run(self, worker: Worker) -> bool | None:
+        """Run on a worker; False means that there was nothing left to run."""
+
+    def is_live(self) -> bool:
+        """Answer whether there is something left to run."""
+
+
+class TaskQueue(Protocol):
+    """A queue that many threads push to and pop from."""
+
+    def appender(self, priority: int) -> Callable[[Entry], None]:
+        """Return the quickest way to push entries of one priority."""
+
+    def push(self, entry: Entry, priority: int) -> None: ...
+
+    def pop(self) -> Entry:
+        """Remove the entry that should run next; IndexError if there is none."""
+
+    def pop_up_to(self, limit: int) -> list[Entry]:
+        """Remove at most `limit` entries, in order; the list belongs to the caller."""
+
+    def entries(self) -> list[Entry]:
+        """Return what waits, without removing it."""
+
+    def clear(self) -> list[Entry]:
+        """Remove and return everything."""
+
+    def __len__(self) -> int: ...
+
+    def __bool__(self) -> bool: ...
+
+
+def _pop_up_to(queue: TaskQueue, limit: int) -> list[Entry]:
+    taken: list[Entry] = []
+    try:
+        while len(taken) < limit:
+            taken.append(queue.pop())
+    except IndexError:
+        pass
+    return taken
+
+
+class FifoTaskQueue:
+    """First in, first out; priorities are ignored."""
+
+    __slots__ = ("_entries", "pop")
+
+    def __init__(self) -> None:
+        self._entries: deque[Entry] = deque()
+        self.pop: Callable[[], Entry] = self._entries.popleft
+
+    def appender(self, priority: int) -> Callable[[Entry], None]:
+        return self._entries.append
+
+    def push(self, entry: Entry, priority: int) -> None:
+        self._entries.append(entry)
+
+    def pop_up_to(self, limit: int) -> list[Entry]:
+        return _pop_up_to(self, limit)
+
+    def entries(self) -> list[Entry]:
+        return list(self._entries.copy())
+
+    def clear(self) -> list[Entry]:
+        return _pop_up_to(self, len(self._entries))
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __bool__(self) -> bool:
+        return bool(self._entries)
+
+
+class PriorityTaskQueue:
+    """One lane for each priority: urgent first, then arrival; nothing waits for ever."""
+
+    __slots__ = ("_background", "_lanes", "_now", "_passed_over_since", "_to_catch_up", "_urgent", "_visible")
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        self._now = now
+        self._lanes: tuple[deque[Entry], deque[Entry], deque[Entry]] = (deque(), deque(), deque())
+        self._background, self._visible, self._urgent = self._lanes
+        # How long the visible lane has been passed over, and how many of it now go first. Workers race for
+        # these two; losing an update shifts a turn by one, and no entry is lost.
+        self._passed_over_since: int | None = None
+        self._to_catch_up = 0
+
+    def appender(self, priority: int) -> Callable[[Entry], None]:
+        return self._lanes[priority].append
+
+    def push(self, entry: Entry, priority: int) -> None:
+        self._lanes[priority].append(entry)
+
+    def pop(self) -> Entry:
+        if self._urgent:
+            if self._visible or self._background:
+                return self._pop_with_ageing(self._urgent)
+            return self._urgent.popleft()
+        if self._visible:
+            if self._background:
+                return self._pop_with_ageing(self._visible)
+            if self._passed_over_since is not None:
+                self._passed_over_since = None
+            return self._visible.popleft()
+        return self._background.popleft()
+
+    def _pop_with_ageing(self, lane: deque[Entry]) -> Entry:
+        now = self._now()
+        try:
+            since = self._background[0].queued_at
+        except IndexError:
+            since = None
+        if since is not None and now - since >= AGEING_NS:
+            return self._background.popleft()
+        if lane is self._visible:
+            self._passed_over_since = None
+        elif self._visible and self._visible_has_aged(now):
+            return self._visible.popleft()
+        return lane.popleft()
+
+    def _visible_has_aged(self, now: int) -> bool:
+        if self._to_catch_up > 0:
+            self._to_catch_up -= 1
+            return True
+        since = self._passed_over_since
+        if since is None:
+            self._passed_over_since = now
+        elif now - since >= AGEING_NS:
+            self._passed_over_since = None
+            self._to_catch_up = len(self._visible) - 1
+            return True
+        return False
+
+    def pop_up_to(self, limit: int) -> list[Entry]:
+        return _pop_up_to(self, limit)
+
+    def entries(self) -> list[Entry]:
+        return list(chain.from_iterable(lane.copy() for lane in reversed(self._lanes)))
+
+    def clear(self) -> list[Entry]:
+        return _pop_up_to(self, len(self))
+
+    def __len__(self) -> int:
+        return len(self._background) + len(self._visible) + len(self._urgent)
+
+    def __bool__(self) -> bool:
+        return bool(self._visible or self._urgent or self._background)
+
+
+def stamp_for(priority: int, now: Callable[[], int]) -> int | None:
+    """Return the time to note on an entry that more urgent ones may overtake."""
+    return now() if priority < Priority.USER_VISIBLE else None

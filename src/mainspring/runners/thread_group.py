@@ -1,0 +1,303 @@
+"""The muscle of a pool: threads that take what the scheduler hands out and run it.
+
+A group has `size` threads. While some of them are blocked, as many others may take their place, up to
+`max_size`; when they are not blocked any more, the surplus steps aside into a reserve, and leaves after
+`idle_timeout`. Idle threads sleep on a lock: they do not tick.
+
+Invariants
+- No lock is held while an entry runs.
+- `_out` (threads that may take work) never stays above `min(size + blocked, max_size)`: a worker that finds it
+  is too many steps aside before it takes the next entry.
+- A worker that sleeps is in the idle list or in the reserve; whoever removes it from there opens its gate once.
+- The group is at rest when nothing is ready and every worker sleeps; a worker that falls asleep tells those who
+  wait for that.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from threading import Lock, Thread
+from typing import TYPE_CHECKING
+
+from mainspring.runners.rest import Rest
+from mainspring.runners.worker import Worker, current_worker
+
+if TYPE_CHECKING:
+    from mainspring.runners.delay_manager import DelayManager
+    from mainspring.runners.runner import TaskRunner
+    from mainspring.runners.scheduler import TaskScheduler
+    from mainspring.runners.task import Task
+
+JOIN_SECONDS = 1.0  # a thread without a task ends at once, unless the machine is in trouble
+
+logger = logging.getLogger("mainspring.runners")
+
+
+class ThreadGroup:
+    """A set of interchangeable worker threads."""
+
+    def __init__(
+        self,
+        scheduler: TaskScheduler,
+        owner: TaskRunner,
+        *,
+        size: int,
+        max_size: int,
+        idle_timeout_ns: int,
+        delays: DelayManager,
+    ) -> None:
+        self._scheduler = scheduler
+        self._owner = owner
+        self._size = size
+        self._max_size = max_size
+        self._idle_timeout_ns = idle_timeout_ns
+        self._delays = delays
+        self.rest = Rest(owner.services.clock)
+        self.attention = False  # somebody wants workers to pass by `_heed` before they take more work
+        self._lock = Lock()  # guards everything below
+        self._workers: list[Worker] = []
+        self._reserve: deque[Worker] = deque()
+        self._out = 0
+        self._blocked = 0
+        self._stopping = False
+        self._watchers = 0
+        self._started = 0
+        self._retired_completed = 0
+        self._retired_failed = 0
+
+    def start(self) -> None:
+        """Start the threads of a group that has none yet."""
+        with self._lock:
+            self._out = self._size
+        for _ in range(self._size):
+            self._launch(Worker(self, self._owner))
+
+    def workers(self) -> list[Worker]:
+        """Return the workers whose threads are alive."""
+        with self._lock:
+            return list(self._workers)
+
+    def totals(self) -> tuple[int, int]:
+        """Return how many tasks have completed and failed."""
+        with self._lock:
+            return (
+                self._retired_completed + sum(worker.completed for worker in self._workers),
+                self._retired_failed + sum(worker.failed for worker in self._workers),
+            )
+
+    # -- the life of a worker
+
+    def _launch(self, worker: Worker) -> None:
+        with self._lock:
+            self._started += 1
+            number = self._started
+            self._workers.append(worker)
+        worker.wake = worker.gate.release
+        worker.thread = Thread(
+            target=self._work, args=(worker,), name=f"{self._owner.name}-{number}", daemon=True
+        )
+        try:
+            worker.thread.start()
+        except RuntimeError as error:  # the system has no more threads, or the interpreter is going down
+            with self._lock:
+                self._workers.remove(worker)
+                self._out -= 1
+            self._scheduler.wake_failed()
+            logger.warning("runner %r could not start a thread: %s", self._owner.name, error)
+
+    def _work(self, worker: Worker) -> None:
+        worker.adopt_current_thread()
+        scheduler = self._scheduler
+        take = scheduler.take
+        scheduler.woke_up()
+        while True:
+            if self.attention and not self._heed(worker):
+                break
+            try:
+                entry = take()
+            except IndexError:
+                entry = None  # type: ignore[assignment]  # a sleeping worker keeps nothing alive
+                self._park(worker)
+                continue
+            if entry.run(worker) is False:
+                self._owner.shell_passed()
+        self._retire(worker)
+
+    def _park(self, worker: Worker) -> None:
+        scheduler = self._scheduler
+        worker.parked = True
+        scheduler.idle.append(worker)
+        if scheduler.ready or (self.attention and self._is_needed_elsewhere()):
+            try:
+                scheduler.idle.remove(worker)
+            except ValueError:
+                pass  # somebody is about to open the gate
+            else:
+                worker.parked = False
+                return
+        self.rest.announce()
+        worker.gate.acquire()
+        worker.wakes += 1
+        scheduler.woke_up()
+
+    def _retire(self, worker: Worker) -> None:
+        with self._lock:
+            self._workers.remove(worker)
+            self._retired_completed += worker.completed
+            self._retired_failed += worker.failed
+        self.rest.announce()
+
+    def _heed(self, worker: Worker) -> bool:
+        """Do what somebody asked of all workers; False if this one must end."""
+        with self._lock:
+            if self._stopping:
+                return bool(self._scheduler.ready)  # BLOCK tasks may be left: they must run
+            steps_aside = self._out > self._allowed()
+            if steps_aside:
+                self._out -= 1
+                worker.parked = True
+                self._reserve.append(worker)
+            self.attention = self._watchers > 0 or self._out > self._allowed()
+        self.rest.announce()
+        if not steps_aside:
+            return True
+        self._delays.call_after(self._idle_timeout_ns, partial(self._reap, worker, worker.wakes))
+        worker.gate.acquire()
+        worker.wakes += 1
+        self._scheduler.woke_up()
+        return not worker.leaving
+
+    def _is_needed_elsewhere(self) -> bool:
+        with self._lock:
+            return self._stopping or self._out > self._allowed()
+
+    def _reap(self, worker: Worker, wakes: int) -> None:
+        with self._lock:
+            if worker.wakes != wakes or worker not in self._reserve:
+                return
+            self._reserve.remove(worker)
+            worker.leaving = True
+        worker.wake()
+
+    # -- growing and shrinking
+
+    def _allowed(self) -> int:
+        return min(self._size + self._blocked, self._max_size)
+
+    @contextmanager
+    def blocking(self, worker: Worker) -> Iterator[None]:
+        """Let somebody else take work while `worker` waits."""
+        self._block(worker)
+        try:
+            yield
+        finally:
+            self._unblock(worker)
+
+    def _block(self, worker: Worker) -> None:
+        worker.blocked += 1
+        if worker.blocked > 1:
+            return
+        with self._lock:
+            self._blocked += 1
+            if self._stopping or self._out >= self._allowed():
+                return
+            self._out += 1
+            substitute = self._reserve.pop() if self._reserve else self._unborn()
+        self._scheduler.idle.append(substitute)
+        if self._scheduler.ready:
+            self._scheduler.wake_one()
+
+    def _unborn(self) -> Worker:
+        worker = Worker(self, self._owner)
+        worker.parked = True
+        worker.wake = lambda: self._launch(worker)
+        return worker
+
+    def _unblock(self, worker: Worker) -> None:
+        worker.blocked -= 1
+        if worker.blocked:
+            return
+        with self._lock:
+            self._blocked -= 1
+            if self._out <= self._allowed():
+                return
+            if self._withdraw_unborn():
+                self._out -= 1
+                return
+            self.attention = True
+        # If a thread sleeps, let that one step aside now; else the next to finish its entry does.
+        try:
+            surplus = self._scheduler.idle.popleft()
+        except IndexError:
+            return
+        surplus.parked = False
+        surplus.wake()
+
+    def _withdraw_unborn(self) -> bool:
+        """Take back a substitute that was offered but never needed."""
+        for worker in self._scheduler.idle.copy():
+            if worker.thread is None:
+                try:
+                    self._scheduler.idle.remove(worker)
+                except ValueError:
+                    continue  # it is being launched this very moment
+                return True
+        return False
+
+    # -- rest and end
+
+    def is_at_rest(self, is_resting: Callable[[Worker], bool]) -> bool:
+        """Answer whether nothing is ready and every worker rests.
+
+        Two equal readings around the look at the queue make it one consistent picture.
+        """
+        before = [(worker, worker.wakes) for worker in self.workers()]
+        if not all(is_resting(worker) for worker, _ in before) or self._has_live_work():
+            return False
+        after = [(worker, worker.wakes) for worker in self.workers()]
+        return before == after and all(is_resting(worker) for worker, _ in after)
+
+    def _has_live_work(self) -> bool:
+        """Answer whether something is ready that is more than shells, and that somebody can come to run."""
+        if not any(entry.is_live() for entry in self._scheduler.ready.entries()):
+            return False
+        with self._lock:
+            # Tasks that called shutdown and occupy every thread wait for nobody but each other.
+            return len(self._workers) < self._out or not all(worker.is_shutting_down for worker in self._workers)
+
+    def wait_until_finished(self, running: list[tuple[Worker, Task]], deadline: int | None) -> bool:
+        """Wait until none of the given workers runs the given task any more."""
+        with self._lock:
+            self._watchers += 1
+            self.attention = True
+        try:
+            return self.rest.wait(lambda: all(worker.task is not task for worker, task in running), deadline)
+        finally:
+            with self._lock:
+                self._watchers -= 1
+
+    def stop(self) -> None:
+        """Let every worker end as soon as it has nothing in hand."""
+        with self._lock:
+            self._stopping = True
+            self.attention = True
+            sleeping = list(self._reserve)
+            self._reserve.clear()
+        while True:
+            try:
+                sleeping.append(self._scheduler.idle.pop())
+            except IndexError:
+                break
+        for worker in sleeping:
+            if worker.thread is not None:
+                worker.wake()
+
+    def join(self) -> None:
+        """See the threads that have nothing left to do end; they are on their way."""
+        for worker in self.workers():
+            if worker.task is None and worker.thread is not None and worker is not current_worker():
+                worker.thread.join(JOIN_SECONDS)

@@ -1,0 +1,331 @@
+"""The façade: a pool of threads and the runners made from it.
+
+`TaskScheduler` decides, `ThreadGroup` executes, `DelayManager` keeps time; the pool puts them together, knows
+its runners, and ends them. It is itself a runner, of unordered tasks.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
+from threading import Lock
+from types import TracebackType
+from typing import Literal, TypeVar
+from weakref import WeakSet
+
+from mainspring.clock import Clock, Duration, SystemClock, deadline_after, to_nanoseconds
+from mainspring.errors import RunnerClosed
+from mainspring.runners.asyncio_runner import AsyncioRunner
+from mainspring.runners.barrier import Barrier
+from mainspring.runners.delay_manager import DelayManager
+from mainspring.runners.failure import TaskFailure
+from mainspring.runners.group_runner import GroupRunner
+from mainspring.runners.observer import TaskObserver
+from mainspring.runners.parallel import ParallelRunner
+from mainspring.runners.runner import TaskRunner
+from mainspring.runners.sequenced import SequencedRunner
+from mainspring.runners.services import Services
+from mainspring.runners.single_thread import SingleThreadRunner
+from mainspring.runners.source import TaskSource
+from mainspring.runners.statistics import RunnerStatistics
+from mainspring.runners.task import Task
+from mainspring.runners.task_queue import FifoTaskQueue, PriorityTaskQueue
+from mainspring.runners.traits import Priority, TaskTraits
+from mainspring.runners.worker import Worker
+
+R = TypeVar("R", bound=TaskRunner)
+
+SPARE_WORKERS = 64  # how far a pool may grow while workers are blocked, unless told otherwise
+DEFAULT_IDLE_TIMEOUT = 30.0
+
+
+class ThreadPool(GroupRunner):
+    """Threads, and runners on them. Starts on enter or with the first task, shuts down on exit."""
+
+    def __init__(
+        self,
+        workers: int | None = None,
+        name: str = "pool",
+        *,
+        queue: Literal["priority", "fifo"] = "priority",
+        max_workers: int | None = None,
+        capacity: int | None = None,
+        idle_timeout: Duration = DEFAULT_IDLE_TIMEOUT,
+        on_error: Callable[[TaskFailure], object] | None = None,
+        observer: TaskObserver | None = None,
+        long_task: Duration | None = None,
+        trace_posts: bool = False,
+        clock: Clock | None = None,
+        traits: TaskTraits | None = None,
+        metadata: dict[str, object] | None = None,
+    ) -> None:
+        size = min(32, (os.cpu_count() or 1) + 4) if workers is None else workers
+        if not isinstance(size, int) or size < 1:
+            raise ValueError(f"workers must be a positive number of threads, got {workers!r}")
+        max_size = size + SPARE_WORKERS if max_workers is None else max_workers
+        if max_size < size:
+            raise ValueError(f"max_workers must be at least workers ({size}), got {max_workers!r}")
+        if queue not in ("priority", "fifo"):
+            raise ValueError(f"queue must be 'priority' or 'fifo', got {queue!r}")
+        clock = clock or SystemClock()
+        services = Services(
+            clock=clock,
+            delays=DelayManager(clock, name=name),
+            on_error=on_error,
+            observer=observer,
+            long_task_ns=None if long_task is None else to_nanoseconds(long_task, "long_task"),
+            trace_posts=trace_posts,
+        )
+        super().__init__(
+            services,
+            PriorityTaskQueue(clock.monotonic_ns) if queue == "priority" else FifoTaskQueue(),
+            size=size,
+            max_size=max_size,
+            idle_timeout_ns=to_nanoseconds(idle_timeout, "idle_timeout"),
+            name=name,
+            capacity=capacity,
+            traits=traits,
+            metadata=metadata,
+        )
+        self._numbers = count(1)
+        self._runners_lock = Lock()  # guards what follows
+        self._sources: WeakSet[TaskSource] = WeakSet()
+        self._dedicated: list[SingleThreadRunner | AsyncioRunner] = []
+        self._is_started = False
+        self._is_ending = False
+
+    # -- starting and ending
+
+    def start(self) -> ThreadPool:
+        """Start the threads; entering the `with` block, the first task or the first runner do it, too."""
+        with self._runners_lock:
+            if self._is_started:
+                return self
+            self._is_started = True
+        self._group.start()
+        self.services.clock.attach(self)
+        atexit.register(self.shutdown)
+        self._open_fast_path()
+        return self
+
+    def __enter__(self) -> ThreadPool:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            for runner in self._runners():
+                runner.drop_delayed()
+            self.wait_idle()
+        self.shutdown()
+
+    def closes_with(self) -> list[TaskRunner]:
+        with self._runners_lock:
+            self._is_ending = True
+        return self._runners()
+
+    def finish_closing(self) -> None:
+        super().finish_closing()
+        self.services.delays.close()
+        self.services.clock.detach(self)
+        atexit.unregister(self.shutdown)
+
+    def _refusal(self, traits: TaskTraits, due: int | None) -> Exception | None:
+        self.start()
+        return super()._refusal(traits, due)
+
+    # -- making runners
+
+    def sequenced(
+        self,
+        name: str | None = None,
+        *,
+        capacity: int | None = None,
+        traits: TaskTraits | None = None,
+        metadata: dict[str, object] | None = None,
+    ) -> SequencedRunner:
+        """Make a sequence: one logical thread, strict order."""
+        runner = SequencedRunner(
+            self.services,
+            self._scheduler,
+            self._group,
+            limit=1,
+            name=self._name(name, "sequence"),
+            capacity=capacity,
+            traits=traits,
+            metadata=metadata,
+        )
+        self._add(runner, self._sources.add)
+        return runner
+
+    def parallel(
+        self,
+        limit: int,
+        name: str | None = None,
+        *,
+        capacity: int | None = None,
+        traits: TaskTraits | None = None,
+        metadata: dict[str, object] | None = None,
+    ) -> ParallelRunner:
+        """Make a runner of unordered tasks of which at most `limit` run at once."""
+        if not isinstance(limit, int) or limit < 1:
+            raise ValueError(f"limit must be a positive number of tasks at once, got {limit!r}")
+        runner = ParallelRunner(
+            self.services,
+            self._scheduler,
+            self._group,
+            limit=limit,
+            name=self._name(name, "parallel"),
+            capacity=capacity,
+            traits=traits,
+            metadata=metadata,
+        )
+        self._add(runner, self._sources.add)
+        return runner
+
+    def single_thread(
+        self,
+        name: str | None = None,
+        *,
+        capacity: int | None = None,
+        traits: TaskTraits | None = None,
+        metadata: dict[str, object] | None = None,
+    ) -> SingleThreadRunner:
+        """Make a runner with a thread of its own, in strict order."""
+        runner = SingleThreadRunner(
+            self.services,
+            name=self._name(name, "thread"),
+            capacity=capacity,
+            traits=traits,
+            metadata=metadata,
+        )
+        self._add(runner, self._dedicated.append)
+        return runner
+
+    def asyncio(
+        self,
+        name: str | None = None,
+        *,
+        capacity: int | None = None,
+        traits: TaskTraits | None = None,
+        metadata: dict[str, object] | None = None,
+    ) -> AsyncioRunner:
+        """Make a thread with an event loop, for coroutines and callables."""
+        runner = AsyncioRunner(
+            self.services,
+            name=self._name(name, "loop"),
+            capacity=capacity,
+            traits=traits,
+            metadata=metadata,
+        )
+        self._add(runner, self._dedicated.append)
+        return runner
+
+    def _name(self, name: str | None, kind: str) -> str:
+        return name if name is not None else f"{self.name}.{kind}-{next(self._numbers)}"
+
+    def _add(self, runner: R, keep: Callable[[R], object]) -> None:
+        self.start()
+        with self._runners_lock:
+            is_refused = self._is_ending
+            if not is_refused:
+                keep(runner)
+        if is_refused:
+            runner.shutdown()
+            raise RunnerClosed(runner=self.name)
+
+    def _runners(self) -> list[TaskRunner]:
+        with self._runners_lock:
+            return [self, *self._sources, *self._dedicated]
+
+    # -- the pool as a runner of all it holds
+
+    def may_run_inline(self, worker: Worker) -> bool:
+        return worker.group is self._group
+
+    @property
+    def is_exclusive(self) -> bool:
+        return False
+
+    def _counts(self, worker: Worker) -> bool:
+        return worker.home.services is self.services
+
+    def _parts(self) -> list[SingleThreadRunner | AsyncioRunner]:
+        with self._runners_lock:
+            return list(self._dedicated)
+
+    def totals(self) -> tuple[int, int]:
+        completed, failed = super().totals()
+        for part in self._parts():
+            part_completed, part_failed = part.totals()
+            completed += part_completed
+            failed += part_failed
+        return completed, failed
+
+    def running_tasks(self) -> list[tuple[Worker, Task]]:
+        return super().running_tasks() + [pair for part in self._parts() for pair in part.running_tasks()]
+
+    def is_quiet(self, is_resting: Callable[[Worker], bool]) -> bool:
+        parts = self._parts()
+        before = [self.activity(), *(part.activity() for part in parts)]
+        if not (super().is_quiet(is_resting) and all(part.is_quiet(is_resting) for part in parts)):
+            return False
+        # Work may have moved from one part to another while we looked: only a second, equal look counts.
+        after = [self.activity(), *(part.activity() for part in parts)]
+        return before == after and super().is_quiet(is_resting) and all(part.is_quiet(is_resting) for part in parts)
+
+    def wait_quiet(
+        self, is_resting: Callable[[Worker], bool], deadline: int | None, clock: Clock | None = None
+    ) -> bool:
+        while not self.is_quiet(is_resting):
+            if not self.rest.wait(lambda: self._group.is_at_rest(is_resting), deadline, clock):
+                return False
+            for part in self._parts():
+                if not part.wait_quiet(is_resting, deadline, clock):
+                    return False
+        return True
+
+    def statistics(self) -> RunnerStatistics:
+        """Return the counts of the pool and of all its runners together."""
+        own = super().statistics()
+        tally = self.services.tally
+        sources = self._scheduler.active_sources.copy()
+        parts = [part.statistics() for part in self._parts()]
+        queued = own.queued + sum(source.queued_beyond_ready() for source in sources)
+        return replace(
+            own,
+            queued=max(0, queued) + sum(part.queued for part in parts),
+            delayed=tally.delayed,
+            workers=own.workers + sum(part.workers for part in parts),
+            rejected=tally.rejected,
+            cancelled=tally.cancelled,
+            skipped=tally.skipped,
+        )
+
+    def _raise_barriers(self) -> list[Barrier]:
+        self.start()
+        rest = self.rest
+        mine = [self.raise_barrier(rest, priority) for priority in Priority]
+        others = [*self._scheduler.active_sources.copy(), *self._parts()]
+        return mine + [runner.raise_barrier(rest) for runner in others]
+
+    # -- the pool as a member of its clock
+
+    def next_due(self) -> int | None:
+        """Return when the next delayed task may be due."""
+        return self.services.delays.next_due()
+
+    def settle(self, real_seconds: float) -> str | None:
+        """Wait in real time until everything that is due has run; else return the name of what has not."""
+        real = SystemClock()
+        deadline = deadline_after(real, real_seconds)
+        is_settled = self.services.delays.settle(real_seconds) and self.wait_quiet(_waits, deadline, real)
+        return None if is_settled else self._describe_busy()
+
+
+def _waits(worker: Worker) -> bool:
+    return worker.parked or worker.is_waiting()

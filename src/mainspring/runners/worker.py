@@ -1,0 +1,146 @@
+"""A worker: what is known about one thread that runs tasks.
+
+Only the thread itself writes its counters and its current task; others read them. `gate` is the lock that a
+parked worker sleeps on: whoever takes the worker out of the idle list owns the right to open it, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from inspect import iscoroutine
+from threading import Lock, Thread, get_ident, local
+from typing import TYPE_CHECKING, Any
+
+from mainspring.runners.failure import TaskFailure
+from mainspring.runners.task import Task, describe_function
+
+if TYPE_CHECKING:
+    from mainspring.runners.runner import TaskRunner
+    from mainspring.runners.thread_group import ThreadGroup
+
+RAISED: Any = object()
+"""What a wrapper returns when it has delivered an exception elsewhere: counted as failed, reported nowhere."""
+
+
+class Worker:
+    """One thread of a group; the thread of an event loop is one, too."""
+
+    awaits = False  # whether coroutines that tasks return are awaited
+
+    __slots__ = (
+        "blocked",
+        "completed",
+        "completed_before_slice",
+        "failed",
+        "failed_before_slice",
+        "gate",
+        "group",
+        "home",
+        "ident",
+        "is_shutting_down",
+        "leaving",
+        "parked",
+        "runner",
+        "task",
+        "thread",
+        "wait_is_over",
+        "wake",
+        "wakes",
+    )
+
+    def __init__(self, group: ThreadGroup | None, home: TaskRunner) -> None:
+        self.group = group
+        self.home = home  # the runner that tasks belong to when no sequence is being run
+        self.runner = home
+        self.gate = Lock()
+        self.gate.acquire()
+        self.wake: Callable[[], object] = self.gate.release
+        self.thread: Thread | None = None
+        self.ident: int | None = None
+        self.task: Task | None = None
+        self.completed = 0
+        self.failed = 0
+        self.completed_before_slice = 0  # what this thread had done when it began with its present sequence
+        self.failed_before_slice = 0
+        self.parked = False
+        self.wakes = 0
+        self.leaving = False
+        self.blocked = 0  # depth of `blocking()` scopes
+        self.wait_is_over: Callable[[], bool] | None = None  # set while its task waits for other tasks or time
+        self.is_shutting_down = False  # inside shutdown() of its own pool, which therefore must not wait for it
+
+    def adopt_current_thread(self) -> None:
+        """Make `current_worker()` answer with this worker on the calling thread."""
+        self.ident = get_ident()
+        _current.worker = self
+
+    def current_runner(self) -> TaskRunner | None:
+        """Return the runner of the task that runs on this thread, if one does."""
+        return None if self.task is None else self.runner
+
+    def describe_task(self) -> str:
+        """Return the name of the running task."""
+        task = self.task
+        return "nothing" if task is None else task.name
+
+    def is_parked(self) -> bool:
+        """Answer whether the thread sleeps because there is nothing to do."""
+        return self.parked
+
+    @contextmanager
+    def waiting(self, is_over: Callable[[], bool]) -> Iterator[None]:
+        """Declare that the running task waits, so that time may move on meanwhile."""
+        outer = self.wait_is_over
+        self.wait_is_over = is_over
+        self.home.rest.announce()
+        try:
+            yield
+        finally:
+            self.wait_is_over = outer
+
+    def is_waiting(self) -> bool:
+        """Answer whether the running task waits for something that has not happened yet."""
+        is_over = self.wait_is_over
+        return is_over is not None and not is_over()
+
+    def canceller_of_current_coroutine(self) -> Callable[[], object]:
+        """Return what cancels the coroutine that calls this, from any thread."""
+        raise TypeError("a thread runs no coroutines")
+
+    def take_result(self, task: Task, result: object) -> None:
+        """Deal with a task that returned something."""
+        if iscoroutine(result):
+            result.close()
+            self.failed += 1
+            self.report(task, coroutine_refused(task[3]))
+        elif result is RAISED:
+            self.failed += 1
+        else:
+            self.completed += 1
+
+    def report(self, task: Task, error: BaseException) -> None:
+        """Hand the exception of a task to the error hook of its pool."""
+        runner: TaskRunner = task[1]
+        runner.services.report(TaskFailure.of(task, error))
+
+
+def coroutine_refused(function: Callable[..., object] | None) -> TypeError:
+    """Explain that threads do not await."""
+    name = "the task" if function is None else describe_function(function)
+    return TypeError(
+        f"{name} returned a coroutine, which a thread cannot await; "
+        f"post it to a runner made by pool.asyncio()"
+    )
+
+
+class _Current(local):
+    worker: Worker | None = None
+
+
+_current = _Current()
+
+
+def current_worker() -> Worker | None:
+    """Return the worker whose thread this is, or None outside of every pool."""
+    return _current.worker

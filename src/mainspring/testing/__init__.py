@@ -1,0 +1,5 @@
+"""The public test kit."""
+
+from mainspring.testing.manual_clock import ManualClock
+
+__all__ = ["ManualClock"]

@@ -1,0 +1,5 @@
+"""When: the timing wheel."""
+
+from mainspring.timing.wheel import TimerEntry, TimingWheel, WheelStatistics
+
+__all__ = ["TimerEntry", "TimingWheel", "WheelStatistics"]

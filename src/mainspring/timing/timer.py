@@ -1,0 +1,109 @@
+"""One thread that sleeps until the wheel's next due time and then calls what is due.
+
+The thread starts with the first timer and wakes up for timers only: an idle timer does not tick. Callbacks
+run on it, one after another in (due, arrival) order and without any lock held, so they must be short; what
+may take time belongs on a runner.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from threading import Condition, Thread
+from typing import TypeAlias
+
+from mainspring.clock import Clock, SystemClock, deadline_after
+from mainspring.timing.wheel import TimerEntry, TimingWheel
+
+Callback: TypeAlias = Callable[[], object]
+
+logger = logging.getLogger("mainspring.timing")
+
+
+class Timer:
+    """Calls back at given instants of a clock."""
+
+    def __init__(self, clock: Clock, *, name: str) -> None:
+        self._clock = clock
+        self._name = name
+        self._changed = Condition()  # guards everything below
+        self._wheel: TimingWheel[Callback] = TimingWheel(now=clock.monotonic_ns())
+        self._thread: Thread | None = None
+        self._wakes_at: int | None = None  # what the thread sleeps for
+        self._is_calling = False
+        self._is_closed = False
+
+    def call_at(self, due: int, callback: Callback) -> TimerEntry:
+        """Call `callback` when the monotonic clock reads `due`, in nanoseconds."""
+        with self._changed:
+            if self._is_closed:
+                raise RuntimeError(f"timer {self._name!r} is closed")
+            entry = self._wheel.insert(due, callback)
+            if self._thread is None:
+                self._thread = Thread(target=self._run, name=f"{self._name}-timer", daemon=True)
+                self._thread.start()
+            elif self._wakes_at is None or due < self._wakes_at:
+                self._changed.notify_all()
+            return entry
+
+    def cancel(self, entry: TimerEntry) -> bool:
+        """Forget a call; True if it will not be made."""
+        with self._changed:
+            return self._wheel.cancel(entry)
+
+    def next_due(self) -> int | None:
+        """Return when to look again: never later than the earliest call."""
+        with self._changed:
+            return self._wheel.next_due()
+
+    def __len__(self) -> int:
+        return len(self._wheel)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                due = self._collect()
+                if due is None:
+                    return
+                self._is_calling = True
+            for callback in due:
+                try:
+                    callback()
+                except Exception:
+                    logger.exception("timer %r: a callback failed", self._name)
+            due.clear()
+
+    def _collect(self) -> list[Callback] | None:
+        """Sleep until something is due; None when the timer is closed. The lock is held."""
+        self._is_calling = False
+        while not self._is_closed:
+            now = self._clock.monotonic_ns()
+            due = self._wheel.advance(now)
+            if due:
+                return due
+            self._wakes_at = self._wheel.next_due()
+            self._changed.notify_all()  # whoever waits for the timer to settle
+            self._clock.wait(self._changed, self._wakes_at)
+        self._changed.notify_all()
+        return None
+
+    def settle(self, real_seconds: float) -> bool:
+        """Wait until everything due by now has been called; False if it takes longer than `real_seconds`."""
+        real = SystemClock()
+        deadline = deadline_after(real, real_seconds)
+        with self._changed:
+            while self._thread is not None and not self._is_closed and self._has_due():
+                if not real.wait(self._changed, deadline):
+                    return False
+        return True
+
+    def _has_due(self) -> bool:
+        next_due = self._wheel.next_due()
+        return self._is_calling or (next_due is not None and next_due <= self._clock.monotonic_ns())
+
+    def close(self) -> None:
+        """Make no more calls and end the thread, without waiting for a call that is under way."""
+        with self._changed:
+            self._is_closed = True
+            self._wheel = TimingWheel(now=self._clock.monotonic_ns())
+            self._changed.notify_all()

@@ -1,0 +1,283 @@
+"""A timing wheel: unlimited range, exact order, O(1) insert and cancel. Single-threaded: callers hold the lock.
+
+It takes `now` and returns what is due; it knows no thread and no clock. All times are integers in nanoseconds.
+
+Levels hold slots of growing width (drawn with the default tick, 2**28 ns)::
+
+      now
+       |  open    near: 268 ms slots     mid: 73 min slots        far: 2.3 year slots
+       v ______ ______________________ _________________________ ________________________
+      [ sorted ][  |  |  |  |  |  |  ][    |    |    |    |    ][      |      |      | ...
+       \\______/  <--- opened, sorted    <--- poured into near    <--- poured into mid, near
+
+Slots are sparse, so an empty one costs nothing, neither memory nor a step. Far has no end. Time enters a slot only
+by `advance`: then a near slot is *opened* (sorted), an upper one is *poured* into the levels below. Near and mid
+always reach at least one whole slot of the level above them beyond `now`.
+
+Invariants
+
+* The place of an entry follows from the entry and the position alone, so `cancel` finds it without a search.
+* Open < near < mid < far: every timer of one place is due before any timer of the next.
+* The open span contains `now`. Its timers are in `_open`; their entries, in order, are in `_front` (sorted
+  when the slot was opened, latest first) and `_late` (a heap of what was inserted since). Both may hold entries
+  that were cancelled, at most as many as live ones plus a constant.
+* After `advance(now)` every slot that is not open begins after `now`.
+
+Example, with a tick of 2**28 ns, at `now = 0`: a timer due after 3 hours lies in mid, slot 2, which begins at
+2 h 27 min. `next_due()` names that instant; `advance` then pours the slot into near, where the timer lies in
+slot 40,233; `next_due()` names its beginning; `advance` opens it, and now `next_due()` is exact. So a timer is
+touched at most three times on its way, and a million of them are sorted in small, cheap portions.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from operator import neg
+from typing import Generic, TypeAlias, TypeVar
+
+from mainspring.timing.levels import ARRIVAL_BITS, Level, is_roomy
+
+T = TypeVar("T")
+
+TimerEntry: TypeAlias = int
+"""What `insert` returns and `cancel` takes. Opaque: a key, not a reference to the item."""
+
+DEFAULT_TICK = 1 << 28
+_LEVELS = 3
+_SLOT_BITS = 14  # a slot is 2**14 slots of the level below
+_STALE_ALLOWANCE = 64
+_MISSING = object()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WheelStatistics:
+    """A snapshot for monitoring. The tuples have one element per level, nearest first."""
+
+    pending: int  # timers not fired and not cancelled
+    open: int  # of these, the ones already sorted: due within the current slot, or overdue
+    occupancy: tuple[int, ...]  # the others, by level
+    slots: tuple[int, ...]  # slots in use
+    slot_spans: tuple[int, ...]  # width of one slot, in nanoseconds
+    fullest_slot: int  # timers in the fullest slot of any level
+    stale: int  # cancelled entries not yet swept out of the open span
+
+
+class TimingWheel(Generic[T]):
+    """Timers by due time. `tick` tunes speed only (it is rounded up to a power of two), never when a timer fires."""
+
+    __slots__ = (
+        "_arrivals",
+        "_departures",
+        "_front",
+        "_late",
+        "_levels",
+        "_near",
+        "_open",
+        "_open_end",
+        "_pour_at",
+    )
+
+    def __init__(self, now: int = 0, tick: int = DEFAULT_TICK) -> None:
+        for name, value in (("now", now), ("tick", tick)):
+            if not _is_int(value):
+                raise _not_an_int(name, value)
+        if tick < 1:
+            raise ValueError(f"tick must be at least 1 nanosecond, not {tick}; leave it out for the default")
+        tick_shift = ARRIVAL_BITS + (tick - 1).bit_length()
+        self._levels = tuple(Level[T](tick_shift + n * _SLOT_BITS) for n in range(_LEVELS))
+        self._near = self._levels[0]
+        self._open: dict[TimerEntry, T] = {}
+        self._front: list[TimerEntry] = []
+        self._late: list[TimerEntry] = []
+        self._arrivals = 0
+        self._departures = 0
+        # At least 1, so that True and False always fall into the open span, where bad input is looked for.
+        position = max(now, 1) << ARRIVAL_BITS
+        self._open_end = ((position >> tick_shift) + 1) << tick_shift
+        self._set_ends(position)
+
+    def __len__(self) -> int:
+        return self._arrivals - self._departures
+
+    def insert(self, due: int, item: T) -> TimerEntry:
+        """Add a timer. A due time in the past is fine: the next `advance` returns it."""
+        self._arrivals = arrival = self._arrivals + 1
+        try:
+            entry = (due << ARRIVAL_BITS) + arrival
+        except TypeError:
+            raise self._refusal(due) from None
+        near = self._near
+        bucket = near.buckets.get(entry >> near.shift)
+        if bucket is None:
+            bucket = self._bucket_elsewhere(due, entry)
+        bucket[entry] = item
+        return entry
+
+    def cancel(self, entry: TimerEntry) -> bool:
+        """Remove a timer and release its item now. True once, and only while it is pending."""
+        near = self._near
+        try:
+            bucket = near.buckets.get(entry >> near.shift)
+        except TypeError:
+            raise TypeError(f"cancel takes the entry that insert returned, not {entry!r}") from None
+        if bucket is None:
+            return self._cancel_elsewhere(entry)
+        _held = bucket.pop(entry, _MISSING)  # released on return, when all is consistent
+        if _held is _MISSING:
+            return False
+        self._departures += 1
+        size = len(bucket)
+        if not size & (size - 1):
+            near.shrink(entry >> near.shift, bucket)
+        return True
+
+    def advance(self, now: int) -> list[T]:
+        """Move to `now` and return the items with `due <= now`, by due time, equal ones by arrival.
+
+        A `now` before an earlier one moves nothing back; what is due by then is returned as ever.
+        """
+        if type(now) is not int and not _is_int(now):
+            raise _not_an_int("now", now)
+        limit = (now + 1) << ARRIVAL_BITS
+        due = self._take_open(limit) if self._open else []
+        if limit > self._open_end:
+            self._turn_to(now << ARRIVAL_BITS, due)
+            if self._open:
+                due += self._take_open(limit)
+        self._departures += len(due)
+        return due
+
+    def next_due(self) -> int | None:
+        """When to call `advance` next, or None if nothing is pending.
+
+        Never later than the earliest due time, later than the last `now` unless something overdue was inserted
+        since, and exact once time has entered the slot of the earliest timer; before that, the slot's beginning.
+        """
+        waiting, front, late = self._open, self._front, self._late
+        if waiting:
+            while front and front[-1] not in waiting:
+                front.pop()
+            while late and late[0] not in waiting:
+                heappop(late)
+            return min(front[-1:] + late[:1]) >> ARRIVAL_BITS
+        for level in self._levels:
+            earliest = level.earliest()
+            if earliest is not None:
+                return earliest >> ARRIVAL_BITS
+        return None
+
+    def statistics(self) -> WheelStatistics:
+        """Count what is where. Costs a look at every slot in use."""
+        sizes = [[len(bucket) for bucket in level.buckets.values() if bucket] for level in self._levels]
+        return WheelStatistics(
+            pending=len(self),
+            open=len(self._open),
+            occupancy=tuple(sum(level) for level in sizes),
+            slots=tuple(len(level) for level in sizes),
+            slot_spans=tuple(1 << level.shift - ARRIVAL_BITS for level in self._levels),
+            fullest_slot=max((size for level in sizes for size in level), default=0),
+            stale=len(self._front) + len(self._late) - len(self._open),
+        )
+
+    def _refusal(self, due: object) -> TypeError:
+        self._departures += 1  # the arrival number was drawn and stays unused
+        return _not_an_int("due", due)
+
+    def _bucket_elsewhere(self, due: int, entry: TimerEntry) -> dict[TimerEntry, T]:
+        """The bucket for a new entry that falls into no existing near slot."""
+        if entry < self._open_end:
+            # True, and integers of other libraries that overflow when shifted, always come this way.
+            if type(due) is not int and not _is_int(due):
+                raise self._refusal(due)
+            heappush(self._late, entry)
+            return self._open
+        for level in self._levels:
+            if entry < level.end:
+                break
+        return level.bucket(entry >> level.shift)
+
+    def _cancel_elsewhere(self, entry: TimerEntry) -> bool:
+        if entry >= self._open_end:
+            found = any(level.discard(entry) for level in self._levels[1:])
+            self._departures += found
+            return found
+        _held = self._open.pop(entry, _MISSING)
+        if _held is _MISSING:
+            return False
+        self._departures += 1
+        if len(self._front) + len(self._late) > 2 * len(self._open) + _STALE_ALLOWANCE:
+            self._open = waiting = self._open.copy()
+            self._front = [entry for entry in self._front if entry in waiting]
+            self._late = [entry for entry in self._late if entry in waiting]
+            heapify(self._late)
+        return True
+
+    def _take_open(self, limit: TimerEntry) -> list[T]:
+        """Remove the open timers before `limit` and return their items in order."""
+        waiting, front, late = self._open, self._front, self._late
+        has_stale = len(front) + len(late) > len(waiting)
+        due: list[TimerEntry] = []
+        if front and front[-1] < limit:
+            start = bisect_right(front, -limit, key=neg)
+            due = front[start:]
+            due.reverse()
+            del front[start:]
+        if late and late[0] < limit:
+            while late and late[0] < limit:
+                due.append(heappop(late))
+            due.sort()
+        if not due:
+            return []
+        if has_stale:
+            due = [entry for entry in due if entry in waiting]
+        items = list(map(waiting.pop, due))
+        if is_roomy(waiting):
+            self._open = waiting.copy()
+        return items
+
+    def _turn_to(self, position: TimerEntry, due: list[T]) -> None:
+        """Leave the open span, where nothing is pending now; add whole slots to `due` and open the current one."""
+        near = self._near
+        if position >= self._pour_at:
+            self._pour_down(position, due)
+        slot = position >> near.shift
+        opened = near.buckets.get(slot)
+        whole = near.take(slot + 1)
+        if opened is None:
+            self._open, self._front = {}, []
+        else:
+            whole.pop()
+            self._open, self._front = opened, sorted(opened, reverse=True)
+        self._late.clear()
+        self._open_end = (slot + 1) << near.shift
+        _collect(whole, due)
+
+    def _pour_down(self, position: TimerEntry, due: list[T]) -> None:
+        """Add whole slots of every level to `due`, from near to far, then pour those that time comes close to."""
+        for level in self._levels:
+            _collect(level.take(position >> level.shift), due)
+        for upper, lower in zip(self._levels[:0:-1], self._levels[-2::-1], strict=True):
+            for bucket in upper.take((position >> upper.shift) + 2):
+                lower.pour(bucket.items())
+            _collect(lower.take(position >> lower.shift), due)
+        self._set_ends(position)
+
+    def _set_ends(self, position: TimerEntry) -> None:
+        for level in self._levels:
+            above = level.shift + _SLOT_BITS
+            level.end = ((position >> above) + 2) << above
+        self._pour_at = self._near.end - (1 << self._near.shift + _SLOT_BITS)
+
+
+def _collect(buckets: Iterable[dict[TimerEntry, T]], due: list[T]) -> None:
+    for bucket in buckets:
+        due += map(bucket.__getitem__, sorted(bucket))
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _not_an_int(name: str, value: object) -> TypeError:
+    return TypeError(f"{name} must be an int of nanoseconds, not {value!r}; convert seconds by int(seconds * 1e9)")
