@@ -1,17 +1,17 @@
 """The known designs of a timer store, each as a small class with the interface of the shipped wheel.
 
-They are here to be measured, not to be used: compact, correct, no checks of their input. `LATENESS` says how much
-later than its due time a timer may fire; 0 means exact, in (due, arrival) order. The classes that have it above 0
+They are here to be measured, not to be used: compact, correct, without checks of their input. `LATENESS` says
+how much later than its due time a timer may fire. 0 means exactly then, in (due, arrival) order; the others
 fire whole ticks, in order of ticks.
 
-Where the original unlinks a cancelled timer from an intrusive list, these mark it (its item is taken out) and skip
-it later: in Python that is the faster way, and it releases the item just as early.
+Where the original unlinks a cancelled timer from an intrusive list, these mark it (its item is taken out) and
+skip it later: in Python that is the faster way, and it releases the item just as early.
 """
 
 from bisect import bisect_right
 from heapq import heapify, heappop, heappush
 from operator import itemgetter
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 Entry = list[Any]  # [due, item] while pending, [due] afterwards
 
@@ -19,7 +19,7 @@ MS = 1_000_000
 
 
 class Candidate(Protocol):
-    LATENESS: ClassVar[int]
+    LATENESS: int
 
     def insert(self, due: int, item: object) -> Any: ...
     def cancel(self, entry: Any) -> bool: ...
@@ -39,11 +39,11 @@ def pop_items(entries: list[Entry]) -> list[object]:
 
 
 class BareHeap:
-    """heapq with (due, arrival, item) and nothing else: cannot cancel. The floor for a heap in Python."""
+    """heapq with (due, arrival, item) and nothing else: the least a heap costs in Python. Cannot cancel."""
 
     LATENESS = 0
 
-    def __init__(self, now: int = 0) -> None:
+    def __init__(self, _now: int) -> None:
         self._heap: list[tuple[int, int, object]] = []
         self._arrivals = 0
 
@@ -65,11 +65,11 @@ class BareHeap:
 
 
 class TupleHeap:
-    """heapq with (due, arrival, entry); a cancelled entry stays until it is at the top or most are cancelled."""
+    """heapq with (due, arrival, entry); a cancelled entry stays until it is on top or most are cancelled."""
 
     LATENESS = 0
 
-    def __init__(self, now: int = 0) -> None:
+    def __init__(self, _now: int) -> None:
         self._heap: list[tuple[int, int, Entry]] = []
         self._arrivals = 0
         self._cancelled = 0
@@ -115,7 +115,7 @@ class HashedRounds:
     LATENESS = TICK = 100 * MS
     SLOTS = 512
 
-    def __init__(self, now: int = 0) -> None:
+    def __init__(self, now: int) -> None:
         self._slots: list[list[Entry]] = [[] for _ in range(self.SLOTS)]
         self._tick = now // self.TICK
 
@@ -143,12 +143,12 @@ class HashedRounds:
 
 
 class KafkaWheels:
-    """Wheels of 20 slots from 1 ms upwards, each turn of one a slot of the next; a heap of the buckets in use."""
+    """Wheels of 20 slots from 1 ms up, each turn of one a slot of the next; a heap of the buckets in use."""
 
     LATENESS = TICK = MS
     SLOTS = 20
 
-    def __init__(self, now: int = 0) -> None:
+    def __init__(self, now: int) -> None:
         self._clock = now // self.TICK
         self._widths = [1]  # of a slot of each wheel, in ticks; wheels are added on demand
         self._buckets: dict[tuple[int, int], list[Entry]] = {}  # by (expiration, slot width)
@@ -204,7 +204,7 @@ class TokioWheel:
     LATENESS = TICK = MS
     LEVELS, BITS = 6, 6
 
-    def __init__(self, now: int = 0) -> None:
+    def __init__(self, now: int) -> None:
         self._elapsed = now // self.TICK
         self._slots: list[list[list[Entry]]] = [[[] for _ in range(64)] for _ in range(self.LEVELS)]
         self._occupied = [0] * self.LEVELS
@@ -216,9 +216,7 @@ class TokioWheel:
 
     def _add(self, entry: Entry) -> None:
         tick = entry[0]
-        level = ((self._elapsed ^ tick | 63).bit_length() - 1) // 6
-        if level > 5:
-            level = 5
+        level = min(((self._elapsed ^ tick | 63).bit_length() - 1) // 6, 5)
         slot = tick >> level * 6 & 63
         self._slots[level][slot].append(entry)
         self._occupied[level] |= 1 << slot
@@ -266,7 +264,7 @@ class SparseTicks:
 
     LATENESS = TICK = MS
 
-    def __init__(self, now: int = 0) -> None:
+    def __init__(self, _now: int) -> None:
         self._buckets: dict[int, list[Entry]] = {}
         self._ticks: list[int] = []
 
@@ -311,7 +309,7 @@ class ListLevels:
     LATENESS = 0
     SHIFTS = (30, 42, 54)
 
-    def __init__(self, now: int = 0) -> None:
+    def __init__(self, now: int) -> None:
         self._levels: list[dict[int, _Slot]] = [{} for _ in self.SHIFTS]
         self._slots: list[list[int]] = [[] for _ in self.SHIFTS]
         self._front: list[Entry] = []
@@ -398,7 +396,7 @@ class ListLevels:
         return due
 
     def next_due(self) -> int | None:
-        first = self._front[self._head][0] if self._head < len(self._front) else None
+        first: int | None = self._front[self._head][0] if self._head < len(self._front) else None
         if self._late and (first is None or self._late[0][0] < first):
             first = self._late[0][0]
         if first is not None:

@@ -1,8 +1,8 @@
-"""Compare the shipped timing wheel with the known designs: `python -m benchmarks.timing.compare [timers [repeats]]`.
+"""The timing wheel against the known designs: `python -m benchmarks.timing.compare [timers [repeats]]`.
 
-Every candidate is first checked against a sorted list. Then all candidates run each workload in turn, and the best
-time of each counts. The garbage collector is on, as it is in a program. A ratio is the heap's time (or memory)
-divided by the candidate's: above 1 is better than a heap.
+Every candidate is first checked against a sorted list. Then all candidates run each workload in turn, and the
+best time of each counts. The garbage collector is on, as it is in a program. A ratio is the heap's time (or
+memory) divided by the candidate's: above 1 is better than a heap.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from math import sqrt
 from time import perf_counter
 from typing import Any, TypeAlias
@@ -51,13 +51,14 @@ class Row:
     bytes_per_timer: float | None = None
 
 
-HEAP, BARE_HEAP, HASHED, LOOP = "heap", "heap that cannot cancel", "hashed, 512 × 100 ms", "asyncio `call_later`"
+HEAP, BARE_HEAP, HASHED = "heap", "heap that cannot cancel", "hashed, 512 x 100 ms"
+LOOP = "asyncio `call_later`"
 CANDIDATES: dict[str, Make] = {
     HEAP: TupleHeap,
     BARE_HEAP: BareHeap,
     HASHED: HashedRounds,
-    "Kafka, 20 × 1 ms and up": KafkaWheels,
-    "tokio, 6 × 64 × 1 ms": TokioWheel,
+    "Kafka, 20 x 1 ms and up": KafkaWheels,
+    "tokio, 6 x 64 x 1 ms": TokioWheel,
     "sparse ticks of 1 ms": SparseTicks,
     "levels of lists": ListLevels,
     "**shipped wheel**": Shipped,
@@ -75,12 +76,14 @@ def delays(count: int, span: int) -> list[int]:
 
 
 def check(make: Make, *, can_cancel: bool = True, operations: int = 4000) -> None:
-    """Random inserts, cancels and advances: nothing early, nothing later than allowed, exact ones in order."""
+    """Insert, cancel, advance at random: nothing early, nothing later than allowed, exact ones in order."""
     choose = random.Random(operations)
-    wheel, now, pending, entries = make(START), START, dict[int, int](), []
+    wheel, now = make(START), START
     lateness = wheel.LATENESS
+    pending: dict[int, int] = {}
+    entries: list[Any] = []
     for number in range(operations):
-        due = now + choose.choice([0, choose.randrange(50 * MS), choose.randrange(SECOND), choose.randrange(HOUR)])
+        due = now + choose.randrange(choose.choice([1, 50 * MS, SECOND, HOUR]))
         entries.append(wheel.insert(due, number))
         pending[number] = due
         if can_cancel and choose.random() < 0.4:
@@ -209,7 +212,7 @@ def steady(make: Make, count: int) -> float:
 
 
 def short(make: Make, count: int) -> float:
-    """A quarter of the timers, 100 in each millisecond, due within 100 ms: less than a slot of the shipped wheel."""
+    """A quarter of the timers, 100 in each millisecond, due within 100 ms: mostly in the open slot."""
     wheel, now = make(START), START
     insert, advance = wheel.insert, wheel.advance
     fresh = delays(count // 4, 100 * MS)
@@ -251,11 +254,9 @@ SPANS = {"memory, 1 hour": HOUR, "memory, 10 years": 10 * YEAR}
 
 def timings(workload: str, scale: int, repeats: int) -> Iterator[Row]:
     run_one, absent = WORKLOADS[workload]
-    runs: dict[str, Callable[[], float]] = {
-        name: lambda make=make: run_one(make, scale) for name, make in CANDIDATES.items() if name not in absent
-    }
+    runs = {name: partial(run_one, make, scale) for name, make in CANDIDATES.items() if name not in absent}
     if workload in LOOP_WORKLOADS:
-        runs[LOOP] = lambda: LOOP_WORKLOADS[workload](scale)
+        runs[LOOP] = partial(LOOP_WORKLOADS[workload], scale)
     best = dict.fromkeys(runs, float("inf"))
     for _ in range(repeats):
         for name, run_it in runs.items():
@@ -284,11 +285,18 @@ def markdown(rows: list[Row]) -> str:
     workloads = list(dict.fromkeys(row.workload for row in rows))
     cells = {(row.name, row.workload): _cell(row) for row in rows}
     lines = [["candidate", "late by up to", *workloads], ["---"] * (len(workloads) + 2)]
-    for name in dict.fromkeys(row.name for row in rows):
-        make = CANDIDATES.get(name)
-        lateness = "" if make is None else f"{make(START).LATENESS // MS or ''} ms" if make(START).LATENESS else "exact"
-        lines.append([name, lateness, *(cells.get((name, workload), "") for workload in workloads)])
+    lines += [
+        [name, _lateness(name), *(cells.get((name, workload), "") for workload in workloads)]
+        for name in dict.fromkeys(row.name for row in rows)
+    ]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _lateness(name: str) -> str:
+    if name not in CANDIDATES:
+        return ""
+    lateness = CANDIDATES[name](START).LATENESS
+    return f"{lateness // MS} ms" if lateness else "exact"
 
 
 def _cell(row: Row) -> str:
@@ -298,8 +306,8 @@ def _cell(row: Row) -> str:
 
 
 def main() -> None:
-    scale, repeats = (*map(int, sys.argv[1:]), *(1_000_000, 3)[len(sys.argv) - 1 :])
-    print(markdown(run(scale, repeats)))
+    arguments = [int(argument) for argument in sys.argv[1:3]]
+    print(markdown(run(*arguments)))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
+from contextvars import Context
 from inspect import iscoroutine
 from threading import Thread
 from typing import Any, TypeVar, TypeVarTuple, overload
@@ -85,6 +86,7 @@ class AsyncioRunner(TaskRunner):
         self._tokens: list[None] = [None]  # taken while a drain is on its way
         self._sleepers = self._tokens
         self._rest = Rest(services.clock)
+        self._context = Context()  # of the drain, so that it does not carry that of whoever woke it
         self._worker = LoopWorker(self, self.loop, self._adopt)
         # Each running coroutine, with a stand-in for the worker that it does not occupy.
         self._coroutines: dict[asyncio.Task[object], Worker] = {}
@@ -123,15 +125,15 @@ class AsyncioRunner(TaskRunner):
                     self._rouse()
                 self._rest.announce()
                 return
-            if not task.run(self._worker):
+            if not task.run_on(self._worker):
                 self.shell_passed()
-        self.loop.call_soon(self._drain)
+        self.loop.call_soon(self._drain, context=self._context)
 
     def _adopt(self, task: Task, coroutine: Coroutine[Any, Any, object]) -> None:
         """Let the coroutine that a task has returned run as a part of that task."""
         stand_in = Worker(None, self)
-        stand_in.task = kept = task.without_arguments()
-        running = self.loop.create_task(coroutine, name=kept.name, context=kept[2])
+        stand_in.task = kept = task.spokesman()
+        running = self.loop.create_task(coroutine, name=kept.name, context=kept.context or Context())
         self._coroutines[running] = stand_in
         running.add_done_callback(self._coroutine_ended)
 
@@ -159,7 +161,7 @@ class AsyncioRunner(TaskRunner):
             self._tokens.pop()
         except IndexError:
             return
-        self.loop.call_soon_threadsafe(self._drain)
+        self.loop.call_soon_threadsafe(self._drain, context=self._context)
 
     def _waiting(self) -> int:
         return max(0, len(self._tasks) - self._shells)
@@ -236,8 +238,8 @@ class AsyncioRunner(TaskRunner):
 
     def submit(
         self,
-        function: Callable[..., Any],
-        *arguments: Any,
+        function: Callable[[*Ts], Any],
+        *arguments: *Ts,
         delay: Duration | None = None,
         traits: TaskTraits | None = None,
     ) -> TaskFuture[Any]:
@@ -263,8 +265,8 @@ class AsyncioRunner(TaskRunner):
 
     async def run(
         self,
-        function: Callable[..., Any],
-        *arguments: Any,
+        function: Callable[[*Ts], Any],
+        *arguments: *Ts,
         delay: Duration | None = None,
         traits: TaskTraits | None = None,
     ) -> Any:

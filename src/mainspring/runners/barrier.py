@@ -33,7 +33,7 @@ class Barrier(TracedTask):
         self.running: list[tuple[Worker, Task]] = []
         self.is_passed = False
 
-    def run(self, worker: Worker) -> bool:
+    def run_on(self, worker: Worker) -> bool:
         self.running = [pair for pair in self._runner.running_tasks() if pair[0] is not worker]
         self.is_passed = True
         self._rest.announce()

@@ -26,7 +26,7 @@ class TaskFailure:
         return cls(
             error=error,
             task=task.name,
-            runner=task[1].name,
+            runner=task.runner.name,
             posted_from=task.posted_from(),
             traits=task.traits,
         )

@@ -19,6 +19,7 @@ from typing import Any, Generic, Literal, TypeVar, overload
 
 from mainspring.clock import Duration, deadline_after
 from mainspring.errors import QueueEmpty, RunnerClosed
+from mainspring.runners.checks import require_positive
 from mainspring.runners.failure import TaskFailure
 from mainspring.runners.rest import Rest
 from mainspring.runners.ring_buffer import RingBuffer
@@ -43,6 +44,7 @@ class FuncQueue(Generic[T]):
         self,
         handler: Callable[[T], object],
         pool: TaskRunner,
+        *,
         capacity: int | None = None,
         batch: Literal[False] = False,
         concurrency: int = 1,
@@ -54,8 +56,8 @@ class FuncQueue(Generic[T]):
         self,
         handler: Callable[[list[T]], object],
         pool: TaskRunner,
-        capacity: int | None = None,
         *,
+        capacity: int | None = None,
         batch: Literal[True],
         concurrency: int = 1,
         name: str | None = None,
@@ -65,13 +67,13 @@ class FuncQueue(Generic[T]):
         self,
         handler: Callable[[Any], object],
         pool: TaskRunner,
+        *,
         capacity: int | None = None,
         batch: bool = False,
         concurrency: int = 1,
         name: str | None = None,
     ) -> None:
-        if not isinstance(concurrency, int) or concurrency < 1:
-            raise ValueError(f"concurrency must be a positive number of handlers, got {concurrency!r}")
+        require_positive(concurrency, "concurrency", "handlers")
         self._handler = handler
         self._pool = pool
         self.name = name or describe_function(handler)
@@ -146,18 +148,12 @@ class FuncQueue(Generic[T]):
         self._sleep_or_go_on()
 
     def _drain_batch(self) -> None:
-        cells = []
-        try:
-            for _ in range(len(self._cells)):
-                cells.append(self._pop())
-        except (IndexError, QueueEmpty):
-            pass  # another drain has taken the rest
-        items = []
-        for cell in cells:
+        items: list[T] = []
+        for _ in range(len(self._cells)):
             try:
-                items.append(cell.pop())
-            except IndexError:
-                pass  # withdrawn by its dispatch
+                items.append(self._pop().pop())
+            except (IndexError, QueueEmpty):
+                continue  # withdrawn by its dispatch, or taken by another drain
         if items:
             self._handle(items)
         self._sleep_or_go_on()
@@ -165,7 +161,7 @@ class FuncQueue(Generic[T]):
     def _handle(self, item_or_batch: T | list[T]) -> None:
         try:
             self._handler(item_or_batch)
-        except BaseException as error:  # noqa: BLE001 - one bad item must not stop the queue
+        except BaseException as error:
             self._pool.services.report(
                 TaskFailure(
                     error=error,

@@ -18,6 +18,8 @@ from mainspring.runners.worker import Worker, current_worker
 class GroupRunner(TaskRunner):
     """Tasks, a scheduler that orders them, and a thread group that runs them."""
 
+    __slots__ = ("_group", "_scheduler")
+
     def __init__(
         self,
         services: Services,

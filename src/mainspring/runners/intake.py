@@ -19,6 +19,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from mainspring.errors import QueueFull, RunnerClosed
+from mainspring.runners.checks import require_positive
 from mainspring.runners.task import Task, TracedTask
 from mainspring.runners.task_queue import stamp_for
 from mainspring.runners.traits import DEFAULT_TRAITS, ShutdownBehavior, TaskTraits
@@ -37,7 +38,25 @@ class State(Enum):
 
 
 class Intake(ABC):
-    """The receiving side of a runner."""
+    """The receiving side of a runner. Slots, here and below, make a runner small and its attributes quick."""
+
+    __slots__ = (
+        "__weakref__",
+        "_append",
+        "_cancelled",
+        "_capacity",
+        "_delayed",
+        "_fast",
+        "_lock",
+        "_rejected",
+        "_shells",
+        "_skipped",
+        "_sleepers",
+        "_state",
+        "_traits",
+        "name",
+        "services",
+    )
 
     _append: Callable[[Task], None]  # puts a plain task into the queue: one atomic call
     _sleepers: Sized  # not empty if somebody may have to be woken for a new task
@@ -50,8 +69,8 @@ class Intake(ABC):
         capacity: int | None,
         traits: TaskTraits | None,
     ) -> None:
-        if capacity is not None and (not isinstance(capacity, int) or capacity < 1):
-            raise ValueError(f"capacity must be a positive number of tasks, or None for no bound, got {capacity!r}")
+        if capacity is not None:
+            require_positive(capacity, "capacity", "tasks")
         self.services = services
         self.name = name
         self._capacity = capacity
@@ -109,9 +128,16 @@ class Intake(ABC):
     ) -> TracedTask:
         """Post for a monotonic instant, or for now; this way knows traits, delays, capacity and shutdown."""
         if not callable(function):
-            raise TypeError(f"post needs a callable and its arguments, got {function!r}; did you call it yourself?")
+            raise TypeError(
+                f"post needs a callable and its arguments, got {function!r}; did you call it yourself?"
+            )
         traits = traits or self._traits
-        task = TracedTask((frame.f_code, self, copy_context(), function, arguments))
+        task = TracedTask()
+        task.append(arguments)
+        task.runner = self
+        task.origin = frame.f_code
+        task.context = copy_context() or None
+        task.function = function
         task.traits = traits
         task.priority = int(traits.priority)
         task.line = frame.f_lineno
@@ -207,23 +233,6 @@ class Intake(ABC):
         """Note that a claimed task has left the queue."""
         with self._lock:
             self._shells -= 1
-
-    def run_inline(self, task: Task, worker: Worker) -> bool:
-        """Run an unstarted task inside the task that waits for it, if the order of this runner allows that."""
-        if not self.may_run_inline(worker) or (isinstance(task, TracedTask) and not task.queued):
-            return False
-        outer_task, outer_runner = worker.task, worker.runner
-        completed, failed = worker.completed, worker.failed
-        worker.runner = self
-        has_run = task.run(worker)
-        worker.task, worker.runner = outer_task, outer_runner
-        # What ran inline is not the work of the sequence in whose slice it happened.
-        worker.completed_before_slice += worker.completed - completed
-        worker.failed_before_slice += worker.failed - failed
-        if has_run:
-            with self._lock:
-                self._shells += 1
-        return has_run
 
     def begin_closing(self) -> None:
         """Refuse new tasks from now on."""

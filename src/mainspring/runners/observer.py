@@ -127,7 +127,7 @@ class LongTaskAlarm:
 
     def __call__(self) -> None:
         elapsed = (self._services.clock.monotonic_ns() - self._started) / NANOSECONDS
-        frame = sys._current_frames().get(self._thread)  # noqa: SLF001 - the only way to see another thread
+        frame = sys._current_frames().get(self._thread)
         stack = "".join(traceback.format_stack(frame)) if frame else "(the thread has ended)"
         event = replace(self._event, run_seconds=elapsed)
         logger.warning(
@@ -147,7 +147,7 @@ def describe(task: Task, started: int | None = None, error: BaseException | None
     waited = 0 if queued_at is None or started is None else started - queued_at
     return TaskEvent(
         task=task.name,
-        runner=task[1].name,
+        runner=task.runner.name,
         traits=task.traits,
         posted_from=task.posted_from(),
         queue_seconds=waited / NANOSECONDS,

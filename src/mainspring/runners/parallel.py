@@ -9,6 +9,8 @@ from mainspring.runners.worker import Worker
 class ParallelRunner(TaskSource):
     """Unordered work with a bound. Make one with `pool.parallel()`."""
 
+    __slots__ = ()
+
     @property
     def is_exclusive(self) -> bool:
         return self._limit == 1
@@ -29,6 +31,6 @@ class ParallelRunner(TaskSource):
             if len(self._tokens) == self._limit:
                 self._scheduler.active_sources.discard(self)
 
-    def _count(self, completed: int, failed: int) -> None:
+    def _count(self, worker: Worker) -> None:
         with self._lock:
-            super()._count(completed, failed)
+            super()._count(worker)

@@ -30,9 +30,7 @@ class Rest:
             with self._changed:
                 self._changed.notify_all()
 
-    def wait(
-        self, is_reached: Callable[[], bool], deadline_ns: int | None, clock: Clock | None = None
-    ) -> bool:
+    def wait(self, is_reached: Callable[[], bool], deadline_ns: int | None, clock: Clock | None = None) -> bool:
         """Wait until `is_reached` answers True; False if the deadline, by `clock`, passed first."""
         clock = clock or self._clock
         worker = current_worker()

@@ -10,6 +10,7 @@ from threading import Lock
 from typing import Generic, TypeVar
 
 from mainspring.errors import QueueEmpty, QueueFull
+from mainspring.runners.checks import require_positive
 
 T = TypeVar("T")
 
@@ -20,8 +21,7 @@ class RingBuffer(Generic[T]):
     __slots__ = ("_count", "_head", "_lock", "_name", "_slots")
 
     def __init__(self, capacity: int, *, name: str = "ring") -> None:
-        if not isinstance(capacity, int) or capacity < 1:
-            raise ValueError(f"capacity must be a positive number of items, got {capacity!r}")
+        require_positive(capacity, "capacity", "items")
         self._name = name
         self._lock = Lock()  # guards everything below
         self._slots: list[T | None] = [None] * capacity

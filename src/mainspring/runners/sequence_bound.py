@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -24,7 +25,7 @@ class SequenceBound(Generic[T]):
     def __init__(self, runner: TaskRunner, factory: Callable[..., T], *arguments: Any) -> None:
         if not runner.is_exclusive:
             raise ValueError(
-                f"SequenceBound needs a runner that runs one task at a time, such as pool.sequenced(), got {runner!r}"
+                f"SequenceBound needs a runner of one task at a time, such as pool.sequenced(), got {runner!r}"
             )
         self._runner = runner
         self._holder: list[T] = []
@@ -46,10 +47,8 @@ class SequenceBound(Generic[T]):
         holder = self.__dict__.get("_holder")
         if holder is None:
             return  # the constructor has failed
-        try:
+        with suppress(RunnerClosed):  # then the sequence is gone, and nobody else can reach the object
             self._runner.post(holder.clear)
-        except RunnerClosed:
-            pass  # the sequence is gone, and nobody else can reach the object
 
 
 def _make(holder: list[T], factory: Callable[..., T], arguments: tuple[Any, ...]) -> None:

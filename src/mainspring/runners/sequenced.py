@@ -10,3 +10,5 @@ from mainspring.runners.source import TaskSource
 
 class SequencedRunner(TaskSource):
     """A sequence. Make one with `pool.sequenced()`."""
+
+    __slots__ = ()

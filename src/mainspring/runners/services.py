@@ -67,7 +67,7 @@ class Services:
         if self._on_error is not None:
             try:
                 self._on_error(failure)
-            except BaseException:  # noqa: BLE001 - the hook of a user must not kill a worker
+            except BaseException:
                 logger.exception("the error hook failed while it was told that %s", failure)
             else:
                 return

@@ -37,6 +37,21 @@ _SLICE = range(SLICE)
 class TaskSource(TaskRunner):
     """A queue of tasks that at most `limit` workers of a group serve at once."""
 
+    __slots__ = (
+        "_append_ready",
+        "_completed",
+        "_failed",
+        "_group",
+        "_has_priorities",
+        "_lanes",
+        "_limit",
+        "_rest",
+        "_scheduler",
+        "_tasks",
+        "_tokens",
+        "queued_at",
+    )
+
     def __init__(
         self,
         services: Services,
@@ -55,6 +70,8 @@ class TaskSource(TaskRunner):
         self._limit = limit
         self._tasks: deque[Task] = deque()
         self._append = self._tasks.append
+        self._lanes = scheduler.ready.lanes
+        self._append_ready = scheduler.ready.appender(Priority.USER_VISIBLE)
         self._tokens = [None] * limit
         self._sleepers = self._tokens
         self._has_priorities = False  # set by the first task whose priority is not the usual one
@@ -83,11 +100,14 @@ class TaskSource(TaskRunner):
         self._tokens.append(None)
 
     def _make_ready(self) -> None:
-        priority: int = Priority.USER_VISIBLE
         if self._has_priorities:
             priority = self._head_priority()
             self.queued_at = stamp_for(priority, self.services.clock.monotonic_ns)
-        self._scheduler.schedule(self, priority)
+            self._scheduler.schedule(self, priority)
+        else:
+            self._append_ready(self)
+            if self._scheduler.idle:
+                self._scheduler.wake_one()
 
     def _head_priority(self) -> int:
         try:
@@ -95,36 +115,44 @@ class TaskSource(TaskRunner):
         except IndexError:
             return Priority.USER_VISIBLE
 
-    def run(self, worker: Worker) -> None:
+    def run_on(self, worker: Worker) -> None:
         """Run a slice on a worker of the pool."""
-        tasks = self._tasks
         worker.runner = self
         worker.completed_before_slice = worker.completed
         worker.failed_before_slice = worker.failed
-        self._run_slices(worker, tasks)
+        tasks = self._tasks
+        if self._has_priorities:
+            self._run_slice_by_priority(worker)
+        else:
+            urgent, visible, background = self._lanes
+            take = tasks.popleft
+            try:
+                while True:
+                    for _ in _SLICE:
+                        if not take().run_on(worker):
+                            self.shell_passed()
+                    if visible or urgent or background or self._group.attention or self._has_priorities:
+                        break  # somebody else wants the worker; if nobody does, spare the way through the queue
+            except IndexError:
+                pass  # nothing left; tasks themselves do not raise
         worker.runner = worker.home
-        self._count(worker.completed - worker.completed_before_slice, worker.failed - worker.failed_before_slice)
+        self._count(worker)
         if tasks:
             self._make_ready()
-            return
-        self._go_idle()
+        else:
+            self._go_idle()
 
-    def _run_slices(self, worker: Worker, tasks: deque[Task]) -> None:
-        take = tasks.popleft
+    def _run_slice_by_priority(self, worker: Worker) -> None:
         priority = self._head_priority()
-        while True:
-            for _ in _SLICE:
-                try:
-                    task = take()
-                except IndexError:
-                    return
-                if not task.run(worker):
-                    self.shell_passed()
-                if self._has_priorities and self._head_priority() < priority:
-                    return
-            # Nobody else wants the worker: spare the way through the ready queue.
-            if self._scheduler.ready or self._group.attention:
+        for _ in _SLICE:
+            try:
+                task = self._tasks.popleft()
+            except IndexError:
                 return
+            if not task.run_on(worker):
+                self.shell_passed()
+            if self._head_priority() < priority:
+                return  # the next task is less urgent than what the worker was taken for
 
     def _go_idle(self) -> None:
         self._return_token()
@@ -133,9 +161,9 @@ class TaskSource(TaskRunner):
         if self._rest is not None:
             self._rest.announce()
 
-    def _count(self, completed: int, failed: int) -> None:
-        self._completed += completed
-        self._failed += failed
+    def _count(self, worker: Worker) -> None:
+        self._completed += worker.completed - worker.completed_before_slice
+        self._failed += worker.failed - worker.failed_before_slice
 
     # -- what a runner must answer
 

@@ -1,27 +1,29 @@
 """A task: one callable on its way through a runner, and the handle that can cancel it.
 
-A task is a list ``[origin, runner, context, function, arguments]``, because popping a list is one atomic C
-call: whoever gets `arguments` out of it, the runner or a cancel, owns the task, and everybody else has lost.
-A check followed by a flag would let both win. Being a list, a plain task is also the cheapest object that can
-do this; what only some tasks need (traits, due time, timings) lives in the subclass `TracedTask`.
+A task is a list of one, its arguments, because popping a list is one atomic C call: whoever gets the arguments
+out, the runner or a cancel, owns the task, and everybody else has lost. A check followed by a flag would let
+both win. What only some tasks need (traits, due time, timings) lives in the subclass `TracedTask`.
 
 Invariants
 - A task is claimed at most once, and only the claimant runs it, drops it or reports it.
-- A claimed task holds no arguments; a finished, cancelled or dropped one holds nothing at all.
-- `run` never raises: what the function raises goes to the runner's error hook.
-- A claimed task may still sit in a queue. Such a shell runs as nothing, and `run` answers False.
+- A claimed task holds no arguments; a finished, cancelled or dropped one holds no function and no context.
+- `run_on` never raises: what the function raises goes to the runner's error hook.
+- A claimed task may still sit in a queue. Such a shell runs as nothing, and `run_on` answers False.
+- An empty context is not carried along (`context` is None) but made when the task runs, which is the same to
+  the task and spares the garbage collector an object for each one that waits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import Context
 from types import CodeType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from mainspring.runners.traits import DEFAULT_TRAITS, Priority, TaskTraits
 
 if TYPE_CHECKING:
-    from mainspring.runners.runner import TaskRunner
+    from mainspring.runners.intake import Intake
     from mainspring.runners.worker import Worker
     from mainspring.timing import TimerEntry
 
@@ -44,17 +46,22 @@ class PostedFrom(NamedTuple):
         return f"{self.file}:{self.line} in {self.function}"
 
 
-class Task(list[Any]):
-    """A posted callable with default traits."""
+class Task(list[tuple[Any, ...]]):
+    """A posted callable with default traits. Made empty, then filled: that is the quickest way."""
 
-    __slots__ = ()
+    __slots__ = ("context", "function", "origin", "runner")
+
+    runner: Intake
+    origin: CodeType
+    context: Context | None
+    function: Any  # the callable, until the task has ended; then None
 
     traits: TaskTraits = DEFAULT_TRAITS
     priority: int = Priority.USER_VISIBLE
     queued_at: int | None = None  # only tasks that can be overtaken, or that are observed, are stamped
 
     # A handle is itself and nothing else, however its contents come and go.
-    __hash__ = object.__hash__
+    __hash__ = object.__hash__  # type: ignore[assignment]  # a list has none
     __eq__ = object.__eq__
     __ne__ = object.__ne__
 
@@ -67,20 +74,20 @@ class Task(list[Any]):
     @property
     def name(self) -> str:
         """The qualified name of the function, as far as it is still known."""
-        return describe_function(self[3]) if len(self) >= 4 else "(finished)"
+        function = self.function
+        return "(finished)" if function is None else describe_function(function)
 
-    def run(self, worker: Worker) -> bool:
+    def run_on(self, worker: Worker) -> bool:
         """Run here and now, unless somebody else has claimed the task."""
         try:
-            _, _, context, function, arguments = self
-            if self.pop() is not arguments:
-                return False
-        except (ValueError, IndexError):
+            arguments = self.pop()
+        except IndexError:
             return False
         worker.task = self
         try:
-            result = context.run(function, *arguments) if arguments else context.run(function)
-        except BaseException as error:  # noqa: BLE001 - no task may kill its worker
+            context = self.context or Context()
+            result = context.run(self.function, *arguments) if arguments else context.run(self.function)
+        except BaseException as error:
             worker.failed += 1
             worker.report(self, error)
         else:
@@ -88,49 +95,46 @@ class Task(list[Any]):
                 worker.completed += 1
             else:
                 worker.take_result(self, result)
-        self.clear()
-        worker.task = None
+        self.function = self.context = worker.task = None
         return True
 
     def is_live(self) -> bool:
         """Answer whether nobody has claimed the task yet."""
-        return len(self) == 5
+        return len(self) > 0
 
     def claim(self) -> bool:
         """Take the task out of everybody's hands and release what it holds; False if it was taken already."""
         try:
-            _, _, _, _, arguments = self
-            if self.pop() is not arguments:
-                return False
-        except (ValueError, IndexError):
+            self.pop()
+        except IndexError:
             return False
-        self.clear()
+        self.function = self.context = None
         return True
 
     def cancel(self) -> bool:
         """Drop the task and release what it holds; True if it will not run."""
-        try:
-            runner: TaskRunner = self[1]
-        except IndexError:
-            return False
         if not self.claim():
             return False
-        runner.forget(self)
+        self.runner.forget(self)
         return True
 
-    def without_arguments(self) -> Task:
-        """Return a copy of a running task that outlives its run, to speak for a coroutine."""
-        copy = TracedTask(self[:4])
+    def posted_from(self) -> PostedFrom:
+        """Return where the task was posted."""
+        code = self.origin
+        return PostedFrom(code.co_filename, code.co_firstlineno, code.co_qualname)
+
+    def spokesman(self) -> TracedTask:
+        """Return a copy of a running task that outlives its run, to speak for the coroutine it returned."""
+        copy = TracedTask()
+        copy.runner, copy.origin, copy.context, copy.function = (
+            self.runner,
+            self.origin,
+            self.context,
+            self.function,
+        )
         copy.traits, copy.priority, copy.queued_at = self.traits, self.priority, self.queued_at
         copy.line = getattr(self, "line", None)
         return copy
-
-    def posted_from(self) -> PostedFrom | None:
-        """Return where the task was posted; None once it has finished."""
-        if not len(self):
-            return None
-        code: CodeType = self[0]
-        return PostedFrom(code.co_filename, code.co_firstlineno, code.co_qualname)
 
 
 class TracedTask(Task):
@@ -146,15 +150,15 @@ class TracedTask(Task):
     timer_entry: TimerEntry | None
     line: int | None
 
-    def run(self, worker: Worker) -> bool:
+    def run_on(self, worker: Worker) -> bool:
         if self.traits.may_block and worker.group is not None:
             with worker.group.blocking(worker):
-                return Task.run(self, worker)
-        return Task.run(self, worker)
+                return Task.run_on(self, worker)
+        return Task.run_on(self, worker)
 
-    def posted_from(self) -> PostedFrom | None:
+    def posted_from(self) -> PostedFrom:
         place = Task.posted_from(self)
-        return place if place is None or self.line is None else place._replace(line=self.line)
+        return place if self.line is None else place._replace(line=self.line)
 
 
 def describe_function(function: Callable[..., object]) -> str:

@@ -32,7 +32,7 @@ class Entry(Protocol):
     @property
     def queued_at(self) -> int | None: ...
 
-    def run(self, worker: Worker) -> bool | None:
+    def run_on(self, worker: Worker) -> bool | None:
         """Run on a worker; False means that there was nothing left to run."""
 
     def is_live(self) -> bool:
@@ -41,6 +41,9 @@ class Entry(Protocol):
 
 class TaskQueue(Protocol):
     """A queue that many threads push to and pop from."""
+
+    lanes: tuple[deque[Entry], deque[Entry], deque[Entry]]
+    """The lanes by falling urgency, for a quick look whether anything waits; without priorities, one thrice."""
 
     def appender(self, priority: int) -> Callable[[Entry], None]:
         """Return the quickest way to push entries of one priority."""
@@ -77,10 +80,11 @@ def _pop_up_to(queue: TaskQueue, limit: int) -> list[Entry]:
 class FifoTaskQueue:
     """First in, first out; priorities are ignored."""
 
-    __slots__ = ("_entries", "pop")
+    __slots__ = ("_entries", "lanes", "pop")
 
     def __init__(self) -> None:
         self._entries: deque[Entry] = deque()
+        self.lanes = (self._entries,) * 3
         self.pop: Callable[[], Entry] = self._entries.popleft
 
     def appender(self, priority: int) -> Callable[[Entry], None]:
@@ -108,22 +112,32 @@ class FifoTaskQueue:
 class PriorityTaskQueue:
     """One lane for each priority: urgent first, then arrival; nothing waits for ever."""
 
-    __slots__ = ("_background", "_lanes", "_now", "_passed_over_since", "_to_catch_up", "_urgent", "_visible")
+    __slots__ = (
+        "_background",
+        "_now",
+        "_passed_over",
+        "_passed_over_since",
+        "_to_catch_up",
+        "_urgent",
+        "_visible",
+        "lanes",
+    )
 
     def __init__(self, now: Callable[[], int]) -> None:
         self._now = now
-        self._lanes: tuple[deque[Entry], deque[Entry], deque[Entry]] = (deque(), deque(), deque())
-        self._background, self._visible, self._urgent = self._lanes
-        # How long the visible lane has been passed over, and how many of it now go first. Workers race for
-        # these two; losing an update shifts a turn by one, and no entry is lost.
-        self._passed_over_since: int | None = None
+        self.lanes: tuple[deque[Entry], deque[Entry], deque[Entry]] = (deque(), deque(), deque())
+        self._urgent, self._visible, self._background = self.lanes
+        # The head of the visible lane when it was first passed over, since when, and how many of the lane now go
+        # first. Workers race for these; losing an update shifts a turn by one, and no entry is lost.
+        self._passed_over: Entry | None = None
+        self._passed_over_since = 0
         self._to_catch_up = 0
 
     def appender(self, priority: int) -> Callable[[Entry], None]:
-        return self._lanes[priority].append
+        return self.lanes[Priority.USER_BLOCKING - priority].append
 
     def push(self, entry: Entry, priority: int) -> None:
-        self._lanes[priority].append(entry)
+        self.lanes[Priority.USER_BLOCKING - priority].append(entry)
 
     def pop(self) -> Entry:
         if self._urgent:
@@ -133,8 +147,6 @@ class PriorityTaskQueue:
         if self._visible:
             if self._background:
                 return self._pop_with_ageing(self._visible)
-            if self._passed_over_since is not None:
-                self._passed_over_since = None
             return self._visible.popleft()
         return self._background.popleft()
 
@@ -146,9 +158,7 @@ class PriorityTaskQueue:
             since = None
         if since is not None and now - since >= AGEING_NS:
             return self._background.popleft()
-        if lane is self._visible:
-            self._passed_over_since = None
-        elif self._visible and self._visible_has_aged(now):
+        if lane is self._urgent and self._visible_has_aged(now):
             return self._visible.popleft()
         return lane.popleft()
 
@@ -156,11 +166,14 @@ class PriorityTaskQueue:
         if self._to_catch_up > 0:
             self._to_catch_up -= 1
             return True
-        since = self._passed_over_since
-        if since is None:
+        try:
+            head = self._visible[0]
+        except IndexError:
+            return False
+        if head is not self._passed_over:
+            self._passed_over = head
             self._passed_over_since = now
-        elif now - since >= AGEING_NS:
-            self._passed_over_since = None
+        elif now - self._passed_over_since >= AGEING_NS:
             self._to_catch_up = len(self._visible) - 1
             return True
         return False
@@ -169,7 +182,7 @@ class PriorityTaskQueue:
         return _pop_up_to(self, limit)
 
     def entries(self) -> list[Entry]:
-        return list(chain.from_iterable(lane.copy() for lane in reversed(self._lanes)))
+        return list(chain.from_iterable(lane.copy() for lane in self.lanes))
 
     def clear(self) -> list[Entry]:
         return _pop_up_to(self, len(self))

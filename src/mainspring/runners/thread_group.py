@@ -24,15 +24,18 @@ from threading import Lock, Thread
 from typing import TYPE_CHECKING
 
 from mainspring.runners.rest import Rest
+from mainspring.runners.task import Task
+from mainspring.runners.task_queue import Entry
 from mainspring.runners.worker import Worker, current_worker
 
 if TYPE_CHECKING:
     from mainspring.runners.delay_manager import DelayManager
     from mainspring.runners.runner import TaskRunner
     from mainspring.runners.scheduler import TaskScheduler
-    from mainspring.runners.task import Task
 
 JOIN_SECONDS = 1.0  # a thread without a task ends at once, unless the machine is in trouble
+
+_NOTHING: Entry = Task()
 
 logger = logging.getLogger("mainspring.runners")
 
@@ -97,9 +100,7 @@ class ThreadGroup:
             number = self._started
             self._workers.append(worker)
         worker.wake = worker.gate.release
-        worker.thread = Thread(
-            target=self._work, args=(worker,), name=f"{self._owner.name}-{number}", daemon=True
-        )
+        worker.thread = Thread(target=self._work, args=(worker,), name=f"{self._owner.name}-{number}", daemon=True)
         try:
             worker.thread.start()
         except RuntimeError as error:  # the system has no more threads, or the interpreter is going down
@@ -113,17 +114,19 @@ class ThreadGroup:
         worker.adopt_current_thread()
         scheduler = self._scheduler
         take = scheduler.take
+        urgent, visible, background = scheduler.ready.lanes
         scheduler.woke_up()
         while True:
             if self.attention and not self._heed(worker):
                 break
             try:
-                entry = take()
+                # The usual case needs no decision, and not the call of one.
+                entry = visible.popleft() if visible and not urgent and not background else take()
             except IndexError:
-                entry = None  # type: ignore[assignment]  # a sleeping worker keeps nothing alive
+                entry = _NOTHING  # a sleeping worker keeps nothing alive
                 self._park(worker)
                 continue
-            if entry.run(worker) is False:
+            if entry.run_on(worker) is False:
                 self._owner.shell_passed()
         self._retire(worker)
 

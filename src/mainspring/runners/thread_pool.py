@@ -20,6 +20,7 @@ from mainspring.clock import Clock, Duration, SystemClock, deadline_after, to_na
 from mainspring.errors import RunnerClosed
 from mainspring.runners.asyncio_runner import AsyncioRunner
 from mainspring.runners.barrier import Barrier
+from mainspring.runners.checks import require_positive
 from mainspring.runners.delay_manager import DelayManager
 from mainspring.runners.failure import TaskFailure
 from mainspring.runners.group_runner import GroupRunner
@@ -62,9 +63,9 @@ class ThreadPool(GroupRunner):
         traits: TaskTraits | None = None,
         metadata: dict[str, object] | None = None,
     ) -> None:
-        size = min(32, (os.cpu_count() or 1) + 4) if workers is None else workers
-        if not isinstance(size, int) or size < 1:
-            raise ValueError(f"workers must be a positive number of threads, got {workers!r}")
+        size = require_positive(
+            min(32, (os.cpu_count() or 1) + 4) if workers is None else workers, "workers", "threads"
+        )
         max_size = size + SPARE_WORKERS if max_workers is None else max_workers
         if max_size < size:
             raise ValueError(f"max_workers must be at least workers ({size}), got {max_workers!r}")
@@ -172,8 +173,7 @@ class ThreadPool(GroupRunner):
         metadata: dict[str, object] | None = None,
     ) -> ParallelRunner:
         """Make a runner of unordered tasks of which at most `limit` run at once."""
-        if not isinstance(limit, int) or limit < 1:
-            raise ValueError(f"limit must be a positive number of tasks at once, got {limit!r}")
+        require_positive(limit, "limit", "tasks at once")
         runner = ParallelRunner(
             self.services,
             self._scheduler,
@@ -276,7 +276,9 @@ class ThreadPool(GroupRunner):
             return False
         # Work may have moved from one part to another while we looked: only a second, equal look counts.
         after = [self.activity(), *(part.activity() for part in parts)]
-        return before == after and super().is_quiet(is_resting) and all(part.is_quiet(is_resting) for part in parts)
+        return (
+            before == after and super().is_quiet(is_resting) and all(part.is_quiet(is_resting) for part in parts)
+        )
 
     def wait_quiet(
         self, is_resting: Callable[[Worker], bool], deadline: int | None, clock: Clock | None = None

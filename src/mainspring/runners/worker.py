@@ -113,7 +113,7 @@ class Worker:
         if iscoroutine(result):
             result.close()
             self.failed += 1
-            self.report(task, coroutine_refused(task[3]))
+            self.report(task, coroutine_refused(task.function))
         elif result is RAISED:
             self.failed += 1
         else:
@@ -121,16 +121,14 @@ class Worker:
 
     def report(self, task: Task, error: BaseException) -> None:
         """Hand the exception of a task to the error hook of its pool."""
-        runner: TaskRunner = task[1]
-        runner.services.report(TaskFailure.of(task, error))
+        task.runner.services.report(TaskFailure.of(task, error))
 
 
 def coroutine_refused(function: Callable[..., object] | None) -> TypeError:
     """Explain that threads do not await."""
     name = "the task" if function is None else describe_function(function)
     return TypeError(
-        f"{name} returned a coroutine, which a thread cannot await; "
-        f"post it to a runner made by pool.asyncio()"
+        f"{name} returned a coroutine, which a thread cannot await; post it to a runner made by pool.asyncio()"
     )
 
 

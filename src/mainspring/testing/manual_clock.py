@@ -12,8 +12,8 @@ Invariants
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from threading import Condition, Lock
 

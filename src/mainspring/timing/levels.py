@@ -1,14 +1,15 @@
-"""One level of the timing wheel: sparse slots of equal width, each a bucket of timers.
+"""One level of the timing wheel: slots of equal width, each a bucket of timers; only slots in use exist.
 
-An *entry* is one integer, `due << ARRIVAL_BITS | arrival`: entries sort by (due, arrival), and shifting one
-right by the level's `shift` gives its slot. A *bucket* maps the entries of one slot to their items.
+An *entry* is one integer, `(due << ARRIVAL_BITS) + arrival`: entries sort by (due, arrival), and an entry
+shifted right by the level's `shift` is the number of its slot. A *bucket* maps the entries of one slot to
+their items. Integers in a few dicts are small and fast, and add nothing for the garbage collector to visit.
 
 Invariants
 
-* `slots` is a heap of exactly the keys of `buckets`; nothing is ever paid for a slot that holds no bucket.
-* An entry is in at most one bucket. Removing it removes it for good: no tombstones.
-* A bucket may be *hollow* (emptied by cancels). It is never reported as the first slot, and hollow buckets are
-  at most as many as the others plus a constant.
+* `slots` is a heap of exactly the keys of `buckets`.
+* A cancelled entry is gone at once: no tombstones. A bucket's storage stays in proportion to its timers.
+* A bucket may be *hollow*: emptied by cancels. Nobody wakes up for it. Hollow buckets are cheap and are used
+  again; they are dropped when they outnumber the others by more than a constant.
 """
 
 from collections.abc import Iterable
@@ -17,30 +18,30 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-ARRIVAL_BITS = 60
-"""Room for the arrival number: a million inserts a second fill it in 36,000 years."""
+# Far more than arrivals need, for the sake of hashing: an int hashes to its remainder by 2**61 - 1, so within
+# a slot due times add multiples of 2**19, and no pattern of due times makes arrivals in a row collide.
+ARRIVAL_BITS = 80
 
-_HOLLOW_ALLOWANCE = 4096
-_SMALL = 64
-_MISSING = object()
+_HOLLOW_ALLOWANCE = 1 << 14
+_FEW = 64  # timers in a bucket of which the earliest may be searched at every call
 
 
 def is_roomy(bucket: dict[int, T]) -> bool:
-    """Does this dict hold on to much more storage than its entries need? (A tight one has 24 to 56 bytes each.)"""
+    """Whether a dict keeps much more storage than it needs; a tight one has at most 56 bytes per entry."""
     return bucket.__sizeof__() > 128 * len(bucket) + 300
 
 
 class Level(Generic[T]):
-    """The slots of one width, found by number; only those in use exist."""
+    """The slots of one width, found by number."""
 
-    __slots__ = ("_allowance", "buckets", "emptied", "end", "shift", "slots")
+    __slots__ = ("_allowance", "_emptied", "buckets", "end", "shift", "slots")
 
     def __init__(self, shift: int) -> None:
         self.shift = shift
         self.end = 0  # the first entry too far away for this level; the wheel moves it
         self.buckets: dict[int, dict[int, T]] = {}
         self.slots: list[int] = []
-        self.emptied = 0  # how often a cancel left a bucket hollow since the last sweep
+        self._emptied = 0  # how often a cancel left a bucket hollow since the last sweep
         self._allowance = _HOLLOW_ALLOWANCE
 
     def bucket(self, slot: int) -> dict[int, T]:
@@ -67,7 +68,7 @@ class Level(Generic[T]):
         while slots and slots[0] < until:
             taken.append(self.buckets.pop(heappop(slots)))
         if taken and not slots:
-            self.buckets.clear()  # an emptied dict keeps its storage, a cleared one does not
+            self.buckets.clear()  # unlike an emptied dict, a cleared one gives its storage back
         return taken
 
     def earliest(self) -> int | None:
@@ -76,29 +77,28 @@ class Level(Generic[T]):
         while slots:
             bucket = self.buckets[slots[0]]
             if bucket:
-                return min(bucket) if len(bucket) <= _SMALL else slots[0] << self.shift
+                return min(bucket) if len(bucket) <= _FEW else slots[0] << self.shift
             del self.buckets[heappop(slots)]
+        self.buckets.clear()
         return None
 
-    def discard(self, entry: int) -> bool:
-        """Remove an entry and release its item; False if it is not here."""
+    def pop(self, entry: int, default: object) -> object:
+        """Remove an entry and return its item; the default if it is not here."""
         bucket = self.buckets.get(entry >> self.shift)
-        if bucket is None:
-            return False
-        _held = bucket.pop(entry, _MISSING)  # released on return, when all is consistent
-        if _held is _MISSING:
-            return False
+        if bucket is None or entry not in bucket:
+            return default
+        item = bucket.pop(entry)
         size = len(bucket)
         if not size & (size - 1):
             self.shrink(entry >> self.shift, bucket)
-        return True
+        return item
 
     def shrink(self, slot: int, bucket: dict[int, T]) -> None:
         """Give storage back; called when a cancel leaves a power of two or nothing, so amortised O(1)."""
         if not bucket:
             bucket.clear()
-            self.emptied += 1
-            if self.emptied > self._allowance:
+            self._emptied += 1
+            if self._emptied > self._allowance:
                 self._sweep()
         elif is_roomy(bucket):
             self.buckets[slot] = bucket.copy()  # which is tight
@@ -107,9 +107,8 @@ class Level(Generic[T]):
         """Drop the hollow buckets if they are the majority."""
         live = {slot: bucket for slot, bucket in self.buckets.items() if bucket}
         if len(self.buckets) > 2 * len(live) + _HOLLOW_ALLOWANCE:
-            self.buckets.clear()  # in place: the wheel holds on to this dict
-            self.buckets.update(live)
+            self.buckets = live
             self.slots = list(live)
             heapify(self.slots)
-        self.emptied = 0
+        self._emptied = 0
         self._allowance = _HOLLOW_ALLOWANCE + len(self.buckets) // 2

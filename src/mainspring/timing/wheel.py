@@ -1,32 +1,32 @@
-"""A timing wheel: unlimited range, exact order, O(1) insert and cancel. Single-threaded: callers hold the lock.
+"""A timing wheel: exact order, unlimited range, O(1) insert and cancel. Single-threaded: callers lock.
 
-It takes `now` and returns what is due; it knows no thread and no clock. All times are integers in nanoseconds.
+It takes `now`, returns what is due, and knows no thread and no clock. Times are integers in nanoseconds.
 
-Levels hold slots of growing width (drawn with the default tick, 2**28 ns)::
+Three levels hold slots of growing width; the current slot of the nearest level is open, that is, sorted::
 
-      now
-       |  open    near: 268 ms slots     mid: 73 min slots        far: 2.3 year slots
-       v ______ ______________________ _________________________ ________________________
-      [ sorted ][  |  |  |  |  |  |  ][    |    |    |    |    ][      |      |      | ...
-       \\______/  <--- opened, sorted    <--- poured into near    <--- poured into mid, near
+    now
+     |
+    [ open ][  |  |  |  |  |  |  |  ][     |     |     |     ][          |          |  ...
+     sorted   near: slots of 268 ms    mid: slots of 73 min     far: slots of 2.3 years
+       ^__________|  ^_____________________|  ^_____________________|
+        opened         poured down              poured down          as time comes close
 
-Slots are sparse, so an empty one costs nothing, neither memory nor a step. Far has no end. Time enters a slot only
-by `advance`: then a near slot is *opened* (sorted), an upper one is *poured* into the levels below. Near and mid
-always reach at least one whole slot of the level above them beyond `now`.
+Slots are sparse: an empty one costs neither memory nor time. Near and mid always reach at least one whole
+slot of the level above them beyond `now`; far has no end.
 
 Invariants
 
-* The place of an entry follows from the entry and the position alone, so `cancel` finds it without a search.
-* Open < near < mid < far: every timer of one place is due before any timer of the next.
-* The open span contains `now`. Its timers are in `_open`; their entries, in order, are in `_front` (sorted
-  when the slot was opened, latest first) and `_late` (a heap of what was inserted since). Both may hold entries
-  that were cancelled, at most as many as live ones plus a constant.
-* After `advance(now)` every slot that is not open begins after `now`.
+* Where a timer is follows from its entry and the position of the wheel alone, so cancelling needs no search.
+* Open, near, mid, far: all timers of one are due before any timer of the next.
+* The timers of the open span, and overdue ones, are in `_open`. Their entries in order are in `_front`
+  (sorted when the slot was opened, latest first) and in `_late` (a heap of what came since). Those two may
+  also hold entries that were cancelled, at most as many as live ones and a constant.
+* After `advance(now)` all that is pending is due later, and every slot but the open one begins later.
 
-Example, with a tick of 2**28 ns, at `now = 0`: a timer due after 3 hours lies in mid, slot 2, which begins at
-2 h 27 min. `next_due()` names that instant; `advance` then pours the slot into near, where the timer lies in
-slot 40,233; `next_due()` names its beginning; `advance` opens it, and now `next_due()` is exact. So a timer is
-touched at most three times on its way, and a million of them are sorted in small, cheap portions.
+Example: at 0, a thousand timers are set for 3 h. They lie in mid, in slot 2, which begins at 2:26:36.
+`next_due()` says so; `advance` then pours that slot into near, where they lie in slot 40,233, which begins at
+2:59:59.97. Advanced to that, the slot opens, and from now on `next_due()` says 3:00:00. (Of a slot with few
+timers it knows the earliest at once.) So a timer moves twice at most, and sorting is done in small portions.
 """
 
 from bisect import bisect_right
@@ -41,11 +41,12 @@ from mainspring.timing.levels import ARRIVAL_BITS, Level, is_roomy
 T = TypeVar("T")
 
 TimerEntry: TypeAlias = int
-"""What `insert` returns and `cancel` takes. Opaque: a key, not a reference to the item."""
+"""What `insert` returns and `cancel` takes: a key that keeps nothing alive, good for its own wheel only."""
 
+# Chosen by measurement: docs/decisions/002-timing-wheel.md.
 DEFAULT_TICK = 1 << 28
 _LEVELS = 3
-_SLOT_BITS = 14  # a slot is 2**14 slots of the level below
+_SLOT_BITS = 14  # a slot is as wide as 2**14 slots of the level below
 _STALE_ALLOWANCE = 64
 _MISSING = object()
 
@@ -64,7 +65,11 @@ class WheelStatistics:
 
 
 class TimingWheel(Generic[T]):
-    """Timers by due time. `tick` tunes speed only (it is rounded up to a power of two), never when a timer fires."""
+    """Timers, found by due time.
+
+    `tick` is the width of a near slot, rounded up to a power of two. It tunes the speed; due times are exact
+    whatever it is.
+    """
 
     __slots__ = (
         "_arrivals",
@@ -92,7 +97,7 @@ class TimingWheel(Generic[T]):
         self._late: list[TimerEntry] = []
         self._arrivals = 0
         self._departures = 0
-        # At least 1, so that True and False always fall into the open span, where bad input is looked for.
+        # At least 1, so that True falls into the open span, where insert looks for bad input.
         position = max(now, 1) << ARRIVAL_BITS
         self._open_end = ((position >> tick_shift) + 1) << tick_shift
         self._set_ends(position)
@@ -123,7 +128,7 @@ class TimingWheel(Generic[T]):
             raise TypeError(f"cancel takes the entry that insert returned, not {entry!r}") from None
         if bucket is None:
             return self._cancel_elsewhere(entry)
-        _held = bucket.pop(entry, _MISSING)  # released on return, when all is consistent
+        _held = bucket.pop(entry, _MISSING)  # released on return, when the wheel is consistent again
         if _held is _MISSING:
             return False
         self._departures += 1
@@ -149,10 +154,10 @@ class TimingWheel(Generic[T]):
         return due
 
     def next_due(self) -> int | None:
-        """When to call `advance` next, or None if nothing is pending.
+        """Return when to call `advance` next; None if nothing is pending.
 
-        Never later than the earliest due time, later than the last `now` unless something overdue was inserted
-        since, and exact once time has entered the slot of the earliest timer; before that, the slot's beginning.
+        That is the earliest due time, or earlier: the beginning of its slot, if the slot holds many timers.
+        Four steps at most lead to it. Later than the last `now`, unless something overdue came since.
         """
         waiting, front, late = self._open, self._front, self._late
         if waiting:
@@ -185,7 +190,7 @@ class TimingWheel(Generic[T]):
         return _not_an_int("due", due)
 
     def _bucket_elsewhere(self, due: int, entry: TimerEntry) -> dict[TimerEntry, T]:
-        """The bucket for a new entry that falls into no existing near slot."""
+        """Find or make the bucket for a new entry that falls into no existing near slot."""
         if entry < self._open_end:
             # True, and integers of other libraries that overflow when shifted, always come this way.
             if type(due) is not int and not _is_int(due):
@@ -198,10 +203,11 @@ class TimingWheel(Generic[T]):
         return level.bucket(entry >> level.shift)
 
     def _cancel_elsewhere(self, entry: TimerEntry) -> bool:
-        if entry >= self._open_end:
-            found = any(level.discard(entry) for level in self._levels[1:])
-            self._departures += found
-            return found
+        for level in self._levels[1:]:
+            _held = level.pop(entry, _MISSING)
+            if _held is not _MISSING:
+                self._departures += 1
+                return True
         _held = self._open.pop(entry, _MISSING)
         if _held is _MISSING:
             return False
@@ -237,7 +243,7 @@ class TimingWheel(Generic[T]):
         return items
 
     def _turn_to(self, position: TimerEntry, due: list[T]) -> None:
-        """Leave the open span, where nothing is pending now; add whole slots to `due` and open the current one."""
+        """Leave the open span, from which all is taken; add whole slots to `due` and open the current one."""
         near = self._near
         if position >= self._pour_at:
             self._pour_down(position, due)
@@ -254,7 +260,7 @@ class TimingWheel(Generic[T]):
         _collect(whole, due)
 
     def _pour_down(self, position: TimerEntry, due: list[T]) -> None:
-        """Add whole slots of every level to `due`, from near to far, then pour those that time comes close to."""
+        """Add the whole slots of every level to `due`, then pour those that time comes close to."""
         for level in self._levels:
             _collect(level.take(position >> level.shift), due)
         for upper, lower in zip(self._levels[:0:-1], self._levels[-2::-1], strict=True):
@@ -280,4 +286,4 @@ def _is_int(value: object) -> bool:
 
 
 def _not_an_int(name: str, value: object) -> TypeError:
-    return TypeError(f"{name} must be an int of nanoseconds, not {value!r}; convert seconds by int(seconds * 1e9)")
+    return TypeError(f"{name} must be an int of nanoseconds, not {value!r}; use int(seconds * 1e9)")

@@ -1,0 +1,12 @@
+"""Checks of numbers that users give, with errors that name the value and what would be right."""
+
+from __future__ import annotations
+
+
+def require_positive(value: object, name: str, of_what: str) -> int:
+    """Return `value` if it is a positive integer."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be a positive number of {of_what}, got {value!r}")
+    if value < 1:
+        raise ValueError(f"{name} must be a positive number of {of_what}, got {value!r}; the least is 1")
+    return value
