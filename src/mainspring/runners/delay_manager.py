@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from threading import Lock
 
 from mainspring.clock import Clock
 from mainspring.runners.task import TracedTask
@@ -17,11 +17,17 @@ class DelayManager:
     def __init__(self, clock: Clock, *, name: str) -> None:
         self._clock = clock
         self._timer = Timer(clock, name=name)
+        self._calls_lock = Lock()
+        self._calls: set[TimerEntry] = set()  # what the pool itself has armed; guarded by _calls_lock
 
-    def arm(self, task: TracedTask, due: int, ripen: Callable[[TracedTask], None]) -> None:
-        """Call `ripen(task)` at `due`, unless the task is disarmed before."""
+    def __len__(self) -> int:
+        """Return the number of delayed tasks."""
+        return max(0, len(self._timer) - len(self._calls))
+
+    def arm(self, task: TracedTask, due: int) -> None:
+        """Let the task ripen at `due`, unless it is disarmed before."""
         task.due = due
-        task.timer_entry = self._timer.call_at(due, partial(ripen, task))
+        task.timer_entry = self._timer.call_at(due, task.ripen)
 
     def disarm(self, task: TracedTask) -> None:
         """Forget a delayed task at once."""
@@ -31,14 +37,25 @@ class DelayManager:
 
     def call_after(self, delay_ns: int, callback: Callable[[], object]) -> TimerEntry | None:
         """Call back on the timer's thread; for the short needs of the pool itself. None after `close`."""
-        try:
-            return self._timer.call_at(self._clock.monotonic_ns() + delay_ns, callback)
-        except RuntimeError:
-            return None
+
+        def call() -> None:
+            with self._calls_lock:
+                self._calls.discard(entry)
+            callback()
+
+        with self._calls_lock:
+            try:
+                entry = self._timer.call_at(self._clock.monotonic_ns() + delay_ns, call)
+            except RuntimeError:
+                return None
+            self._calls.add(entry)
+            return entry
 
     def cancel_call(self, entry: TimerEntry) -> bool:
         """Take back a `call_after`."""
-        return self._timer.cancel(entry)
+        with self._calls_lock:
+            self._calls.discard(entry)
+            return self._timer.cancel(entry)
 
     def next_due(self) -> int | None:
         """Return when the next delayed task may be due."""

@@ -151,8 +151,7 @@ class Intake(ABC):
                 self._count_rejected()
             elif due is not None:
                 self._delayed.add(task)
-                self.services.tally.add(delayed=1)
-                self.services.delays.arm(task, due, self._ripen)
+                self.services.delays.arm(task, due)
             else:
                 self._enqueue(task)
         if refusal is not None:
@@ -187,12 +186,12 @@ class Intake(ABC):
         task.queued = True
         self._push(task)
 
-    def _ripen(self, task: TracedTask) -> None:
+    def take_ripe(self, task: TracedTask) -> None:
         """Take over a delayed task whose time has come."""
         with self._lock:
             if task not in self._delayed:
                 return
-            self._remove_delayed(task)
+            self._delayed.discard(task)
             self._enqueue(task)
         if self._sleepers:
             self._rouse()
@@ -218,12 +217,8 @@ class Intake(ABC):
         if not isinstance(task, TracedTask) or task.queued:
             self._shells += 1
         elif task in self._delayed:
-            self._remove_delayed(task)
+            self._delayed.discard(task)
             self.services.delays.disarm(task)
-
-    def _remove_delayed(self, task: TracedTask) -> None:
-        self._delayed.discard(task)
-        self.services.tally.add(delayed=-1)
 
     def _count_rejected(self) -> None:
         self._rejected += 1
@@ -273,7 +268,7 @@ class Intake(ABC):
             due = [task for task in self._delayed if task.due is not None and task.due <= now]
         for task in due:
             if task.traits.shutdown is ShutdownBehavior.BLOCK:
-                self._ripen(task)
+                self.take_ripe(task)
 
     def finish_closing(self) -> None:
         """Refuse even BLOCK tasks, and give back what the runner holds."""

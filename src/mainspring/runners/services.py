@@ -26,15 +26,13 @@ class Tally:
 
     def __init__(self) -> None:
         self._lock = Lock()  # guards the counts
-        self.delayed = 0
         self.rejected = 0
         self.cancelled = 0
         self.skipped = 0
 
-    def add(self, *, delayed: int = 0, rejected: int = 0, cancelled: int = 0, skipped: int = 0) -> None:
+    def add(self, *, rejected: int = 0, cancelled: int = 0, skipped: int = 0) -> None:
         """Add to the counts, or take away from them."""
         with self._lock:
-            self.delayed += delayed
             self.rejected += rejected
             self.cancelled += cancelled
             self.skipped += skipped

@@ -150,6 +150,10 @@ class TracedTask(Task):
     timer_entry: TimerEntry | None
     line: int | None
 
+    def ripen(self) -> None:
+        """Go to the runner: the time of the task has come."""
+        self.runner.take_ripe(self)
+
     def run_on(self, worker: Worker) -> bool:
         if self.traits.may_block and worker.group is not None:
             with worker.group.blocking(worker):

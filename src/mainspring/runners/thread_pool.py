@@ -301,7 +301,7 @@ class ThreadPool(GroupRunner):
         return replace(
             own,
             queued=max(0, queued) + sum(part.queued for part in parts),
-            delayed=tally.delayed,
+            delayed=len(self.services.delays),
             workers=own.workers + sum(part.workers for part in parts),
             rejected=tally.rejected,
             cancelled=tally.cancelled,

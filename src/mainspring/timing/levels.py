@@ -38,11 +38,11 @@ class Level(Generic[T]):
 
     def __init__(self, shift: int) -> None:
         self.shift = shift
-        self.end = 0  # the first entry too far away for this level; the wheel moves it
+        self.end = 0  # the first entry too far away for this level; moved by the wheel, 0 on the last level
         self.buckets: dict[int, dict[int, T]] = {}
         self.slots: list[int] = []
         self._emptied = 0  # how often a cancel left a bucket hollow since the last sweep
-        self._allowance = _HOLLOW_ALLOWANCE
+        self._allowance = _HOLLOW_ALLOWANCE // 2
 
     def bucket(self, slot: int) -> dict[int, T]:
         """Return the bucket of this slot, created on demand."""
@@ -111,4 +111,4 @@ class Level(Generic[T]):
             self.slots = list(live)
             heapify(self.slots)
         self._emptied = 0
-        self._allowance = _HOLLOW_ALLOWANCE + len(self.buckets) // 2
+        self._allowance = (_HOLLOW_ALLOWANCE + len(self.buckets)) // 2

@@ -7,7 +7,7 @@ Three levels hold slots of growing width; the current slot of the nearest level 
     now
      |
     [ open ][  |  |  |  |  |  |  |  ][     |     |     |     ][          |          |  ...
-     sorted   near: slots of 268 ms    mid: slots of 73 min     far: slots of 2.3 years
+     sorted   near: slots of 268 ms    mid: slots of 73 min     far: slots of 52 days
        ^__________|  ^_____________________|  ^_____________________|
         opened         poured down              poured down          as time comes close
 
@@ -33,6 +33,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
+from itertools import pairwise
 from operator import neg
 from typing import Generic, TypeAlias, TypeVar
 
@@ -45,8 +46,7 @@ TimerEntry: TypeAlias = int
 
 # Chosen by measurement: docs/decisions/002-timing-wheel.md.
 DEFAULT_TICK = 1 << 28
-_LEVELS = 3
-_SLOT_BITS = 14  # a slot is as wide as 2**14 slots of the level below
+_SLOT_BITS = (0, 14, 24)  # a slot of each level is 2**n ticks wide
 _STALE_ALLOWANCE = 64
 _MISSING = object()
 
@@ -90,7 +90,7 @@ class TimingWheel(Generic[T]):
         if tick < 1:
             raise ValueError(f"tick must be at least 1 nanosecond, not {tick}; leave it out for the default")
         tick_shift = ARRIVAL_BITS + (tick - 1).bit_length()
-        self._levels = tuple(Level[T](tick_shift + n * _SLOT_BITS) for n in range(_LEVELS))
+        self._levels = tuple(Level[T](tick_shift + bits) for bits in _SLOT_BITS)
         self._near = self._levels[0]
         self._open: dict[TimerEntry, T] = {}
         self._front: list[TimerEntry] = []
@@ -263,17 +263,16 @@ class TimingWheel(Generic[T]):
         """Add the whole slots of every level to `due`, then pour those that time comes close to."""
         for level in self._levels:
             _collect(level.take(position >> level.shift), due)
-        for upper, lower in zip(self._levels[:0:-1], self._levels[-2::-1], strict=True):
+        for upper, lower in pairwise(reversed(self._levels)):
             for bucket in upper.take((position >> upper.shift) + 2):
                 lower.pour(bucket.items())
             _collect(lower.take(position >> lower.shift), due)
         self._set_ends(position)
 
     def _set_ends(self, position: TimerEntry) -> None:
-        for level in self._levels:
-            above = level.shift + _SLOT_BITS
-            level.end = ((position >> above) + 2) << above
-        self._pour_at = self._near.end - (1 << self._near.shift + _SLOT_BITS)
+        for level, above in pairwise(self._levels):
+            level.end = ((position >> above.shift) + 2) << above.shift
+        self._pour_at = ((position >> self._levels[1].shift) + 1) << self._levels[1].shift
 
 
 def _collect(buckets: Iterable[dict[TimerEntry, T]], due: list[T]) -> None:

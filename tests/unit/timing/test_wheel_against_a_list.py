@@ -1,5 +1,6 @@
 """The timing wheel against the simplest thing that is right: a dict, sorted when time moves."""
 
+from contextlib import ExitStack
 from typing import Any
 from unittest.mock import patch
 
@@ -9,7 +10,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 from mainspring.timing import TimerEntry, TimingWheel, levels, wheel
 
-SLOTS = 1 << 14
+SLOTS = [1 << 10, 1 << 14]  # in a slot of the level above
 YEARS_100 = 100 * 8766 * 3600 * 10**9
 
 ticks = st.sampled_from([1, 2, 64, 1 << 28])
@@ -18,7 +19,7 @@ starts = st.sampled_from([-(10**12), 0, 1, 12345, 10**15]) | st.integers(0, 2**6
 distances = st.builds(
     lambda level, multiple, part: (level, multiple, part),
     st.integers(0, 2),
-    st.integers(-1, 5) | st.sampled_from([SLOTS - 1, SLOTS, SLOTS + 1]),
+    st.integers(-1, 5) | st.sampled_from([slots + part for slots in SLOTS for part in (-1, 0, 1)]),
     st.sampled_from([-1, 0, 1]) | st.integers(0, 2**42),
 )
 
@@ -31,7 +32,7 @@ class WheelMachine(RuleBasedStateMachine):
     @initialize(start=starts, tick=ticks)
     def begin(self, start: int, tick: int) -> None:
         self.wheel: TimingWheel[int] = TimingWheel(now=start, tick=tick)
-        self.tick = tick
+        self.spans = self.wheel.statistics().slot_spans
         self.now = start
         self.pending: dict[int, int] = {}  # number of the timer: due time
         self.count = 0
@@ -39,7 +40,7 @@ class WheelMachine(RuleBasedStateMachine):
 
     def nanoseconds(self, distance: tuple[int, int, int]) -> int:
         level, multiple, part = distance
-        span = self.tick * SLOTS**level
+        span = self.spans[level]
         return multiple * span + (part if part < 2 else part % span)
 
     def insert_at(self, due: int) -> tuple[TimerEntry, int]:
@@ -55,7 +56,7 @@ class WheelMachine(RuleBasedStateMachine):
 
     @rule(target=entries, distance=distances, part=st.sampled_from([-1, 0, 1]))
     def insert_at_a_boundary(self, distance: tuple[int, int, int], part: int) -> tuple[TimerEntry, int]:
-        span = self.tick * SLOTS ** distance[0]
+        span = self.spans[distance[0]]
         return self.insert_at((self.now // span + distance[1]) * span + part)
 
     @rule(target=entries, due=st.integers(-(2**64), 2**64) | st.sampled_from([YEARS_100, 2**200]))
@@ -126,23 +127,17 @@ class FrugalWheelMachine(WheelMachine):
     """The same without allowances, so that every sweep happens as early as it can."""
 
     def __init__(self) -> None:
-        self._patches = [
-            patch.object(levels, "_HOLLOW_ALLOWANCE", 0),
-            patch.object(levels, "_FEW", 1),
-            patch.object(levels, "is_roomy", bool),
-            patch.object(wheel, "_STALE_ALLOWANCE", 0),
-            patch.object(wheel, "is_roomy", bool),
-        ]
-        for each in self._patches:
-            each.start()
+        self._patches = ExitStack()
+        self._patches.enter_context(patch.object(levels, "_HOLLOW_ALLOWANCE", 0))
+        self._patches.enter_context(patch.object(levels, "_FEW", 1))
+        self._patches.enter_context(patch.object(levels, "is_roomy", bool))
+        self._patches.enter_context(patch.object(wheel, "_STALE_ALLOWANCE", 0))
+        self._patches.enter_context(patch.object(wheel, "is_roomy", bool))
         super().__init__()
 
     def teardown(self) -> None:
-        try:
+        with self._patches:
             super().teardown()
-        finally:
-            for each in self._patches:
-                each.stop()
 
 
 TestWheel = WheelMachine.TestCase
