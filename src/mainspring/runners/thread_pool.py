@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from threading import Lock
-from types import TracebackType
-from typing import Literal, TypeVar
+from types import FrameType, TracebackType
+from typing import Any, Literal, TypeVar
 from weakref import WeakSet
 
 from mainspring.clock import Clock, Duration, SystemClock, deadline_after, to_nanoseconds
@@ -32,7 +32,7 @@ from mainspring.runners.services import Services
 from mainspring.runners.single_thread import SingleThreadRunner
 from mainspring.runners.source import TaskSource
 from mainspring.runners.statistics import RunnerStatistics
-from mainspring.runners.task import Task
+from mainspring.runners.task import Task, TracedTask
 from mainspring.runners.task_queue import FifoTaskQueue, PriorityTaskQueue
 from mainspring.runners.traits import Priority, TaskTraits
 from mainspring.runners.worker import Worker
@@ -135,9 +135,17 @@ class ThreadPool(GroupRunner):
         self.services.clock.detach(self)
         atexit.unregister(self.shutdown)
 
-    def _refusal(self, traits: TaskTraits, due: int | None) -> Exception | None:
-        self.start()
-        return super()._refusal(traits, due)
+    def post_at(
+        self,
+        due: int | None,
+        frame: FrameType,
+        function: Callable[..., object],
+        arguments: tuple[Any, ...],
+        traits: TaskTraits | None,
+    ) -> TracedTask:
+        if not self._is_started:  # the quick way of posting opens only with the start
+            self.start()
+        return super().post_at(due, frame, function, arguments, traits)
 
     # -- making runners
 
