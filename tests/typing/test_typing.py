@@ -6,10 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip("mypy", reason="mypy comes with the dev extra; one interpreter is enough for it")
-
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 REJECTED = HERE / "rejected.py"

@@ -65,12 +65,23 @@ class ManualClock:
 
     # -- for tests
 
-    def advance(self, duration: Duration) -> None:
+    def advance(
+        self,
+        duration: Duration = 0,
+        *,
+        days: float = 0,
+        hours: float = 0,
+        minutes: float = 0,
+        seconds: float = 0,
+        milliseconds: float = 0,
+    ) -> None:
         """Move on by `duration`; everything due on the way has run, in order, when this returns.
 
-        Fails after ten real seconds with the name of the task that does not come to rest.
+        `advance(90)`, `advance(timedelta(minutes=1.5))` and `advance(minutes=1, seconds=30)` are the same. Fails
+        after ten real seconds with the name of the task that does not come to rest.
         """
-        target = self._now_ns + to_nanoseconds(duration, "duration")
+        units = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds)
+        target = self._now_ns + to_nanoseconds(duration, "duration") + to_nanoseconds(units, "the sum of the units")
         self._settle()
         while True:
             step = self._next_due(target)
