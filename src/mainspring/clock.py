@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime, timedelta
 from math import isfinite
-from threading import Condition
+from threading import TIMEOUT_MAX, Condition
 from typing import Protocol, TypeAlias
 
 Duration: TypeAlias = timedelta | float | int
@@ -65,7 +65,7 @@ class SystemClock:
         remaining = deadline_ns - time.monotonic_ns()
         if remaining <= 0:
             return False
-        condition.wait(remaining / NANOSECONDS)
+        condition.wait(min(remaining / NANOSECONDS, TIMEOUT_MAX))
         return time.monotonic_ns() < deadline_ns
 
     def attach(self, member: ClockMember) -> None:

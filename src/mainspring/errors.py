@@ -57,12 +57,12 @@ class QueueEmpty(MainspringError):
 
 
 class WouldDeadlock(MainspringError, RuntimeError):
-    """A task waited for a task of its own sequence, which cannot start before the waiting one ends."""
+    """A task waited for something that cannot happen before that task itself has ended."""
 
     def __init__(self, *, runner: str, task: str) -> None:
         self.runner = runner
         self.task = task
         super().__init__(
-            f"waiting for task {task!r} inside its own sequence {runner!r} can never end; "
-            "take its result with post_and_reply(), or post it to another runner"
+            f"waiting for {task!r} inside of a task of runner {runner!r} can never end; "
+            "go on in another task with post_and_reply(), or wait outside of the runner"
         )

@@ -161,7 +161,10 @@ class AsyncioRunner(TaskRunner):
             self._tokens.pop()
         except IndexError:
             return
-        self.loop.call_soon_threadsafe(self._drain, context=self._context)
+        try:
+            self.loop.call_soon_threadsafe(self._drain, context=self._context)
+        except RuntimeError:  # the loop is closed; a post finds that out by itself
+            self._tokens.append(None)
 
     def _waiting(self) -> int:
         return max(0, len(self._tasks) - self._shells)
@@ -185,10 +188,11 @@ class AsyncioRunner(TaskRunner):
     def is_quiet(self, is_resting: Callable[[Worker], bool]) -> bool:
         if self._worker.is_shutting_down:
             return True
-        has_tasks = bool(self._tasks)
-        if has_tasks or not self._tokens:
+        before = self.totals()
+        if self._tasks or not self._tokens:
             return False
-        return all(is_resting(worker) for worker in self._coroutines.copy().values())
+        # A coroutine that ends while we look may have posted something: only an unchanged picture counts.
+        return all(is_resting(worker) for worker in self._coroutines.copy().values()) and self.totals() == before
 
     def activity(self) -> object:
         """Return something that changes whenever the loop has run something."""
@@ -198,7 +202,11 @@ class AsyncioRunner(TaskRunner):
         return current_worker() is self._worker
 
     def _worker_count(self) -> int:
-        return 1
+        return int(self._thread.is_alive())
+
+    def is_over(self) -> bool:
+        """Answer whether the runner has been closed and its thread is gone."""
+        return self.is_closed and not self._thread.is_alive()
 
     def _wait_until_finished(self, running: list[tuple[Worker, Task]], deadline: int | None) -> bool:
         waited_for = {id(worker) for worker, _ in running}
@@ -207,6 +215,8 @@ class AsyncioRunner(TaskRunner):
         )
 
     def finish_closing(self) -> None:
+        if self.is_closed:
+            return
         super().finish_closing()
         self.loop.call_soon_threadsafe(self._stop)
         if current_worker() is not self._worker and self._worker.task is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mainspring.runners.task import Task, TracedTask
+from mainspring.runners.task_queue import stamp_for
 from mainspring.runners.traits import DEFAULT_TRAITS
 
 if TYPE_CHECKING:
@@ -24,9 +25,10 @@ class Barrier(TracedTask):
 
     def __init__(self, runner: TaskRunner, rest: Rest, priority: int) -> None:
         super().__init__()
+        self.function = None
         self.traits = DEFAULT_TRAITS
         self.priority = priority
-        self.queued_at = None
+        self.queued_at = stamp_for(priority, runner.services.clock.monotonic_ns)
         self.queued = True
         self._runner = runner
         self._rest = rest

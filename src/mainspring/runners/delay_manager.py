@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from threading import Lock
+from threading import RLock
 
 from mainspring.clock import Clock
 from mainspring.runners.task import TracedTask
@@ -17,7 +17,7 @@ class DelayManager:
     def __init__(self, clock: Clock, *, name: str) -> None:
         self._clock = clock
         self._timer = Timer(clock, name=name)
-        self._calls_lock = Lock()
+        self._calls_lock = RLock()
         self._calls: set[TimerEntry] = set()  # what the pool itself has armed; guarded by _calls_lock
 
     def __len__(self) -> int:

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from inspect import iscoroutinefunction
 from typing import Any, Generic, Literal, TypeVar, overload
 
 from mainspring.clock import Duration, deadline_after
-from mainspring.errors import QueueEmpty, RunnerClosed
+from mainspring.errors import QueueEmpty, QueueFull, RunnerClosed, WouldDeadlock
 from mainspring.runners.checks import require_positive
 from mainspring.runners.failure import TaskFailure
 from mainspring.runners.rest import Rest
@@ -26,6 +27,7 @@ from mainspring.runners.ring_buffer import RingBuffer
 from mainspring.runners.runner import TaskRunner
 from mainspring.runners.task import describe_function
 from mainspring.runners.traits import ShutdownBehavior, TaskTraits
+from mainspring.runners.worker import current_worker
 
 T = TypeVar("T")
 
@@ -74,6 +76,11 @@ class FuncQueue(Generic[T]):
         name: str | None = None,
     ) -> None:
         require_positive(concurrency, "concurrency", "handlers")
+        if iscoroutinefunction(handler):
+            raise TypeError(
+                f"handler {describe_function(handler)} is a coroutine function, which a FuncQueue cannot await; "
+                f"let a function submit it to a runner made by pool.asyncio()"
+            )
         self._handler = handler
         self._pool = pool
         self.name = name or describe_function(handler)
@@ -99,16 +106,20 @@ class FuncQueue(Generic[T]):
         """Queue an item and wake the handler; `QueueFull` if there is no room, `RunnerClosed` after shutdown."""
         cell = [item]
         self._push(cell)
-        if self._tokens:
-            try:
+        try:
+            if self._tokens:
                 self._wake()
-            except RunnerClosed:
-                self._withdraw(cell)
-        elif self._pool.is_closed:
-            self._withdraw(cell)
+            elif not self._pool.is_open:
+                raise RunnerClosed(runner=self._pool.name)
+        except BaseException:
+            if self._withdraw(cell):
+                raise
 
     def wait_idle(self, timeout: Duration | None = None) -> None:
         """Wait until every item has been handled; `TimeoutError` if that takes too long."""
+        worker = current_worker()
+        if worker is not None and worker.task is not None and worker.task.function == self._drain:
+            raise WouldDeadlock(runner=self._pool.name, task=f"wait_idle() of queue {self.name}")
         deadline = deadline_after(self._pool.services.clock, timeout)
         if not self._rest.wait(self._is_idle, deadline):
             raise TimeoutError(f"queue {self.name!r} still holds {len(self)} items after {timeout}")
@@ -123,16 +134,17 @@ class FuncQueue(Generic[T]):
             return
         try:
             self._pool.post(self._drain, traits=self._traits)
-        except RunnerClosed:
+        except BaseException:
             self._tokens.append(None)
             raise
 
-    def _withdraw(self, cell: list[T]) -> None:
+    def _withdraw(self, cell: list[T]) -> bool:
+        """Take an item back; False if a drain was quicker, which then handles it."""
         try:
             cell.pop()
         except IndexError:
-            return  # a drain was quicker: the item is handled
-        raise RunnerClosed(runner=self._pool.name)
+            return False
+        return True
 
     def _drain_items(self) -> None:
         for _ in range(SLICE):
@@ -161,7 +173,7 @@ class FuncQueue(Generic[T]):
     def _handle(self, item_or_batch: T | list[T]) -> None:
         try:
             self._handler(item_or_batch)
-        except BaseException as error:
+        except BaseException as error:  # one bad item must not stop the queue
             self._pool.services.report(
                 TaskFailure(
                     error=error,
@@ -174,6 +186,16 @@ class FuncQueue(Generic[T]):
 
     def _sleep_or_go_on(self) -> None:
         self._tokens.append(None)
-        if len(self._cells):
-            self._wake()
+        try:
+            if len(self._cells):
+                self._wake()
+        except QueueFull:  # no room for another drain in the pool: this one goes on
+            self._go_on()
         self._rest.announce()
+
+    def _go_on(self) -> None:
+        try:
+            self._tokens.pop()
+        except IndexError:
+            return  # somebody else has begun to drain
+        self._drain()

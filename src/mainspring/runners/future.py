@@ -19,13 +19,13 @@ from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future, InvalidStateError
 from concurrent.futures._base import CANCELLED, CANCELLED_AND_NOTIFIED, FINISHED, PENDING, RUNNING
 from contextlib import contextmanager
-from inspect import iscoroutinefunction
 from threading import Condition, Lock
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from mainspring.clock import NANOSECONDS, Duration, to_nanoseconds
 from mainspring.errors import WouldDeadlock
-from mainspring.runners.task import Task
+from mainspring.runners.task import Task, Wrapper
 from mainspring.runners.worker import RAISED, Worker, coroutine_refused, current_worker
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _making_condition = Lock()
 _DONE = (FINISHED, CANCELLED_AND_NOTIFIED, CANCELLED)
 
 
-class TaskFuture(Future[R]):
+class TaskFuture(Future[R], Wrapper):
     """The result of a submitted task, some day."""
 
     # What every future starts with stands here once, and not in each of them.
@@ -51,7 +51,10 @@ class TaskFuture(Future[R]):
     def __init__(self, runner: TaskRunner, function: Callable[..., object]) -> None:
         self._runner = runner
         self._gate = [None]
-        self._mainspring_wrapped: Callable[..., object] | None = function  # for its name, until it has ended
+        self._function: Callable[..., object] | None = function  # for its name, until it has ended
+
+    def wrapped(self) -> Callable[..., object] | None:
+        return self._function
 
     @property
     def _condition(self) -> Condition:  # type: ignore[override]  # an attribute there, and never assigned here
@@ -79,12 +82,14 @@ class TaskFuture(Future[R]):
     def execute(self, function: Callable[..., R], arguments: tuple[Any, ...]) -> object:
         """Run the task and keep what it gives."""
         worker = current_worker()
-        if worker is None or not worker.awaits or not iscoroutinefunction(function):
-            self._state = RUNNING  # a coroutine does not say so, because it can be cancelled while it runs
+        if worker is None or not worker.awaits:
+            self._state = RUNNING  # on a loop it may be a coroutine, which can be cancelled while it runs
         try:
             result = function(*arguments)
-        except BaseException as error:
+        except BaseException as error:  # it belongs to whoever asks for the result
             self._settle(None, error)
+            # The traceback of the error holds this frame, which must not hold the error.
+            self = arguments = None  # type: ignore[assignment]  # noqa: PLW0642
             return RAISED
         if isinstance(result, CoroutineType):
             return self._take_coroutine(result, function, worker)
@@ -98,26 +103,27 @@ class TaskFuture(Future[R]):
             coroutine.close()
             self._settle(None, coroutine_refused(function))
             return RAISED
+        self._cancel_coroutine = _nothing  # from here on it can be cancelled, before its first step, too
         return self._await(coroutine, worker)
 
     async def _await(self, coroutine: Coroutine[Any, Any, R], worker: Worker) -> object:
         self._cancel_coroutine = worker.canceller_of_current_coroutine()
         if self.cancelled():
-            self._cancel_coroutine()
+            coroutine.close()
+            return RAISED
         try:
             result = await coroutine
-        except BaseException as error:
+        except BaseException as error:  # it belongs to whoever asks for the result
             self._settle(None, error)
+            self = None  # type: ignore[assignment]  # noqa: PLW0642 - as above
             return RAISED
-        finally:
-            self._cancel_coroutine = None
         self._settle(result, None)
         return None
 
     def _settle(self, result: R | None, error: BaseException | None) -> None:
         self._result = result
         self._exception = error
-        self._mainspring_wrapped = None
+        self._function = self._cancel_coroutine = None
         try:
             self._gate.pop()
         except IndexError:
@@ -138,34 +144,43 @@ class TaskFuture(Future[R]):
 
     def cancel(self) -> bool:
         """Cancel the task if it has not started, or its coroutine if that still runs."""
+        if self.cancelled():
+            return True
         cancel_coroutine = self._cancel_coroutine
         if cancel_coroutine is None and not (self.task is not None and self.task.cancel()):
-            return self.cancelled()
+            return False
         if not super().cancel():
             return False
-        self._mainspring_wrapped = None
         self.set_running_or_notify_cancel()  # tells wait() and as_completed(), as an executor would later
+        self._function = None
         if cancel_coroutine is not None:
             cancel_coroutine()
         return True
 
-    def result(self, timeout: float | None = None) -> R:
-        """Return the result, or raise what the task raised; see the module on waiting inside of a task."""
-        if self.done():
-            return super().result()
-        with self._waiting():
-            return super().result(timeout)
+    def dropped(self) -> None:
+        if super().cancel():
+            self.set_running_or_notify_cancel()
+        self._function = None
 
-    def exception(self, timeout: float | None = None) -> BaseException | None:
+    def result(self, timeout: Duration | None = None) -> R:
+        """Return the result, or raise what the task raised; see the module on waiting inside of a task.
+
+        `timeout` is real time, whatever clock the pool has, as for every future.
+        """
+        try:
+            with self._waiting():
+                return super().result(_seconds(timeout))
+        finally:
+            self = None  # type: ignore[assignment]  # noqa: PLW0642 - the error must not hold this frame's future
+
+    def exception(self, timeout: Duration | None = None) -> BaseException | None:
         """Return what the task raised, or None; waits as `result` does."""
-        if self.done():
-            return super().exception()
         with self._waiting():
-            return super().exception(timeout)
+            return super().exception(_seconds(timeout))
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:
-        worker = current_worker()
+        worker = None if self.done() else current_worker()
         if worker is None or worker.current_runner() is None:
             yield
             return
@@ -178,4 +193,13 @@ class TaskFuture(Future[R]):
             yield
             return
         with worker.group.blocking(worker), worker.waiting(self.done):
+            worker.group.help_out(worker, self.done)
             yield
+
+
+def _seconds(timeout: Duration | None) -> float | None:
+    return None if timeout is None else to_nanoseconds(timeout, "timeout") / NANOSECONDS
+
+
+def _nothing() -> None:
+    pass

@@ -53,7 +53,8 @@ class GroupRunner(TaskRunner):
         self._scheduler.wake_one()
 
     def _waiting(self) -> int:
-        return max(0, len(self._scheduler.ready) - self._shells)
+        places = sum(source.places() for source in self._scheduler.active_sources.copy())
+        return max(0, len(self._scheduler.ready) - self._shells - places)
 
     def queued_tasks(self) -> list[Task]:
         return [entry for entry in self._scheduler.ready.entries() if isinstance(entry, Task)]
@@ -70,6 +71,10 @@ class GroupRunner(TaskRunner):
 
     def is_quiet(self, is_resting: Callable[[Worker], bool]) -> bool:
         return self._group.is_at_rest(is_resting)
+
+    def is_over(self) -> bool:
+        """Answer whether the runner has been closed and its threads are gone."""
+        return self.is_closed and not self._group.workers()
 
     def activity(self) -> object:
         """Return something that changes whenever a thread has been woken."""

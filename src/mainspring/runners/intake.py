@@ -14,13 +14,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sized
 from contextvars import copy_context
 from enum import Enum
-from threading import Lock
+from threading import RLock
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from mainspring.errors import QueueFull, RunnerClosed
 from mainspring.runners.checks import require_positive
-from mainspring.runners.task import Task, TracedTask
+from mainspring.runners.task import Task, TracedTask, Wrapper, wrapper_of
 from mainspring.runners.task_queue import stamp_for
 from mainspring.runners.traits import DEFAULT_TRAITS, ShutdownBehavior, TaskTraits
 from mainspring.runners.worker import Worker, current_worker
@@ -75,7 +75,8 @@ class Intake(ABC):
         self.name = name
         self._capacity = capacity
         self._traits = traits or DEFAULT_TRAITS
-        self._lock = Lock()  # guards everything below
+        # Guards everything below. Re-entrant, because a signal handler or a finalizer may post at any moment.
+        self._lock = RLock()
         self._state = State.OPEN
         self._delayed: set[TracedTask] = set()
         self._shells = 0  # claimed tasks that are still in the queue
@@ -105,6 +106,11 @@ class Intake(ABC):
         return False
 
     @property
+    def is_open(self) -> bool:
+        """Whether the runner takes tasks from everybody."""
+        return self._state is State.OPEN
+
+    @property
     def is_closed(self) -> bool:
         """Whether the runner has been shut down and takes nothing any more."""
         return self._state is State.CLOSED
@@ -125,8 +131,13 @@ class Intake(ABC):
         function: Callable[..., object],
         arguments: tuple[Any, ...],
         traits: TaskTraits | None,
+        *,
+        has_place: bool = False,
     ) -> TracedTask:
-        """Post for a monotonic instant, or for now; this way knows traits, delays, capacity and shutdown."""
+        """Post for a monotonic instant, or for now; this way knows traits, delays, capacity and shutdown.
+
+        A task that takes the place of one that has just run is not refused for want of room (`has_place`).
+        """
         if not callable(function):
             raise TypeError(
                 f"post needs a callable and its arguments, got {function!r}; did you call it yourself?"
@@ -146,12 +157,12 @@ class Intake(ABC):
         task.timer_entry = None
         task.queued = False
         with self._lock:
-            refusal = self._refusal(traits, due)
+            refusal = self._refusal(traits, due, has_place=has_place)
             if refusal is not None:
                 self._count_rejected()
             elif due is not None:
-                self._delayed.add(task)
                 self.services.delays.arm(task, due)
+                self._delayed.add(task)
             else:
                 self._enqueue(task)
         if refusal is not None:
@@ -161,7 +172,7 @@ class Intake(ABC):
             self._rouse()
         return task
 
-    def _refusal(self, traits: TaskTraits, due: int | None) -> Exception | None:
+    def _refusal(self, traits: TaskTraits, due: int | None, *, has_place: bool) -> Exception | None:
         """Return why a task cannot be taken now; the lock is held."""
         if self._state is not State.OPEN and not (
             self._state is State.CLOSING
@@ -170,7 +181,7 @@ class Intake(ABC):
             and self._is_inside()
         ):
             return RunnerClosed(runner=self.name)
-        if self._capacity is not None and self._waiting() + len(self._delayed) >= self._capacity:
+        if self._capacity is not None and not has_place and self._waiting() + len(self._delayed) >= self._capacity:
             return QueueFull(name=self.name, capacity=self._capacity)
         return None
 
@@ -253,12 +264,21 @@ class Intake(ABC):
         return self._drop(delayed)
 
     def _drop(self, tasks: Iterable[Task]) -> int:
-        claimed = [task for task in tasks if task.claim()]
+        claimed: list[Task] = []
+        wrappers: list[Wrapper] = []
+        for task in tasks:
+            wrapper = wrapper_of(task.function)
+            if task.claim():
+                claimed.append(task)
+                if wrapper is not None:
+                    wrappers.append(wrapper)
         with self._lock:
             for task in claimed:
                 self._release(task)
             self._skipped += len(claimed)
             self.services.tally.add(skipped=len(claimed))
+        for wrapper in wrappers:
+            wrapper.dropped()
         return len(claimed)
 
     def _ripen_blocking_tasks(self) -> None:

@@ -18,7 +18,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from mainspring.clock import NANOSECONDS
-from mainspring.runners.task import PostedFrom, Task
+from mainspring.runners.task import PostedFrom, Task, Wrapper
 from mainspring.runners.traits import TaskTraits
 from mainspring.runners.worker import current_worker
 
@@ -62,23 +62,26 @@ class TaskObserver:
         """A task has been running for longer than the pool's `long_task`, and still does."""
 
 
-class WatchedCall:
+class WatchedCall(Wrapper):
     """A callable that tells the observer when it starts and how it ends."""
 
-    __slots__ = ("_mainspring_wrapped", "_services")
+    __slots__ = ("_function", "_services")
 
     def __init__(self, services: Services, function: Callable[..., Any]) -> None:
         self._services = services
-        self._mainspring_wrapped = function
+        self._function = function
+
+    def wrapped(self) -> Callable[..., Any]:
+        return self._function
 
     def __call__(self, *arguments: Any) -> Any:
         worker = current_worker()
         if worker is None or worker.task is None:
-            return self._mainspring_wrapped(*arguments)
+            return self._function(*arguments)
         started = self._services.clock.monotonic_ns()
         event = describe(worker.task, started)
         with self._watching(event, started) as outcome:
-            result = self._mainspring_wrapped(*arguments)
+            result = self._function(*arguments)
             if iscoroutine(result):
                 outcome.is_pending = True
                 return self._await(result, event, started)

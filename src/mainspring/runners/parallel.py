@@ -21,9 +21,9 @@ class ParallelRunner(TaskSource):
 
     # Several workers come and go here, so what a sequence does without a lock needs one.
 
-    def _take_token(self) -> bool:
+    def _take_token(self) -> None:
         with self._lock:
-            return super()._take_token()
+            super()._take_token()
 
     def _return_token(self) -> None:
         with self._lock:

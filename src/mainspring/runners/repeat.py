@@ -14,6 +14,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from mainspring.errors import RunnerClosed
+from mainspring.runners.task import Wrapper
 
 if TYPE_CHECKING:
     from mainspring.runners.runner import TaskRunner
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from mainspring.runners.traits import TaskTraits
 
 
-class Repetition:
+class Repetition(Wrapper):
     """The handle of a repeated task."""
 
     def __init__(
@@ -36,7 +37,6 @@ class Repetition:
     ) -> None:
         self._runner = runner
         self._function = runner.services.watched(function)
-        self._mainspring_wrapped = function
         self._arguments = arguments
         self._every_ns = every_ns
         self._fixed_delay = fixed_delay
@@ -45,6 +45,12 @@ class Repetition:
         self._lock = Lock()  # guards what follows
         self._is_stopped = False
         self._next: TracedTask | None = None
+
+    def wrapped(self) -> Callable[..., object]:
+        return self._function
+
+    def dropped(self) -> None:
+        self._is_stopped = True
 
     @property
     def is_stopped(self) -> bool:
@@ -61,11 +67,11 @@ class Repetition:
 
     def begin(self, delay_ns: int) -> None:
         """Arm the first run."""
-        self._arm(self._runner.services.clock.monotonic_ns() + delay_ns, _getframe(2))
+        self._arm(self._runner.services.clock.monotonic_ns() + delay_ns, _getframe(2), has_place=False)
 
-    def _arm(self, due: int, frame: FrameType) -> None:
+    def _arm(self, due: int, frame: FrameType, *, has_place: bool) -> None:
         self._due = due
-        task = self._runner.post_at(due, frame, self._run, (), self._traits)
+        task = self._runner.post_at(due, frame, self._run, (), self._traits, has_place=has_place)
         with self._lock:
             self._next = task
             is_late = self._is_stopped
@@ -100,6 +106,6 @@ class Repetition:
             missed = max(0, now - self._due) // self._every_ns
             due = self._due + (missed + 1) * self._every_ns
         try:
-            self._arm(due, _getframe(0))
+            self._arm(due, _getframe(0), has_place=True)
         except RunnerClosed:
             self._is_stopped = True

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 Ts = TypeVarTuple("Ts")
 R = TypeVar("R")
 
+TIMER_PATIENCE = 1.0  # real seconds; handing over what is due takes the timer no time
+
 
 class TaskRunner(Intake):
     """Where tasks run, and in what order."""
@@ -78,9 +80,11 @@ class TaskRunner(Intake):
             task.origin = _getframe(1).f_code
             task.context = copy_context() or None
             task.function = function
-            self._append(task)
-            if self._sleepers:
-                self._rouse()
+            try:
+                self._append(task)
+            finally:  # even if a signal handler raises here, the task that is queued must run
+                if self._sleepers:
+                    self._rouse()
             if not self._fast:
                 self._withdraw_if_closed(task)
             return task
@@ -156,9 +160,11 @@ class TaskRunner(Intake):
         task.origin = origin
         task.context = copy_context() or None
         task.function = function
-        self._append(task)
-        if self._sleepers:
-            self._rouse()
+        try:
+            self._append(task)
+        finally:
+            if self._sleepers:
+                self._rouse()
         if not self._fast:
             self._withdraw_if_closed(task)
         return task
@@ -182,17 +188,13 @@ class TaskRunner(Intake):
         """Run an unstarted task inside the task that waits for it, if the order of this runner allows that."""
         if not self.may_run_inline(worker) or (isinstance(task, TracedTask) and not task.queued):
             return False
-        outer_task, outer_runner = worker.task, worker.runner
-        completed, failed = worker.completed, worker.failed
-        worker.runner = self
-        has_run = task.run_on(worker)
-        worker.task, worker.runner = outer_task, outer_runner
-        # What ran inline is not the work of the sequence in whose slice it happened.
-        worker.completed_before_slice += worker.completed - completed
-        worker.failed_before_slice += worker.failed - failed
-        if has_run:
+        with self._lock:
+            self._shells += 1  # the queue still holds it
+        with worker.nested(self):
+            has_run = task.run_on(worker)
+        if not has_run:
             with self._lock:
-                self._shells += 1
+                self._shells -= 1
         return has_run
 
     # -- what a concrete runner adds
@@ -257,6 +259,7 @@ class TaskRunner(Intake):
         """
         self._refuse_own_task("wait_idle")
         deadline = deadline_after(self.services.clock, timeout)
+        self.services.delays.settle(TIMER_PATIENCE)  # a task that is due counts, even if the timer still has it
         if not self.wait_quiet(Worker.is_parked, deadline):
             raise TimeoutError(f"runner {self.name!r} was not idle after {timeout}: {self._describe_busy()}")
 
@@ -271,7 +274,7 @@ class TaskRunner(Intake):
         self._refuse_own_task("flush")
         deadline = deadline_after(self.services.clock, timeout)
         barriers = self._raise_barriers()
-        if self.rest.wait(lambda: all(barrier.is_passed for barrier in barriers), deadline):
+        if self.rest.wait(lambda: self.is_closed or all(barrier.is_passed for barrier in barriers), deadline):
             running = [pair for barrier in barriers for pair in barrier.running]
             if self._wait_until_finished(running, deadline):
                 return
@@ -292,7 +295,7 @@ class TaskRunner(Intake):
     def _refuse_own_task(self, verb: str) -> None:
         worker = current_worker()
         if worker is not None and worker.current_runner() is not None and self._counts(worker):
-            raise WouldDeadlock(runner=self.name, task=f"{verb}() called by {worker.describe_task()}")
+            raise WouldDeadlock(runner=self.name, task=f"{verb}() in {worker.describe_task()}")
 
     def _counts(self, worker: Worker) -> bool:
         """Answer whether the running task of `worker` keeps this runner from being idle."""

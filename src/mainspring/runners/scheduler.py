@@ -33,18 +33,29 @@ class TaskScheduler:
 
     def schedule(self, entry: Entry, priority: int) -> None:
         """Make an entry ready and see to it that somebody runs it."""
-        self.ready.push(entry, priority)
-        if self.idle:
-            self.wake_one()
+        try:
+            self.ready.push(entry, priority)
+        finally:
+            if self.idle:
+                self.wake_one()
 
     def wake_one(self) -> None:
         """Wake the worker that went to sleep last, unless one is on its way already."""
         if self._waking:
             return
         try:
-            worker = self.idle.pop()
+            worker = self.idle[-1]
         except IndexError:
             return
+        # A signal handler may raise after any call. After `remove` the worker must not be forgotten; `wake` is one
+        # C call, so it has happened then.
+        try:
+            self.idle.remove(worker)
+        except ValueError:
+            return  # somebody else has woken it, or it has found the entry by itself
+        except BaseException:
+            worker.wake()
+            raise
         worker.parked = False
         self._waking = True
         worker.wake()
@@ -52,9 +63,11 @@ class TaskScheduler:
     def woke_up(self) -> None:
         """Note that a woken worker is about to look; pass the call on if one worker will not be enough."""
         self._waking = False
-        if self.idle and self.ready:
+        if self.idle and len(self.ready) > 1:
             self.wake_one()
 
-    def wake_failed(self) -> None:
-        """Note that the worker chosen last cannot come."""
+    def pass_on(self) -> None:
+        """Wake somebody else, because the worker that was to come does not."""
         self._waking = False
+        if self.idle and self.ready:
+            self.wake_one()

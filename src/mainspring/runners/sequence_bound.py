@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from mainspring.errors import RunnerClosed
+from mainspring.errors import QueueFull, RunnerClosed
 from mainspring.runners.future import TaskFuture
 from mainspring.runners.runner import TaskRunner
 
@@ -47,7 +47,7 @@ class SequenceBound(Generic[T]):
         holder = self.__dict__.get("_holder")
         if holder is None:
             return  # the constructor has failed
-        with suppress(RunnerClosed):  # then the sequence is gone, and nobody else can reach the object
+        with suppress(RunnerClosed, QueueFull):  # then nobody else can reach the object anyway
             self._runner.post(holder.clear)
 
 

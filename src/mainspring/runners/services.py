@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from threading import Lock
+from threading import RLock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainspring.clock import Clock
@@ -25,7 +25,7 @@ class Tally:
     """Counts of a whole pool that must outlive its runners."""
 
     def __init__(self) -> None:
-        self._lock = Lock()  # guards the counts
+        self._lock = RLock()  # re-entrant for signal handlers and finalizers; guards the counts
         self.rejected = 0
         self.cancelled = 0
         self.skipped = 0
@@ -65,7 +65,7 @@ class Services:
         if self._on_error is not None:
             try:
                 self._on_error(failure)
-            except BaseException:
+            except BaseException:  # the hook of a user must not kill a worker
                 logger.exception("the error hook failed while it was told that %s", failure)
             else:
                 return
@@ -81,7 +81,7 @@ class Services:
             return
         try:
             getattr(self._observer, what)(event)
-        except Exception:
+        except BaseException:  # the thread of the task, or of the timer, must live on
             logger.exception("observer %r failed in %s", self._observer, what)
 
     def watch_length(self, event: TaskEvent, started: int) -> TimerEntry | None:

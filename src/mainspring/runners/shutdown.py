@@ -35,22 +35,28 @@ class Closing:
 
     def carry_out(self, deadline: int | None) -> ShutdownReport:
         """Shut down and report."""
-        with _standing_aside():
-            for runner in self._runners:
-                runner.begin_closing()
-            self._skipped = sum(runner.drop_unstarted(keep_blocking=True) for runner in self._runners)
-            late = 0
-            if not self._first.wait_quiet(_needs_no_waiting, deadline):
-                late = sum(runner.drop_unstarted(keep_blocking=False) for runner in self._runners)
-            for runner in self._runners:
-                runner.finish_closing()
-            self._report = self._count(late)
-            self._over.announce()
-            return self._report
+        is_quiet = False
+        with self._standing_aside():
+            try:
+                for runner in self._runners:
+                    runner.begin_closing()
+                self._skipped = sum(runner.drop_unstarted(keep_blocking=True) for runner in self._runners)
+                is_quiet = self._first.wait_quiet(_needs_no_waiting, deadline)
+            finally:  # an interrupt ends the waiting, not the shutdown
+                report = self._finish(is_quiet=is_quiet)
+            return report
+
+    def _finish(self, *, is_quiet: bool) -> ShutdownReport:
+        late = 0 if is_quiet else sum(runner.drop_unstarted(keep_blocking=False) for runner in self._runners)
+        for runner in self._runners:
+            runner.finish_closing()
+        self._report = self._count(late)
+        self._over.announce()
+        return self._report
 
     def wait(self, deadline: int | None) -> ShutdownReport:
         """Wait for the shutdown that somebody else carries out."""
-        with _standing_aside():
+        with self._standing_aside():
             self._over.wait(lambda: self._report is not None, deadline)
         return self._report or self._count(late=0)
 
@@ -64,28 +70,24 @@ class Closing:
     def _finished(self) -> int:
         return sum(self._first.totals())
 
+    @contextmanager
+    def _standing_aside(self) -> Iterator[None]:
+        """Let no shutdown of this pool wait for the task that calls shutdown."""
+        worker = current_worker()
+        if worker is None or worker.home.services is not self._first.services or worker.is_shutting_down:
+            yield
+            return
+        worker.is_shutting_down = True
+        worker.home.rest.announce()
+        worker.runner.rest.announce()
+        try:
+            yield
+        finally:
+            worker.is_shutting_down = False
+
 
 def _needs_no_waiting(worker: Worker) -> bool:
     task = worker.task
     if worker.parked or worker.is_shutting_down:
         return True
     return task is not None and task.traits.shutdown is ShutdownBehavior.CONTINUE
-
-
-@contextmanager
-def _standing_aside() -> Iterator[None]:
-    """Let no shutdown wait for the task that calls shutdown."""
-    worker = current_worker()
-    if worker is None or worker.is_shutting_down:
-        yield
-        return
-    worker.is_shutting_down = True
-    worker.home.rest.announce()
-    try:
-        if worker.group is None:
-            yield
-        else:
-            with worker.group.blocking(worker):
-                yield
-    finally:
-        worker.is_shutting_down = False

@@ -38,7 +38,6 @@ class TaskSource(TaskRunner):
     """A queue of tasks that at most `limit` workers of a group serve at once."""
 
     __slots__ = (
-        "_append_ready",
         "_completed",
         "_failed",
         "_group",
@@ -50,6 +49,7 @@ class TaskSource(TaskRunner):
         "_tasks",
         "_tokens",
         "queued_at",
+        "turns",
     )
 
     def __init__(
@@ -71,43 +71,43 @@ class TaskSource(TaskRunner):
         self._tasks: deque[Task] = deque()
         self._append = self._tasks.append
         self._lanes = scheduler.ready.lanes
-        self._append_ready = scheduler.ready.appender(Priority.USER_VISIBLE)
         self._tokens = [None] * limit
         self._sleepers = self._tokens
         self._has_priorities = False  # set by the first task whose priority is not the usual one
         self._completed = 0
         self._failed = 0
         self._rest: Rest | None = None  # made when somebody waits for the first time
+        self.turns = 0  # how often a worker has come; what waits behind it has been passed over only since
         self.queued_at: int | None = None  # since when the source has been ready, if it can be overtaken
         self._open_fast_path()
 
     # -- getting and giving back a token
 
     def _rouse(self) -> None:
-        if self._take_token():
-            self._make_ready()
-
-    def _take_token(self) -> bool:
         try:
-            self._tokens.pop()
+            self._take_token()
         except IndexError:
-            return False
+            return
+        except BaseException:  # a signal has raised at this very moment: the token is out
+            self._make_ready()
+            raise
+        self._make_ready()
+
+    def _take_token(self) -> None:
+        """Take a token, or raise IndexError."""
+        self._tokens.pop()
         self._scheduler.active_sources.add(self)
-        return True
 
     def _return_token(self) -> None:
         self._scheduler.active_sources.discard(self)
         self._tokens.append(None)
 
     def _make_ready(self) -> None:
+        priority: int = Priority.USER_VISIBLE
         if self._has_priorities:
             priority = self._head_priority()
             self.queued_at = stamp_for(priority, self.services.clock.monotonic_ns)
-            self._scheduler.schedule(self, priority)
-        else:
-            self._append_ready(self)
-            if self._scheduler.idle:
-                self._scheduler.wake_one()
+        self._scheduler.schedule(self, priority)
 
     def _head_priority(self) -> int:
         try:
@@ -117,12 +117,13 @@ class TaskSource(TaskRunner):
 
     def run_on(self, worker: Worker) -> None:
         """Run a slice on a worker of the pool."""
+        self.turns += 1
         worker.runner = self
         worker.completed_before_slice = worker.completed
         worker.failed_before_slice = worker.failed
         tasks = self._tasks
-        if self._has_priorities:
-            self._run_slice_by_priority(worker)
+        if self._has_priorities or self._limit > 1:
+            self._run_slice_with_care(worker)
         else:
             urgent, visible, background = self._lanes
             take = tasks.popleft
@@ -142,7 +143,8 @@ class TaskSource(TaskRunner):
         else:
             self._go_idle()
 
-    def _run_slice_by_priority(self, worker: Worker) -> None:
+    def _run_slice_with_care(self, worker: Worker) -> None:
+        """Run a slice, but give the worker up earlier if the next task is less urgent or somebody calls."""
         priority = self._head_priority()
         for _ in _SLICE:
             try:
@@ -151,8 +153,8 @@ class TaskSource(TaskRunner):
                 return
             if not task.run_on(worker):
                 self.shell_passed()
-            if self._head_priority() < priority:
-                return  # the next task is less urgent than what the worker was taken for
+            if self._head_priority() < priority or self._group.attention:
+                return
 
     def _go_idle(self) -> None:
         self._return_token()
@@ -175,10 +177,17 @@ class TaskSource(TaskRunner):
     def _waiting(self) -> int:
         return max(0, len(self._tasks) - self._shells)
 
-    def queued_beyond_ready(self) -> int:
-        """Return the number of waiting tasks, less the places that the source itself takes in the ready queue."""
-        places = self._limit - len(self._tokens) - len(self._serving())
-        return self._waiting() - places
+    def waiting(self) -> int:
+        """Return the number of tasks in the queue."""
+        return self._waiting()
+
+    def places(self) -> int:
+        """Return how many places the source itself takes in the ready queue."""
+        return self._limit - len(self._tokens) - len(self._serving())
+
+    def is_asleep(self) -> bool:
+        """Answer whether there is nothing to do and nobody at it."""
+        return not self._tasks and len(self._tokens) == self._limit
 
     def _serving(self) -> list[Worker]:
         return [worker for worker in self._group.workers() if worker.runner is self]

@@ -17,10 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import Context
+from functools import partial
 from types import CodeType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from mainspring.runners.traits import DEFAULT_TRAITS, Priority, TaskTraits
+from mainspring.runners.traits import DEFAULT_TRAITS, Priority, ShutdownBehavior, TaskTraits
 
 if TYPE_CHECKING:
     from mainspring.runners.intake import Intake
@@ -58,6 +59,7 @@ class Task(list[tuple[Any, ...]]):
 
     traits: TaskTraits = DEFAULT_TRAITS
     priority: int = Priority.USER_VISIBLE
+    turns: int = 0  # sequences count theirs; a task has one
     queued_at: int | None = None  # only tasks that can be overtaken, or that are observed, are stamped
 
     # A handle is itself and nothing else, however its contents come and go.
@@ -87,7 +89,7 @@ class Task(list[tuple[Any, ...]]):
         try:
             context = self.context or Context()
             result = context.run(self.function, *arguments) if arguments else context.run(self.function)
-        except BaseException as error:
+        except BaseException as error:  # no task may kill its worker
             worker.failed += 1
             worker.report(self, error)
         else:
@@ -155,25 +157,52 @@ class TracedTask(Task):
         self.runner.take_ripe(self)
 
     def run_on(self, worker: Worker) -> bool:
+        if self.traits.shutdown is ShutdownBehavior.CONTINUE:
+            worker.task = self  # before it starts, so that no shutdown waits for it by mistake
+            worker.home.rest.announce()
         if self.traits.may_block and worker.group is not None:
             with worker.group.blocking(worker):
-                return Task.run_on(self, worker)
-        return Task.run_on(self, worker)
+                has_run = Task.run_on(self, worker)
+        else:
+            has_run = Task.run_on(self, worker)
+        worker.task = None
+        return has_run
 
     def posted_from(self) -> PostedFrom:
         place = Task.posted_from(self)
         return place if self.line is None else place._replace(line=self.line)
 
 
-def describe_function(function: Callable[..., object]) -> str:
-    """Return a readable name for any callable, looking through the wrappers of this package."""
-    wrapper = getattr(function, "__self__", function)
-    described: Callable[..., object] | None = getattr(wrapper, WRAPPED, None)
-    if described is not None:
-        return describe_function(described)
-    name = getattr(function, "__qualname__", None)
-    return f"{function.__module__}.{name}" if name else repr(function)
+class Wrapper:
+    """Base of what this package wraps around a user's callable and posts in its place."""
+
+    __slots__ = ()
+
+    def wrapped(self) -> Callable[..., object] | None:
+        """Return the callable of the user, as long as it is known."""
+        return None
+
+    def dropped(self) -> None:
+        """Learn that the task was dropped by a shutdown and will never run."""
 
 
-WRAPPED = "_mainspring_wrapped"
-"""The attribute under which a wrapper of this package keeps the callable that the user gave."""
+def wrapper_of(function: object) -> Wrapper | None:
+    """Return the wrapper whose method, or which itself, was posted."""
+    owner = getattr(function, "__self__", function) if callable(function) else None
+    return owner if isinstance(owner, Wrapper) else None
+
+
+def describe_function(function: object) -> str:
+    """Return a readable name for any callable, whatever it is made of: this must never fail."""
+    try:
+        wrapper = wrapper_of(function)
+        if wrapper is not None:
+            return describe_function(wrapper.wrapped())
+        if isinstance(function, partial):
+            return describe_function(function.func)  # without the arguments, whose repr is the user's code
+        name = getattr(function, "__qualname__", None)
+        if isinstance(name, str):
+            return f"{getattr(function, '__module__', None) or 'builtins'}.{name}"
+        return f"{type(function).__module__}.{type(function).__qualname__} object"
+    except Exception:
+        return object.__repr__(function)

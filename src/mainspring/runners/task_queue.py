@@ -7,7 +7,7 @@ a million tasks leaves nothing behind.
 Ageing: strict priority starves, so an entry that has waited for `AGEING_NS` goes before more urgent ones.
 BEST_EFFORT entries carry the time they were queued. Plain USER_VISIBLE tasks do not (reading the clock for
 each would cost a tenth of a post): for them the queue notes since when the lane has been passed over, and then
-serves all that waited at the end of that time.
+serves all that waited at the end of that time, in turns with what is more urgent.
 """
 
 from __future__ import annotations
@@ -30,7 +30,12 @@ class Entry(Protocol):
     """What a ready queue holds: a task, or a sequence that wants a slice of a worker's time."""
 
     @property
-    def queued_at(self) -> int | None: ...
+    def queued_at(self) -> int | None:
+        """Since when it has been waiting, if it can be overtaken."""
+
+    @property
+    def turns(self) -> int:
+        """How often it has run."""
 
     def run_on(self, worker: Worker) -> bool | None:
         """Run on a worker; False means that there was nothing left to run."""
@@ -118,6 +123,7 @@ class PriorityTaskQueue:
         "_passed_over",
         "_passed_over_since",
         "_to_catch_up",
+        "_urgency_is_next",
         "_urgent",
         "_visible",
         "lanes",
@@ -129,9 +135,10 @@ class PriorityTaskQueue:
         self._urgent, self._visible, self._background = self.lanes
         # The head of the visible lane when it was first passed over, since when, and how many of the lane now go
         # first. Workers race for these; losing an update shifts a turn by one, and no entry is lost.
-        self._passed_over: Entry | None = None
+        self._passed_over: tuple[Entry, int] | None = None
         self._passed_over_since = 0
         self._to_catch_up = 0
+        self._urgency_is_next = False
 
     def appender(self, priority: int) -> Callable[[Entry], None]:
         return self.lanes[Priority.USER_BLOCKING - priority].append
@@ -151,16 +158,22 @@ class PriorityTaskQueue:
         return self._background.popleft()
 
     def _pop_with_ageing(self, lane: deque[Entry]) -> Entry:
+        aged = None if self._urgency_is_next else self._aged_lane(lane)
+        # What has aged and what is urgent take turns, so that neither keeps the other waiting for long.
+        self._urgency_is_next = aged is not None
+        return (aged or lane).popleft()
+
+    def _aged_lane(self, lane: deque[Entry]) -> deque[Entry] | None:
         now = self._now()
         try:
             since = self._background[0].queued_at
         except IndexError:
             since = None
         if since is not None and now - since >= AGEING_NS:
-            return self._background.popleft()
+            return self._background
         if lane is self._urgent and self._visible_has_aged(now):
-            return self._visible.popleft()
-        return lane.popleft()
+            return self._visible
+        return None
 
     def _visible_has_aged(self, now: int) -> bool:
         if self._to_catch_up > 0:
@@ -170,10 +183,12 @@ class PriorityTaskQueue:
             head = self._visible[0]
         except IndexError:
             return False
-        if head is not self._passed_over:
-            self._passed_over = head
+        passed_over = (head, head.turns)
+        if passed_over != self._passed_over:
+            self._passed_over = passed_over
             self._passed_over_since = now
         elif now - self._passed_over_since >= AGEING_NS:
+            self._passed_over = None
             self._to_catch_up = len(self._visible) - 1
             return True
         return False

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from threading import Lock, Thread
+from threading import RLock, Thread
 from typing import TYPE_CHECKING
 
 from mainspring.runners.rest import Rest
@@ -61,12 +61,13 @@ class ThreadGroup:
         self._delays = delays
         self.rest = Rest(owner.services.clock)
         self.attention = False  # somebody wants workers to pass by `_heed` before they take more work
-        self._lock = Lock()  # guards everything below
+        self._lock = RLock()  # re-entrant for signal handlers and finalizers; guards everything below
         self._workers: list[Worker] = []
         self._reserve: deque[Worker] = deque()
         self._out = 0
         self._blocked = 0
         self._stopping = False
+        self._can_grow = True  # until the system refuses a thread
         self._watchers = 0
         self._started = 0
         self._retired_completed = 0
@@ -78,6 +79,8 @@ class ThreadGroup:
             self._out = self._size
         for _ in range(self._size):
             self._launch(Worker(self, self._owner))
+        if not self.workers():
+            raise RuntimeError(f"runner {self._owner.name!r} could not start any of its {self._size} threads")
 
     def workers(self) -> list[Worker]:
         """Return the workers whose threads are alive."""
@@ -107,7 +110,9 @@ class ThreadGroup:
             with self._lock:
                 self._workers.remove(worker)
                 self._out -= 1
-            self._scheduler.wake_failed()
+                self._can_grow = False
+            self._scheduler.pass_on()
+            self.rest.announce()
             logger.warning("runner %r could not start a thread: %s", self._owner.name, error)
 
     def _work(self, worker: Worker) -> None:
@@ -141,6 +146,7 @@ class ThreadGroup:
                 pass  # somebody is about to open the gate
             else:
                 worker.parked = False
+                worker.wakes += 1  # it has not slept, but whoever looks twice must see that it was here
                 return
         self.rest.announce()
         worker.gate.acquire()
@@ -168,7 +174,10 @@ class ThreadGroup:
         self.rest.announce()
         if not steps_aside:
             return True
-        self._delays.call_after(self._idle_timeout_ns, partial(self._reap, worker, worker.wakes))
+        worker.reap_entry = self._delays.call_after(
+            self._idle_timeout_ns, partial(self._reap, worker, worker.wakes)
+        )
+        self._scheduler.pass_on()
         worker.gate.acquire()
         worker.wakes += 1
         self._scheduler.woke_up()
@@ -210,9 +219,24 @@ class ThreadGroup:
                 return
             self._out += 1
             substitute = self._reserve.pop() if self._reserve else self._unborn()
-        self._scheduler.idle.append(substitute)
+        if substitute.reap_entry is not None:
+            self._delays.cancel_call(substitute.reap_entry)
+            substitute.reap_entry = None
+        # At the far end: threads that are there already are woken first.
+        self._scheduler.idle.appendleft(substitute)
         if self._scheduler.ready:
             self._scheduler.wake_one()
+
+    def help_out(self, worker: Worker, is_over: Callable[[], bool]) -> None:
+        """Run what is ready inside a task that waits, if no thread can be started to do it."""
+        while not self._can_grow and not is_over():
+            try:
+                entry = self._scheduler.take()
+            except IndexError:
+                return
+            with worker.nested(self._owner):
+                if entry.run_on(worker) is False:
+                    self._owner.shell_passed()
 
     def _unborn(self) -> Worker:
         worker = Worker(self, self._owner)
@@ -302,5 +326,6 @@ class ThreadGroup:
     def join(self) -> None:
         """See the threads that have nothing left to do end; they are on their way."""
         for worker in self.workers():
-            if worker.task is None and worker.thread is not None and worker is not current_worker():
-                worker.thread.join(JOIN_SECONDS)
+            thread = worker.thread
+            if worker.task is None and thread is not None and thread.is_alive() and worker is not current_worker():
+                thread.join(JOIN_SECONDS)

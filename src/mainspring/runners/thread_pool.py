@@ -95,6 +95,8 @@ class ThreadPool(GroupRunner):
         self._runners_lock = Lock()  # guards what follows
         self._sources: WeakSet[TaskSource] = WeakSet()
         self._dedicated: list[SingleThreadRunner | AsyncioRunner] = []
+        self._ended_totals = (0, 0)  # of dedicated runners that were closed before the pool
+        self._process = os.getpid()
         self._is_started = False
         self._is_ending = False
 
@@ -102,15 +104,21 @@ class ThreadPool(GroupRunner):
 
     def start(self) -> ThreadPool:
         """Start the threads; entering the `with` block, the first task or the first runner do it, too."""
+        if not self.is_open:
+            raise RunnerClosed(runner=self.name)
         with self._runners_lock:
             if self._is_started:
                 return self
             self._is_started = True
         self._group.start()
         self.services.clock.attach(self)
-        atexit.register(self.shutdown)
+        atexit.register(self._shutdown_at_exit)
         self._open_fast_path()
         return self
+
+    def _shutdown_at_exit(self) -> None:
+        if os.getpid() == self._process:  # a forked child has none of the threads
+            self.shutdown()
 
     def __enter__(self) -> ThreadPool:
         return self.start()
@@ -118,11 +126,13 @@ class ThreadPool(GroupRunner):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None:
-            for runner in self._runners():
-                runner.drop_delayed()
-            self.wait_idle()
-        self.shutdown()
+        try:
+            if kind is None:
+                for runner in self._runners():
+                    runner.drop_delayed()
+                self.wait_idle()
+        finally:
+            self.shutdown()
 
     def closes_with(self) -> list[TaskRunner]:
         with self._runners_lock:
@@ -133,7 +143,7 @@ class ThreadPool(GroupRunner):
         super().finish_closing()
         self.services.delays.close()
         self.services.clock.detach(self)
-        atexit.unregister(self.shutdown)
+        atexit.unregister(self._shutdown_at_exit)
 
     def post_at(
         self,
@@ -142,10 +152,12 @@ class ThreadPool(GroupRunner):
         function: Callable[..., object],
         arguments: tuple[Any, ...],
         traits: TaskTraits | None,
+        *,
+        has_place: bool = False,
     ) -> TracedTask:
-        if not self._is_started:  # the quick way of posting opens only with the start
+        if not self._is_started and self.is_open:  # the quick way of posting opens only with the start
             self.start()
-        return super().post_at(due, frame, function, arguments, traits)
+        return super().post_at(due, frame, function, arguments, traits, has_place=has_place)
 
     # -- making runners
 
@@ -264,15 +276,14 @@ class ThreadPool(GroupRunner):
 
     def _parts(self) -> list[SingleThreadRunner | AsyncioRunner]:
         with self._runners_lock:
+            for part in [part for part in self._dedicated if part.is_over()]:
+                self._dedicated.remove(part)
+                self._ended_totals = _sum([self._ended_totals, part.totals()])
             return list(self._dedicated)
 
     def totals(self) -> tuple[int, int]:
-        completed, failed = super().totals()
-        for part in self._parts():
-            part_completed, part_failed = part.totals()
-            completed += part_completed
-            failed += part_failed
-        return completed, failed
+        parts = [part.totals() for part in self._parts()]
+        return _sum([super().totals(), self._ended_totals, *parts])
 
     def running_tasks(self) -> list[tuple[Worker, Task]]:
         return super().running_tasks() + [pair for part in self._parts() for pair in part.running_tasks()]
@@ -305,10 +316,10 @@ class ThreadPool(GroupRunner):
         tally = self.services.tally
         sources = self._scheduler.active_sources.copy()
         parts = [part.statistics() for part in self._parts()]
-        queued = own.queued + sum(source.queued_beyond_ready() for source in sources)
+        queued = own.queued + sum(source.waiting() for source in sources)
         return replace(
             own,
-            queued=max(0, queued) + sum(part.queued for part in parts),
+            queued=queued + sum(part.queued for part in parts),
             delayed=len(self.services.delays),
             workers=own.workers + sum(part.workers for part in parts),
             rejected=tally.rejected,
@@ -317,10 +328,13 @@ class ThreadPool(GroupRunner):
         )
 
     def _raise_barriers(self) -> list[Barrier]:
-        self.start()
+        if self.is_open:
+            self.start()
         rest = self.rest
         mine = [self.raise_barrier(rest, priority) for priority in Priority]
-        others = [*self._scheduler.active_sources.copy(), *self._parts()]
+        with self._runners_lock:
+            others: list[TaskRunner] = [source for source in self._sources if not source.is_asleep()]
+        others += self._parts()
         return mine + [runner.raise_barrier(rest) for runner in others]
 
     # -- the pool as a member of its clock
@@ -339,3 +353,7 @@ class ThreadPool(GroupRunner):
 
 def _waits(worker: Worker) -> bool:
     return worker.parked or worker.is_waiting()
+
+
+def _sum(totals: list[tuple[int, int]]) -> tuple[int, int]:
+    return sum(completed for completed, _ in totals), sum(failed for _, failed in totals)

@@ -7,7 +7,7 @@ parked worker sleeps on: whoever takes the worker out of the idle list owns the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from inspect import iscoroutine
 from threading import Lock, Thread, get_ident, local
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from mainspring.runners.task import Task, describe_function
 if TYPE_CHECKING:
     from mainspring.runners.runner import TaskRunner
     from mainspring.runners.thread_group import ThreadGroup
+    from mainspring.timing.wheel import TimerEntry
 
 RAISED: Any = object()
 """What a wrapper returns when it has delivered an exception elsewhere: counted as failed, reported nowhere."""
@@ -41,6 +42,7 @@ class Worker:
         "is_shutting_down",
         "leaving",
         "parked",
+        "reap_entry",
         "runner",
         "task",
         "thread",
@@ -66,6 +68,7 @@ class Worker:
         self.parked = False
         self.wakes = 0
         self.leaving = False
+        self.reap_entry: TimerEntry | None = None  # ends the thread if it stays in the reserve
         self.blocked = 0  # depth of `blocking()` scopes
         self.wait_is_over: Callable[[], bool] | None = None  # set while its task waits for other tasks or time
         self.is_shutting_down = False  # inside shutdown() of its own pool, which therefore must not wait for it
@@ -99,6 +102,10 @@ class Worker:
         finally:
             self.wait_is_over = outer
 
+    def standing_in(self) -> AbstractContextManager[None]:
+        """Let another thread of the group take work while this one waits."""
+        return nullcontext() if self.group is None else self.group.blocking(self)
+
     def is_waiting(self) -> bool:
         """Answer whether the running task waits for something that has not happened yet."""
         is_over = self.wait_is_over
@@ -120,15 +127,32 @@ class Worker:
             self.completed += 1
 
     def report(self, task: Task, error: BaseException) -> None:
-        """Hand the exception of a task to the error hook of its pool."""
+        """Hand the exception of a task to the error hook of its pool. This must not raise."""
         task.runner.services.report(TaskFailure.of(task, error))
 
+    @contextmanager
+    def nested(self, runner: TaskRunner) -> Iterator[None]:
+        """Run something of `runner` inside the running task, and leave everything as it was."""
+        task, outer = self.task, self.runner
+        completed, failed = self.completed, self.failed
+        before = self.completed_before_slice, self.failed_before_slice
+        self.runner = runner
+        try:
+            yield
+        finally:
+            self.task, self.runner = task, outer
+            self.completed_before_slice, self.failed_before_slice = before
+            if outer is not runner:
+                # What ran inside is not the work of the sequence in whose slice it happened.
+                self.completed_before_slice += self.completed - completed
+                self.failed_before_slice += self.failed - failed
 
-def coroutine_refused(function: Callable[..., object] | None) -> TypeError:
+
+def coroutine_refused(function: object) -> TypeError:
     """Explain that threads do not await."""
-    name = "the task" if function is None else describe_function(function)
     return TypeError(
-        f"{name} returned a coroutine, which a thread cannot await; post it to a runner made by pool.asyncio()"
+        f"{describe_function(function)} returned a coroutine, which a thread cannot await; "
+        "post it to a runner made by pool.asyncio()"
     )
 
 

@@ -81,7 +81,7 @@ class ManualClock:
         after ten real seconds with the name of the task that does not come to rest.
         """
         units = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds)
-        target = self._now_ns + to_nanoseconds(duration, "duration") + to_nanoseconds(units, "the sum of the units")
+        target = self._now_ns + to_nanoseconds(duration, "duration") + to_nanoseconds(units, "the duration")
         self._settle()
         while True:
             step = self._next_due(target)
@@ -106,7 +106,8 @@ class ManualClock:
         self._settle()
 
     def _settle(self) -> None:
-        for member in self._present_members():
+        # Twice, because one member may have given work to another that had come to rest already.
+        for member in self._present_members() * 2:
             busy = member.settle(PATIENCE_SECONDS)
             if busy is not None:
                 raise TimeoutError(

@@ -38,11 +38,12 @@ class Timer:
         with self._changed:
             if self._is_closed:
                 raise RuntimeError(f"timer {self._name!r} is closed")
-            entry = self._wheel.insert(due, callback)
             if self._thread is None:
-                self._thread = Thread(target=self._run, name=f"{self._name}-timer", daemon=True)
-                self._thread.start()
-            elif self._wakes_at is None or due < self._wakes_at:
+                thread = Thread(target=self._run, name=f"{self._name}-timer", daemon=True)
+                thread.start()  # waits for the lock that we hold
+                self._thread = thread
+            entry = self._wheel.insert(due, callback)
+            if self._wakes_at is None or due < self._wakes_at:
                 self._changed.notify_all()
             return entry
 
@@ -69,7 +70,7 @@ class Timer:
             for callback in due:
                 try:
                     callback()
-                except Exception:
+                except BaseException:  # the thread must live on
                     logger.exception("timer %r: a callback failed", self._name)
             due.clear()
 
