@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import Context
 from inspect import iscoroutine
+from sys import _getframe
 from threading import Thread
 from typing import Any, TypeVar, TypeVarTuple, overload
 
@@ -33,7 +35,7 @@ JOIN_SECONDS = 1.0
 class LoopWorker(Worker):
     """The thread of an event loop."""
 
-    __slots__ = ("_adopt", "_loop")
+    __slots__ = ("_adopt", "_coroutines", "_loop")
 
     awaits = True
 
@@ -42,9 +44,11 @@ class LoopWorker(Worker):
         home: TaskRunner,
         loop: asyncio.AbstractEventLoop,
         adopt: Callable[[Task, Coroutine[Any, Any, object]], None],
+        coroutines: Mapping[asyncio.Task[object], Worker],
     ) -> None:
         super().__init__(None, home)
         self._loop = loop
+        self._coroutines = coroutines
         self._adopt = adopt
 
     def current_runner(self) -> TaskRunner:
@@ -53,6 +57,11 @@ class LoopWorker(Worker):
     def describe_task(self) -> str:
         current = asyncio.current_task(self._loop) if self.task is None else None
         return super().describe_task() if current is None else current.get_name()
+
+    def coroutine_waiting(self, is_over: Callable[[], bool]) -> AbstractContextManager[None]:
+        current = asyncio.current_task(self._loop)
+        stand_in = None if current is None else self._coroutines.get(current)
+        return nullcontext() if stand_in is None else stand_in.waiting(is_over)
 
     def canceller_of_current_coroutine(self) -> Callable[[], object]:
         current = asyncio.current_task(self._loop)
@@ -87,9 +96,9 @@ class AsyncioRunner(TaskRunner):
         self._sleepers = self._tokens
         self._rest = Rest(services.clock)
         self._context = Context()  # of the drain, so that it does not carry that of whoever woke it
-        self._worker = LoopWorker(self, self.loop, self._adopt)
         # Each running coroutine, with a stand-in for the worker that it does not occupy.
         self._coroutines: dict[asyncio.Task[object], Worker] = {}
+        self._worker = LoopWorker(self, self.loop, self._adopt, self._coroutines)
         self._has_stopped = False
         self._thread = Thread(target=self._serve, name=f"{name}-loop", daemon=True)
         self._thread.start()
@@ -253,7 +262,7 @@ class AsyncioRunner(TaskRunner):
         delay: Duration | None = None,
         traits: TaskTraits | None = None,
     ) -> TaskFuture[Any]:
-        return super().submit(function, *arguments, delay=delay, traits=traits)
+        return self._submit(_getframe(1), function, arguments, delay, traits)
 
     @overload
     async def run(
@@ -280,4 +289,4 @@ class AsyncioRunner(TaskRunner):
         delay: Duration | None = None,
         traits: TaskTraits | None = None,
     ) -> Any:
-        return await super().run(function, *arguments, delay=delay, traits=traits)
+        return await self._await(self._submit(_getframe(1), function, arguments, delay, traits))

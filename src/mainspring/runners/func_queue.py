@@ -109,7 +109,7 @@ class FuncQueue(Generic[T]):
         try:
             if self._tokens:
                 self._wake()
-            elif not self._pool.is_open:
+            elif not self._pool.takes_blocking_tasks():
                 raise RunnerClosed(runner=self._pool.name)
         except BaseException:
             if self._withdraw(cell):

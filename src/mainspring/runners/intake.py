@@ -174,18 +174,18 @@ class Intake(ABC):
 
     def _refusal(self, traits: TaskTraits, due: int | None, *, has_place: bool) -> Exception | None:
         """Return why a task cannot be taken now; the lock is held."""
-        if self._state is not State.OPEN and not (
-            self._state is State.CLOSING
-            and traits.shutdown is ShutdownBehavior.BLOCK
-            and due is None
-            and self._is_inside()
-        ):
-            return RunnerClosed(runner=self.name)
+        if self._state is not State.OPEN:
+            is_blocking = traits.shutdown is ShutdownBehavior.BLOCK and due is None
+            if not (is_blocking and self.takes_blocking_tasks()):
+                return RunnerClosed(runner=self.name)
         if self._capacity is not None and not has_place and self._waiting() + len(self._delayed) >= self._capacity:
             return QueueFull(name=self.name, capacity=self._capacity)
         return None
 
-    def _is_inside(self) -> bool:
+    def takes_blocking_tasks(self) -> bool:
+        """Answer whether the caller may post BLOCK tasks: everybody before, its own tasks during a shutdown."""
+        if self._state is not State.CLOSING:
+            return self._state is State.OPEN
         worker = current_worker()
         return worker is not None and worker.home.services is self.services
 

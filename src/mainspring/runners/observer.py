@@ -18,7 +18,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from mainspring.clock import NANOSECONDS
-from mainspring.runners.task import PostedFrom, Task, Wrapper
+from mainspring.runners.task import PostedFrom, Task, Wrapper, describe_function
 from mainspring.runners.traits import TaskTraits
 from mainspring.runners.worker import current_worker
 
@@ -79,7 +79,7 @@ class WatchedCall(Wrapper):
         if worker is None or worker.task is None:
             return self._function(*arguments)
         started = self._services.clock.monotonic_ns()
-        event = describe(worker.task, started)
+        event = replace(describe(worker.task, started), task=describe_function(self._function))
         with self._watching(event, started) as outcome:
             result = self._function(*arguments)
             if iscoroutine(result):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from inspect import iscoroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from mainspring.runners.task import Wrapper
 
 if TYPE_CHECKING:
     from mainspring.runners.runner import TaskRunner
@@ -13,21 +15,30 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
-def run_and_reply(
-    function: Callable[[], R], reply: Callable[[R], object], target: TaskRunner, traits: TaskTraits | None
-) -> Coroutine[Any, Any, None] | None:
-    """Run `function` and post its result to `target`; a coroutine is left for the event loop to await."""
-    result = function()
-    if iscoroutine(result):
-        return _await_and_reply(result, reply, target, traits)
-    target.post(reply, result, traits=traits)
-    return None
+class RunAndReply(Wrapper, Generic[R]):
+    """Runs a function and posts its result; a coroutine is left for the event loop to await."""
 
+    def __init__(
+        self,
+        function: Callable[[], R],
+        reply: Callable[[R], object],
+        target: TaskRunner,
+        traits: TaskTraits | None,
+    ) -> None:
+        self._function = function
+        self._reply = reply
+        self._target = target
+        self._traits = traits
 
-async def _await_and_reply(
-    coroutine: Coroutine[Any, Any, R],
-    reply: Callable[[R], object],
-    target: TaskRunner,
-    traits: TaskTraits | None,
-) -> None:
-    target.post(reply, await coroutine, traits=traits)
+    def wrapped(self) -> Callable[..., object]:
+        return self._function
+
+    def __call__(self) -> Coroutine[Any, Any, None] | None:
+        result = self._function()
+        if iscoroutine(result):
+            return self._await(result)
+        self._target.post(self._reply, result, traits=self._traits)
+        return None
+
+    async def _await(self, coroutine: Coroutine[Any, Any, R]) -> None:
+        self._target.post(self._reply, await coroutine, traits=self._traits)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import Callable
+from contextlib import nullcontext
 from contextvars import copy_context
 from sys import _getframe
 from types import CodeType, FrameType
@@ -21,7 +22,7 @@ from mainspring.runners.barrier import Barrier
 from mainspring.runners.future import TaskFuture
 from mainspring.runners.intake import Intake
 from mainspring.runners.repeat import Repetition
-from mainspring.runners.reply import run_and_reply
+from mainspring.runners.reply import RunAndReply
 from mainspring.runners.rest import Rest
 from mainspring.runners.shutdown import Closing
 from mainspring.runners.statistics import RunnerStatistics, ShutdownReport
@@ -98,10 +99,7 @@ class TaskRunner(Intake):
         traits: TaskTraits | None = None,
     ) -> TaskFuture[R]:
         """Like `post`, but return a `concurrent.futures.Future` with the result or the exception."""
-        future: TaskFuture[R] = TaskFuture(self, function)
-        work = self.services.watched(function)
-        future.task = self._post(_getframe(1), future.execute, (work, arguments), delay, traits)
-        return future
+        return self._submit(_getframe(1), function, arguments, delay, traits)
 
     async def run(
         self,
@@ -111,7 +109,7 @@ class TaskRunner(Intake):
         traits: TaskTraits | None = None,
     ) -> R:
         """Like `submit`, for `await`; cancelling the awaiting coroutine cancels the task."""
-        return await asyncio.wrap_future(self.submit(function, *arguments, delay=delay, traits=traits))
+        return await self._await(self._submit(_getframe(1), function, arguments, delay, traits))
 
     def post_and_reply(
         self,
@@ -129,8 +127,8 @@ class TaskRunner(Intake):
         target = reply_to or current_runner()
         if target is None:
             raise ValueError("post_and_reply outside of a task needs reply_to=, the runner to reply on")
-        work = (self.services.watched(function), reply, target, traits)
-        return self._post(_getframe(1), run_and_reply, work, delay, traits)
+        work = RunAndReply(self.services.watched(function), reply, target, traits)
+        return self._post(_getframe(1), work, (), delay, traits)
 
     def repeat(
         self,
@@ -152,6 +150,24 @@ class TaskRunner(Intake):
         repetition = Repetition(self, function, arguments, every_ns, fixed_delay=fixed_delay, traits=traits)
         repetition.begin(every_ns if delay is None else to_nanoseconds(delay, "delay"))
         return repetition
+
+    def _submit(
+        self,
+        frame: FrameType,
+        function: Callable[..., R],
+        arguments: tuple[Any, ...],
+        delay: Duration | None,
+        traits: TaskTraits | None,
+    ) -> TaskFuture[R]:
+        future: TaskFuture[R] = TaskFuture(self, function)
+        work = self.services.watched(function)
+        future.task = self._post(frame, future.execute, (work, arguments), delay, traits)
+        return future
+
+    async def _await(self, future: TaskFuture[R]) -> R:
+        worker = current_worker()
+        with nullcontext() if worker is None else worker.coroutine_waiting(future.done):
+            return await asyncio.wrap_future(future)
 
     def _post_plain(self, origin: CodeType, function: Callable[..., object], arguments: tuple[Any, ...]) -> Task:
         task = Task()

@@ -120,9 +120,9 @@ class PriorityTaskQueue:
     __slots__ = (
         "_background",
         "_now",
+        "_owed_until",
         "_passed_over",
         "_passed_over_since",
-        "_to_catch_up",
         "_urgency_is_next",
         "_urgent",
         "_visible",
@@ -133,11 +133,11 @@ class PriorityTaskQueue:
         self._now = now
         self.lanes: tuple[deque[Entry], deque[Entry], deque[Entry]] = (deque(), deque(), deque())
         self._urgent, self._visible, self._background = self.lanes
-        # The head of the visible lane when it was first passed over, since when, and how many of the lane now go
-        # first. Workers race for these; losing an update shifts a turn by one, and no entry is lost.
+        # The head of the visible lane when it was first passed over, since when, and the last of those that have
+        # waited long enough. Workers race for these; losing an update shifts a turn by one, and no entry is lost.
         self._passed_over: tuple[Entry, int] | None = None
         self._passed_over_since = 0
-        self._to_catch_up = 0
+        self._owed_until: Entry | None = None
         self._urgency_is_next = False
 
     def appender(self, priority: int) -> Callable[[Entry], None]:
@@ -165,33 +165,47 @@ class PriorityTaskQueue:
 
     def _aged_lane(self, lane: deque[Entry]) -> deque[Entry] | None:
         now = self._now()
-        try:
-            since = self._background[0].queued_at
-        except IndexError:
-            since = None
-        if since is not None and now - since >= AGEING_NS:
+        if self._background_has_aged(now):
             return self._background
         if lane is self._urgent and self._visible_has_aged(now):
             return self._visible
         return None
 
+    def _background_has_aged(self, now: int) -> bool:
+        try:
+            since = self._background[0].queued_at
+        except IndexError:
+            return False
+        # Without a time it is a place that its runner has left behind: let it pass.
+        return since is None or now - since >= AGEING_NS
+
     def _visible_has_aged(self, now: int) -> bool:
-        if self._to_catch_up > 0:
-            self._to_catch_up -= 1
-            return True
         try:
             head = self._visible[0]
         except IndexError:
             return False
-        passed_over = (head, head.turns)
-        if passed_over != self._passed_over:
-            self._passed_over = passed_over
+        if (head, head.turns) != self._passed_over:
+            self._passed_over = (head, head.turns)
             self._passed_over_since = now
-        elif now - self._passed_over_since >= AGEING_NS:
-            self._passed_over = None
-            self._to_catch_up = len(self._visible) - 1
-            return True
-        return False
+            self._owed_until = None
+            return False
+        if self._owed_until is None:
+            if now - self._passed_over_since < AGEING_NS:
+                return False
+            self._owed_until = self._visible[-1]  # all that waits now has waited long enough
+        self._pass_on_what_is_owed(head)
+        return True
+
+    def _pass_on_what_is_owed(self, head: Entry) -> None:
+        """Let the next entry inherit the age of the head, which is about to leave."""
+        try:
+            heir = self._visible[1]
+        except IndexError:
+            heir = head
+        if heir is head or head is self._owed_until:
+            self._passed_over = self._owed_until = None
+        else:
+            self._passed_over = (heir, heir.turns)
 
     def pop_up_to(self, limit: int) -> list[Entry]:
         return _pop_up_to(self, limit)

@@ -102,6 +102,10 @@ class Worker:
         finally:
             self.wait_is_over = outer
 
+    def coroutine_waiting(self, is_over: Callable[[], bool]) -> AbstractContextManager[None]:
+        """Declare that the coroutine that calls this waits; only the thread of a loop knows its coroutines."""
+        return nullcontext()
+
     def standing_in(self) -> AbstractContextManager[None]:
         """Let another thread of the group take work while this one waits."""
         return nullcontext() if self.group is None else self.group.blocking(self)
