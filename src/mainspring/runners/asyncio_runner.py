@@ -7,6 +7,7 @@ counted and its exception is reported, exactly as for a callable.
 from __future__ import annotations
 
 import asyncio
+from asyncio import CancelledError
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -59,9 +60,12 @@ class LoopWorker(Worker):
         return super().describe_task() if current is None else current.get_name()
 
     def coroutine_waiting(self, is_over: Callable[[], bool]) -> AbstractContextManager[None]:
+        acting = self.acting()
+        return nullcontext() if acting is self else acting.waiting(is_over)
+
+    def acting(self) -> Worker:
         current = asyncio.current_task(self._loop)
-        stand_in = None if current is None else self._coroutines.get(current)
-        return nullcontext() if stand_in is None else stand_in.waiting(is_over)
+        return self._coroutines.get(current, self) if current is not None else self
 
     def canceller_of_current_coroutine(self) -> Callable[[], object]:
         current = asyncio.current_task(self._loop)
@@ -147,16 +151,16 @@ class AsyncioRunner(TaskRunner):
         running.add_done_callback(self._coroutine_ended)
 
     def _coroutine_ended(self, coroutine: asyncio.Task[object]) -> None:
-        task = self._coroutines[coroutine].task
+        stand_in = self._coroutines[coroutine]
         worker = self._worker
-        error = None if coroutine.cancelled() else coroutine.exception()
-        if error is not None and task is not None:
-            worker.failed += 1
-            worker.report(task, error)
-        elif coroutine.cancelled() or coroutine.result() is RAISED:
-            worker.failed += 1
-        else:
+        error = CancelledError("cancelled") if coroutine.cancelled() else coroutine.exception()
+        if error is None and coroutine.result() is not RAISED:
             worker.completed += 1
+        else:
+            worker.failed += 1
+            if error is not None and stand_in.task is not None and not self._has_stopped:
+                worker.report(stand_in.task, error)
+        stand_in.task = None
         del self._coroutines[coroutine]
         self._rest.announce()
 
@@ -197,6 +201,13 @@ class AsyncioRunner(TaskRunner):
     def is_quiet(self, is_resting: Callable[[Worker], bool]) -> bool:
         if self._worker.is_shutting_down:
             return True
+        task = self._worker.task
+        if (
+            task is not None
+            and is_resting(self._worker)
+            and not any(task.is_live() for task in self._tasks.copy())
+        ):
+            return all(is_resting(worker) for worker in self._coroutines.copy().values())
         before = self.totals()
         if self._tasks or not self._tokens:
             return False
@@ -217,7 +228,7 @@ class AsyncioRunner(TaskRunner):
         """Answer whether the runner has been closed and its thread is gone."""
         return self.is_closed and not self._thread.is_alive()
 
-    def _wait_until_finished(self, running: list[tuple[Worker, Task]], deadline: int | None) -> bool:
+    def wait_until_finished(self, running: list[tuple[Worker, Task]], deadline: int | None) -> bool:
         waited_for = {id(worker) for worker, _ in running}
         return self._rest.wait(
             lambda: waited_for.isdisjoint(id(worker) for worker in self._coroutines.copy().values()), deadline
@@ -232,6 +243,9 @@ class AsyncioRunner(TaskRunner):
             self._thread.join(JOIN_SECONDS)
 
     def _stop(self) -> None:
+        if self._tasks:
+            self.loop.call_soon(self._stop)  # BLOCK tasks behind one that called shutdown: they must run
+            return
         self._has_stopped = True
         self.loop.stop()
 
@@ -289,4 +303,4 @@ class AsyncioRunner(TaskRunner):
         delay: Duration | None = None,
         traits: TaskTraits | None = None,
     ) -> Any:
-        return await self._await(self._submit(_getframe(1), function, arguments, delay, traits))
+        return await self._await(_getframe(1), function, arguments, delay, traits)

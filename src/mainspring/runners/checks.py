@@ -10,3 +10,9 @@ def require_positive(value: object, name: str, of_what: str) -> int:
     if value < 1:
         raise ValueError(f"{name} must be a positive number of {of_what}, got {value!r}; the least is 1")
     return value
+
+
+def require_callable(value: object) -> None:
+    """Refuse what cannot be called, before it is queued."""
+    if not callable(value):
+        raise TypeError(f"a task needs a callable and its arguments, got {value!r}; was it called by mistake?")

@@ -32,7 +32,11 @@ class TaskFailure:
         )
 
     def __str__(self) -> str:
+        try:
+            text = str(self.error)
+        except Exception:
+            text = "(an error without a readable text)"
         return (
-            f"task {self.task} on runner {self.runner!r} failed: {type(self.error).__name__}: {self.error}"
+            f"task {self.task} on runner {self.runner!r} failed: {type(self.error).__name__}: {text}"
             f" (posted from {self.posted_from})"
         )

@@ -47,6 +47,7 @@ class TaskFuture(Future[R], Wrapper):
     _made_condition: Condition | None = None
     _cancel_coroutine: Callable[[], object] | None = None
     task: Task | None = None
+    is_awaited = False  # by a coroutine, into which StopIteration cannot be raised
 
     def __init__(self, runner: TaskRunner, function: Callable[..., object]) -> None:
         self._runner = runner
@@ -121,6 +122,9 @@ class TaskFuture(Future[R], Wrapper):
         return None
 
     def _settle(self, result: R | None, error: BaseException | None) -> None:
+        if self.is_awaited and isinstance(error, StopIteration):
+            error, cause = RuntimeError("the task raised StopIteration"), error
+            error.__cause__ = cause
         self._result = result
         self._exception = error
         self._function = self._cancel_coroutine = None
@@ -144,23 +148,31 @@ class TaskFuture(Future[R], Wrapper):
 
     def cancel(self) -> bool:
         """Cancel the task if it has not started, or its coroutine if that still runs."""
-        if self.cancelled():
-            return True
-        cancel_coroutine = self._cancel_coroutine
-        if cancel_coroutine is None and not (self.task is not None and self.task.cancel()):
-            return False
-        if not super().cancel():
-            return False
-        self.set_running_or_notify_cancel()  # tells wait() and as_completed(), as an executor would later
-        self._function = None
+        with self._condition:  # so that all who cancel at once get the same answer
+            if self._state in (CANCELLED, CANCELLED_AND_NOTIFIED):
+                return True
+            cancel_coroutine = self._cancel_coroutine
+            if cancel_coroutine is None and not (self.task is not None and self.task.cancel()):
+                return False
+            if self._state == FINISHED:
+                return False
+            self._state = CANCELLED
+            self._condition.notify_all()
+        self._tell_cancelled()
         if cancel_coroutine is not None:
             cancel_coroutine()
         return True
 
-    def dropped(self) -> None:
-        if super().cancel():
-            self.set_running_or_notify_cancel()
+    def _tell_cancelled(self) -> None:
         self._function = None
+        self._invoke_callbacks()
+        self.set_running_or_notify_cancel()  # tells wait() and as_completed(), as an executor would later
+
+    def dropped(self) -> None:
+        with self._condition:
+            self._state = CANCELLED
+            self._condition.notify_all()
+        self._tell_cancelled()
 
     def result(self, timeout: Duration | None = None) -> R:
         """Return the result, or raise what the task raised; see the module on waiting inside of a task.
@@ -187,7 +199,7 @@ class TaskFuture(Future[R], Wrapper):
         runner = self._runner
         if self.task is not None:
             runner.run_inline(self.task, worker)
-        if not self.done() and runner.is_exclusive and runner.runs_tasks_in_current_sequence():
+        if not self.done() and runner.is_exclusive and worker.occupies(runner):
             raise WouldDeadlock(runner=runner.name, task="(unknown)" if self.task is None else self.task.name)
         if self.done() or worker.group is None:
             yield

@@ -53,8 +53,7 @@ class GroupRunner(TaskRunner):
         self._scheduler.wake_one()
 
     def _waiting(self) -> int:
-        places = sum(source.places() for source in self._scheduler.active_sources.copy())
-        return max(0, len(self._scheduler.ready) - self._shells - places)
+        return max(0, len(self._scheduler.ready) - self._shells)
 
     def queued_tasks(self) -> list[Task]:
         return [entry for entry in self._scheduler.ready.entries() if isinstance(entry, Task)]
@@ -84,7 +83,7 @@ class GroupRunner(TaskRunner):
         worker = current_worker()
         return worker is not None and worker.task is not None and worker.runner is self
 
-    def _wait_until_finished(self, running: list[tuple[Worker, Task]], deadline: int | None) -> bool:
+    def wait_until_finished(self, running: list[tuple[Worker, Task]], deadline: int | None) -> bool:
         return self._group.wait_until_finished(running, deadline)
 
     def _worker_count(self) -> int:

@@ -12,15 +12,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sized
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from enum import Enum
 from threading import RLock
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from mainspring.errors import QueueFull, RunnerClosed
-from mainspring.runners.checks import require_positive
-from mainspring.runners.task import Task, TracedTask, Wrapper, wrapper_of
+from mainspring.runners.checks import require_callable, require_positive
+from mainspring.runners.task import Origin, Task, TracedTask, Wrapper, wrapper_of
 from mainspring.runners.task_queue import stamp_for
 from mainspring.runners.traits import DEFAULT_TRAITS, ShutdownBehavior, TaskTraits
 from mainspring.runners.worker import Worker, current_worker
@@ -127,31 +126,30 @@ class Intake(ABC):
     def post_at(
         self,
         due: int | None,
-        frame: FrameType,
+        origin: Origin,
         function: Callable[..., object],
         arguments: tuple[Any, ...],
         traits: TaskTraits | None,
         *,
+        context: Context | None = None,
         has_place: bool = False,
     ) -> TracedTask:
         """Post for a monotonic instant, or for now; this way knows traits, delays, capacity and shutdown.
 
-        A task that takes the place of one that has just run is not refused for want of room (`has_place`).
+        Without a `context`, that of the caller is taken. A task that takes the place of one that has just run is
+        not refused for want of room (`has_place`).
         """
-        if not callable(function):
-            raise TypeError(
-                f"post needs a callable and its arguments, got {function!r}; did you call it yourself?"
-            )
+        require_callable(function)
         traits = traits or self._traits
         task = TracedTask()
         task.append(arguments)
         task.runner = self
-        task.origin = frame.f_code
-        task.context = copy_context() or None
+        task.origin = origin.code
+        task.context = context or copy_context() or None
         task.function = function
         task.traits = traits
         task.priority = int(traits.priority)
-        task.line = frame.f_lineno
+        task.line = origin.line
         task.queued_at = None
         task.due = due
         task.timer_entry = None
@@ -167,7 +165,10 @@ class Intake(ABC):
                 self._enqueue(task)
         if refusal is not None:
             self.services.rejected(task, refusal)
-            raise refusal
+            try:
+                raise refusal
+            finally:
+                del refusal  # which holds this frame
         if due is None and self._sleepers:
             self._rouse()
         return task
@@ -202,7 +203,7 @@ class Intake(ABC):
         with self._lock:
             if task not in self._delayed:
                 return
-            self._delayed.discard(task)
+            self._remove_delayed(task)
             self._enqueue(task)
         if self._sleepers:
             self._rouse()
@@ -228,8 +229,13 @@ class Intake(ABC):
         if not isinstance(task, TracedTask) or task.queued:
             self._shells += 1
         elif task in self._delayed:
-            self._delayed.discard(task)
+            self._remove_delayed(task)
             self.services.delays.disarm(task)
+
+    def _remove_delayed(self, task: TracedTask) -> None:
+        self._delayed.discard(task)
+        if not self._delayed:
+            self._delayed.clear()  # an empty set keeps its table unless it is told
 
     def _count_rejected(self) -> None:
         self._rejected += 1
@@ -249,19 +255,22 @@ class Intake(ABC):
 
     def drop_unstarted(self, *, keep_blocking: bool) -> int:
         """Drop delayed tasks, and queued ones except BLOCK tasks if those are to be kept; return how many."""
-        if keep_blocking:
-            self._ripen_blocking_tasks()
+        dropped = self.drop_delayed()
         with self._lock:
             queued = self.queued_tasks()
         if keep_blocking:
             queued = [task for task in queued if task.traits.shutdown is not ShutdownBehavior.BLOCK]
-        return self._drop(queued) + self.drop_delayed()
+        return dropped + self._drop(queued)
 
     def drop_delayed(self) -> int:
-        """Drop all tasks that are not due; return how many."""
+        """Drop all tasks that are not due, and queue those that are; return how many were dropped."""
+        now = self.services.clock.monotonic_ns()
         with self._lock:
             delayed = list(self._delayed)
-        return self._drop(delayed)
+        for task in delayed:
+            if task.due is not None and task.due <= now:
+                self.take_ripe(task)  # the timer has not come round to it
+        return self._drop(task for task in delayed if not task.queued)
 
     def _drop(self, tasks: Iterable[Task]) -> int:
         claimed: list[Task] = []
@@ -280,15 +289,6 @@ class Intake(ABC):
         for wrapper in wrappers:
             wrapper.dropped()
         return len(claimed)
-
-    def _ripen_blocking_tasks(self) -> None:
-        """Do not let a BLOCK task that is due be lost because the timer has not come round to it."""
-        now = self.services.clock.monotonic_ns()
-        with self._lock:
-            due = [task for task in self._delayed if task.due is not None and task.due <= now]
-        for task in due:
-            if task.traits.shutdown is ShutdownBehavior.BLOCK:
-                self.take_ripe(task)
 
     def finish_closing(self) -> None:
         """Refuse even BLOCK tasks, and give back what the runner holds."""

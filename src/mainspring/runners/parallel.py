@@ -19,18 +19,6 @@ class ParallelRunner(TaskSource):
         # The waiting task lends its place, so the bound holds.
         return worker.runner is self
 
-    # Several workers come and go here, so what a sequence does without a lock needs one.
-
-    def _take_token(self) -> None:
-        with self._lock:
-            super()._take_token()
-
-    def _return_token(self) -> None:
-        with self._lock:
-            self._tokens.append(None)
-            if len(self._tokens) == self._limit:
-                self._scheduler.active_sources.discard(self)
-
     def _count(self, worker: Worker) -> None:
         with self._lock:
             super()._count(worker)

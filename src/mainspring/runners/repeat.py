@@ -7,10 +7,9 @@ they keep their phase: the next run is at the first multiple of the interval tha
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from contextvars import copy_context
 from inspect import iscoroutine
-from sys import _getframe
 from threading import Lock
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from mainspring.errors import RunnerClosed
@@ -18,7 +17,7 @@ from mainspring.runners.task import Wrapper
 
 if TYPE_CHECKING:
     from mainspring.runners.runner import TaskRunner
-    from mainspring.runners.task import TracedTask
+    from mainspring.runners.task import Origin, TracedTask
     from mainspring.runners.traits import TaskTraits
 
 
@@ -41,6 +40,8 @@ class Repetition(Wrapper):
         self._every_ns = every_ns
         self._fixed_delay = fixed_delay
         self._traits = traits
+        self._context = copy_context()
+        self._origin: Origin
         self._due = 0
         self._lock = Lock()  # guards what follows
         self._is_stopped = False
@@ -65,13 +66,22 @@ class Repetition(Wrapper):
         if waiting is not None:
             waiting.cancel()
 
-    def begin(self, delay_ns: int) -> None:
+    def begin(self, delay_ns: int, origin: Origin) -> None:
         """Arm the first run."""
-        self._arm(self._runner.services.clock.monotonic_ns() + delay_ns, _getframe(2), has_place=False)
+        self._origin = origin
+        self._arm(self._runner.services.clock.monotonic_ns() + delay_ns, has_place=False)
 
-    def _arm(self, due: int, frame: FrameType, *, has_place: bool) -> None:
+    def _arm(self, due: int, *, has_place: bool) -> None:
         self._due = due
-        task = self._runner.post_at(due, frame, self._run, (), self._traits, has_place=has_place)
+        task = self._runner.post_at(
+            due,
+            self._origin,
+            self._run,
+            (),
+            self._traits,
+            context=self._context.copy(),  # every run starts from what was there when the repetition began
+            has_place=has_place,
+        )
         with self._lock:
             self._next = task
             is_late = self._is_stopped
@@ -106,6 +116,6 @@ class Repetition(Wrapper):
             missed = max(0, now - self._due) // self._every_ns
             due = self._due + (missed + 1) * self._every_ns
         try:
-            self._arm(due, _getframe(0), has_place=True)
+            self._arm(due, has_place=True)
         except RunnerClosed:
             self._is_stopped = True

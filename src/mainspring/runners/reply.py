@@ -10,6 +10,7 @@ from mainspring.runners.task import Wrapper
 
 if TYPE_CHECKING:
     from mainspring.runners.runner import TaskRunner
+    from mainspring.runners.task import Origin
     from mainspring.runners.traits import TaskTraits
 
 R = TypeVar("R")
@@ -24,11 +25,13 @@ class RunAndReply(Wrapper, Generic[R]):
         reply: Callable[[R], object],
         target: TaskRunner,
         traits: TaskTraits | None,
+        origin: Origin,
     ) -> None:
         self._function = function
         self._reply = reply
         self._target = target
         self._traits = traits
+        self._origin = origin
 
     def wrapped(self) -> Callable[..., object]:
         return self._function
@@ -37,8 +40,12 @@ class RunAndReply(Wrapper, Generic[R]):
         result = self._function()
         if iscoroutine(result):
             return self._await(result)
-        self._target.post(self._reply, result, traits=self._traits)
+        self._post_reply(result)
         return None
 
     async def _await(self, coroutine: Coroutine[Any, Any, R]) -> None:
-        self._target.post(self._reply, await coroutine, traits=self._traits)
+        self._post_reply(await coroutine)
+
+    def _post_reply(self, result: R) -> None:
+        reply = self._target.services.watched(self._reply)
+        self._target.post_at(None, self._origin, reply, (result,), self._traits)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 from mainspring.clock import Clock, Duration, deadline_after, to_nanoseconds
 from mainspring.errors import WouldDeadlock
 from mainspring.runners.barrier import Barrier
+from mainspring.runners.checks import require_callable
 from mainspring.runners.future import TaskFuture
 from mainspring.runners.intake import Intake
 from mainspring.runners.repeat import Repetition
@@ -26,7 +27,7 @@ from mainspring.runners.reply import RunAndReply
 from mainspring.runners.rest import Rest
 from mainspring.runners.shutdown import Closing
 from mainspring.runners.statistics import RunnerStatistics, ShutdownReport
-from mainspring.runners.task import Task, TaskHandle, TracedTask
+from mainspring.runners.task import Origin, Task, TaskHandle, TracedTask
 from mainspring.runners.traits import Priority, TaskTraits
 from mainspring.runners.worker import Worker, current_worker
 
@@ -75,6 +76,8 @@ class TaskRunner(Intake):
         """
         if delay is None and traits is None and self._fast:
             # The same as `_post_plain`, written out: a call would add a tenth to the time of a post.
+            if not callable(function):
+                require_callable(function)
             task = Task()
             task.append(arguments)
             task.runner = self
@@ -109,7 +112,7 @@ class TaskRunner(Intake):
         traits: TaskTraits | None = None,
     ) -> R:
         """Like `submit`, for `await`; cancelling the awaiting coroutine cancels the task."""
-        return await self._await(self._submit(_getframe(1), function, arguments, delay, traits))
+        return await self._await(_getframe(1), function, arguments, delay, traits)
 
     def post_and_reply(
         self,
@@ -127,8 +130,11 @@ class TaskRunner(Intake):
         target = reply_to or current_runner()
         if target is None:
             raise ValueError("post_and_reply outside of a task needs reply_to=, the runner to reply on")
-        work = RunAndReply(self.services.watched(function), reply, target, traits)
-        return self._post(_getframe(1), work, (), delay, traits)
+        require_callable(function)
+        require_callable(reply)
+        frame = _getframe(1)
+        work = RunAndReply(self.services.watched(function), reply, target, traits, Origin.of(frame))
+        return self._post(frame, work, (), delay, traits)
 
     def repeat(
         self,
@@ -144,11 +150,12 @@ class TaskRunner(Intake):
         The rate is fixed: runs keep their phase, never overlap, and instants that a long run has missed are
         left out. With `fixed_delay=True`, `every` lies between the end of a run and the start of the next.
         """
+        require_callable(function)
         every_ns = to_nanoseconds(every, "every")
         if every_ns == 0:
             raise ValueError(f"every must be longer than nothing, got {every!r}")
         repetition = Repetition(self, function, arguments, every_ns, fixed_delay=fixed_delay, traits=traits)
-        repetition.begin(every_ns if delay is None else to_nanoseconds(delay, "delay"))
+        repetition.begin(every_ns if delay is None else to_nanoseconds(delay, "delay"), Origin.of(_getframe(1)))
         return repetition
 
     def _submit(
@@ -159,17 +166,28 @@ class TaskRunner(Intake):
         delay: Duration | None,
         traits: TaskTraits | None,
     ) -> TaskFuture[R]:
+        require_callable(function)
         future: TaskFuture[R] = TaskFuture(self, function)
         work = self.services.watched(function)
         future.task = self._post(frame, future.execute, (work, arguments), delay, traits)
         return future
 
-    async def _await(self, future: TaskFuture[R]) -> R:
+    async def _await(
+        self,
+        frame: FrameType,
+        function: Callable[..., R],
+        arguments: tuple[Any, ...],
+        delay: Duration | None,
+        traits: TaskTraits | None,
+    ) -> R:
+        future = self._submit(frame, function, arguments, delay, traits)
+        future.is_awaited = True
         worker = current_worker()
         with nullcontext() if worker is None else worker.coroutine_waiting(future.done):
             return await asyncio.wrap_future(future)
 
     def _post_plain(self, origin: CodeType, function: Callable[..., object], arguments: tuple[Any, ...]) -> Task:
+        require_callable(function)
         task = Task()
         task.append(arguments)
         task.runner = self
@@ -198,7 +216,7 @@ class TaskRunner(Intake):
             return self._post_plain(frame.f_code, function, arguments)
         delay_ns = 0 if delay is None else to_nanoseconds(delay, "delay")
         due = self.services.clock.monotonic_ns() + delay_ns if delay_ns else None
-        return self.post_at(due, frame, function, arguments, traits)
+        return self.post_at(due, Origin.of(frame), function, arguments, traits)
 
     def run_inline(self, task: Task, worker: Worker) -> bool:
         """Run an unstarted task inside the task that waits for it, if the order of this runner allows that."""
@@ -241,7 +259,7 @@ class TaskRunner(Intake):
         """Return the number of threads that may run its tasks."""
 
     @abstractmethod
-    def _wait_until_finished(self, running: list[tuple[Worker, Task]], deadline: int | None) -> bool:
+    def wait_until_finished(self, running: list[tuple[Worker, Task]], deadline: int | None) -> bool:
         """Wait until none of these tasks runs any more; False if the deadline passed first."""
 
     @property
@@ -292,7 +310,7 @@ class TaskRunner(Intake):
         barriers = self._raise_barriers()
         if self.rest.wait(lambda: self.is_closed or all(barrier.is_passed for barrier in barriers), deadline):
             running = [pair for barrier in barriers for pair in barrier.running]
-            if self._wait_until_finished(running, deadline):
+            if self.wait_until_finished(running, deadline):
                 return
         raise TimeoutError(f"runner {self.name!r} was not flushed after {timeout}: {self._describe_busy()}")
 

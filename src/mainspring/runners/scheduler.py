@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from mainspring.runners.task_queue import Entry, TaskQueue
 
 if TYPE_CHECKING:
-    from mainspring.runners.source import TaskSource
     from mainspring.runners.worker import Worker
 
 
@@ -27,7 +26,6 @@ class TaskScheduler:
     def __init__(self, ready: TaskQueue) -> None:
         self.ready = ready
         self.idle: deque[Worker] = deque()
-        self.active_sources: set[TaskSource] = set()  # every source that is scheduled or running
         self.take: Callable[[], Entry] = ready.pop
         self._waking = False
 

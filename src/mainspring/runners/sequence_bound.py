@@ -7,9 +7,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from mainspring.errors import QueueFull, RunnerClosed
+from mainspring.errors import RunnerClosed
 from mainspring.runners.future import TaskFuture
 from mainspring.runners.runner import TaskRunner
+from mainspring.runners.task import Origin
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -47,8 +48,8 @@ class SequenceBound(Generic[T]):
         holder = self.__dict__.get("_holder")
         if holder is None:
             return  # the constructor has failed
-        with suppress(RunnerClosed, QueueFull):  # then nobody else can reach the object anyway
-            self._runner.post(holder.clear)
+        with suppress(RunnerClosed):  # then the sequence is gone, and nobody else can reach the object
+            self._runner.post_at(None, Origin(_make.__code__, None), holder.clear, (), None, has_place=True)
 
 
 def _make(holder: list[T], factory: Callable[..., T], arguments: tuple[Any, ...]) -> None:

@@ -77,13 +77,14 @@ class Closing:
         if worker is None or worker.home.services is not self._first.services or worker.is_shutting_down:
             yield
             return
-        worker.is_shutting_down = True
+        acting = worker.acting()
+        worker.is_shutting_down = acting.is_shutting_down = True
         worker.home.rest.announce()
         worker.runner.rest.announce()
         try:
             yield
         finally:
-            worker.is_shutting_down = False
+            worker.is_shutting_down = acting.is_shutting_down = False
 
 
 def _needs_no_waiting(worker: Worker) -> bool:

@@ -8,7 +8,6 @@ Invariants
 - A token is in the source, or in the ready queue, or with a worker. Taking it is one atomic `list.pop`.
 - No wake-up is lost: a producer appends its task and then looks for a token; a worker returns the token and
   then looks for tasks. Whichever comes second sees the other.
-- While a token is out, the source is among the scheduler's active sources.
 - With one token, tasks run strictly in order, one at a time, each seeing what the one before did.
 """
 
@@ -85,7 +84,7 @@ class TaskSource(TaskRunner):
 
     def _rouse(self) -> None:
         try:
-            self._take_token()
+            self._tokens.pop()
         except IndexError:
             return
         except BaseException:  # a signal has raised at this very moment: the token is out
@@ -93,20 +92,12 @@ class TaskSource(TaskRunner):
             raise
         self._make_ready()
 
-    def _take_token(self) -> None:
-        """Take a token, or raise IndexError."""
-        self._tokens.pop()
-        self._scheduler.active_sources.add(self)
-
-    def _return_token(self) -> None:
-        self._scheduler.active_sources.discard(self)
-        self._tokens.append(None)
-
     def _make_ready(self) -> None:
         priority: int = Priority.USER_VISIBLE
         if self._has_priorities:
             priority = self._head_priority()
-            self.queued_at = stamp_for(priority, self.services.clock.monotonic_ns)
+            # An older place of a parallel runner may still be in the background lane: it keeps its time.
+            self.queued_at = stamp_for(priority, self.services.clock.monotonic_ns) or self.queued_at
         self._scheduler.schedule(self, priority)
 
     def _head_priority(self) -> int:
@@ -157,7 +148,7 @@ class TaskSource(TaskRunner):
                 return
 
     def _go_idle(self) -> None:
-        self._return_token()
+        self._tokens.append(None)
         if self._tasks:
             self._rouse()
         if self._rest is not None:
@@ -180,10 +171,6 @@ class TaskSource(TaskRunner):
     def waiting(self) -> int:
         """Return the number of tasks in the queue."""
         return self._waiting()
-
-    def places(self) -> int:
-        """Return how many places the source itself takes in the ready queue."""
-        return self._limit - len(self._tokens) - len(self._serving())
 
     def is_asleep(self) -> bool:
         """Answer whether there is nothing to do and nobody at it."""
@@ -217,16 +204,13 @@ class TaskSource(TaskRunner):
             return self._rest
 
     def is_quiet(self, is_resting: Callable[[Worker], bool]) -> bool:
-        # Queue before tokens: a task leaves the queue only with a token in somebody's hand.
-        is_empty = not self._tasks
-        out = self._limit - len(self._tokens)
-        if is_empty and out == 0:
-            return True
+        # Queue before workers: a task leaves the queue only after its worker has said whom it serves.
+        is_live = self.is_live()
         mine = self._serving()
-        if len(mine) != out or not all(is_resting(worker) for worker in mine):
+        if not all(is_resting(worker) for worker in mine):
             return False
-        # The rest of the queue cannot move while its workers rest, unless a worker is free to take it.
-        return not self.is_live() or (out > 0 and all(worker.is_shutting_down for worker in mine))
+        # A task that called shutdown keeps what is behind it from running: nobody waits for that.
+        return not is_live or (len(mine) == self._limit and all(worker.is_shutting_down for worker in mine))
 
     def runs_tasks_in_current_sequence(self) -> bool:
         worker = current_worker()
@@ -235,5 +219,5 @@ class TaskSource(TaskRunner):
     def _worker_count(self) -> int:
         return self._limit
 
-    def _wait_until_finished(self, running: list[tuple[Worker, Task]], deadline: int | None) -> bool:
+    def wait_until_finished(self, running: list[tuple[Worker, Task]], deadline: int | None) -> bool:
         return self._group.wait_until_finished(running, deadline)

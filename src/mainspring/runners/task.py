@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import Context
 from functools import partial
-from types import CodeType
+from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from mainspring.runners.traits import DEFAULT_TRAITS, Priority, ShutdownBehavior, TaskTraits
@@ -45,6 +45,17 @@ class PostedFrom(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line} in {self.function}"
+
+
+class Origin(NamedTuple):
+    """The caller of a post, as cheaply as it can be noted."""
+
+    code: CodeType
+    line: int | None
+
+    @classmethod
+    def of(cls, frame: FrameType) -> Origin:
+        return cls(frame.f_code, frame.f_lineno)
 
 
 class Task(list[tuple[Any, ...]]):

@@ -155,6 +155,8 @@ class PriorityTaskQueue:
             if self._background:
                 return self._pop_with_ageing(self._visible)
             return self._visible.popleft()
+        if not self._background:
+            self._passed_over = self._owed_until = None  # nothing is kept alive by an idle queue
         return self._background.popleft()
 
     def _pop_with_ageing(self, lane: deque[Entry]) -> Entry:
@@ -176,8 +178,7 @@ class PriorityTaskQueue:
             since = self._background[0].queued_at
         except IndexError:
             return False
-        # Without a time it is a place that its runner has left behind: let it pass.
-        return since is None or now - since >= AGEING_NS
+        return since is not None and now - since >= AGEING_NS
 
     def _visible_has_aged(self, now: int) -> bool:
         try:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import atexit
 import os
 from collections.abc import Callable
+from contextvars import Context
 from dataclasses import replace
 from itertools import count
 from threading import Lock
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any, Literal, TypeVar
 from weakref import WeakSet
 
@@ -32,7 +33,7 @@ from mainspring.runners.services import Services
 from mainspring.runners.single_thread import SingleThreadRunner
 from mainspring.runners.source import TaskSource
 from mainspring.runners.statistics import RunnerStatistics
-from mainspring.runners.task import Task, TracedTask
+from mainspring.runners.task import Origin, Task, TracedTask
 from mainspring.runners.task_queue import FifoTaskQueue, PriorityTaskQueue
 from mainspring.runners.traits import Priority, TaskTraits
 from mainspring.runners.worker import Worker
@@ -148,16 +149,17 @@ class ThreadPool(GroupRunner):
     def post_at(
         self,
         due: int | None,
-        frame: FrameType,
+        origin: Origin,
         function: Callable[..., object],
         arguments: tuple[Any, ...],
         traits: TaskTraits | None,
         *,
+        context: Context | None = None,
         has_place: bool = False,
     ) -> TracedTask:
         if not self._is_started and self.is_open:  # the quick way of posting opens only with the start
             self.start()
-        return super().post_at(due, frame, function, arguments, traits, has_place=has_place)
+        return super().post_at(due, origin, function, arguments, traits, context=context, has_place=has_place)
 
     # -- making runners
 
@@ -314,17 +316,30 @@ class ThreadPool(GroupRunner):
         """Return the counts of the pool and of all its runners together."""
         own = super().statistics()
         tally = self.services.tally
-        sources = self._scheduler.active_sources.copy()
         parts = [part.statistics() for part in self._parts()]
-        queued = own.queued + sum(source.waiting() for source in sources)
         return replace(
             own,
-            queued=queued + sum(part.queued for part in parts),
+            queued=self._queued_in_group() + sum(part.queued for part in parts),
             delayed=len(self.services.delays),
             workers=own.workers + sum(part.workers for part in parts),
             rejected=tally.rejected,
             cancelled=tally.cancelled,
             skipped=tally.skipped,
+        )
+
+    def _queued_in_group(self) -> int:
+        """Count the tasks in the ready queue, and in the sources that are there or are being served."""
+        entries = self._scheduler.ready.entries()
+        sources = {entry for entry in entries if isinstance(entry, TaskSource)}
+        tasks = len(entries) - sum(isinstance(entry, TaskSource) for entry in entries) - self._shells
+        sources.update(worker.runner for worker in self._group.workers() if isinstance(worker.runner, TaskSource))
+        return max(0, tasks) + sum(source.waiting() for source in sources)
+
+    def wait_until_finished(self, running: list[tuple[Worker, Task]], deadline: int | None) -> bool:
+        mine = [pair for pair in running if pair[0].home is self]
+        return super().wait_until_finished(mine, deadline) and all(
+            part.wait_until_finished([pair for pair in running if pair[0].home is part], deadline)
+            for part in self._parts()
         )
 
     def _raise_barriers(self) -> list[Barrier]:

@@ -6,8 +6,10 @@ parked worker sleeps on: whoever takes the worker out of the idle list owns the 
 
 from __future__ import annotations
 
+import sys
+import traceback
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from inspect import iscoroutine
 from threading import Lock, Thread, get_ident, local
 from typing import TYPE_CHECKING, Any
@@ -41,6 +43,7 @@ class Worker:
         "ident",
         "is_shutting_down",
         "leaving",
+        "outer_runners",
         "parked",
         "reap_entry",
         "runner",
@@ -55,6 +58,7 @@ class Worker:
         self.group = group
         self.home = home  # the runner that tasks belong to when no sequence is being run
         self.runner = home
+        self.outer_runners: list[TaskRunner] = []  # of the tasks inside of which the running one runs
         self.gate = Lock()
         self.gate.acquire()
         self.wake: Callable[[], object] = self.gate.release
@@ -82,6 +86,10 @@ class Worker:
         """Return the runner of the task that runs on this thread, if one does."""
         return None if self.task is None else self.runner
 
+    def occupies(self, runner: TaskRunner) -> bool:
+        """Answer whether the running task, or one inside of which it runs, belongs to `runner`."""
+        return self.current_runner() is runner or runner in self.outer_runners
+
     def describe_task(self) -> str:
         """Return the name of the running task."""
         task = self.task
@@ -101,6 +109,10 @@ class Worker:
             yield
         finally:
             self.wait_is_over = outer
+
+    def acting(self) -> Worker:
+        """Return who stands for the code that runs now: this worker, or the stand-in of a coroutine."""
+        return self
 
     def coroutine_waiting(self, is_over: Callable[[], bool]) -> AbstractContextManager[None]:
         """Declare that the coroutine that calls this waits; only the thread of a loop knows its coroutines."""
@@ -132,7 +144,12 @@ class Worker:
 
     def report(self, task: Task, error: BaseException) -> None:
         """Hand the exception of a task to the error hook of its pool. This must not raise."""
-        task.runner.services.report(TaskFailure.of(task, error))
+        try:
+            task.runner.services.report(TaskFailure.of(task, error))
+        except BaseException:  # even the log has failed: what is left is the bare stream
+            with suppress(BaseException):
+                traceback.print_exception(error, file=sys.stderr)
+                traceback.print_exc(file=sys.stderr)
 
     @contextmanager
     def nested(self, runner: TaskRunner) -> Iterator[None]:
@@ -141,9 +158,11 @@ class Worker:
         completed, failed = self.completed, self.failed
         before = self.completed_before_slice, self.failed_before_slice
         self.runner = runner
+        self.outer_runners.append(outer)
         try:
             yield
         finally:
+            self.outer_runners.pop()
             self.task, self.runner = task, outer
             self.completed_before_slice, self.failed_before_slice = before
             if outer is not runner:

@@ -67,12 +67,15 @@ class Timer:
                 if due is None:
                     return
                 self._is_calling = True
-            for callback in due:
-                try:
-                    callback()
-                except BaseException:  # the thread must live on
-                    logger.exception("timer %r: a callback failed", self._name)
-            due.clear()
+            self._call(due)
+            del due
+
+    def _call(self, callbacks: list[Callback]) -> None:
+        for callback in callbacks:
+            try:
+                callback()
+            except BaseException:  # the thread must live on
+                logger.exception("timer %r: a callback failed", self._name)
 
     def _collect(self) -> list[Callback] | None:
         """Sleep until something is due; None when the timer is closed. The lock is held."""
