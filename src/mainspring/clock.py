@@ -27,6 +27,9 @@ class ClockMember(Protocol):
     def next_due(self) -> int | None:
         """Return the next monotonic instant at which this member has something to do."""
 
+    def activity(self) -> object:
+        """Return something that changes whenever this member has done something."""
+
     def settle(self, real_seconds: float) -> str | None:
         """Wait until everything started has come to rest; else return the name of what is still busy."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mainspring.runners.task import Task, TracedTask
+from mainspring.runners.task import TracedTask
 from mainspring.runners.task_queue import stamp_for
 from mainspring.runners.traits import DEFAULT_TRAITS
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 class Barrier(TracedTask):
-    """Notes which tasks were running when it passed."""
+    """Tells `rest` when it has passed."""
 
-    __slots__ = ("_rest", "_runner", "is_passed", "running")
+    __slots__ = ("_rest", "is_passed")
 
     def __init__(self, runner: TaskRunner, rest: Rest, priority: int) -> None:
         super().__init__()
@@ -30,13 +30,10 @@ class Barrier(TracedTask):
         self.priority = priority
         self.queued_at = stamp_for(priority, runner.services.clock.monotonic_ns)
         self.queued = True
-        self._runner = runner
         self._rest = rest
-        self.running: list[tuple[Worker, Task]] = []
         self.is_passed = False
 
     def run_on(self, worker: Worker) -> bool:
-        self.running = [pair for pair in self._runner.running_tasks() if pair[0] is not worker]
         self.is_passed = True
         self._rest.announce()
         return False

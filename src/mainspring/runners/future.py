@@ -165,7 +165,7 @@ class TaskFuture(Future[R], Wrapper):
 
     def _tell_cancelled(self) -> None:
         self._function = None
-        self._invoke_callbacks()
+        self._invoke_callbacks()  # type: ignore[attr-defined]  # private there, and tested to exist
         self.set_running_or_notify_cancel()  # tells wait() and as_completed(), as an executor would later
 
     def dropped(self) -> None:

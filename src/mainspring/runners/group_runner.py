@@ -55,6 +55,10 @@ class GroupRunner(TaskRunner):
     def _waiting(self) -> int:
         return max(0, len(self._scheduler.ready) - self._shells)
 
+    def _is_full(self, room: int) -> bool:
+        # The ready queue also holds sequences, which take no room: count again without them before refusing.
+        return super()._is_full(room) and sum(task.is_live() for task in self.queued_tasks()) >= room
+
     def queued_tasks(self) -> list[Task]:
         return [entry for entry in self._scheduler.ready.entries() if isinstance(entry, Task)]
 

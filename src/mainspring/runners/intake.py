@@ -179,9 +179,12 @@ class Intake(ABC):
             is_blocking = traits.shutdown is ShutdownBehavior.BLOCK and due is None
             if not (is_blocking and self.takes_blocking_tasks()):
                 return RunnerClosed(runner=self.name)
-        if self._capacity is not None and not has_place and self._waiting() + len(self._delayed) >= self._capacity:
+        if self._capacity is not None and not has_place and self._is_full(self._capacity - len(self._delayed)):
             return QueueFull(name=self.name, capacity=self._capacity)
         return None
+
+    def _is_full(self, room: int) -> bool:
+        return self._waiting() >= room
 
     def takes_blocking_tasks(self) -> bool:
         """Answer whether the caller may post BLOCK tasks: everybody before, its own tasks during a shutdown."""

@@ -165,9 +165,13 @@ class TaskRunner(Intake):
         arguments: tuple[Any, ...],
         delay: Duration | None,
         traits: TaskTraits | None,
+        *,
+        is_awaited: bool = False,
     ) -> TaskFuture[R]:
         require_callable(function)
         future: TaskFuture[R] = TaskFuture(self, function)
+        if is_awaited:
+            future.is_awaited = True
         work = self.services.watched(function)
         future.task = self._post(frame, future.execute, (work, arguments), delay, traits)
         return future
@@ -180,8 +184,7 @@ class TaskRunner(Intake):
         delay: Duration | None,
         traits: TaskTraits | None,
     ) -> R:
-        future = self._submit(frame, function, arguments, delay, traits)
-        future.is_awaited = True
+        future = self._submit(frame, function, arguments, delay, traits, is_awaited=True)
         worker = current_worker()
         with nullcontext() if worker is None else worker.coroutine_waiting(future.done):
             return await asyncio.wrap_future(future)
@@ -307,12 +310,17 @@ class TaskRunner(Intake):
         """Wait until everything posted before this call has run; `TimeoutError` if that takes too long."""
         self._refuse_own_task("flush")
         deadline = deadline_after(self.services.clock, timeout)
+        earlier = {*self.all_queued_tasks(), *(task for _, task in self.running_tasks())}
         barriers = self._raise_barriers()
         if self.rest.wait(lambda: self.is_closed or all(barrier.is_passed for barrier in barriers), deadline):
-            running = [pair for barrier in barriers for pair in barrier.running]
+            running = [pair for pair in self.running_tasks() if pair[1] in earlier]
             if self.wait_until_finished(running, deadline):
                 return
         raise TimeoutError(f"runner {self.name!r} was not flushed after {timeout}: {self._describe_busy()}")
+
+    def all_queued_tasks(self) -> list[Task]:
+        """Return the tasks in the queue, and in those of the runners that this one holds."""
+        return self.queued_tasks()
 
     def _raise_barriers(self) -> list[Barrier]:
         return [self.raise_barrier(self.rest)]

@@ -91,4 +91,6 @@ def _needs_no_waiting(worker: Worker) -> bool:
     task = worker.task
     if worker.parked or worker.is_shutting_down:
         return True
-    return task is not None and task.traits.shutdown is ShutdownBehavior.CONTINUE
+    if task is None or task.traits.shutdown is not ShutdownBehavior.CONTINUE:
+        return False
+    return not worker.holds_others_up()  # a BLOCK task behind it in its sequence must run

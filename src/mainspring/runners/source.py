@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 from mainspring.runners.rest import Rest
 from mainspring.runners.runner import TaskRunner
 from mainspring.runners.task import Task, TracedTask
-from mainspring.runners.task_queue import stamp_for
 from mainspring.runners.traits import Priority, TaskTraits
 from mainspring.runners.worker import Worker, current_worker
 
@@ -47,7 +46,6 @@ class TaskSource(TaskRunner):
         "_scheduler",
         "_tasks",
         "_tokens",
-        "queued_at",
         "turns",
     )
 
@@ -77,7 +75,6 @@ class TaskSource(TaskRunner):
         self._failed = 0
         self._rest: Rest | None = None  # made when somebody waits for the first time
         self.turns = 0  # how often a worker has come; what waits behind it has been passed over only since
-        self.queued_at: int | None = None  # since when the source has been ready, if it can be overtaken
         self._open_fast_path()
 
     # -- getting and giving back a token
@@ -93,18 +90,21 @@ class TaskSource(TaskRunner):
         self._make_ready()
 
     def _make_ready(self) -> None:
-        priority: int = Priority.USER_VISIBLE
-        if self._has_priorities:
-            priority = self._head_priority()
-            # An older place of a parallel runner may still be in the background lane: it keeps its time.
-            self.queued_at = stamp_for(priority, self.services.clock.monotonic_ns) or self.queued_at
-        self._scheduler.schedule(self, priority)
+        self._scheduler.schedule(self, self._head_priority() if self._has_priorities else Priority.USER_VISIBLE)
 
     def _head_priority(self) -> int:
         try:
             return self._tasks[0].priority
         except IndexError:
             return Priority.USER_VISIBLE
+
+    @property
+    def queued_at(self) -> int:
+        """Since when the head task has been waiting; a source that has turned to other tasks lets others pass."""
+        try:
+            return self._tasks[0].queued_at or 0
+        except IndexError:
+            return 0
 
     def run_on(self, worker: Worker) -> None:
         """Run a slice on a worker of the pool."""

@@ -193,6 +193,7 @@ class ThreadGroup:
                 return
             self._reserve.remove(worker)
             worker.leaving = True
+            worker.parked = False  # until it has left
         worker.wake()
 
     # -- growing and shrinking

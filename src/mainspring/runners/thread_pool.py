@@ -34,7 +34,7 @@ from mainspring.runners.single_thread import SingleThreadRunner
 from mainspring.runners.source import TaskSource
 from mainspring.runners.statistics import RunnerStatistics
 from mainspring.runners.task import Origin, Task, TracedTask
-from mainspring.runners.task_queue import FifoTaskQueue, PriorityTaskQueue
+from mainspring.runners.task_queue import Entry, FifoTaskQueue, PriorityTaskQueue
 from mainspring.runners.traits import Priority, TaskTraits
 from mainspring.runners.worker import Worker
 
@@ -292,13 +292,14 @@ class ThreadPool(GroupRunner):
 
     def is_quiet(self, is_resting: Callable[[Worker], bool]) -> bool:
         parts = self._parts()
-        before = [self.activity(), *(part.activity() for part in parts)]
+        before = self.activity()
         if not (super().is_quiet(is_resting) and all(part.is_quiet(is_resting) for part in parts)):
             return False
         # Work may have moved from one part to another while we looked: only a second, equal look counts.
-        after = [self.activity(), *(part.activity() for part in parts)]
         return (
-            before == after and super().is_quiet(is_resting) and all(part.is_quiet(is_resting) for part in parts)
+            before == self.activity()
+            and super().is_quiet(is_resting)
+            and all(part.is_quiet(is_resting) for part in parts)
         )
 
     def wait_quiet(
@@ -330,10 +331,17 @@ class ThreadPool(GroupRunner):
     def _queued_in_group(self) -> int:
         """Count the tasks in the ready queue, and in the sources that are there or are being served."""
         entries = self._scheduler.ready.entries()
-        sources = {entry for entry in entries if isinstance(entry, TaskSource)}
-        tasks = len(entries) - sum(isinstance(entry, TaskSource) for entry in entries) - self._shells
-        sources.update(worker.runner for worker in self._group.workers() if isinstance(worker.runner, TaskSource))
+        sources = self._busy_sources(entries)
+        tasks = sum(isinstance(entry, Task) for entry in entries) - self._shells
         return max(0, tasks) + sum(source.waiting() for source in sources)
+
+    def _busy_sources(self, entries: list[Entry]) -> set[TaskSource]:
+        served = [worker.runner for worker in self._group.workers()]
+        return {source for source in (*entries, *served) if isinstance(source, TaskSource)}
+
+    def all_queued_tasks(self) -> list[Task]:
+        tasks = [task for runner in self._runners()[1:] for task in runner.queued_tasks()]
+        return tasks + self.queued_tasks()
 
     def wait_until_finished(self, running: list[tuple[Worker, Task]], deadline: int | None) -> bool:
         mine = [pair for pair in running if pair[0].home is self]
@@ -346,13 +354,17 @@ class ThreadPool(GroupRunner):
         if self.is_open:
             self.start()
         rest = self.rest
-        mine = [self.raise_barrier(rest, priority) for priority in Priority]
+        lanes = zip(reversed(Priority), self._scheduler.ready.lanes, strict=True)
+        mine = [self.raise_barrier(rest, priority) for priority, lane in lanes if lane]
         with self._runners_lock:
             others: list[TaskRunner] = [source for source in self._sources if not source.is_asleep()]
         others += self._parts()
         return mine + [runner.raise_barrier(rest) for runner in others]
 
     # -- the pool as a member of its clock
+
+    def activity(self) -> object:
+        return [super().activity(), *(part.activity() for part in self._parts())]
 
     def next_due(self) -> int | None:
         """Return when the next delayed task may be due."""

@@ -90,6 +90,10 @@ class Worker:
         """Answer whether the running task, or one inside of which it runs, belongs to `runner`."""
         return self.current_runner() is runner or runner in self.outer_runners
 
+    def holds_others_up(self) -> bool:
+        """Answer whether tasks of the same sequence wait behind the running one."""
+        return self.runner is not self.home and any(task.is_live() for task in self.runner.queued_tasks())
+
     def describe_task(self) -> str:
         """Return the name of the running task."""
         task = self.task

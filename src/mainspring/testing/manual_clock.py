@@ -106,14 +106,17 @@ class ManualClock:
         self._settle()
 
     def _settle(self) -> None:
-        # Twice, because one member may have given work to another that had come to rest already.
-        for member in self._present_members() * 2:
-            busy = member.settle(PATIENCE_SECONDS)
-            if busy is not None:
-                raise TimeoutError(
-                    f"not at rest after {PATIENCE_SECONDS:g} real seconds: {busy}; "
-                    f"use jump() if a task is busy on purpose"
-                )
+        # Again and again, because one member may have given work to another that had come to rest already.
+        before: object = None
+        while (activity := [member.activity() for member in self._present_members()]) != before:
+            before = activity
+            for member in self._present_members():
+                busy = member.settle(PATIENCE_SECONDS)
+                if busy is not None:
+                    raise TimeoutError(
+                        f"not at rest after {PATIENCE_SECONDS:g} real seconds: {busy}; "
+                        f"use jump() if a task is busy on purpose"
+                    )
 
     def _next_due(self, limit: int) -> int | None:
         """Return the next instant up to `limit` at which something happens."""
