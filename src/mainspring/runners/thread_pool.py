@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from contextvars import Context
 from dataclasses import replace
 from itertools import count
@@ -36,7 +37,7 @@ from mainspring.runners.statistics import RunnerStatistics
 from mainspring.runners.task import Origin, Task, TracedTask
 from mainspring.runners.task_queue import Entry, FifoTaskQueue, PriorityTaskQueue
 from mainspring.runners.traits import Priority, TaskTraits
-from mainspring.runners.worker import Worker
+from mainspring.runners.worker import Worker, current_worker
 
 R = TypeVar("R", bound=TaskRunner)
 
@@ -305,12 +306,15 @@ class ThreadPool(GroupRunner):
     def wait_quiet(
         self, is_resting: Callable[[Worker], bool], deadline: int | None, clock: Clock | None = None
     ) -> bool:
-        while not self.is_quiet(is_resting):
-            if not self.rest.wait(lambda: self._group.is_at_rest(is_resting), deadline, clock):
-                return False
-            for part in self._parts():
-                if not part.wait_quiet(is_resting, deadline, clock):
+        worker = current_worker()
+        # Standing aside once, and not at each turn, because that wakes threads, which is what we look at.
+        with nullcontext() if worker is None else worker.standing_in():
+            while not self.is_quiet(is_resting):
+                if not self.rest.wait(lambda: self._group.is_at_rest(is_resting), deadline, clock):
                     return False
+                for part in self._parts():
+                    if not part.wait_quiet(is_resting, deadline, clock):
+                        return False
         return True
 
     def statistics(self) -> RunnerStatistics:

@@ -74,13 +74,28 @@ def test_hollow_slots_do_not_pile_up() -> None:
     assert sorted(level.slots) == sorted(level.buckets)
 
 
-def test_timers_and_hollow_slots_survive_a_sweep() -> None:
-    level = level_with(*range(0, 16 * 60_000, 16))
-    for number in range(60_000):
-        if number % 1000:
-            level.pop(entry(16 * number, number + 1), None)
+def test_timers_survive_a_sweep_of_hollow_slots() -> None:
+    dues = [16 * (7919 * number % 60_000) for number in range(60_000)]
+    level = level_with(*dues)
+    for arrival, due in enumerate(dues, 1):
+        if due % 16_000:
+            level.pop(entry(due, arrival), None)
     assert len(level.buckets) < 20_000
-    assert [due for bucket in level.take(60_000) for due in bucket.values()] == list(range(0, 16 * 60_000, 16_000))
+    assert [due for bucket in level.take(60_000) for due in bucket.values()] == list(range(0, 960_000, 16_000))
+
+
+def test_a_level_gives_storage_back_when_all_is_taken() -> None:
+    level = level_with(*range(0, 16_000, 16))
+    level.take(1000)
+    assert level.buckets.__sizeof__() == {}.__sizeof__()
+
+
+def test_a_level_gives_storage_back_when_all_is_cancelled() -> None:
+    level = level_with(*range(0, 16_000, 16))
+    for number in range(1000):
+        level.pop(entry(16 * number, number + 1), None)
+    assert level.earliest() is None
+    assert level.buckets.__sizeof__() == {}.__sizeof__()
 
 
 def test_a_bucket_gives_storage_back_while_it_shrinks() -> None:

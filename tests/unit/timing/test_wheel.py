@@ -121,6 +121,19 @@ def test_order_is_by_due_time_between_those_sorted_and_those_that_came_later() -
     assert wheel.advance(2 * SECOND) == [1001, -1001, -1002, 1003, -1004, 1005]
 
 
+@pytest.mark.parametrize("level", [1, 2])
+def test_timers_poured_down_keep_in_order_with_those_that_come_later(level: int) -> None:
+    wheel: TimingWheel[str] = TimingWheel()
+    span = wheel.statistics().slot_spans[level]
+    wheel.insert(3 * span + 5, "second")
+    wheel.advance(2 * span)  # which pours the slot after this one, too
+    wheel.insert(3 * span + 1, "first")
+    wheel.insert(3 * span + 9, "third")
+    assert wheel.next_due() == 3 * span + 1
+    assert wheel.statistics().occupancy[level] == 0
+    assert wheel.advance(4 * span) == ["first", "second", "third"]
+
+
 def test_time_that_goes_back_breaks_nothing() -> None:
     wheel: TimingWheel[str] = TimingWheel(now=10 * SECOND)
     wheel.insert(11 * SECOND, "first")
@@ -300,6 +313,25 @@ def test_entries_cancelled_in_the_open_slot_are_swept_out() -> None:
         statistics = wheel.statistics()
         assert statistics.stale <= statistics.open + 64
     assert wheel.advance(2 * SECOND) == [n for n in range(10) for _ in range(2)]
+
+
+def test_order_survives_the_sweep_of_the_open_slot() -> None:
+    wheel: TimingWheel[int] = TimingWheel()
+    entries = {wheel.insert(1 + 7919 * n % 1000, 1 + 7919 * n % 1000): n for n in range(1000)}
+    for entry, n in entries.items():
+        if n % 10:
+            wheel.cancel(entry)
+    kept = sorted(1 + 7919 * n % 1000 for n in range(0, 1000, 10))
+    assert [item for now in range(1001) for item in wheel.advance(now)] == kept
+    assert [wheel.cancel(entry) for entry in entries] == [False] * 1000
+
+
+def test_leaving_a_slot_leaves_nothing_stale() -> None:
+    wheel: TimingWheel[str] = TimingWheel()
+    wheel.cancel(wheel.insert(1, "cancelled"))
+    assert wheel.statistics().stale == 1
+    wheel.advance(SECOND)
+    assert wheel.statistics().stale == 0
 
 
 class ForeignInteger:

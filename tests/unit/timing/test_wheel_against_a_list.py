@@ -141,9 +141,9 @@ class FrugalWheelMachine(WheelMachine):
 
 
 TestWheel = WheelMachine.TestCase
-TestWheel.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestWheel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestFrugalWheel = FrugalWheelMachine.TestCase
-TestFrugalWheel.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestFrugalWheel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
 @given(

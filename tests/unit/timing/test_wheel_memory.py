@@ -62,6 +62,11 @@ def fire_all_at_once(wheel: Wheel, entries: list[TimerEntry]) -> None:
     wheel.advance(START + 2 * HOUR)
 
 
+def fire_all_in_the_open_slot(wheel: Wheel, entries: list[TimerEntry]) -> None:
+    wheel.advance(START + 1)
+    assert wheel.statistics().slots == (0, 0, 0)
+
+
 def fire_all_step_by_step(wheel: Wheel, entries: list[TimerEntry]) -> None:
     for now in range(START, START + HOUR + HOUR // 1000, HOUR // 1000):
         wheel.advance(now)
@@ -71,7 +76,7 @@ def fire_all_step_by_step(wheel: Wheel, entries: list[TimerEntry]) -> None:
     ("count", "span", "empty"),
     [
         (FEWER, 1, cancel_all),  # all in the open slot
-        (FEWER, 1, fire_all_at_once),
+        (FEWER, 1, fire_all_in_the_open_slot),
         (FEWER, HOUR, fire_all_at_once),
         (FEWER, HOUR, cancel_all_but_one_in_front),
         (BURST, HOUR, cancel_all),
