@@ -127,8 +127,8 @@ class TaskSource(TaskRunner):
                         break  # somebody else wants the worker; if nobody does, spare the way through the queue
             except IndexError:
                 pass  # nothing left; tasks themselves do not raise
-        worker.runner = worker.home
         self._count(worker)
+        worker.runner = worker.home  # now, and not before: who finds nobody serving must find all counted
         if tasks:
             self._make_ready()
         else:
@@ -155,8 +155,10 @@ class TaskSource(TaskRunner):
             self._rest.announce()
 
     def _count(self, worker: Worker) -> None:
-        self._completed += worker.completed - worker.completed_before_slice
-        self._failed += worker.failed - worker.failed_before_slice
+        completed, failed = worker.completed, worker.failed
+        self._completed += completed - worker.completed_before_slice
+        self._failed += failed - worker.failed_before_slice
+        worker.completed_before_slice, worker.failed_before_slice = completed, failed
 
     # -- what a runner must answer
 
