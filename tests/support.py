@@ -1,0 +1,114 @@
+"""What tests of concurrent code share: bounded waiting, tasks that wait to be let go, a watched clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Condition, Event, Semaphore, Thread, current_thread
+from typing import Any, Generic, TypeVar
+
+from mainspring import TaskRunner, TaskTraits
+from mainspring.testing import ManualClock
+
+T = TypeVar("T")
+
+PATIENCE = 10.0  # real seconds after which a test gives up: far more than anything takes
+
+
+class Gate:
+    """A task that says when it has started, and then waits until the test opens the gate."""
+
+    def __init__(self) -> None:
+        self._entered = Semaphore(0)
+        self._open = Event()
+
+    def __call__(self) -> None:
+        self._entered.release()
+        assert self._open.wait(PATIENCE), "nobody opened the gate"
+
+    def wait_until_entered(self, times: int = 1) -> None:
+        for _ in range(times):
+            assert self._entered.acquire(timeout=PATIENCE), "the task has not started"
+
+    def open(self) -> None:
+        self._open.set()
+
+
+@contextmanager
+def occupied(runner: TaskRunner, places: int = 1, traits: TaskTraits | None = None) -> Iterator[Gate]:
+    """Keep a runner busy in all its places until the gate is opened, at the latest at the end of the block."""
+    gate = Gate()
+    try:
+        for _ in range(places):
+            runner.post(gate, traits=traits)
+            gate.wait_until_entered()  # one after another, so that a queue of any capacity has room
+        yield gate
+    finally:
+        gate.open()
+
+
+class WatchedClock(ManualClock):
+    """A manual clock that knows which threads wait for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._changed = Condition()
+        self._sleepers: set[Thread] = set()  # guarded by _changed
+
+    def wait(self, condition: Condition, deadline_ns: int | None) -> bool:
+        with self._changed:
+            self._sleepers.add(current_thread())
+            self._changed.notify_all()
+        try:
+            return super().wait(condition, deadline_ns)
+        finally:
+            with self._changed:
+                self._sleepers.discard(current_thread())
+
+    def wait_until_asleep(self, background: Background[Any]) -> None:
+        """Wait until the call in the background waits for this clock, or has ended."""
+        with self._changed:
+            assert self._changed.wait_for(
+                lambda: background.thread in self._sleepers or background.is_done, PATIENCE
+            ), "the call neither waits nor ends"
+
+    def look_again(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+
+class Background(Generic[T]):
+    """A call on a thread of its own, so that a test can go on while it waits, and survives if it hangs."""
+
+    def __init__(self, call: Callable[[], T], clock: WatchedClock | None = None) -> None:
+        self._call = call
+        self._clock = clock
+        self._outcome: list[T] = []
+        self._error: BaseException | None = None
+        self._done = Event()
+        self.thread = Thread(target=self._run, name="background", daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._outcome.append(self._call())
+        except BaseException as error:
+            self._error = error
+        self._done.set()
+        if self._clock is not None:
+            self._clock.look_again()
+
+    @property
+    def is_done(self) -> bool:
+        return self._done.is_set()
+
+    def result(self, patience: float = PATIENCE) -> T:
+        assert self._done.wait(patience), "the call hangs"
+        if self._error is not None:
+            raise self._error
+        return self._outcome[0]
+
+
+def within(call: Callable[[], T], patience: float = PATIENCE) -> T:
+    """Return what the call returns, but fail if it hangs."""
+    return Background(call).result(patience)

@@ -1,0 +1,92 @@
+"""Pools for tests that end in bounded time even when they are broken, and tasks that stay until told to go."""
+
+import atexit
+import gc
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
+
+from mainspring.runners import TaskRunner, TaskTraits, ThreadPool
+
+PATIENCE = 10.0  # real seconds for what should take milliseconds
+
+
+@contextmanager
+def running(pool: ThreadPool) -> Iterator[ThreadPool]:
+    """Start a pool and shut it down; a pool that cannot end fails the test and hangs nobody."""
+    pool.start()
+    try:
+        yield pool
+    except BaseException:
+        close(pool, patience=1.0)
+        raise
+    assert close(pool), f"{pool!r} did not shut down"
+
+
+def close(pool: ThreadPool, patience: float = PATIENCE) -> bool:
+    """Shut a pool down; False if that takes too long."""
+    closing = Thread(target=pool.shutdown, daemon=True)
+    closing.start()
+    closing.join(patience)
+    atexit.unregister(pool._shutdown_at_exit)
+    return not closing.is_alive()
+
+
+class Hold:
+    """A task that occupies its worker until it is released."""
+
+    def __init__(self) -> None:
+        self.entered = Event()
+        self._released = Event()
+
+    def __call__(self) -> None:
+        self.entered.set()
+        assert self._released.wait(PATIENCE), "nobody released this task"
+
+    def release(self) -> None:
+        self._released.set()
+
+
+@contextmanager
+def occupied(runner: TaskRunner, traits: TaskTraits | None = None) -> Iterator[Hold]:
+    """Keep one worker busy for the length of the block."""
+    hold = Hold()
+    runner.post(hold, traits=traits)
+    assert hold.entered.wait(PATIENCE)
+    try:
+        yield hold
+    finally:
+        hold.release()
+
+
+def eventually(is_reached: Callable[[], bool], patience: float = PATIENCE) -> bool:
+    """Answer whether something that nobody announces comes true in reasonable time."""
+    never = Event()
+    for _ in range(int(patience * 1000)):
+        if is_reached():
+            return True
+        never.wait(0.001)
+    return is_reached()
+
+
+@contextmanager
+def restless(seconds: float = 1e-6) -> Iterator[None]:
+    """Let the interpreter hand over between threads as often as it can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(seconds)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
+@contextmanager
+def without_collector() -> Iterator[None]:
+    """Show that reference counts alone release something."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

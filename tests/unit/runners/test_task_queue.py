@@ -1,0 +1,323 @@
+"""The ready queues: first-in-first-out, and by priority with ageing."""
+
+import gc
+import tracemalloc
+from collections.abc import Callable
+from itertools import count
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from mainspring.runners import Priority
+from mainspring.runners.task_queue import AGEING_NS, FifoTaskQueue, PriorityTaskQueue, TaskQueue, stamp_for
+from mainspring.runners.worker import Worker
+
+BURST = 200_000
+BEST_EFFORT, USER_VISIBLE, USER_BLOCKING = Priority
+
+
+class Item:
+    """An entry that only waits."""
+
+    def __init__(self, number: int = 0, queued_at: int | None = None) -> None:
+        self.number = number
+        self.queued_at = queued_at
+        self.turns = 0
+
+    def __repr__(self) -> str:
+        return f"Item({self.number})"
+
+    def run_on(self, worker: Worker) -> bool:
+        return True
+
+    def is_live(self) -> bool:
+        return True
+
+
+class Now:
+    """A time that tests set."""
+
+    def __init__(self) -> None:
+        self.ns = 0
+
+    def __call__(self) -> int:
+        return self.ns
+
+
+def fifo_queue() -> TaskQueue:
+    return FifoTaskQueue()
+
+
+def priority_queue() -> TaskQueue:
+    return PriorityTaskQueue(Now())
+
+
+def clear(queue: TaskQueue) -> None:
+    queue.clear()
+
+
+def pop_all(queue: TaskQueue) -> None:
+    while queue:
+        queue.pop()
+
+
+both = pytest.mark.parametrize("make", [fifo_queue, priority_queue])
+
+
+@both
+def test_an_empty_queue_has_nothing_to_pop(make: Callable[[], TaskQueue]) -> None:
+    queue = make()
+    assert (len(queue), bool(queue), queue.entries(), queue.pop_up_to(5), queue.clear()) == (0, False, [], [], [])
+    with pytest.raises(IndexError):
+        queue.pop()
+
+
+@both
+def test_entries_of_one_priority_leave_in_the_order_of_arrival(make: Callable[[], TaskQueue]) -> None:
+    queue = make()
+    items = [Item(number) for number in range(10)]
+    push = queue.appender(USER_VISIBLE)
+    for item in items[::2]:
+        push(item)
+        queue.push(items[item.number + 1], USER_VISIBLE)
+    assert [queue.pop() for _ in items] == items
+
+
+def test_a_fifo_queue_ignores_priorities() -> None:
+    queue = FifoTaskQueue()
+    items = [Item(number) for number in range(3)]
+    for item, priority in zip(items, Priority, strict=True):
+        queue.push(item, priority)
+    assert queue.pop_up_to(3) == items
+
+
+def test_a_priority_queue_serves_the_urgent_first_and_then_by_arrival() -> None:
+    queue = PriorityTaskQueue(Now())
+    items = [Item(number, queued_at=0) for number in range(6)]
+    for item, priority in zip(items, [*Priority, *Priority], strict=True):
+        queue.push(item, priority)
+    assert queue.pop_up_to(6) == [items[n] for n in (2, 5, 1, 4, 0, 3)]
+
+
+@both
+def test_a_batch_belongs_to_the_caller(make: Callable[[], TaskQueue]) -> None:
+    """The seeds return the live slice: a task that posts overwrites tasks that have not run."""
+    queue = make()
+    items = [Item(number) for number in range(8)]
+    for item in items[:4]:
+        queue.push(item, USER_VISIBLE)
+    batch = queue.pop_up_to(3)
+    for item in items[4:]:
+        queue.push(item, USER_VISIBLE)
+    assert batch == items[:3]
+    batch.clear()
+    assert queue.entries() == items[3:]
+
+
+@both
+def test_what_entries_returns_is_a_copy(make: Callable[[], TaskQueue]) -> None:
+    queue = make()
+    queue.push(Item(), USER_VISIBLE)
+    queue.entries().clear()
+    assert len(queue) == 1
+
+
+@both
+@pytest.mark.parametrize("empty", [clear, pop_all])
+def test_a_burst_leaves_no_storage_behind(
+    make: Callable[[], TaskQueue], empty: Callable[[TaskQueue], object]
+) -> None:
+    queue, item = make(), Item(queued_at=0)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(BURST):
+            queue.push(item, number % 3)
+        full = tracemalloc.get_traced_memory()[0] - before
+        empty(queue)
+        kept = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert full > BURST * 8  # it was really there
+    assert kept < 32_000  # a deque keeps sixteen free blocks
+
+
+# -- ageing
+
+
+def test_only_entries_that_may_be_overtaken_need_a_stamp() -> None:
+    now = Now()
+    now.ns = 7
+    assert [stamp_for(priority, now) for priority in Priority] == [7, None, None]
+
+
+@pytest.mark.parametrize("load", [USER_VISIBLE, USER_BLOCKING])
+def test_a_background_entry_goes_first_once_it_has_aged(load: Priority) -> None:
+    now = Now()
+    queue = PriorityTaskQueue(now)
+    old, urgent = Item(1, queued_at=0), Item(2)
+    queue.push(old, BEST_EFFORT)
+    now.ns = AGEING_NS - 1
+    queue.push(urgent, load)
+    assert queue.pop() is urgent
+    queue.push(urgent, load)
+    now.ns = AGEING_NS
+    assert queue.pop() is old
+
+
+def test_visible_entries_that_were_passed_over_for_long_go_first() -> None:
+    now = Now()
+    queue = PriorityTaskQueue(now)
+    visible, urgent = [Item(1), Item(2)], Item(3)
+    for item in visible:
+        queue.push(item, USER_VISIBLE)
+    queue.push(urgent, USER_BLOCKING)
+    assert queue.pop() is urgent  # the lane is passed over from now on
+    queue.push(urgent, USER_BLOCKING)
+    now.ns = AGEING_NS - 1
+    assert queue.pop() is urgent
+    queue.push(urgent, USER_BLOCKING)
+    now.ns = AGEING_NS
+    for _ in range(3):
+        queue.push(urgent, USER_BLOCKING)
+    assert [item for item in queue.pop_up_to(4) if item is not urgent] == visible
+
+
+def test_what_was_owed_to_visible_entries_that_have_left_is_not_given_to_new_ones() -> None:
+    now = Now()
+    queue = PriorityTaskQueue(now)
+    old, urgent, fresh = [Item(n) for n in range(3)], Item(3), Item(4)
+    for item in old:
+        queue.push(item, USER_VISIBLE)
+    queue.push(urgent, USER_BLOCKING)
+    assert queue.pop() is urgent
+    now.ns = AGEING_NS
+    queue.push(urgent, USER_BLOCKING)
+    assert queue.pop() is old[0]  # two more are owed their turn
+    assert set(queue.pop_up_to(3)) == {old[1], old[2], urgent}
+    for _ in range(3):
+        queue.push(fresh, USER_VISIBLE)
+        queue.push(urgent, USER_BLOCKING)
+    assert queue.pop_up_to(3) == [urgent] * 3
+
+
+def test_a_sequence_that_comes_back_is_not_taken_for_one_that_has_waited_ever_since() -> None:
+    now = Now()
+    queue = PriorityTaskQueue(now)
+    sequence, urgent = Item(1), Item(2)
+    queue.push(sequence, USER_VISIBLE)
+    queue.push(urgent, USER_BLOCKING)
+    assert queue.pop_up_to(2) == [urgent, sequence]
+    sequence.turns += 1
+    now.ns = 10 * AGEING_NS
+    queue.push(sequence, USER_VISIBLE)  # it has just become ready again
+    queue.push(urgent, USER_BLOCKING)
+    assert queue.pop() is urgent
+
+
+# -- against a list
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """Random pushes, pops and steps of time, compared with a list that is searched."""
+
+    has_priorities = True
+
+    @initialize()
+    def begin(self) -> None:
+        self.now = Now()
+        self.queue: TaskQueue = PriorityTaskQueue(self.now) if self.has_priorities else FifoTaskQueue()
+        self.waiting: list[tuple[Priority, Item, int]] = []  # in order of arrival, with the time of it
+        self.entitled: set[int] = set()  # visible ones that waited beside one that had aged: they go with it
+        self.left_behind = 0  # how often in a row an aged background entry has seen others go first
+        self.numbers = count()
+
+    def lane(self, priority: Priority) -> list[tuple[Priority, Item, int]]:
+        return [waiting for waiting in self.waiting if waiting[0] == priority]
+
+    def in_order(self) -> list[Item]:
+        by_urgency = (lambda waiting: -waiting[0]) if self.has_priorities else (lambda waiting: 0)
+        return [item for _, item, _ in sorted(self.waiting, key=by_urgency)]
+
+    def has_aged(self, since: int) -> bool:
+        return self.now.ns - since >= AGEING_NS
+
+    def take(self, item: object) -> None:
+        """Check that `item` was the right one to pop, and forget it."""
+        found = [waiting for waiting in self.waiting if waiting[1] is item]
+        assert len(found) == 1, "popped something that was not there"
+        priority, popped, since = found[0]
+        if self.has_priorities:
+            self.check(priority, popped, since)
+        else:
+            assert popped is self.waiting[0][1]
+        self.waiting.remove(found[0])
+
+    def check(self, priority: Priority, popped: Item, since: int) -> None:
+        assert popped is self.lane(priority)[0][1], "not the first of its lane"
+        background = self.lane(BEST_EFFORT)
+        if background and self.has_aged(background[0][2]) and priority != BEST_EFFORT:
+            self.left_behind += 1
+            assert self.left_behind <= 1, "something aged was left behind twice in a row"
+        else:
+            self.left_behind = 0
+        if any(waiting[0] > priority for waiting in self.waiting):
+            assert self.has_aged(since) or popped.number in self.entitled, "overtook without reason"
+            if priority == USER_VISIBLE:
+                self.entitled |= {item.number for _, item, _ in self.lane(USER_VISIBLE)}
+
+    @rule(priority=st.sampled_from(Priority), by_appender=st.booleans())
+    def push(self, priority: Priority, by_appender: bool) -> None:  # noqa: FBT001 - hypothesis passes by name
+        item = Item(next(self.numbers), stamp_for(priority, self.now))
+        if by_appender:
+            self.queue.appender(priority)(item)
+        else:
+            self.queue.push(item, priority)
+        self.waiting.append((priority, item, self.now.ns))
+
+    @rule(step=st.sampled_from([1, AGEING_NS // 3, AGEING_NS - 1, AGEING_NS, 3 * AGEING_NS]))
+    def pass_time(self, step: int) -> None:
+        self.now.ns += step
+
+    @rule()
+    def pop(self) -> None:
+        if self.waiting:
+            self.take(self.queue.pop())
+        else:
+            with pytest.raises(IndexError):
+                self.queue.pop()
+
+    @rule(limit=st.integers(0, 5))
+    def pop_up_to(self, limit: int) -> None:
+        expected = min(limit, len(self.waiting))
+        batch = self.queue.pop_up_to(limit)
+        assert len(batch) == expected
+        for item in batch:
+            self.take(item)
+
+    @rule()
+    def clear(self) -> None:
+        removed = self.queue.clear()
+        assert len(removed) == len(self.waiting)
+        for item in removed:
+            self.take(item)
+
+    @invariant()
+    def holds_what_the_list_holds(self) -> None:
+        assert self.queue.entries() == self.in_order()
+        assert len(self.queue) == len(self.waiting)
+        assert bool(self.queue) == bool(self.waiting)
+
+
+class FifoMachine(QueueMachine):
+    has_priorities = False
+
+
+QueueMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+FifoMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+TestPriorityQueueAgainstAList = QueueMachine.TestCase
+TestFifoQueueAgainstAList = FifoMachine.TestCase
