@@ -4,6 +4,8 @@ from mainspring import SequenceBound, ThreadPool
 
 
 class Account:
+    """Touched by the tasks of one sequence only."""
+
     def __init__(self, balance: int) -> None:
         self.balance = balance
 

@@ -6,11 +6,17 @@ from mainspring import Priority, TaskTraits, ThreadPool
 
 prefetch = TaskTraits(priority=Priority.BEST_EFFORT)
 click = TaskTraits(priority=Priority.USER_BLOCKING)
-order = []
+order: list[str] = []
+busy, go = Event(), Event()
+
+
+def occupy_the_worker() -> None:
+    busy.set()
+    go.wait()
+
 
 with ThreadPool(1) as pool:
-    busy, go = Event(), Event()
-    pool.post(lambda: (busy.set(), go.wait()))  # the only worker is busy
+    pool.post(occupy_the_worker)  # the only one there is
     busy.wait()
     pool.post(order.append, "prefetch", traits=prefetch)
     pool.post(order.append, "render")

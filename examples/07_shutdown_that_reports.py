@@ -4,12 +4,19 @@ from threading import Event
 
 from mainspring import ShutdownBehavior, TaskTraits, ThreadPool
 
-saved = []
+saved: list[str] = []
 must_run = TaskTraits(shutdown=ShutdownBehavior.BLOCK)
 
 pool = ThreadPool(1).start()
 busy, go = Event(), Event()
-pool.post(lambda: (busy.set(), go.wait()))
+
+
+def occupy_the_worker() -> None:
+    busy.set()
+    go.wait()
+
+
+pool.post(occupy_the_worker)
 busy.wait()
 
 pool.post(saved.append, "warm the cache")  # SKIP, the default: may be dropped

@@ -31,6 +31,8 @@ class Books:
 
 
 class Shop:
+    """Takes orders; every method runs as a task of one sequence."""
+
     def __init__(self, pool: ThreadPool) -> None:
         self.books = Books()
         self.counter = pool.sequenced("counter")

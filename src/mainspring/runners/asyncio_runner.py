@@ -18,6 +18,7 @@ from threading import Thread
 from typing import Any, TypeVar, TypeVarTuple, overload
 
 from mainspring.clock import Duration
+from mainspring.runners.barrier import Barrier
 from mainspring.runners.future import TaskFuture
 from mainspring.runners.rest import Rest
 from mainspring.runners.runner import TaskRunner
@@ -227,6 +228,10 @@ class AsyncioRunner(TaskRunner):
     def is_over(self) -> bool:
         """Answer whether the runner has been closed and its thread is gone."""
         return self.is_closed and not self._thread.is_alive()
+
+    def _make_barrier(self, rest: Rest, priority: int) -> Barrier:
+        # Coroutines that run when the barrier passes were posted before it; their tasks have long returned.
+        return Barrier(self, rest, priority, self.running_tasks)
 
     def wait_until_finished(self, running: list[tuple[Worker, Task]], deadline: int | None) -> bool:
         waited_for = {id(worker) for worker, _ in running}

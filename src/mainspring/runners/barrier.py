@@ -6,9 +6,10 @@ dropped and not run.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from mainspring.runners.task import TracedTask
+from mainspring.runners.task import Task, TracedTask
 from mainspring.runners.task_queue import stamp_for
 from mainspring.runners.traits import DEFAULT_TRAITS
 
@@ -19,11 +20,17 @@ if TYPE_CHECKING:
 
 
 class Barrier(TracedTask):
-    """Tells `rest` when it has passed."""
+    """Tells `rest` when it has passed, and keeps what `look` sees at that moment."""
 
-    __slots__ = ("_rest", "is_passed")
+    __slots__ = ("_look", "_rest", "is_passed", "running")
 
-    def __init__(self, runner: TaskRunner, rest: Rest, priority: int) -> None:
+    def __init__(
+        self,
+        runner: TaskRunner,
+        rest: Rest,
+        priority: int,
+        look: Callable[[], list[tuple[Worker, Task]]] | None = None,
+    ) -> None:
         super().__init__()
         self.function = None
         self.traits = DEFAULT_TRAITS
@@ -31,9 +38,13 @@ class Barrier(TracedTask):
         self.queued_at = stamp_for(priority, runner.services.clock.monotonic_ns)
         self.queued = True
         self._rest = rest
+        self._look = look
+        self.running: list[tuple[Worker, Task]] = []
         self.is_passed = False
 
     def run_on(self, worker: Worker) -> bool:
+        if self._look is not None:
+            self.running = self._look()
         self.is_passed = True
         self._rest.announce()
         return False

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from inspect import iscoroutinefunction
+from threading import RLock
 from typing import Any, Generic, Literal, TypeVar, overload
 
 from mainspring.clock import Duration, deadline_after
@@ -97,6 +98,7 @@ class FuncQueue(Generic[T]):
         self._concurrency = concurrency
         self._tokens = [None] * concurrency
         self._traits = TaskTraits(shutdown=ShutdownBehavior.BLOCK)
+        self._waking = RLock()  # one post of a drain at a time; re-entrant for finalizers and signal handlers
         self._rest = Rest(pool.services.clock)
 
     def __len__(self) -> int:
@@ -107,9 +109,8 @@ class FuncQueue(Generic[T]):
         cell = [item]
         self._push(cell)
         try:
-            if self._tokens:
-                self._wake()
-            elif not self._pool.takes_blocking_tasks():
+            self._wake()
+            if self._pool.is_closed:  # and nobody drains any more
                 raise RunnerClosed(runner=self._pool.name)
         except BaseException:
             if self._withdraw(cell):
@@ -128,15 +129,18 @@ class FuncQueue(Generic[T]):
         return not len(self._cells) and len(self._tokens) == self._concurrency
 
     def _wake(self) -> None:
-        try:
-            self._tokens.pop()
-        except IndexError:
-            return
-        try:
-            self._pool.post(self._drain, traits=self._traits)
-        except BaseException:
-            self._tokens.append(None)
-            raise
+        # Under a lock, so that whoever finds no token knows that a drain is in the pool and will look again;
+        # without it the post might still fail, and the item would be forgotten.
+        with self._waking:
+            try:
+                self._tokens.pop()
+            except IndexError:
+                return
+            try:
+                self._pool.post(self._drain, traits=self._traits)
+            except BaseException:
+                self._tokens.append(None)
+                raise
 
     def _withdraw(self, cell: list[T]) -> bool:
         """Take an item back; False if a drain was quicker, which then handles it."""
@@ -194,8 +198,8 @@ class FuncQueue(Generic[T]):
         self._rest.announce()
 
     def _go_on(self) -> None:
-        try:
+        with self._waking:
+            if not self._tokens:
+                return  # somebody else has begun to drain
             self._tokens.pop()
-        except IndexError:
-            return  # somebody else has begun to drain
         self._drain()

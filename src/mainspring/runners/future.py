@@ -57,10 +57,14 @@ class TaskFuture(Future[R], Wrapper):
     def wrapped(self) -> Callable[..., object] | None:
         return self._function
 
-    @property
-    def _condition(self) -> Condition:  # type: ignore[override]  # an attribute there, and never assigned here
-        """What the standard library's part of this class locks and waits on."""
-        return self._made_condition or self._make_condition()
+    if TYPE_CHECKING:
+        _condition: Condition
+    else:
+
+        @property
+        def _condition(self) -> Condition:
+            """What the standard library's part of this class locks and waits on."""
+            return self._made_condition or self._make_condition()
 
     def _make_condition(self) -> Condition:
         with _making_condition:

@@ -140,6 +140,7 @@ class Intake(ABC):
         not refused for want of room (`has_place`).
         """
         require_callable(function)
+        self._prepare_to_post()
         traits = traits or self._traits
         task = TracedTask()
         task.append(arguments)
@@ -172,6 +173,9 @@ class Intake(ABC):
         if due is None and self._sleepers:
             self._rouse()
         return task
+
+    def _prepare_to_post(self) -> None:  # noqa: B027 - most runners have nothing to prepare
+        """Do what must be done before the first task."""
 
     def _refusal(self, traits: TaskTraits, due: int | None, *, has_place: bool) -> Exception | None:
         """Return why a task cannot be taken now; the lock is held."""

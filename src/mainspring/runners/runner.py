@@ -314,6 +314,7 @@ class TaskRunner(Intake):
         barriers = self._raise_barriers()
         if self.rest.wait(lambda: self.is_closed or all(barrier.is_passed for barrier in barriers), deadline):
             running = [pair for pair in self.running_tasks() if pair[1] in earlier]
+            running += [pair for barrier in barriers for pair in barrier.running]
             if self.wait_until_finished(running, deadline):
                 return
         raise TimeoutError(f"runner {self.name!r} was not flushed after {timeout}: {self._describe_busy()}")
@@ -325,9 +326,12 @@ class TaskRunner(Intake):
     def _raise_barriers(self) -> list[Barrier]:
         return [self.raise_barrier(self.rest)]
 
+    def _make_barrier(self, rest: Rest, priority: int) -> Barrier:
+        return Barrier(self, rest, priority)
+
     def raise_barrier(self, rest: Rest, priority: int = Priority.USER_VISIBLE) -> Barrier:
         """Put a barrier into the queue and tell `rest` when it has passed."""
-        barrier = Barrier(self, rest, priority)
+        barrier = self._make_barrier(rest, priority)
         with self._lock:
             self._shells += 1
             self._push(barrier)

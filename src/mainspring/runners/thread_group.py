@@ -220,11 +220,11 @@ class ThreadGroup:
                 return
             self._out += 1
             substitute = self._reserve.pop() if self._reserve else self._unborn()
-        if substitute.reap_entry is not None:
-            self._delays.cancel_call(substitute.reap_entry)
-            substitute.reap_entry = None
-        # At the far end: threads that are there already are woken first.
-        self._scheduler.idle.appendleft(substitute)
+            # At the far end: threads that are there already are woken first.
+            self._scheduler.idle.appendleft(substitute)
+            reap_entry, substitute.reap_entry = substitute.reap_entry, None
+        if reap_entry is not None:
+            self._delays.cancel_call(reap_entry)
         if self._scheduler.ready:
             self._scheduler.wake_one()
 

@@ -10,12 +10,11 @@ import atexit
 import os
 from collections.abc import Callable
 from contextlib import nullcontext
-from contextvars import Context
 from dataclasses import replace
 from itertools import count
 from threading import Lock
 from types import TracebackType
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 from weakref import WeakSet
 
 from mainspring.clock import Clock, Duration, SystemClock, deadline_after, to_nanoseconds
@@ -34,7 +33,7 @@ from mainspring.runners.services import Services
 from mainspring.runners.single_thread import SingleThreadRunner
 from mainspring.runners.source import TaskSource
 from mainspring.runners.statistics import RunnerStatistics
-from mainspring.runners.task import Origin, Task, TracedTask
+from mainspring.runners.task import Task
 from mainspring.runners.task_queue import Entry, FifoTaskQueue, PriorityTaskQueue
 from mainspring.runners.traits import Priority, TaskTraits
 from mainspring.runners.worker import Worker, current_worker
@@ -147,20 +146,9 @@ class ThreadPool(GroupRunner):
         self.services.clock.detach(self)
         atexit.unregister(self._shutdown_at_exit)
 
-    def post_at(
-        self,
-        due: int | None,
-        origin: Origin,
-        function: Callable[..., object],
-        arguments: tuple[Any, ...],
-        traits: TaskTraits | None,
-        *,
-        context: Context | None = None,
-        has_place: bool = False,
-    ) -> TracedTask:
+    def _prepare_to_post(self) -> None:
         if not self._is_started and self.is_open:  # the quick way of posting opens only with the start
             self.start()
-        return super().post_at(due, origin, function, arguments, traits, context=context, has_place=has_place)
 
     # -- making runners
 

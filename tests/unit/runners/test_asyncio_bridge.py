@@ -356,6 +356,36 @@ def test_a_flush_of_the_pool_waits_for_running_coroutines_and_no_longer(
     flushing.result(3)
 
 
+@pytest.mark.parametrize("of_pool", [False, True], ids=["of the loop", "of the pool"])
+def test_a_flush_waits_for_a_coroutine_that_was_still_queued(
+    pool: ThreadPool, loop: AsyncioRunner, clock: WatchedClock, *, of_pool: bool
+) -> None:
+    pause = Pause()
+    ended_when_flushed: list[bool] = []
+
+    async def work() -> None:
+        await pause.wait()
+        ended.set()
+
+    def flush() -> None:
+        (pool if of_pool else loop).flush()
+        ended_when_flushed.append(ended.is_set())
+
+    ended, passed = Event(), Event()
+    with occupied(loop) as gate:
+        loop.post(work)
+        flushing = Background(flush, clock)
+        clock.wait_until_asleep(flushing)
+        loop.post(passed.set)  # behind whatever the flush has put into the queue
+        gate.open()
+    assert pause.started.wait(PATIENCE)
+    assert passed.wait(PATIENCE)
+    assert not flushing.ends_within(0.1)
+    loop.post(pause.leave.set)
+    flushing.result()
+    assert ended_when_flushed == [True]
+
+
 def test_a_task_group_of_the_loop_can_be_used(loop: AsyncioRunner) -> None:
     seen: list[object] = []
 
