@@ -168,15 +168,15 @@ class ThreadGroup:
             steps_aside = self._out > self._allowed()
             if steps_aside:
                 self._out -= 1
+                worker.reap_entry = self._delays.call_after(
+                    self._idle_timeout_ns, partial(self._reap, worker, worker.wakes)
+                )
                 worker.parked = True
                 self._reserve.append(worker)
             self.attention = self._watchers > 0 or self._out > self._allowed()
         self.rest.announce()
         if not steps_aside:
             return True
-        worker.reap_entry = self._delays.call_after(
-            self._idle_timeout_ns, partial(self._reap, worker, worker.wakes)
-        )
         self._scheduler.pass_on()
         worker.gate.acquire()
         worker.wakes += 1
