@@ -36,17 +36,18 @@ class TaskSource(TaskRunner):
     """A queue of tasks that at most `limit` workers of a group serve at once."""
 
     __slots__ = (
+        "_append_ready",
         "_completed",
         "_failed",
         "_group",
         "_has_priorities",
+        "_idle",
         "_lanes",
         "_limit",
         "_rest",
         "_scheduler",
         "_tasks",
         "_tokens",
-        "turns",
     )
 
     def __init__(
@@ -68,13 +69,14 @@ class TaskSource(TaskRunner):
         self._tasks: deque[Task] = deque()
         self._append = self._tasks.append
         self._lanes = scheduler.ready.lanes
+        self._append_ready = scheduler.ready.appender(Priority.USER_VISIBLE)
+        self._idle = scheduler.idle
         self._tokens = [None] * limit
         self._sleepers = self._tokens
         self._has_priorities = False  # set by the first task whose priority is not the usual one
         self._completed = 0
         self._failed = 0
         self._rest: Rest | None = None  # made when somebody waits for the first time
-        self.turns = 0  # how often a worker has come; what waits behind it has been passed over only since
         self._open_fast_path()
 
     # -- getting and giving back a token
@@ -90,13 +92,25 @@ class TaskSource(TaskRunner):
         self._make_ready()
 
     def _make_ready(self) -> None:
-        self._scheduler.schedule(self, self._head_priority() if self._has_priorities else Priority.USER_VISIBLE)
+        if self._has_priorities:
+            self._scheduler.schedule(self, self._head_priority())
+            return
+        try:
+            self._append_ready(self)
+        finally:
+            if self._idle:
+                self._scheduler.wake_one()
 
     def _head_priority(self) -> int:
         try:
             return self._tasks[0].priority
         except IndexError:
             return Priority.USER_VISIBLE
+
+    @property
+    def turns(self) -> int:
+        """Something that changes with every turn: who waits behind has been passed over only since the last."""
+        return self._completed + self._failed
 
     @property
     def queued_at(self) -> int:
@@ -108,7 +122,6 @@ class TaskSource(TaskRunner):
 
     def run_on(self, worker: Worker) -> None:
         """Run a slice on a worker of the pool."""
-        self.turns += 1
         worker.runner = self
         worker.completed_before_slice = worker.completed
         worker.failed_before_slice = worker.failed
