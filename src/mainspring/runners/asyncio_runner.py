@@ -19,6 +19,7 @@ from typing import Any, TypeVar, TypeVarTuple, overload
 
 from mainspring.clock import Duration
 from mainspring.runners.barrier import Barrier
+from mainspring.runners.flush import Earlier
 from mainspring.runners.future import TaskFuture
 from mainspring.runners.rest import Rest
 from mainspring.runners.runner import TaskRunner
@@ -145,7 +146,7 @@ class AsyncioRunner(TaskRunner):
 
     def _adopt(self, task: Task, coroutine: Coroutine[Any, Any, object]) -> None:
         """Let the coroutine that a task has returned run as a part of that task."""
-        stand_in = Worker(None, self)
+        stand_in = Worker(None, self, is_stand_in=True)
         stand_in.task = kept = task.spokesman()
         running = self.loop.create_task(coroutine, name=kept.name, context=kept.context or Context())
         self._coroutines[running] = stand_in
@@ -233,11 +234,11 @@ class AsyncioRunner(TaskRunner):
         # Coroutines that run when the barrier passes were posted before it; their tasks have long returned.
         return Barrier(self, rest, priority, self.running_tasks)
 
-    def wait_until_finished(self, running: list[tuple[Worker, Task]], deadline: int | None) -> bool:
-        waited_for = {id(worker) for worker, _ in running}
-        return self._rest.wait(
-            lambda: waited_for.isdisjoint(id(worker) for worker in self._coroutines.copy().values()), deadline
-        )
+    def wait_until_ended(self, earlier: Earlier, deadline: int | None) -> bool:
+        return self._rest.wait(lambda: earlier.have_coroutines_ended(self), deadline)
+
+    def serving_workers(self) -> list[Worker]:
+        return []  # one thread takes and runs: a barrier cannot pass in between
 
     def finish_closing(self) -> None:
         if self.is_closed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from mainspring.runners.flush import Earlier
 from mainspring.runners.rest import Rest
 from mainspring.runners.runner import TaskRunner
 from mainspring.runners.scheduler import TaskScheduler
@@ -87,8 +88,11 @@ class GroupRunner(TaskRunner):
         worker = current_worker()
         return worker is not None and worker.task is not None and worker.runner is self
 
-    def wait_until_finished(self, running: list[tuple[Worker, Task]], deadline: int | None) -> bool:
-        return self._group.wait_until_finished(running, deadline)
+    def wait_until_ended(self, earlier: Earlier, deadline: int | None) -> bool:
+        return self._group.wait_until(earlier.have_tasks_ended, deadline)
+
+    def serving_workers(self) -> list[Worker]:
+        return self._group.workers()
 
     def _worker_count(self) -> int:
         return len(self._group.workers())

@@ -20,6 +20,7 @@ from mainspring.clock import Clock, Duration, deadline_after, to_nanoseconds
 from mainspring.errors import WouldDeadlock
 from mainspring.runners.barrier import Barrier
 from mainspring.runners.checks import require_callable
+from mainspring.runners.flush import Earlier
 from mainspring.runners.future import TaskFuture
 from mainspring.runners.intake import Intake
 from mainspring.runners.repeat import Repetition
@@ -262,8 +263,12 @@ class TaskRunner(Intake):
         """Return the number of threads that may run its tasks."""
 
     @abstractmethod
-    def wait_until_finished(self, running: list[tuple[Worker, Task]], deadline: int | None) -> bool:
-        """Wait until none of these tasks runs any more; False if the deadline passed first."""
+    def wait_until_ended(self, earlier: Earlier, deadline: int | None) -> bool:
+        """Wait until all of it has ended; False if the deadline passed first."""
+
+    @abstractmethod
+    def serving_workers(self) -> list[Worker]:
+        """Return the workers that may have taken a task of this runner."""
 
     @property
     def is_exclusive(self) -> bool:
@@ -310,12 +315,11 @@ class TaskRunner(Intake):
         """Wait until everything posted before this call has run; `TimeoutError` if that takes too long."""
         self._refuse_own_task("flush")
         deadline = deadline_after(self.services.clock, timeout)
-        earlier = {*self.all_queued_tasks(), *(task for _, task in self.running_tasks())}
+        earlier = Earlier(self)
         barriers = self._raise_barriers()
         if self.rest.wait(lambda: self.is_closed or all(barrier.is_passed for barrier in barriers), deadline):
-            running = [pair for pair in self.running_tasks() if pair[1] in earlier]
-            running += [pair for barrier in barriers for pair in barrier.running]
-            if self.wait_until_finished(running, deadline):
+            earlier.include(barriers)
+            if self.is_closed or self.wait_until_ended(earlier, deadline):
                 return
         raise TimeoutError(f"runner {self.name!r} was not flushed after {timeout}: {self._describe_busy()}")
 

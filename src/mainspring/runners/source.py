@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from mainspring.runners.flush import Earlier
 from mainspring.runners.rest import Rest
 from mainspring.runners.runner import TaskRunner
 from mainspring.runners.task import Task, TracedTask
@@ -191,7 +192,7 @@ class TaskSource(TaskRunner):
         """Answer whether there is nothing to do and nobody at it."""
         return not self._tasks and len(self._tokens) == self._limit
 
-    def _serving(self) -> list[Worker]:
+    def serving_workers(self) -> list[Worker]:
         return [worker for worker in self._group.workers() if worker.runner is self]
 
     def queued_tasks(self) -> list[Task]:
@@ -202,11 +203,11 @@ class TaskSource(TaskRunner):
         return any(task.is_live() for task in self._tasks.copy())
 
     def running_tasks(self) -> list[tuple[Worker, Task]]:
-        return [(worker, task) for worker in self._serving() if (task := worker.task) is not None]
+        return [(worker, task) for worker in self.serving_workers() if (task := worker.task) is not None]
 
     def totals(self) -> tuple[int, int]:
         completed, failed = self._completed, self._failed
-        for worker in self._serving():
+        for worker in self.serving_workers():
             completed += worker.completed - worker.completed_before_slice
             failed += worker.failed - worker.failed_before_slice
         return completed, failed
@@ -221,7 +222,7 @@ class TaskSource(TaskRunner):
     def is_quiet(self, is_resting: Callable[[Worker], bool]) -> bool:
         # Queue before workers: a task leaves the queue only after its worker has said whom it serves.
         is_live = self.is_live()
-        mine = self._serving()
+        mine = self.serving_workers()
         if not all(is_resting(worker) for worker in mine):
             return False
         # A task that called shutdown keeps what is behind it from running: nobody waits for that.
@@ -234,5 +235,5 @@ class TaskSource(TaskRunner):
     def _worker_count(self) -> int:
         return self._limit
 
-    def wait_until_finished(self, running: list[tuple[Worker, Task]], deadline: int | None) -> bool:
-        return self._group.wait_until_finished(running, deadline)
+    def wait_until_ended(self, earlier: Earlier, deadline: int | None) -> bool:
+        return self._group.wait_until(earlier.have_tasks_ended, deadline)

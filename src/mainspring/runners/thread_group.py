@@ -297,13 +297,13 @@ class ThreadGroup:
             # Tasks that called shutdown and occupy every thread wait for nobody but each other.
             return len(self._workers) < self._out or not all(worker.is_shutting_down for worker in self._workers)
 
-    def wait_until_finished(self, running: list[tuple[Worker, Task]], deadline: int | None) -> bool:
-        """Wait until none of the given workers runs the given task any more."""
+    def wait_until(self, is_reached: Callable[[], bool], deadline: int | None) -> bool:
+        """Wait for something that may become true at the end of any task."""
         with self._lock:
             self._watchers += 1
             self.attention = True
         try:
-            return self.rest.wait(lambda: all(worker.task is not task for worker, task in running), deadline)
+            return self.rest.wait(is_reached, deadline)
         finally:
             with self._lock:
                 self._watchers -= 1

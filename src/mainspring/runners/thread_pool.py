@@ -24,6 +24,7 @@ from mainspring.runners.barrier import Barrier
 from mainspring.runners.checks import require_positive
 from mainspring.runners.delay_manager import DelayManager
 from mainspring.runners.failure import TaskFailure
+from mainspring.runners.flush import Earlier
 from mainspring.runners.group_runner import GroupRunner
 from mainspring.runners.observer import TaskObserver
 from mainspring.runners.parallel import ParallelRunner
@@ -335,11 +336,9 @@ class ThreadPool(GroupRunner):
         tasks = [task for runner in self._runners()[1:] for task in runner.queued_tasks()]
         return tasks + self.queued_tasks()
 
-    def wait_until_finished(self, running: list[tuple[Worker, Task]], deadline: int | None) -> bool:
-        mine = [pair for pair in running if pair[0].home is self]
-        return super().wait_until_finished(mine, deadline) and all(
-            part.wait_until_finished([pair for pair in running if pair[0].home is part], deadline)
-            for part in self._parts()
+    def wait_until_ended(self, earlier: Earlier, deadline: int | None) -> bool:
+        return super().wait_until_ended(earlier, deadline) and all(
+            part.wait_until_ended(earlier, deadline) for part in self._parts()
         )
 
     def _raise_barriers(self) -> list[Barrier]:

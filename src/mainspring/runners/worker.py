@@ -42,6 +42,7 @@ class Worker:
         "home",
         "ident",
         "is_shutting_down",
+        "is_stand_in",
         "leaving",
         "outer_runners",
         "parked",
@@ -54,7 +55,8 @@ class Worker:
         "wakes",
     )
 
-    def __init__(self, group: ThreadGroup | None, home: TaskRunner) -> None:
+    def __init__(self, group: ThreadGroup | None, home: TaskRunner, *, is_stand_in: bool = False) -> None:
+        self.is_stand_in = is_stand_in  # for a coroutine, which occupies no thread
         self.group = group
         self.home = home  # the runner that tasks belong to when no sequence is being run
         self.runner = home
