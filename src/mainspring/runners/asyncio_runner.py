@@ -114,7 +114,6 @@ class AsyncioRunner(TaskRunner):
 
     def _serve(self) -> None:
         self._worker.adopt_current_thread()
-        asyncio.set_event_loop(self.loop)
         while not self._has_stopped:
             try:
                 self.loop.run_forever()
@@ -203,12 +202,8 @@ class AsyncioRunner(TaskRunner):
     def is_quiet(self, is_resting: Callable[[Worker], bool]) -> bool:
         if self._worker.is_shutting_down:
             return True
-        task = self._worker.task
-        if (
-            task is not None
-            and is_resting(self._worker)
-            and not any(task.is_live() for task in self._tasks.copy())
-        ):
+        is_live = any(task.is_live() for task in self._tasks.copy())
+        if self._worker.task is not None and is_resting(self._worker) and not is_live:
             return all(is_resting(worker) for worker in self._coroutines.copy().values())
         before = self.totals()
         if self._tasks or not self._tokens:

@@ -146,7 +146,7 @@ class Intake(ABC):
         task.append(arguments)
         task.runner = self
         task.origin = origin.code
-        task.context = context or copy_context() or None
+        task.context = (copy_context() if context is None else context) or None
         task.function = function
         task.traits = traits
         task.priority = int(traits.priority)
