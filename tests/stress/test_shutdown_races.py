@@ -8,6 +8,7 @@ import pytest
 
 from mainspring import RunnerClosed
 from mainspring.runners import ShutdownBehavior, TaskFuture, TaskRunner, TaskTraits, ThreadPool
+from tests.stress.kinds import kinds
 from tests.unit.runners.pools import restless, running
 
 pytestmark = [pytest.mark.stress, pytest.mark.timeout(60)]
@@ -16,29 +17,6 @@ PATIENCE = 10.0
 ROUNDS = 32
 BLOCK = TaskTraits(shutdown=ShutdownBehavior.BLOCK)
 SKIP = TaskTraits(shutdown=ShutdownBehavior.SKIP, category="not the plain way")
-
-
-def the_pool(pool: ThreadPool) -> TaskRunner:
-    return pool
-
-
-def a_sequence(pool: ThreadPool) -> TaskRunner:
-    return pool.sequenced()
-
-
-def some_in_parallel(pool: ThreadPool) -> TaskRunner:
-    return pool.parallel(limit=2)
-
-
-def a_thread(pool: ThreadPool) -> TaskRunner:
-    return pool.single_thread()
-
-
-def a_loop(pool: ThreadPool) -> TaskRunner:
-    return pool.asyncio()
-
-
-kinds = pytest.mark.parametrize("make", [the_pool, a_sequence, some_in_parallel, a_thread, a_loop])
 
 
 class Posting:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from mainspring.runners import FuncQueue, Priority, TaskRunner, TaskTraits, ThreadPool, blocking
+from tests.stress.kinds import kinds
 from tests.unit.runners.pools import occupied, restless, running
 
 pytestmark = [pytest.mark.stress, pytest.mark.timeout(60)]
@@ -20,28 +21,7 @@ PATIENCE = 5.0
 TIMES = 20_000
 
 
-def the_pool(pool: ThreadPool) -> TaskRunner:
-    return pool
-
-
-def a_sequence(pool: ThreadPool) -> TaskRunner:
-    return pool.sequenced()
-
-
-def some_in_parallel(pool: ThreadPool) -> TaskRunner:
-    return pool.parallel(limit=2)
-
-
-def a_thread(pool: ThreadPool) -> TaskRunner:
-    return pool.single_thread()
-
-
-def a_loop(pool: ThreadPool) -> TaskRunner:
-    return pool.asyncio()
-
-
 moods = pytest.mark.parametrize("mood", [nullcontext, restless], ids=["calm", "restless"])
-kinds = pytest.mark.parametrize("make", [the_pool, a_sequence, some_in_parallel, a_thread, a_loop])
 
 
 @kinds
