@@ -46,6 +46,7 @@ def test_the_standard_future_still_has_the_private_parts_that_this_one_replaces(
     }
     for state in ("PENDING", "RUNNING", "CANCELLED", "CANCELLED_AND_NOTIFIED", "FINISHED"):
         assert hasattr(concurrent.futures._base, state)
+    assert hasattr(Future, "_invoke_callbacks")
 
 
 def test_a_task_future_has_all_that_a_standard_one_has(pool: ThreadPool) -> None:
