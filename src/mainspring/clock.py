@@ -85,11 +85,11 @@ def to_nanoseconds(value: Duration, name: str) -> int:
     elif isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{name} must be a timedelta or a number of seconds, got {value!r}")
     elif not isfinite(value):
-        raise ValueError(f"{name} must be finite, got {value!r}; leave it out to wait without limit")
+        raise ValueError(f"{name} must be a finite number of seconds, got {value!r}")
     else:
         nanoseconds = round(value * NANOSECONDS)
     if nanoseconds < 0:
-        raise ValueError(f"{name} must not be negative, got {value!r}; use 0 for 'at once'")
+        raise ValueError(f"{name} must not be negative, got {value!r}; time only moves forward")
     return nanoseconds
 
 

@@ -31,8 +31,8 @@ class RunnerClosed(MainspringError, RuntimeError):
     def __init__(self, *, runner: str) -> None:
         self.runner = runner
         super().__init__(
-            f"runner {runner!r} is shut down and takes no more tasks; post before shutdown(), "
-            "or with ShutdownBehavior.BLOCK from inside one of its tasks"
+            f"runner {runner!r} is shut down and takes no more tasks; post before shutdown() or inside the with "
+            "block, or with ShutdownBehavior.BLOCK from inside one of its tasks"
         )
 
 

@@ -47,7 +47,7 @@ def test_misuse_is_a_runtime_error_too(error_class: type[MainspringError]) -> No
 
 def test_runner_closed_says_what_to_do() -> None:
     assert str(RunnerClosed(runner="orders")) == (
-        "runner 'orders' is shut down and takes no more tasks; post before shutdown(), "
+        "runner 'orders' is shut down and takes no more tasks; post before shutdown() or inside the with block, "
         "or with ShutdownBehavior.BLOCK from inside one of its tasks"
     )
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 
 def require_positive(value: object, name: str, of_what: str) -> int:
     """Return `value` if it is a positive integer."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be a positive number of {of_what}, got {value!r}")
+        raise TypeError(f"{name} must be a positive whole number of {of_what}, got {value!r}")
     if value < 1:
         raise ValueError(f"{name} must be a positive number of {of_what}, got {value!r}; the least is 1")
     return value
@@ -16,3 +18,13 @@ def require_callable(value: object) -> None:
     """Refuse what cannot be called, before it is queued."""
     if not callable(value):
         raise TypeError(f"a task needs a callable and its arguments, got {value!r}; was it called by mistake?")
+
+
+T = TypeVar("T")
+
+
+def require_instance(value: object, kind: type[T], name: str, example: str) -> T:
+    """Return `value` if it is what the option takes."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be a {kind.__name__} such as {example}, got {value!r}")
+    return value

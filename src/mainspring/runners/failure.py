@@ -17,7 +17,7 @@ class TaskFailure:
     """The qualified name of the callable."""
     runner: str
     posted_from: PostedFrom | None
-    """The function that posted it; with `ThreadPool(trace_posts=True)` the exact line."""
+    """The function that posted it; with `ThreadPool(trace_posts=True)` also the line."""
     traits: TaskTraits
 
     @classmethod

@@ -21,7 +21,7 @@ from typing import Any, Generic, Literal, TypeVar, overload
 
 from mainspring.clock import Duration, deadline_after
 from mainspring.errors import QueueEmpty, QueueFull, RunnerClosed, WouldDeadlock
-from mainspring.runners.checks import require_positive
+from mainspring.runners.checks import require_callable, require_positive
 from mainspring.runners.failure import TaskFailure
 from mainspring.runners.rest import Rest
 from mainspring.runners.ring_buffer import RingBuffer
@@ -77,6 +77,9 @@ class FuncQueue(Generic[T]):
         name: str | None = None,
     ) -> None:
         require_positive(concurrency, "concurrency", "handlers")
+        require_callable(handler)
+        if not hasattr(pool, "post"):
+            raise TypeError(f"pool must be a runner such as ThreadPool(4), got {pool!r}")
         if iscoroutinefunction(handler):
             raise TypeError(
                 f"handler {describe_function(handler)} is a coroutine function, which a FuncQueue cannot await; "

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 _making_condition = Lock()
+_noting_waits = Lock()
 _DONE = (FINISHED, CANCELLED_AND_NOTIFIED, CANCELLED)
 
 
@@ -200,17 +201,42 @@ class TaskFuture(Future[R], Wrapper):
         if worker is None or worker.current_runner() is None:
             yield
             return
-        runner = self._runner
         if self.task is not None:
-            runner.run_inline(self.task, worker)
-        if not self.done() and runner.is_exclusive and worker.occupies(runner):
-            raise WouldDeadlock(runner=runner.name, task="(unknown)" if self.task is None else self.task.name)
-        if self.done() or worker.group is None:
+            self._runner.run_inline(self.task, worker)
+        if self.done():
             yield
             return
-        with worker.group.blocking(worker), worker.waiting(self.done):
-            worker.group.help_out(worker, self.done)
-            yield
+        if self._waits_for_itself(worker):
+            name = "(unknown)" if self.task is None else self.task.name
+            raise WouldDeadlock(runner=self._runner.name, task=name)
+        try:
+            with worker.standing_in(), worker.waiting(self.done):
+                if worker.group is not None:
+                    worker.group.help_out(worker, self.done)
+                yield
+        finally:
+            worker.waits_for = None
+
+    def _waits_for_itself(self, worker: Worker) -> bool:
+        """Note for whom `worker` waits, and follow that chain: does it lead back to what `worker` occupies?"""
+        runner = self._runner
+        if not runner.is_exclusive:
+            return False
+        if worker.occupies(runner):
+            return True
+        with _noting_waits:  # one at a time: of two that close a circle, the second sees the first
+            worker.waits_for = runner
+            seen: set[TaskRunner] = set()
+            while runner not in seen:
+                seen.add(runner)
+                waiting = [other.waits_for for other in runner.serving_workers() if other.waits_for is not None]
+                if not waiting:
+                    return False
+                runner = waiting[0]
+                if worker.occupies(runner):
+                    worker.waits_for = None
+                    return True
+        return False
 
 
 def _seconds(timeout: Duration | None) -> float | None:

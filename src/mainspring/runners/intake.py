@@ -21,7 +21,7 @@ from mainspring.errors import QueueFull, RunnerClosed
 from mainspring.runners.checks import require_callable, require_positive
 from mainspring.runners.task import Origin, Task, TracedTask, Wrapper, wrapper_of
 from mainspring.runners.task_queue import stamp_for
-from mainspring.runners.traits import DEFAULT_TRAITS, ShutdownBehavior, TaskTraits
+from mainspring.runners.traits import DEFAULT_TRAITS, ShutdownBehavior, TaskTraits, require_traits
 from mainspring.runners.worker import Worker, current_worker
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Intake(ABC):
         self.services = services
         self.name = name
         self._capacity = capacity
-        self._traits = traits or DEFAULT_TRAITS
+        self._traits = DEFAULT_TRAITS if traits is None else require_traits(traits)
         # Guards everything below. Re-entrant, because a signal handler or a finalizer may post at any moment.
         self._lock = RLock()
         self._state = State.OPEN
@@ -141,7 +141,7 @@ class Intake(ABC):
         """
         require_callable(function)
         self._prepare_to_post()
-        traits = traits or self._traits
+        traits = self._traits if traits is None else require_traits(traits)
         task = TracedTask()
         task.append(arguments)
         task.runner = self

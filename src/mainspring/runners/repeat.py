@@ -12,8 +12,9 @@ from inspect import iscoroutine
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from mainspring.clock import NANOSECONDS
 from mainspring.errors import RunnerClosed
-from mainspring.runners.task import Wrapper
+from mainspring.runners.task import Wrapper, describe_function
 
 if TYPE_CHECKING:
     from mainspring.runners.runner import TaskRunner
@@ -52,6 +53,10 @@ class Repetition(Wrapper):
 
     def dropped(self) -> None:
         self._is_stopped = True
+
+    def __repr__(self) -> str:
+        state = "stopped" if self._is_stopped else f"every {self._every_ns / NANOSECONDS:g} s"
+        return f"<Repetition of {describe_function(self._function)}, {state}>"
 
     @property
     def is_stopped(self) -> bool:

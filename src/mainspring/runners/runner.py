@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 from mainspring.clock import Clock, Duration, deadline_after, to_nanoseconds
 from mainspring.errors import WouldDeadlock
 from mainspring.runners.barrier import Barrier
-from mainspring.runners.checks import require_callable
+from mainspring.runners.checks import require_callable, require_instance
 from mainspring.runners.flush import Earlier
 from mainspring.runners.future import TaskFuture
 from mainspring.runners.intake import Intake
@@ -128,9 +128,10 @@ class TaskRunner(Intake):
 
         If `function` raises, there is no reply: the exception reaches the error hook.
         """
-        target = reply_to or current_runner()
+        target = current_runner() if reply_to is None else reply_to
         if target is None:
             raise ValueError("post_and_reply outside of a task needs reply_to=, the runner to reply on")
+        require_instance(target, TaskRunner, "reply_to", "pool.sequenced()")  # type: ignore[type-abstract]
         require_callable(function)
         require_callable(reply)
         frame = _getframe(1)

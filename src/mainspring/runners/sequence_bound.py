@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from mainspring.errors import RunnerClosed
+from mainspring.runners.checks import require_callable
 from mainspring.runners.future import TaskFuture
 from mainspring.runners.runner import TaskRunner
 from mainspring.runners.task import Origin
@@ -24,6 +25,7 @@ class SequenceBound(Generic[T]):
     """
 
     def __init__(self, runner: TaskRunner, factory: Callable[..., T], *arguments: Any) -> None:
+        require_callable(factory)
         if not runner.is_exclusive:
             raise ValueError(
                 f"SequenceBound needs a runner of one task at a time, such as pool.sequenced(), got {runner!r}"

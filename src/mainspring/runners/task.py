@@ -37,14 +37,15 @@ class TaskHandle(Protocol):
 
 
 class PostedFrom(NamedTuple):
-    """Where a task was posted: the function, and the line if the pool traces posts."""
+    """Where a task was posted: the function always, the line with `trace_posts=True` or any option of a post."""
 
     file: str
-    line: int
+    line: int | None
     function: str
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line} in {self.function}"
+        place = self.file if self.line is None else f"{self.file}:{self.line}"
+        return f"{place} in {self.function}"
 
 
 class Origin(NamedTuple):
@@ -134,7 +135,7 @@ class Task(list[tuple[Any, ...]]):
     def posted_from(self) -> PostedFrom:
         """Return where the task was posted."""
         code = self.origin
-        return PostedFrom(code.co_filename, code.co_firstlineno, code.co_qualname)
+        return PostedFrom(code.co_filename, None, code.co_qualname)
 
     def spokesman(self) -> TracedTask:
         """Return a copy of a running task that outlives its run, to speak for the coroutine it returned."""
@@ -180,8 +181,7 @@ class TracedTask(Task):
         return has_run
 
     def posted_from(self) -> PostedFrom:
-        place = Task.posted_from(self)
-        return place if self.line is None else place._replace(line=self.line)
+        return Task.posted_from(self)._replace(line=self.line)
 
 
 class Wrapper:

@@ -68,6 +68,7 @@ class ThreadGroup:
         self._blocked = 0
         self._stopping = False
         self._can_grow = True  # until the system refuses a thread
+        self._has_warned = False  # that all threads are waiting
         self._watchers = 0
         self._started = 0
         self._retired_completed = 0
@@ -216,17 +217,31 @@ class ThreadGroup:
             return
         with self._lock:
             self._blocked += 1
-            if self._stopping or self._out >= self._allowed():
-                return
-            self._out += 1
-            substitute = self._reserve.pop() if self._reserve else self._unborn()
-            # At the far end: threads that are there already are woken first.
-            self._scheduler.idle.appendleft(substitute)
-            reap_entry, substitute.reap_entry = substitute.reap_entry, None
-        if reap_entry is not None:
-            self._delays.cancel_call(reap_entry)
+            is_at_limit = self._stopping or self._out >= self._allowed()
+            is_warning_due = self._blocked == self._max_size > 1 and not self._stopping and not self._has_warned
+            self._has_warned |= is_warning_due
+            substitute = None if is_at_limit else self._send_substitute()
+        if is_warning_due:
+            logger.warning(
+                "all %d threads that runner %r may have are waiting; if they wait for tasks that have not "
+                "started, that is for ever: make the pool with a larger max_workers",
+                self._max_size,
+                self._owner.name,
+            )
+        if substitute is None:
+            return
+        if substitute.reap_entry is not None:
+            self._delays.cancel_call(substitute.reap_entry)
+            substitute.reap_entry = None
         if self._scheduler.ready:
             self._scheduler.wake_one()
+
+    def _send_substitute(self) -> Worker:
+        self._out += 1
+        substitute = self._reserve.pop() if self._reserve else self._unborn()
+        # At the far end: threads that are there already are woken first.
+        self._scheduler.idle.appendleft(substitute)
+        return substitute
 
     def help_out(self, worker: Worker, is_over: Callable[[], bool]) -> None:
         """Run what is ready inside a task that waits, if no thread can be started to do it."""

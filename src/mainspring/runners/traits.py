@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 
+from mainspring.runners.checks import require_instance
+
 
 class Priority(IntEnum):
     """How soon a task wants to start. Order in the ready queue is priority first, then arrival."""
@@ -47,3 +49,8 @@ class TaskTraits:
 
 
 DEFAULT_TRAITS = TaskTraits()
+
+
+def require_traits(value: object) -> TaskTraits:
+    """Refuse a bare priority, or anything else that is not a `TaskTraits`."""
+    return require_instance(value, TaskTraits, "traits", "TaskTraits(priority=Priority.USER_BLOCKING)")

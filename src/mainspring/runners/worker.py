@@ -51,6 +51,7 @@ class Worker:
         "task",
         "thread",
         "wait_is_over",
+        "waits_for",
         "wake",
         "wakes",
     )
@@ -76,6 +77,7 @@ class Worker:
         self.leaving = False
         self.reap_entry: TimerEntry | None = None  # ends the thread if it stays in the reserve
         self.blocked = 0  # depth of `blocking()` scopes
+        self.waits_for: TaskRunner | None = None  # the sequence whose task the running one waits for
         self.wait_is_over: Callable[[], bool] | None = None  # set while its task waits for other tasks or time
         self.is_shutting_down = False  # inside shutdown() of its own pool, which therefore must not wait for it
 

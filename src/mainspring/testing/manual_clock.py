@@ -27,6 +27,8 @@ class ManualClock:
     """A `Clock` for tests. Give it to a pool with `ThreadPool(clock=ManualClock())`."""
 
     def __init__(self, start: datetime = START) -> None:
+        if not isinstance(start, datetime):
+            raise TypeError(f"start must be an aware datetime, got {start!r}")
         if start.tzinfo is None:
             raise ValueError(f"start must be an aware datetime, got {start!r}; add tzinfo=UTC")
         self._wall_start = start.astimezone(UTC)
@@ -96,10 +98,11 @@ class ManualClock:
         """Move on by `duration` at once, and wait for nobody: for tests in which a task is busy on purpose."""
         self._move_to(self._now_ns + to_nanoseconds(duration, "duration"))
 
-    def step_wall(self, difference: timedelta) -> None:
+    def step_wall(self, difference: Duration) -> None:
         """Shift the wall clock, as an administrator or a time server does; monotonic time is not touched."""
+        shift = difference if isinstance(difference, timedelta) else timedelta(seconds=difference)
         with self._lock:
-            self._wall_shift += difference
+            self._wall_shift += shift
 
     def settle(self) -> None:
         """Wait until everything that is due by now has run."""

@@ -6,7 +6,7 @@ from threading import Event, get_ident
 import pytest
 
 from mainspring import WouldDeadlock
-from mainspring.runners import TaskRunner, TaskTraits, ThreadPool, current_runner
+from mainspring.runners import TaskRunner, TaskTraits, ThreadPool, blocking, current_runner
 from mainspring.testing import ManualClock
 from tests.unit.runners.pools import PATIENCE, Hold, occupied, running
 
@@ -295,3 +295,44 @@ def test_two_delayed_targets_on_a_pool_of_one(pool: ThreadPool, clock: ManualClo
     future = pool.submit(outer)
     clock.advance(3)
     assert future.result(PATIENCE) == [2_000_000_000, 1_000_000_000]
+
+
+def test_a_circle_of_waits_over_several_sequences_is_refused(pool: ThreadPool) -> None:
+    first, second, third = (pool.sequenced() for _ in range(3))
+
+    def wait_for_the_first() -> int:
+        return first.submit(int).result(PATIENCE)
+
+    def wait_for_the_third() -> int:
+        return third.submit(wait_for_the_first).result(PATIENCE)
+
+    def wait_for_the_second() -> int:
+        return second.submit(wait_for_the_third).result(PATIENCE)
+
+    with pytest.raises(WouldDeadlock):
+        first.submit(wait_for_the_second).result(PATIENCE)
+
+
+def test_a_chain_of_waits_without_a_circle_is_fine(pool: ThreadPool) -> None:
+    first, second, third = (pool.sequenced() for _ in range(3))
+    chain = first.submit(lambda: second.submit(lambda: third.submit(int).result(PATIENCE)).result(PATIENCE))
+    assert chain.result(PATIENCE) == 0
+
+
+def test_a_pool_warns_once_when_all_its_threads_wait(caplog: pytest.LogCaptureFixture) -> None:
+    release = Event()
+
+    def wait() -> None:
+        with blocking():
+            assert release.wait(PATIENCE)
+
+    with ThreadPool(1, max_workers=2) as pool:
+        waiting = [pool.submit(wait) for _ in range(2)]
+        behind = pool.submit(int)
+        while not caplog.records and not behind.done():
+            pool.statistics()
+        release.set()
+        for future in waiting:
+            future.result(PATIENCE)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "max_workers" in caplog.text
