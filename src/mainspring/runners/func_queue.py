@@ -97,7 +97,7 @@ class FuncQueue(Generic[T]):
             self._cells = RingBuffer(capacity, name=self.name)
             self._push = self._cells.push
             self._pop = self._cells.pop
-        self._drain = self._drain_batch if batch else self._drain_items
+        self._handle_some = self._handle_batch if batch else self._handle_items
         self._concurrency = concurrency
         self._tokens = [None] * concurrency
         self._traits = TaskTraits(shutdown=ShutdownBehavior.BLOCK)
@@ -153,7 +153,12 @@ class FuncQueue(Generic[T]):
             return False
         return True
 
-    def _drain_items(self) -> None:
+    def _drain(self) -> None:
+        self._handle_some()
+        while not self._goes_to_sleep():
+            self._handle_some()
+
+    def _handle_items(self) -> None:
         for _ in range(SLICE):
             try:
                 item = self._pop().pop()
@@ -164,9 +169,8 @@ class FuncQueue(Generic[T]):
                 break
             else:
                 self._handle(item)
-        self._sleep_or_go_on()
 
-    def _drain_batch(self) -> None:
+    def _handle_batch(self) -> None:
         items: list[T] = []
         for _ in range(len(self._cells)):
             try:
@@ -175,7 +179,6 @@ class FuncQueue(Generic[T]):
                 continue  # withdrawn by its dispatch, or taken by another drain
         if items:
             self._handle(items)
-        self._sleep_or_go_on()
 
     def _handle(self, item_or_batch: T | list[T]) -> None:
         try:
@@ -191,18 +194,21 @@ class FuncQueue(Generic[T]):
                 )
             )
 
-    def _sleep_or_go_on(self) -> None:
+    def _goes_to_sleep(self) -> bool:
+        """Return the token and let another drain follow if there is more; False if this one must go on itself."""
         self._tokens.append(None)
         try:
             if len(self._cells):
                 self._wake()
-        except QueueFull:  # no room for another drain in the pool: this one goes on
-            self._go_on()
-        self._rest.announce()
+        except QueueFull:  # no room for another drain in the pool
+            return not self._takes_token_back()
+        finally:
+            self._rest.announce()
+        return True
 
-    def _go_on(self) -> None:
+    def _takes_token_back(self) -> bool:
         with self._waking:
             if not self._tokens:
-                return  # somebody else has begun to drain
+                return False  # somebody else has begun to drain
             self._tokens.pop()
-        self._drain()
+            return True

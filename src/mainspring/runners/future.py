@@ -19,7 +19,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future, InvalidStateError
 from concurrent.futures._base import CANCELLED, CANCELLED_AND_NOTIFIED, FINISHED, PENDING, RUNNING
 from contextlib import contextmanager
-from threading import Condition, Lock
+from threading import Condition, Lock, RLock
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 _making_condition = Lock()
-_noting_waits = Lock()
+_noting_waits = RLock()  # re-entrant for finalizers
 _DONE = (FINISHED, CANCELLED_AND_NOTIFIED, CANCELLED)
 
 
@@ -153,11 +153,14 @@ class TaskFuture(Future[R], Wrapper):
 
     def cancel(self) -> bool:
         """Cancel the task if it has not started, or its coroutine if that still runs."""
+        task = self.task
+        # Held until the lock is released: letting go of a user's objects may run their finalizers.
+        _held = None if task is None else (list(task), task.function, task.context)
         with self._condition:  # so that all who cancel at once get the same answer
             if self._state in (CANCELLED, CANCELLED_AND_NOTIFIED):
                 return True
             cancel_coroutine = self._cancel_coroutine
-            if cancel_coroutine is None and not (self.task is not None and self.task.cancel()):
+            if cancel_coroutine is None and not (task is not None and task.cancel()):
                 return False
             if self._state == FINISHED:
                 return False

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import sys
+import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from threading import RLock
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -61,7 +64,15 @@ class Services:
         self.traces = self.watches or trace_posts  # every task goes the long way, which knows its line
 
     def report(self, failure: TaskFailure) -> None:
-        """Pass a failure to the error hook; without a hook, or if the hook fails too, to the log."""
+        """Pass a failure to the error hook, or to the log. This never raises: workers and queues rely on it."""
+        try:
+            self._report(failure)
+        except BaseException:  # even the log has failed: what is left is the bare stream
+            with suppress(BaseException):
+                traceback.print_exception(failure.error, file=sys.stderr)
+                traceback.print_exc(file=sys.stderr)
+
+    def _report(self, failure: TaskFailure) -> None:
         if self._on_error is not None:
             try:
                 self._on_error(failure)

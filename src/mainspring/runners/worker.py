@@ -6,10 +6,8 @@ parked worker sleeps on: whoever takes the worker out of the idle list owns the 
 
 from __future__ import annotations
 
-import sys
-import traceback
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from inspect import iscoroutine
 from threading import Lock, Thread, get_ident, local
 from typing import TYPE_CHECKING, Any
@@ -152,12 +150,7 @@ class Worker:
 
     def report(self, task: Task, error: BaseException) -> None:
         """Hand the exception of a task to the error hook of its pool. This must not raise."""
-        try:
-            task.runner.services.report(TaskFailure.of(task, error))
-        except BaseException:  # even the log has failed: what is left is the bare stream
-            with suppress(BaseException):
-                traceback.print_exception(error, file=sys.stderr)
-                traceback.print_exc(file=sys.stderr)
+        task.runner.services.report(TaskFailure.of(task, error))
 
     @contextmanager
     def nested(self, runner: TaskRunner) -> Iterator[None]:

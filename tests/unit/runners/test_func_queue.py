@@ -455,3 +455,42 @@ def test_an_item_that_races_with_a_shutdown_is_handled_once_or_refused(
             for producer in producers:
                 producer.join(PATIENCE)
         assert sorted(handled + refused) == list(range(300))
+
+
+def test_a_log_that_fails_does_not_stop_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("the disk of the log is full")
+
+    handled: list[int] = []
+
+    def handle(item: int) -> None:
+        if item == 0:
+            raise ValueError("bad item")
+        handled.append(item)
+
+    with running(ThreadPool(1)) as pool:
+        monkeypatch.setattr("mainspring.runners.services.logger.error", fail)
+        queue = FuncQueue(handle, pool)
+        for item in range(3):
+            queue.dispatch(item)
+        queue.wait_idle(PATIENCE)
+    assert handled == [1, 2]
+
+
+def test_a_long_queue_is_drained_in_a_pool_that_stays_full() -> None:
+    handled: list[int] = []
+    filler: list[TaskHandle] = []
+
+    with running(ThreadPool(1, capacity=1)) as pool:
+
+        def handle(item: int) -> None:
+            if not filler:
+                filler.append(pool.post(int))  # takes the only place, and waits behind this drain
+            handled.append(item)
+
+        with occupied(pool):
+            queue = FuncQueue(handle, pool)
+            for item in range(50_000):
+                queue.dispatch(item)
+        queue.wait_idle(PATIENCE)
+    assert handled == list(range(50_000))
