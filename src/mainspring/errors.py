@@ -4,7 +4,19 @@ MainspringError
 ├── RunnerClosed (also a RuntimeError)
 ├── QueueFull
 ├── QueueEmpty
-└── WouldDeadlock (also a RuntimeError)
+├── WouldDeadlock (also a RuntimeError)
+├── DuplicateJob
+├── UnknownHandler
+├── InvalidArguments
+│   └── ArgumentsTooLarge (also a LimitExceeded)
+├── LimitExceeded
+├── JobNotFound
+├── InvalidTransition
+├── JobFailed
+├── PartialSubmit
+└── EngineUnavailable
+    ├── StoreCorrupt
+    └── StoreTooNew
 
 Errors survive pickling and copying: they travel between threads, processes and machines.
 """
@@ -66,3 +78,128 @@ class WouldDeadlock(MainspringError, RuntimeError):
             f"waiting for {task!r} inside of a task of runner {runner!r} can never end; "
             "go on in another task with post_and_reply(), or wait outside of the runner"
         )
+
+
+class DuplicateJob(MainspringError):
+    """A job with this id exists already; nothing was stored."""
+
+    def __init__(self, *, existing_id: str) -> None:
+        self.existing_id = existing_id
+        super().__init__(
+            f"job {existing_id!r} exists already and nothing was stored; "
+            f"look at it with app.get({existing_id!r}), or submit with another id="
+        )
+
+
+class UnknownHandler(MainspringError):
+    """A job names a handler that is not registered here."""
+
+    def __init__(self, *, name: str, known: tuple[str, ...] = ()) -> None:
+        self.name = name
+        self.known = known
+        listed = ", ".join(known) or "none"
+        super().__init__(
+            f"no handler is registered as {name!r} (registered: {listed}); "
+            "decorate it with @app.job, or import its module with Mainspring(include=[...])"
+        )
+
+
+class InvalidArguments(MainspringError):
+    """Arguments do not fit the signature of a handler; nothing was stored, or the attempt did not begin."""
+
+    def __init__(self, *, handler: str, parameter: str | None, problem: str) -> None:
+        self.handler = handler
+        self.parameter = parameter
+        self.problem = problem
+        where = "" if parameter is None else f", parameter {parameter!r}"
+        super().__init__(f"{handler}{where}: {problem}; give what its signature asks for")
+
+
+class LimitExceeded(MainspringError):
+    """Something was larger or more than a limit allows; it was not accepted."""
+
+    def __init__(self, *, what: str, size: int, limit: int, remedy: str) -> None:
+        self.what = what
+        self.size = size
+        self.limit = limit
+        self.remedy = remedy
+        super().__init__(f"{what} measures {size:,}, and the limit is {limit:,}; {remedy}")
+
+
+class ArgumentsTooLarge(LimitExceeded, InvalidArguments):
+    """The encoded arguments of a job exceed the size limit; nothing was stored."""
+
+    def __init__(self, *, handler: str, size: int, limit: int) -> None:
+        self.handler = handler
+        self.parameter = None
+        self.problem = "arguments too large"
+        LimitExceeded.__init__(
+            self,
+            what=f"the encoded arguments of {handler}, in bytes,",
+            size=size,
+            limit=limit,
+            remedy="store the data elsewhere and pass its key, or raise Mainspring(max_payload=...)",
+        )
+
+
+class JobNotFound(MainspringError):
+    """No job has this id: it was never stored, or it was removed after its retention time."""
+
+    def __init__(self, *, job_id: str) -> None:
+        self.job_id = job_id
+        super().__init__(f"there is no job {job_id!r}; check the id and that this is the right store")
+
+
+class InvalidTransition(MainspringError):
+    """A job is not in a state from which this can be done; it was left as it is."""
+
+    def __init__(self, *, job_id: str, status: str, action: str, needs: str) -> None:
+        self.job_id = job_id
+        self.status = status
+        self.action = action
+        self.needs = needs
+        super().__init__(f"cannot {action} job {job_id!r}: it is {status}; that takes a job that is {needs}")
+
+
+class JobFailed(MainspringError):
+    """The result of a job was asked for, but it ended without one."""
+
+    def __init__(self, *, job_id: str, status: str, reason: str) -> None:
+        self.job_id = job_id
+        self.status = status
+        self.reason = reason
+        super().__init__(
+            f"job {job_id!r} is {status} and has no result: {reason}; "
+            f"app.get({job_id!r}) shows its attempts, app.retry() runs it again"
+        )
+
+
+class PartialSubmit(MainspringError):
+    """A bulk submit stopped on the way: `done` are stored, `failed` are not."""
+
+    def __init__(self, *, done: list[str], failed: list[str], cause: str) -> None:
+        self.done = done
+        self.failed = failed
+        self.cause = cause
+        super().__init__(
+            f"{len(done):,} jobs were stored and {len(failed):,} were not: {cause}; "
+            "submit those in `failed` again, or use atomic=True for all or nothing"
+        )
+
+
+class EngineUnavailable(MainspringError):
+    """The store could not do what it was asked, and nothing of it was kept."""
+
+    def __init__(self, *, engine: str, reason: str, remedy: str) -> None:
+        self.engine = engine
+        self.reason = reason
+        self.remedy = remedy
+        super().__init__(f"{engine}: {reason}; {remedy}")
+
+
+class StoreCorrupt(EngineUnavailable):
+    """The file is not a database of ours, or is damaged."""
+
+
+class StoreTooNew(EngineUnavailable):
+    """The file was written by a newer version of Mainspring."""

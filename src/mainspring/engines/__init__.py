@@ -1,0 +1,1 @@
+"""Where jobs are kept: adapters of the `Engine` protocol that know nothing of each other."""

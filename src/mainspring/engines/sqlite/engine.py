@@ -1,0 +1,358 @@
+"""The engine on one SQLite file.
+
+Everything a worker does to a batch of jobs is a handful of statements in one transaction. Leases have no expiry of
+their own: a job belongs to an incarnation of a worker, and that one holds a file lock and has a heartbeat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from mainspring.clock import Clock, SystemClock
+from mainspring.engines.sqlite import statements as sql
+from mainspring.engines.sqlite.commands import Commands
+from mainspring.engines.sqlite.database import ChangeWatch, Database, Durability, Probe
+from mainspring.engines.sqlite.lanes import Lanes
+from mainspring.engines.sqlite.presence import Listener, Presence
+from mainspring.engines.sqlite.rows import (
+    CODES,
+    PENDING,
+    RUNNING,
+    STATUSES,
+    completed_rows,
+    heartbeats,
+    integers,
+    lease_rows,
+    new_rows,
+    outcome_rows,
+    strings,
+    to_json,
+    to_lease,
+    to_record,
+)
+from mainspring.errors import EngineUnavailable
+from mainspring.jobs.engine import (
+    Capability,
+    Changed,
+    Command,
+    Demand,
+    Lease,
+    NewJob,
+    Outcome,
+    OutcomeKind,
+    Page,
+    Query,
+    Swept,
+    Taken,
+    WorkerInfo,
+)
+from mainspring.jobs.instants import MICROSECONDS, to_instant
+from mainspring.jobs.status import JobStatus
+
+BUSY_TIMEOUT_SECONDS = 30.0
+STALE_SECONDS = 45  # three missed heartbeats
+MAX_CRASHES = 3
+NEAR = 2_500_000  # jobs due within this many microseconds wake workers; the rest is found by their look each second
+
+
+class SqliteEngine:
+    """Jobs in one file. Several processes may use it at once; each is woken by the others' submits."""
+
+    capabilities = frozenset(
+        {Capability.ATOMIC_BATCH, Capability.VIRTUAL_TIME, Capability.BACKUP, Capability.SHARED}
+    )
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        clock: Clock | None = None,
+        durability: Durability = "full",
+        busy_timeout: float = BUSY_TIMEOUT_SECONDS,
+        max_crashes: int = MAX_CRASHES,
+        is_shared: bool = True,
+        probe: Probe | None = None,
+    ) -> None:
+        if durability not in ("full", "normal"):
+            raise ValueError(f"durability must be 'full' or 'normal', got {durability!r}")
+        self.path = str(Path(path).absolute())
+        self._clock = clock or SystemClock()
+        self._max_crashes = max_crashes
+        self._is_shared = is_shared
+        self._database = Database(
+            self.path, durability=durability, busy_timeout_ms=round(busy_timeout * 1_000), probe=probe
+        )
+        self._database.after_commit = self._announce
+        self._database.after_rollback = self._take_back
+        self._lanes = Lanes(self._database)
+        self._commands = Commands(self._database, self.now)
+        self._presence = Presence(self.path)
+        self._listeners: dict[int, Listener] = {}
+        self._wake: Callable[[], None] = _nothing
+        self._must_wake = False  # set inside of a unit, acted upon after its commit
+
+    @property
+    def description(self) -> str:
+        return f"SQLite file {self.path}"
+
+    def now(self) -> int:
+        return to_instant(self._clock.now(), "now")
+
+    def open(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._database.open()
+
+    def close(self) -> None:
+        for worker in list(self._listeners):
+            self._listeners.pop(worker).close()
+        self._presence.close()
+        self._database.close()
+        self._lanes.forget()
+
+    def release_after_fork(self) -> None:
+        """In a forked child: let go of the parent's locks. The engine must not be used there otherwise."""
+        self._presence.release_after_fork()
+
+    def unit(self, *, durable: bool) -> AbstractContextManager[None]:
+        return self._database.unit(durable=durable)
+
+    def _announce(self) -> None:
+        if self._must_wake:
+            self._must_wake = False
+            self._wake()
+            if self._is_shared:
+                self._presence.wake_others()
+
+    def _take_back(self) -> None:
+        self._must_wake = False
+        self._lanes.forget()
+
+    # -- submitters
+
+    def submit(self, jobs: Sequence[NewJob]) -> list[str | None]:
+        if not jobs:
+            return []
+        write = self._database.write
+        now = self.now()
+        with self.unit(durable=True):
+            lanes = self._lanes.numbers({(job.queue, job.type, job.priority) for job in jobs})
+            last = write(sql.LAST_SEQ)
+            write(sql.INSERT, (new_rows(jobs, lanes), now))
+            is_complete = self._database.changes() == len(jobs)
+            if min(job.due for job in jobs) <= now + NEAR:
+                self._must_wake = True
+            return [None] * len(jobs) if is_complete else self._conflicts([job.id for job in jobs], last)
+
+    def _conflicts(self, ids: list[str], last: int) -> list[str | None]:
+        taken = set(strings(self._database.write(sql.IN_THE_WAY, (to_json(ids), last))))
+        answers: list[str | None] = []
+        for job_id in ids:
+            answers.append(job_id if job_id in taken else None)
+            taken.add(job_id)  # a second one of the same batch is in the way of itself
+        return answers
+
+    def change(self, commands: Sequence[Command]) -> list[Changed]:
+        with self.unit(durable=True):
+            answers = self._commands.carry_out(commands)
+            self._must_wake = True  # something may have become due, or is to be stopped
+            return answers
+
+    # -- workers
+
+    def enroll(self, worker: WorkerInfo) -> int:
+        with self.unit(durable=True):
+            number: int = self._database.write(
+                sql.ENROLL, (worker.name, worker.process, to_json(worker.types), self.now())
+            )
+            if self._is_shared:  # before the commit: whoever sees the worker finds its lock held
+                self._presence.arrive(number)
+        if self._is_shared:
+            self._listeners[number] = Listener(
+                self._presence.make_pipe(number),
+                ChangeWatch(self._database),
+                lambda: self._wake(),
+                name=f"mainspring-listener-{number}",
+            )
+        return number
+
+    def renew(self, worker: int) -> bool:
+        with self.unit(durable=False):
+            self._database.write(sql.RENEW, (worker, self.now()))
+            return self._database.changes() == 1
+
+    def leave(self, worker: int) -> None:
+        with self.unit(durable=False):
+            self._database.write(sql.GIVE_BACK_HELD, (worker,))
+            is_needed = self._database.write(sql.HAS_OWNER, (worker,))
+            if not is_needed:  # else it stays until a sweep finds it dead and rescues what it left behind
+                self._database.write(sql.LEAVE, (worker,))
+        listener = self._listeners.pop(worker, None)
+        if listener is not None:
+            listener.close()
+        self._presence.depart(worker)
+
+    def take(self, worker: int, demands: Sequence[Demand], *, lead: int, start_lead: int) -> Taken:
+        write = self._database.write
+        now = self.now()
+        leases: list[Lease] = []
+        dues: list[int] = []
+        is_more = False
+        with self.unit(durable=False):
+            for demand in demands:
+                lanes = self._lanes.matching(demand.types, demand.queues)
+                if not lanes:
+                    continue
+                due = self._take_due(worker, demand, lanes, now, now + start_lead)
+                is_more |= len(due) >= demand.starts
+                leases += due
+                leases += self._take_ahead(worker, demand, lanes, now + start_lead, now + lead)
+                next_due = write(sql.NEXT_DUE, (lanes, now + lead))
+                if next_due is not None:
+                    dues.append(next_due)
+            stops = strings(write(sql.STOPS, (worker,)))
+        return Taken(leases, min(dues, default=None), is_more, stops)
+
+    def _take_due(self, worker: int, demand: Demand, lanes: str, now: int, until: int) -> list[Lease]:
+        if demand.starts <= 0:
+            return []
+        rows = lease_rows(self._database.write(sql.PICK_DUE, (lanes, demand.starts, until)))
+        if demand.suspects and len(rows) < demand.starts:
+            rows += lease_rows(self._database.write(sql.PICK_SUSPECTS, (lanes, 1, until)))
+        if rows:
+            self._database.write(sql.MARK_STARTED, (to_json([row.seq for row in rows]), worker, now))
+        return [to_lease(row, self._lanes.describe(row.lane), is_started=True) for row in rows]
+
+    def _take_ahead(self, worker: int, demand: Demand, lanes: str, after: int, until: int) -> list[Lease]:
+        if demand.ahead <= 0:
+            return []
+        rows = lease_rows(self._database.write(sql.PICK_AHEAD, (lanes, demand.ahead, after, until)))
+        if rows:
+            self._database.write(sql.MARK_HELD, (to_json([row.seq for row in rows]), worker))
+        return [to_lease(row, self._lanes.describe(row.lane), is_started=False) for row in rows]
+
+    def start(self, worker: int, leases: Sequence[Lease]) -> list[bool]:
+        batch = to_json([(lease.ref, lease.token) for lease in leases])
+        with self.unit(durable=False):
+            current = set(integers(self._database.write(sql.CURRENT, (batch, worker, PENDING))))
+            self._database.write(sql.START, (batch, worker, self.now()))
+        return [lease.ref in current for lease in leases]
+
+    def settle(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
+        completed = [outcome for outcome in outcomes if outcome.kind is OutcomeKind.COMPLETED]
+        others = [outcome for outcome in outcomes if outcome.kind is not OutcomeKind.COMPLETED]
+        now = self.now()
+        accepted: set[tuple[int, int]] = set()
+        with self.unit(durable=True):
+            if completed:
+                accepted |= self._settle(sql.COMPLETE, completed_rows(completed), completed, worker, now)
+            if others:
+                accepted |= self._settle(sql.SETTLE, outcome_rows(others, now), others, worker, now)
+                self._must_wake = True
+        return [(outcome.lease.ref, outcome.lease.token) in accepted for outcome in outcomes]
+
+    def _settle(
+        self, statement: str, batch: str, outcomes: list[Outcome], worker: int, now: int
+    ) -> set[tuple[int, int]]:
+        current = set(integers(self._database.write(sql.CURRENT, (batch, worker, RUNNING))))
+        self._database.write(statement, (batch, worker, now))
+        return {
+            (outcome.lease.ref, outcome.lease.token) for outcome in outcomes if outcome.lease.ref in current
+        }
+
+    def sweep(self, worker: int) -> Swept:
+        write = self._database.write
+        now = self.now()
+        with self.unit(durable=True):
+            dead = self._find_dead(worker, now)
+            batch = to_json(dead)
+            rescued = strings(write(sql.RESCUED, (batch, self._max_crashes))) if dead else []
+            quarantined = strings(write(sql.QUARANTINED, (batch, self._max_crashes))) if dead else []
+            if dead:
+                write(sql.RESCUE, (batch, self._max_crashes, now))
+                write(sql.RELEASE, (batch,))
+                write(sql.BURY, (batch,))
+                self._must_wake = True
+            waiting = tuple(strings(write(sql.WAITING, (now,))))
+        for number in dead:
+            self._presence.forget(number)
+        return Swept(rescued, quarantined, waiting)
+
+    def _find_dead(self, worker: int, now: int) -> list[int]:
+        others = heartbeats(self._database.write(sql.OTHERS, (worker,)))
+        stale = now - STALE_SECONDS * MICROSECONDS
+        return [
+            number
+            for number, heartbeat in others
+            if heartbeat < stale or (self._is_shared and self._presence.is_dead(number))
+        ]
+
+    # -- readers
+
+    def find(self, query: Query) -> Page:
+        conditions, bindings = _conditions(query)
+        statement = sql.FIND.format(conditions=" AND ".join(conditions) or "true")
+        if query.ids is None:
+            statement += f" LIMIT {int(query.limit) + 1}"
+        with self._database.reader() as connection:
+            rows = connection.execute(statement, bindings).fetchall()
+        is_more = query.ids is None and len(rows) > query.limit
+        rows = rows[: query.limit] if is_more else rows
+        return Page([to_record(row) for row in rows], rows[-1][-1] if is_more else None)
+
+    def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[JobStatus, int]:
+        conditions, bindings = _lane_condition(queue, type)
+        statement = sql.COUNTS.format(conditions=f"WHERE {conditions[0]}" if conditions else "")
+        with self._database.reader() as connection:
+            found = dict(connection.execute(statement, bindings).fetchall())
+        return {status: found.get(code, 0) for code, status in enumerate(STATUSES)}
+
+    def backup(self, path: str) -> None:
+        """Write a consistent, compact copy while everybody works on."""
+        target = Path(path).absolute()
+        if target.exists():
+            raise FileExistsError(f"{target} exists; a backup is written to a new file")
+        connection = self._database.connect()
+        try:
+            connection.execute("VACUUM INTO ?", (str(target),))
+        except apsw.Error as error:
+            target.unlink(missing_ok=True)
+            raise EngineUnavailable(
+                engine=self.description,
+                reason=f"the backup to {target} failed ({error})",
+                remedy="check that its directory exists, is writable and has room",
+            ) from error
+        finally:
+            connection.close()
+
+
+def _conditions(query: Query) -> tuple[list[str], dict[str, Any]]:
+    conditions, bindings = _lane_condition(query.queue, query.type, prefix="j.")
+    if query.status is not None:
+        conditions.append("j.status = :status")
+        bindings["status"] = CODES[query.status]
+    if query.ids is not None:
+        conditions.append("j.id IN (SELECT value FROM json_each(:ids))")
+        bindings["ids"] = to_json(query.ids)
+    if query.is_replayed is not None:
+        conditions.append(f"j.replayed_as IS {'NOT ' if query.is_replayed else ''}NULL")
+    if query.after is not None:
+        conditions.append("j.seq > :after")
+        bindings["after"] = query.after
+    return conditions, bindings
+
+
+def _lane_condition(queue: str | None, type_: str | None, prefix: str = "") -> tuple[list[str], dict[str, Any]]:
+    wanted = {name: value for name, value in (("queue", queue), ("type", type_)) if value is not None}
+    if not wanted:
+        return [], {}
+    terms = " AND ".join(f"{name} = :{name}" for name in wanted)
+    return [f"{prefix}lane IN (SELECT id FROM lanes WHERE {terms})"], dict(wanted)
+
+
+def _nothing() -> None:
+    return None

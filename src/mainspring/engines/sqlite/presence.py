@@ -1,0 +1,196 @@
+"""Who works on this file right now, and how to wake them: beside the file, in a folder of its own.
+
+Each worker holds a lock on a file that names it; the kernel frees it when the process dies, however it dies, so
+its jobs can be rescued at once. Next to it lies a named pipe: a byte written into it wakes the worker. A pipe,
+not a socket, because its path may be long. Where the system has neither, heartbeats and a look once a second do
+the same, later.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock, Thread
+from typing import Protocol
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover - Windows: heartbeats only
+    fcntl = None  # type: ignore[assignment]
+
+LOOK_SECONDS = 1.0
+
+
+class Presence:
+    """The folder of one store."""
+
+    def __init__(self, path: str) -> None:
+        self._folder = Path(f"{path}-workers")
+        self._held: dict[int, int] = {}
+        self._writers = Lock()  # guards what follows
+        self._pipes: dict[str, int] = {}
+        self._seen: int | None = None
+
+    # -- workers
+
+    def arrive(self, worker: int) -> None:
+        """Take the lock of a new worker; freed when this process ends."""
+        if fcntl is None:
+            return
+        descriptor = self._create(self._lock_of(worker))
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        self._held[worker] = descriptor
+
+    def _create(self, path: Path) -> int:
+        while True:
+            self._folder.mkdir(exist_ok=True)
+            with suppress(FileNotFoundError):  # the last worker has just removed the folder behind it
+                return os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+
+    def depart(self, worker: int) -> None:
+        """Give the lock back."""
+        descriptor = self._held.pop(worker, None)
+        self.forget(worker)
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def is_dead(self, worker: int) -> bool:
+        """Answer whether nobody holds the lock of a worker; False where that cannot be known."""
+        if fcntl is None or worker in self._held:
+            return False
+        try:
+            descriptor = os.open(self._lock_of(worker), os.O_RDWR)
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        finally:
+            os.close(descriptor)
+        return True
+
+    def forget(self, worker: int) -> None:
+        """Remove the files of a worker that is gone, and the folder with the last of them."""
+        for path in (self._lock_of(worker), self._pipe_of(worker)):
+            with suppress(OSError):
+                path.unlink()
+        with suppress(OSError):
+            self._folder.rmdir()
+
+    def release_after_fork(self) -> None:
+        """In a forked child: let go of what belongs to the parent, so that its death can be seen."""
+        for descriptor in (*self._held.values(), *self._pipes.values()):
+            with suppress(OSError):
+                os.close(descriptor)
+        self._held.clear()
+        self._pipes.clear()
+
+    # -- waking
+
+    def make_pipe(self, worker: int) -> int | None:
+        """Make the pipe of a worker and open it; None where the system has none."""
+        path = self._pipe_of(worker)
+        try:
+            os.mkfifo(path, 0o600)
+            return os.open(path, os.O_RDWR | os.O_NONBLOCK)
+        except (OSError, AttributeError):
+            return None
+
+    def wake_others(self) -> None:
+        """Write into the pipe of every worker of other processes."""
+        with self._writers:
+            self._refresh()
+            for name, descriptor in list(self._pipes.items()):
+                try:
+                    os.write(descriptor, b"!")
+                except BlockingIOError:
+                    pass  # it has plenty to read already
+                except OSError:
+                    self._drop(name)
+
+    def _refresh(self) -> None:
+        try:
+            seen = self._folder.stat().st_mtime_ns
+        except OSError:
+            seen = None
+        if seen == self._seen:
+            return
+        self._seen = seen
+        names = {path.name for path in self._folder.glob("*.wake")} if seen is not None else set()
+        names -= {self._pipe_of(worker).name for worker in self._held}
+        for name in self._pipes.keys() - names:
+            self._drop(name)
+        for name in names - self._pipes.keys():
+            with suppress(OSError):  # its worker is dead
+                self._pipes[name] = os.open(self._folder / name, os.O_WRONLY | os.O_NONBLOCK)
+
+    def _drop(self, name: str) -> None:
+        descriptor = self._pipes.pop(name)
+        with suppress(OSError):
+            os.close(descriptor)
+
+    def close(self) -> None:
+        """Close what was opened to wake others."""
+        with self._writers:
+            for name in list(self._pipes):
+                self._drop(name)
+            self._seen = None
+
+    def _lock_of(self, worker: int) -> Path:
+        return self._folder / f"{worker}.lock"
+
+    def _pipe_of(self, worker: int) -> Path:
+        return self._folder / f"{worker}.wake"
+
+
+class Watch(Protocol):
+    """Something that may have changed."""
+
+    def has_changed(self) -> bool:
+        """Answer whether it has, since the last time."""
+
+    def close(self) -> None:
+        """Stop watching."""
+
+
+class Listener:
+    """A thread that sleeps until the pipe is written into, and looks at the file once a second all the same."""
+
+    def __init__(self, pipe: int | None, watch: Watch, wake: Callable[[], None], *, name: str) -> None:
+        self._pipe = pipe
+        self._watch = watch
+        self._wake = wake
+        self._stop_reading, self._stop_writing = os.pipe()
+        self._thread = Thread(target=self._listen, name=name, daemon=True)
+        self._thread.start()
+
+    def _listen(self) -> None:
+        waiting = select.poll()
+        waiting.register(self._stop_reading, select.POLLIN)
+        if self._pipe is not None:
+            waiting.register(self._pipe, select.POLLIN)
+        while True:
+            ready = {descriptor for descriptor, _ in waiting.poll(LOOK_SECONDS * 1_000)}
+            if self._stop_reading in ready:
+                self._watch.close()
+                return
+            if self._pipe in ready and self._pipe is not None:
+                with suppress(OSError):
+                    os.read(self._pipe, 65_536)
+                self._wake()
+            elif self._watch.has_changed():
+                self._wake()
+
+    def close(self) -> None:
+        """End the thread and wait for it."""
+        os.write(self._stop_writing, b"!")
+        self._thread.join()
+        for descriptor in (self._stop_reading, self._stop_writing, self._pipe):
+            if descriptor is not None:
+                os.close(descriptor)

@@ -1,0 +1,201 @@
+"""Between rows and the structs of the protocol.
+
+Batches travel into and out of SQLite as one JSON text each: one statement, one step, one hand-over of the
+interpreter's lock, however many jobs. JSON cannot hold blobs, so binary payloads travel as hexadecimal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from mainspring.jobs.engine import Attempt, Cause, JobRecord, Lease, NewJob, Outcome, OutcomeKind
+from mainspring.jobs.serializers import JsonSerializer
+from mainspring.jobs.status import JobStatus
+
+STATUSES = tuple(JobStatus)
+CODES = {status: code for code, status in enumerate(STATUSES)}
+PENDING, RUNNING, COMPLETED, FAILED, CANCELED = range(5)
+
+encode = msgspec.json.Encoder().encode
+_history_decoder = msgspec.json.Decoder(tuple[Attempt, ...])
+
+# The columns that make a lease, in the order of LeaseRow.
+LEASE_COLUMNS = """seq, id, lane, due, CASE typeof(payload) WHEN 'blob' THEN hex(payload) ELSE payload END, codec,
+    token + 1, failures, timeouts, crashes, interruptions"""
+
+RECORD_COLUMNS = """j.id, l.type, l.queue, l.priority, j.status, j.due, j.created, j.payload, j.codec, j.token, j.owner,
+    j.starts, j.failures, j.timeouts, j.crashes, j.interruptions, j.started, j.finished, j.result, j.error, j.stop,
+    j.origin, j.replayed_as, j.history, j.seq"""
+
+
+class LeaseRow(msgspec.Struct, array_like=True, gc=False):
+    """A row of a claim."""
+
+    seq: int
+    id: str
+    lane: int
+    due: int
+    payload: str
+    codec: str
+    token: int
+    failures: int
+    timeouts: int
+    crashes: int
+    interruptions: int
+
+
+lease_rows = msgspec.json.Decoder(list[LeaseRow]).decode
+strings = msgspec.json.Decoder(list[str]).decode
+integers = msgspec.json.Decoder(list[int]).decode
+pairs = msgspec.json.Decoder(list[tuple[str, int]]).decode
+heartbeats = msgspec.json.Decoder(list[tuple[int, int]]).decode
+
+
+def to_json(batch: object) -> str:
+    """Encode a batch for `json_each`."""
+    return encode(batch).decode()
+
+
+def to_text(data: bytes, codec: str) -> str:
+    """Make bytes fit for JSON."""
+    return data.decode() if codec == JsonSerializer.name else data.hex()
+
+
+def to_stored(data: bytes, codec: str | None) -> str | bytes:
+    """Return what SQLite keeps: text for JSON, a blob for the rest."""
+    return data.decode() if codec == JsonSerializer.name else data
+
+
+def to_bytes(value: Any) -> bytes:
+    """Undo SQLite's own typing: text for JSON, a blob for the rest."""
+    return value.encode() if isinstance(value, str) else bytes(value)
+
+
+def new_rows(jobs: Iterable[NewJob], lanes: dict[tuple[str, str, int], int]) -> str:
+    """Encode jobs to be inserted."""
+    return to_json(
+        [
+            (
+                job.id,
+                lanes[job.queue, job.type, job.priority],
+                job.due,
+                to_text(job.payload, job.codec),
+                job.codec,
+                job.origin,
+            )
+            for job in jobs
+        ]
+    )
+
+
+def to_lease(row: LeaseRow, lane: tuple[str, str, int], *, is_started: bool) -> Lease:
+    """Make a lease of a claimed row."""
+    queue, kind, priority = lane
+    payload = row.payload.encode() if row.codec == JsonSerializer.name else bytes.fromhex(row.payload)
+    return Lease(
+        row.seq,
+        row.id,
+        kind,
+        queue,
+        row.due,
+        payload,
+        row.codec,
+        row.token,
+        is_started,
+        row.failures,
+        row.timeouts,
+        row.crashes,
+        row.interruptions,
+        priority,
+    )
+
+
+def completed_rows(outcomes: Sequence[Outcome]) -> str:
+    """Encode the outcomes that need nothing but a result."""
+    return to_json(
+        [
+            (
+                outcome.lease.ref,
+                outcome.lease.token,
+                None if outcome.result is None else to_text(outcome.result, outcome.lease.codec),
+                outcome.lease.codec,
+            )
+            for outcome in outcomes
+        ]
+    )
+
+
+STATUS_AFTER = {
+    OutcomeKind.COMPLETED: COMPLETED,
+    OutcomeKind.FAILED: FAILED,
+    OutcomeKind.CANCELED: CANCELED,
+    OutcomeKind.RETRY: PENDING,
+    OutcomeKind.SNOOZED: PENDING,
+    OutcomeKind.INTERRUPTED: PENDING,
+    OutcomeKind.HANDED_BACK: PENDING,
+}
+
+
+def outcome_rows(outcomes: Sequence[Outcome], now: int) -> str:
+    """Encode outcomes of any kind."""
+    return to_json([_outcome_row(outcome, now) for outcome in outcomes])
+
+
+def _outcome_row(outcome: Outcome, now: int) -> tuple[Any, ...]:
+    lease = outcome.lease
+    is_interrupted = outcome.kind is OutcomeKind.INTERRUPTED
+    is_handed_back = outcome.kind is OutcomeKind.HANDED_BACK
+    return (
+        lease.ref,
+        lease.token,
+        STATUS_AFTER[outcome.kind],
+        outcome.due,
+        outcome.error,
+        int(outcome.cause is Cause.FAILURE),
+        int(outcome.cause is Cause.TIMEOUT),
+        int(is_interrupted),
+        int(is_handed_back and lease.is_started),
+        PENDING if is_handed_back and not lease.is_started else RUNNING,
+        _attempt(outcome, now),
+    )
+
+
+def _attempt(outcome: Outcome, now: int) -> dict[str, Any] | None:
+    """Describe an attempt that did not end well; SQL adds its number and its start."""
+    cause = Cause.DEPLOY if outcome.kind is OutcomeKind.INTERRUPTED else outcome.cause
+    if cause is None:
+        return None
+    return {"ended": now, "cause": cause.value, "error": outcome.error or "interrupted by a shutdown"}
+
+
+def to_record(row: Sequence[Any]) -> JobRecord:
+    """Make a record of a row with `RECORD_COLUMNS`."""
+    return JobRecord(
+        id=row[0],
+        type=row[1],
+        queue=row[2],
+        priority=row[3],
+        status=STATUSES[row[4]],
+        due=row[5],
+        created=row[6],
+        payload=to_bytes(row[7]),
+        codec=row[8],
+        token=row[9],
+        owner=row[10],
+        starts=row[11],
+        failures=row[12],
+        timeouts=row[13],
+        crashes=row[14],
+        interruptions=row[15],
+        started=row[16],
+        finished=row[17],
+        result=None if row[18] is None else to_bytes(row[18]),
+        error=row[19],
+        stop_requested=bool(row[20]),
+        origin=row[21],
+        replayed_as=row[22],
+        history=() if row[23] is None else _history_decoder.decode(row[23]),
+    )

@@ -1,0 +1,63 @@
+"""A worker as the whole purpose of a process: signals, what it says at start and at the end."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+from threading import Event
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mainspring.app import Mainspring
+
+SWITCH_SECONDS = 0.0005  # a CPU-bound handler hands the interpreter over ten times as often as by default
+
+logger = logging.getLogger("mainspring.worker")
+
+
+class Foreground:
+    """Runs an application until it is told to stop."""
+
+    def __init__(self, app: Mainspring) -> None:
+        self._app = app
+        self._stop = Event()
+
+    def run(self) -> None:
+        """Run until SIGTERM or SIGINT. The second signal stops at once, still without loss."""
+        if threading.current_thread() is not threading.main_thread():
+            raise RuntimeError(
+                "app.run() listens for signals, which only the main thread can; use `with app.running():` elsewhere"
+            )
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(SWITCH_SECONDS)
+        before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            with self._app.running():
+                self._greet()
+                self._stop.wait()
+                _say("stopping: no new jobs; those that run may finish (once more to hand them back at once)")
+            _say("stopped")
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            sys.setswitchinterval(interval)
+            self._app.close()
+
+    def _on_signal(self, _number: int, _frame: Any) -> None:
+        if self._stop.is_set():
+            self._app.manager().hurry()
+        self._stop.set()
+
+    def _greet(self) -> None:
+        app = self._app
+        handlers = ", ".join(handler.name for handler in app.registry.all()) or "none"
+        _say(f"Mainspring runs jobs from {app.manager().engine.description}")
+        _say(f"  handlers: {handlers}")
+        _say(f"  {app.threads} threads; stop with Ctrl+C or SIGTERM")
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,65 @@
+"""A job in the hands of this worker, from its lease to its settlement."""
+
+from __future__ import annotations
+
+from asyncio import Task as Coroutine
+from typing import Any
+
+from mainspring.jobs.context import JobContext
+from mainspring.jobs.engine import Lease
+from mainspring.jobs.handlers import Handler
+from mainspring.timing.wheel import TimerEntry
+
+
+class ActiveJob:
+    """A lease and what becomes of it here.
+
+    Starting it and ending it are claims: each is one atomic pop, so a handler thread and a shutdown that hands
+    the job back can never both win.
+    """
+
+    __slots__ = (
+        "_end",
+        "_start",
+        "alarm",
+        "context",
+        "coroutine",
+        "handler",
+        "has_timed_out",
+        "is_starting",
+        "lease",
+        "ready_ns",
+    )
+
+    def __init__(self, lease: Lease, handler: Handler) -> None:
+        self.lease = lease
+        self.handler = handler
+        self.context = JobContext(lease)
+        self.alarm: TimerEntry | None = None  # for its start while it is held, for its timeout while it runs
+        self.is_starting = False  # its start is being committed: wait for the answer before anything else
+        self.ready_ns = 0
+        self.has_timed_out = False
+        self.coroutine: Coroutine[Any] | None = None
+        self._start = [None]
+        self._end = [None]
+
+    def claim_start(self) -> bool:
+        """Win the right to start it, or to make sure that it does not start."""
+        try:
+            self._start.pop()
+        except IndexError:
+            return False
+        return True
+
+    def claim_end(self) -> bool:
+        """Win the right to say how it ended."""
+        try:
+            self._end.pop()
+        except IndexError:
+            return False
+        return True
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its handler has started and its end has not been decided."""
+        return not self._start and bool(self._end)

@@ -1,0 +1,68 @@
+"""Waiting for jobs to end: told at once by a worker in this process, found out by looking for all others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Condition
+
+from mainspring.clock import NANOSECONDS, Clock
+from mainspring.jobs.status import JobStatus
+
+FIRST_LOOK_NS = 5_000_000
+LAST_LOOK_NS = NANOSECONDS // 2  # the pause between looks grows up to this
+
+
+class Completions:
+    """Those who wait for jobs, by the id of the job."""
+
+    def __init__(self, clock: Clock, *, stands_still: bool) -> None:
+        self._clock = clock
+        self._stands_still = stands_still
+        self._changed = Condition()  # guards everything below
+        self._waiting: dict[str, int] = {}
+        self._ended: set[str] = set()
+
+    def announce(self, ids: list[str]) -> None:
+        """Let those who wait for these jobs look again."""
+        if self._waiting:
+            with self._changed:
+                self._ended.update(job_id for job_id in ids if job_id in self._waiting)
+                self._changed.notify_all()
+
+    def wait(self, job_id: str, look: Callable[[], JobStatus], deadline: int | None) -> JobStatus:
+        """Wait until `look` sees a final state; `TimeoutError` if that takes too long."""
+        pause = FIRST_LOOK_NS
+        with self._registered(job_id):
+            while not (status := look()).is_final:
+                now = self._clock.monotonic_ns()
+                if deadline is not None and now >= deadline:
+                    raise TimeoutError(f"job {job_id!r} is still {status}")
+                if self._stands_still:
+                    raise TimeoutError(
+                        f"job {job_id!r} is still {status}, and time stands still; call fast_forward() before wait()"
+                    )
+                until = now + pause if deadline is None else min(now + pause, deadline)
+                self._wait_for_news(job_id, until)
+                pause = min(LAST_LOOK_NS, pause * 2)
+            return status
+
+    def _wait_for_news(self, job_id: str, until: int) -> None:
+        with self._changed:
+            while job_id not in self._ended:
+                if not self._clock.wait(self._changed, until):
+                    return
+            self._ended.discard(job_id)
+
+    @contextmanager
+    def _registered(self, job_id: str) -> Iterator[None]:
+        with self._changed:
+            self._waiting[job_id] = self._waiting.get(job_id, 0) + 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._waiting[job_id] -= 1
+                if not self._waiting[job_id]:
+                    del self._waiting[job_id]
+                    self._ended.discard(job_id)

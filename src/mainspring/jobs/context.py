@@ -1,0 +1,82 @@
+"""The job that runs right now, as its handler sees it."""
+
+from __future__ import annotations
+
+import logging
+from contextvars import ContextVar
+from datetime import datetime
+from typing import Any
+
+from mainspring.jobs.engine import Lease
+from mainspring.jobs.instants import to_datetime
+
+_current: ContextVar[JobContext | None] = ContextVar("mainspring_current_job", default=None)
+
+logger = logging.getLogger("mainspring.job")
+
+
+class JobContext:
+    """What a handler can learn about its own job, with `mainspring.current_job()`."""
+
+    __slots__ = ("_lease", "_stop")
+
+    def __init__(self, lease: Lease) -> None:
+        self._lease = lease
+        self._stop = False
+
+    @property
+    def id(self) -> str:
+        """The id of the job: the same in every attempt, so a good key for idempotency."""
+        return self._lease.id
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is, from 1; attempts interrupted by a deploy are not counted."""
+        return self._lease.failures + self._lease.timeouts + self._lease.crashes + 1
+
+    @property
+    def due(self) -> datetime:
+        """When it was to start."""
+        return to_datetime(self._lease.due)
+
+    @property
+    def queue(self) -> str:
+        """The queue it came from."""
+        return self._lease.queue
+
+    @property
+    def fencing_token(self) -> int:
+        """Grows with every take-over: let your own store refuse writes with a smaller one than it has seen."""
+        return self._lease.token
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether somebody wants this job stopped, or its timeout has passed: look at it in long loops."""
+        return self._stop
+
+    @property
+    def log(self) -> logging.LoggerAdapter[logging.Logger]:
+        """A logger that says which job and which attempt speaks."""
+        return _JobLog(logger, {"job": self.id, "attempt": self.attempt})
+
+    def request_stop(self) -> None:
+        """Set `cancelled`."""
+        self._stop = True
+
+
+class _JobLog(logging.LoggerAdapter[logging.Logger]):
+    def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:
+        extra: Any = self.extra
+        return f"[{extra['job']} #{extra['attempt']}] {msg}", kwargs
+
+
+def current_job() -> JobContext:
+    """Return the job that runs here; `RuntimeError` outside of a handler."""
+    context = _current.get()
+    if context is None:
+        raise RuntimeError("no job runs here; call current_job() inside of a handler, while a worker runs it")
+    return context
+
+
+enter = _current.set
+leave = _current.reset

@@ -1,0 +1,73 @@
+"""What a worker does by the clock on the wall, once a second: look at that clock, rescue, show that it lives.
+
+A wall clock that was set, or a laptop that slept, shows as a jump of the wall clock against the monotonic one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from mainspring.clock import Clock
+from mainspring.jobs.engine import Engine, Swept
+from mainspring.jobs.handlers import Registry
+from mainspring.jobs.io_layer import Callback, IoLayer, Operation
+from mainspring.jobs.worker import Worker
+
+EVERY_SECONDS = 1.0
+HEARTBEAT_TICKS = 15
+JUMP_NS = 100_000_000
+
+logger = logging.getLogger("mainspring.worker")
+
+
+class Duties:
+    """The regular duties of one worker. `tick` is called once a second."""
+
+    def __init__(self, worker: Worker, *, engine: Engine, io: IoLayer, registry: Registry, clock: Clock) -> None:
+        self._worker = worker
+        self._engine = engine
+        self._io = io
+        self._registry = registry
+        self._clock = clock
+        self._ticks = 0
+        self._offset = self._measure()
+        self._unknown: set[str] = set()
+
+    def tick(self) -> None:
+        """Do what is due; waits for nothing."""
+        offset = self._measure()
+        if abs(offset - self._offset) > JUMP_NS:
+            logger.warning("the wall clock jumped by %.3f s; jobs are timed anew", (offset - self._offset) / 1e9)
+            self._offset = offset
+            self._worker.retime()
+        self._ticks += 1
+        if self._ticks % HEARTBEAT_TICKS == 0:
+            self._dispatch("renew", self._renewed)
+        self._dispatch("sweep", self._swept)
+
+    def _measure(self) -> int:
+        return self._engine.now() * 1_000 - self._clock.monotonic_ns()
+
+    def _dispatch(self, verb: str, then: Callable[[Any], None]) -> None:
+        reply = Callback(then, lambda error: self._failed(verb, error))
+        self._io.dispatch(Operation(verb, (), reply, worker=self._worker.number, durable=False))
+
+    def _failed(self, verb: str, error: Exception) -> None:
+        logger.error("worker %d could not %s: %s", self._worker.number, verb, error)
+
+    def _renewed(self, is_alive: bool) -> None:  # noqa: FBT001 - an answer, not an option
+        if not is_alive:
+            self._worker.reincarnate()
+
+    def _swept(self, swept: Swept) -> None:
+        self._worker.report_sweep(swept)
+        for name in swept.waiting:
+            if name not in self._registry and name not in self._unknown:
+                self._unknown.add(name)
+                logger.warning(
+                    "jobs for handler %r are due, and this worker does not know it; they wait for one that does: "
+                    "import its module with Mainspring(include=[...]), or name it as an alias",
+                    name,
+                )

@@ -1,0 +1,114 @@
+"""The execution layer: calls a handler and says how the attempt ended.
+
+Nothing a handler does escapes: whatever it raises or returns becomes an outcome, with the cause that it is
+charged to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from mainspring.jobs import context
+from mainspring.jobs.active import ActiveJob
+from mainspring.jobs.engine import Cause, Outcome, OutcomeKind
+from mainspring.jobs.instants import to_microseconds
+from mainspring.jobs.retry import RetryLater
+from mainspring.jobs.serializers import SERIALIZERS, Serializer
+from mainspring.jobs.signals import Cancel, Snooze
+
+MAX_ERROR_LENGTH = 8_000
+
+
+class Execution:
+    """Turns active jobs into outcomes."""
+
+    def __init__(self, serializer: Serializer, now: Callable[[], int]) -> None:
+        self._serializers: dict[str, Serializer] = {name: make() for name, make in SERIALIZERS.items()}
+        self._serializers[serializer.name] = serializer
+        self._now = now
+        self._chance = random.Random()
+
+    def run(self, job: ActiveJob) -> Outcome:
+        """Call a plain function, here and now."""
+        entered = context.enter(job.context)
+        try:
+            positional, named = job.handler.arguments.decode(job.lease.payload, job.lease.codec)
+            value = job.handler.function(*positional, **named)
+        except BaseException as error:  # SystemExit in a handler ends the attempt, not the worker
+            return self._explain(job, error)
+        finally:
+            context.leave(entered)
+        return self._complete(job, value)
+
+    async def run_async(self, job: ActiveJob) -> Outcome:
+        """Await a coroutine function."""
+        entered = context.enter(job.context)
+        try:
+            positional, named = job.handler.arguments.decode(job.lease.payload, job.lease.codec)
+            value = await job.handler.function(*positional, **named)
+        except BaseException as error:  # a cancelled attempt is an outcome, too
+            return self._explain(job, error)
+        finally:
+            context.leave(entered)
+        return self._complete(job, value)
+
+    def _complete(self, job: ActiveJob, value: Any) -> Outcome:
+        if value is None or not job.handler.options.keep_result:
+            return Outcome(job.lease, OutcomeKind.COMPLETED)
+        try:
+            result = self._serializers[job.lease.codec].encode(value)
+        except Exception as error:  # whatever the encoder says; running again would not help
+            reason = (
+                f"{job.handler.name} has run, but its result cannot be stored: {error}; return plain data, or "
+                "register it with keep_result=False"
+            )
+            return Outcome(job.lease, OutcomeKind.FAILED, error=_storable(reason), cause=Cause.FAILURE)
+        return Outcome(job.lease, OutcomeKind.COMPLETED, result=result)
+
+    def _explain(self, job: ActiveJob, error: BaseException) -> Outcome:
+        lease = job.lease
+        if isinstance(error, Snooze):
+            return Outcome(lease, OutcomeKind.SNOOZED, due=self._now() + to_microseconds(error.delay, "delay"))
+        if isinstance(error, Cancel):
+            return Outcome(lease, OutcomeKind.CANCELED, error=_storable(error.reason))
+        if job.context.cancelled and not job.has_timed_out:
+            return Outcome(lease, OutcomeKind.CANCELED, error=f"stopped on request ({_line(error)})")
+        return self._retry_or_give_up(job, error)
+
+    def _retry_or_give_up(self, job: ActiveJob, error: BaseException) -> Outcome:
+        lease, policy = job.lease, job.handler.options.retry
+        cause = Cause.TIMEOUT if job.has_timed_out else Cause.FAILURE
+        delay = policy.delay_after(lease.failures + lease.timeouts + 1, self._chance)
+        if delay is None or isinstance(error, policy.give_up_on):
+            return Outcome(lease, OutcomeKind.FAILED, error=_describe(error), cause=cause)
+        if isinstance(error, RetryLater):
+            delay = to_microseconds(error.delay, "delay")
+        due = self._now() + delay
+        return Outcome(lease, OutcomeKind.RETRY, due=due, error=_describe(error), cause=cause)
+
+
+def _line(error: BaseException) -> str:
+    name = type(error).__name__
+    if isinstance(error, asyncio.CancelledError):
+        return name
+    text = str(error)
+    return _storable(f"{name}: {text}" if text else name)
+
+
+def _describe(error: BaseException) -> str:
+    """Say in the first line what happened, and below where: frames of Mainspring itself are left out."""
+    if isinstance(error, RetryLater):
+        return _line(error)
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    where = "".join(traceback.format_tb(trace))
+    return _storable(f"{_line(error)}\n{where}".rstrip()[:MAX_ERROR_LENGTH])
+
+
+def _storable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

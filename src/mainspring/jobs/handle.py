@@ -1,0 +1,67 @@
+"""What a submit returns: a hold on one job."""
+
+from __future__ import annotations
+
+from typing import Generic, Protocol, TypeVar
+
+from mainspring.clock import Duration
+from mainspring.errors import JobFailed
+from mainspring.jobs.handlers import Handler
+from mainspring.jobs.info import JobInfo
+from mainspring.jobs.manager import JobManager
+from mainspring.jobs.status import JobStatus
+
+R = TypeVar("R")
+
+
+class ManagerSource(Protocol):
+    """Where the manager of an application comes from; opened with its first use."""
+
+    def manager(self) -> JobManager:
+        """Return the manager of this process."""
+
+
+class JobHandle(Generic[R]):
+    """A job that was submitted. Dropping it does nothing to the job."""
+
+    __slots__ = ("_handler", "_source", "id")
+
+    def __init__(self, job_id: str, handler: Handler, source: ManagerSource) -> None:
+        self.id = job_id
+        self._handler = handler
+        self._source = source
+
+    def info(self) -> JobInfo:
+        """Return everything that is known about the job."""
+        return self._source.manager().get(self.id)
+
+    def status(self) -> JobStatus:
+        """Return its state."""
+        return self._source.manager().record(self.id).status
+
+    def wait(self, timeout: Duration | None = None) -> JobStatus:
+        """Wait until it has ended and return its state; `TimeoutError` if that takes too long."""
+        return self._source.manager().wait(self.id, timeout)
+
+    def result(self, timeout: Duration | None = None) -> R:
+        """Wait, and return what the handler returned; `JobFailed` if it ended without a result."""
+        manager = self._source.manager()
+        status = manager.wait(self.id, timeout)
+        record = manager.record(self.id)
+        if status is not JobStatus.COMPLETED:
+            reason = (record.error or "no reason is recorded").partition("\n")[0]
+            raise JobFailed(job_id=self.id, status=str(status), reason=reason)
+        return self._handler.decode_result(record.result, record.codec)  # type: ignore[no-any-return]
+
+    def cancel(self) -> bool:
+        """Call it off: True means that it never runs, False that it runs or has ended."""
+        return self._source.manager().cancel(self.id)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, JobHandle) and other.id == self.id
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def __repr__(self) -> str:
+        return f"<JobHandle {self.id} of {self._handler.name}>"

@@ -1,0 +1,141 @@
+"""Handlers and the registry in which they are found, by name and never by import."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction, unwrap
+from pathlib import Path
+from threading import Lock
+from typing import Any, get_type_hints
+
+import msgspec
+
+from mainspring.clock import Duration, to_nanoseconds
+from mainspring.errors import UnknownHandler
+from mainspring.jobs.arguments import Arguments
+from mainspring.jobs.ids import require_id
+from mainspring.jobs.instants import to_microseconds
+from mainspring.jobs.retry import Retry
+from mainspring.jobs.serializers import SERIALIZERS, Serializer
+from mainspring.runners.checks import require_instance
+from mainspring.runners.traits import Priority
+
+DEFAULT_QUEUE = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerOptions:
+    """What `@app.job(...)` says about a handler."""
+
+    queue: str = DEFAULT_QUEUE
+    priority: Priority = Priority.USER_VISIBLE
+    retry: Retry = field(default_factory=Retry)
+    timeout: Duration | None = None
+    keep_result: bool = True
+    aliases: tuple[str, ...] = ()
+    """Earlier names: jobs submitted under them still find this handler."""
+
+    def __post_init__(self) -> None:
+        require_id(self.queue, "queue")
+        require_instance(self.priority, Priority, "priority", "Priority.USER_BLOCKING")
+        require_instance(self.retry, Retry, "retry", "Retry(max_attempts=3)")
+        if self.timeout is not None and to_nanoseconds(self.timeout, "timeout") == 0:
+            raise ValueError("timeout must be longer than nothing, got 0; leave it out for no timeout")
+
+
+class Handler:
+    """A registered function: its name, its arguments and its policies."""
+
+    __slots__ = ("_result_type", "arguments", "function", "is_async", "name", "options", "timeout")
+
+    def __init__(
+        self, name: str, function: Callable[..., Any], options: HandlerOptions, serializer: Serializer
+    ) -> None:
+        if isgeneratorfunction(function) or isasyncgenfunction(function):
+            raise TypeError(f"handler {name!r} is a generator function; a job runs once and returns one result")
+        self.name = name
+        self.function = function
+        self.options = options
+        self.is_async = iscoroutinefunction(function)
+        self.arguments = Arguments(name, function, serializer)
+        self._result_type = get_type_hints(function).get("return", Any)
+        self.timeout = None if options.timeout is None else to_microseconds(options.timeout, "timeout")
+
+
+    def decode_result(self, data: bytes | None, codec: str) -> Any:
+        """Decode a result into what the handler says that it returns, or into plain data if it does not fit."""
+        if data is None:
+            return None
+        serializer = SERIALIZERS[codec]()
+        try:
+            return serializer.decoder(self._result_type).decode(data)
+        except (msgspec.MsgspecError, TypeError):
+            return serializer.decoder(Any).decode(data)
+
+
+class Registry:
+    """The handlers that this process knows."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._handlers: dict[str, Handler] = {}
+
+    def add(self, handler: Handler) -> None:
+        """Register under its name and its aliases; a name can be taken once."""
+        names = (handler.name, *handler.options.aliases)
+        with self._lock:
+            for name in names:
+                other = self._handlers.get(name)
+                if other is not None and not _is_same(other.function, handler.function):
+                    raise ValueError(
+                        f"two handlers are named {name!r}: {_place(other.function)} and "
+                        f"{_place(handler.function)}; give one of them another name="
+                    )
+            self._handlers.update(dict.fromkeys(names, handler))
+
+    def get(self, name: str) -> Handler:
+        """Find a handler; `UnknownHandler` if it is not registered here."""
+        handler = self._handlers.get(name)
+        if handler is None:
+            raise UnknownHandler(name=name, known=tuple(sorted(self._handlers)))
+        return handler
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._handlers
+
+    def all(self) -> list[Handler]:
+        """Return every handler once, by name."""
+        with self._lock:
+            unique = {id(handler): handler for handler in self._handlers.values()}
+        return sorted(unique.values(), key=lambda handler: handler.name)
+
+    def names(self, *, is_async: bool) -> tuple[str, ...]:
+        """Return the names, aliases included, of one kind of handler."""
+        with self._lock:
+            return tuple(name for name, handler in self._handlers.items() if handler.is_async is is_async)
+
+
+def default_name(function: Callable[..., Any]) -> str:
+    """Name a handler by its module and qualified name; one in `__main__` by its file, as others import it."""
+    module = getattr(function, "__module__", None) or "__main__"
+    qualname = getattr(function, "__qualname__", None) or type(function).__qualname__
+    if module == "__main__":
+        main = sys.modules["__main__"]
+        spec = getattr(main, "__spec__", None)
+        if spec is not None and spec.name:  # python -m package.module
+            module = spec.name.removesuffix(".__main__")
+        elif getattr(main, "__file__", None):
+            module = Path(str(main.__file__)).stem
+    return f"{module}.{qualname}"
+
+
+def _is_same(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
+    """Whether one function was registered again: a module that was reloaded, or imported under two names."""
+    return _place(one) == _place(other)
+
+
+def _place(function: Callable[..., Any]) -> str:
+    code = getattr(unwrap(function), "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else repr(function)

@@ -1,0 +1,36 @@
+"""Instants and durations of jobs: aware datetimes outside, whole microseconds since 1970 (UTC) inside.
+
+Integers compare, add and index well in every store, and a microsecond is what a `datetime` can express.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from mainspring.clock import Duration, to_nanoseconds
+
+MICROSECONDS = 1_000_000
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_ONE = timedelta(microseconds=1)
+
+
+def to_instant(moment: datetime, name: str) -> int:
+    """Convert an aware datetime; `name` is the argument to blame in the error."""
+    if not isinstance(moment, datetime):
+        raise TypeError(f"{name} must be an aware datetime, got {moment!r}")
+    if moment.tzinfo is None:
+        raise ValueError(
+            f"{name} must be an aware datetime, got {moment!r}, which could mean any time zone; "
+            "add one: datetime.now(UTC), or moment.replace(tzinfo=ZoneInfo('Asia/Taipei'))"
+        )
+    return (moment - EPOCH) // _ONE
+
+
+def to_datetime(instant: int) -> datetime:
+    """Convert back, to UTC."""
+    return EPOCH + timedelta(microseconds=instant)
+
+
+def to_microseconds(duration: Duration, name: str) -> int:
+    """Convert a duration, rounding up: a delay is never cut short."""
+    return -(-to_nanoseconds(duration, name) // 1_000)

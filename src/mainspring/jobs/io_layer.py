@@ -1,0 +1,215 @@
+"""The io layer: everything that has queued up is committed as one unit, so all who wait share one fsync.
+
+Operations of one verb become one call of the engine. If a unit fails for a reason that lies in one of its
+operations, each is tried alone, so that nobody fails for another's mistake. An engine that is unavailable is so
+for all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from threading import Lock
+from typing import Any, Generic, Protocol, TypeVar
+
+from mainspring.errors import EngineUnavailable, RunnerClosed
+from mainspring.jobs.engine import Engine
+from mainspring.runners.func_queue import FuncQueue
+from mainspring.runners.runner import TaskRunner
+
+T = TypeVar("T")
+
+MAX_ITEMS = 5_000  # in one unit, so that nobody waits long behind a bulk operation
+ORDER = ("submit", "change", "settle", "start", "take")  # what frees comes before what takes
+MERGED = frozenset(ORDER[:-1])  # verbs whose last argument is a batch that may grow
+
+
+class Reply(Protocol):
+    """Where the answer to an operation goes."""
+
+    def resolve(self, value: Any) -> None:
+        """The unit was committed."""
+
+    def fail(self, error: Exception) -> None:
+        """Nothing of this operation was kept."""
+
+
+class Operation:
+    """One call of the engine: for a merged verb, `items` is the batch; else it is the tail of the arguments."""
+
+    __slots__ = ("durable", "items", "options", "reply", "verb", "worker")
+
+    def __init__(
+        self,
+        verb: str,
+        items: Sequence[Any],
+        reply: Reply,
+        *,
+        worker: int | None = None,
+        durable: bool = True,
+        options: dict[str, Any] | None = None,
+    ) -> None:
+        self.verb = verb
+        self.items = items
+        self.reply = reply
+        self.worker = worker
+        self.durable = durable
+        self.options = options
+
+    @property
+    def merge_key(self) -> tuple[int, int]:
+        """Equal for operations that become one call."""
+        place = ORDER.index(self.verb) if self.verb in ORDER else len(ORDER)
+        return place, self.worker or 0
+
+
+class IoLayer:
+    """Commits operations in batches, on a thread of `runner`."""
+
+    def __init__(self, engine: Engine, runner: TaskRunner) -> None:
+        self._engine = engine
+        self._queue: FuncQueue[Operation] = FuncQueue(self._handle, runner, batch=True, name="io")
+
+    def dispatch(self, operation: Operation) -> None:
+        """Queue an operation; its reply comes on the io thread."""
+        try:
+            self._queue.dispatch(operation)
+        except RunnerClosed:
+            operation.reply.fail(
+                EngineUnavailable(
+                    engine=self._engine.description,
+                    reason="the application is closed",
+                    remedy="submit before close(), or make another Mainspring",
+                )
+            )
+
+    def call(self, verb: str, items: Sequence[Any], *, worker: int | None = None) -> Any:
+        """Queue an operation and wait for its answer."""
+        answer: Answer[Any] = Answer()
+        self.dispatch(Operation(verb, items, answer, worker=worker))
+        return answer.get()
+
+    async def call_async(self, verb: str, items: Sequence[Any]) -> Any:
+        """Queue an operation and await its answer."""
+        loop = asyncio.get_running_loop()
+        answer = AsyncAnswer(loop)
+        self.dispatch(Operation(verb, items, answer))
+        return await answer.future
+
+    def _handle(self, operations: list[Operation]) -> None:
+        for batch in _bounded(operations):
+            self._commit(batch)
+
+    def _commit(self, batch: list[Operation]) -> None:
+        try:
+            with self._engine.unit(durable=any(operation.durable for operation in batch)):
+                answers = list(self._carry_out(batch))
+        except EngineUnavailable as error:
+            for operation in batch:
+                operation.reply.fail(error)
+        except Exception as error:  # a reply is owed, whatever happened
+            if len(batch) == 1:
+                batch[0].reply.fail(error)
+            else:
+                for operation in batch:
+                    self._commit([operation])
+        else:
+            for operation, value in answers:
+                operation.reply.resolve(value)
+
+    def _carry_out(self, batch: list[Operation]) -> Iterator[tuple[Operation, Any]]:
+        groups: dict[tuple[int, int], list[Operation]] = {}
+        for operation in batch:
+            groups.setdefault(operation.merge_key, []).append(operation)
+        for _, group in sorted(groups.items()):
+            if group[0].verb in MERGED and len(group) > 1:
+                yield from self._call_merged(group)
+            else:
+                for operation in group:
+                    yield operation, self._call(operation, operation.items)
+
+    def _call_merged(self, group: list[Operation]) -> Iterator[tuple[Operation, Any]]:
+        results = self._call(group[0], [item for operation in group for item in operation.items])
+        start = 0
+        for operation in group:
+            end = start + len(operation.items)
+            yield operation, results[start:end]
+            start = end
+
+    def _call(self, operation: Operation, items: Sequence[Any]) -> Any:
+        verb: Callable[..., Any] = getattr(self._engine, operation.verb)
+        head = () if operation.worker is None else (operation.worker,)
+        tail = (items,) if operation.verb in ORDER else items
+        return verb(*head, *tail, **(operation.options or {}))
+
+
+def _bounded(operations: list[Operation]) -> Iterator[list[Operation]]:
+    batch: list[Operation] = []
+    size = 0
+    for operation in operations:
+        if batch and size + len(operation.items) > MAX_ITEMS:
+            yield batch
+            batch, size = [], 0
+        batch.append(operation)
+        size += len(operation.items)
+    yield batch
+
+
+class Answer(Generic[T]):
+    """A reply that a thread waits for."""
+
+    __slots__ = ("_arrived", "_error", "_value")
+
+    def __init__(self) -> None:
+        self._value: T
+        self._error: Exception | None = None
+        self._arrived = Lock()
+        self._arrived.acquire()
+
+    def resolve(self, value: T) -> None:
+        self._value = value
+        self._arrived.release()
+
+    def fail(self, error: Exception) -> None:
+        self._error = error
+        self._arrived.release()
+
+    def get(self) -> T:
+        """Wait, and return the value or raise the error."""
+        self._arrived.acquire()
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+
+class AsyncAnswer:
+    """A reply that a coroutine awaits; the loop may be gone by then, and then nobody needs it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.future: asyncio.Future[Any] = loop.create_future()
+
+    def resolve(self, value: Any) -> None:
+        self._tell(lambda: self.future.set_result(value))
+
+    def fail(self, error: Exception) -> None:
+        self._tell(lambda: self.future.set_exception(error))
+
+    def _tell(self, settle: Callable[[], None]) -> None:
+        def settle_unless_done() -> None:
+            if not self.future.done():
+                settle()
+
+        with suppress(RuntimeError):  # the loop was closed
+            self._loop.call_soon_threadsafe(settle_unless_done)
+
+
+class Callback:
+    """A reply that calls back."""
+
+    __slots__ = ("fail", "resolve")
+
+    def __init__(self, resolve: Callable[[Any], None], fail: Callable[[Exception], None]) -> None:
+        self.resolve = resolve
+        self.fail = fail

@@ -1,0 +1,90 @@
+"""A handler as its decorator returns it: still a function, and a way to submit jobs for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from functools import update_wrapper
+from typing import Any, Generic, ParamSpec, TypeVar
+
+from mainspring.clock import Duration
+from mainspring.jobs.handle import JobHandle, ManagerSource
+from mainspring.jobs.handlers import Handler
+from mainspring.jobs.submission import SubmitOptions
+from mainspring.runners.traits import Priority
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Job(Generic[P, R]):
+    """A registered handler. `after`, `at` and `options` return variants, which can be kept and used again."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        function: Callable[P, R],
+        source: ManagerSource,
+        options: SubmitOptions | None = None,
+    ) -> None:
+        update_wrapper(self, function)
+        self._handler = handler
+        self._function = function
+        self._source = source
+        self._options = options or SubmitOptions()
+
+    @property
+    def name(self) -> str:
+        """The name under which jobs find this handler."""
+        return self._handler.name
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function, here and now: no job."""
+        return self._function(*args, **kwargs)
+
+    def submit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Store a job; it is durable when this returns."""
+        job_id = self._source.manager().submission.submit(self._handler, self._options, args, kwargs)
+        return JobHandle(job_id, self._handler, self._source)
+
+    async def submit_async(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Store a job without blocking the event loop."""
+        submission = self._source.manager().submission
+        job_id = await submission.submit_async(self._handler, self._options, args, kwargs)
+        return JobHandle(job_id, self._handler, self._source)
+
+    def submit_many(
+        self, arguments: Iterable[Mapping[str, Any] | tuple[Any, ...]], *, atomic: bool = False
+    ) -> list[str]:
+        """Store many jobs and return their ids in order.
+
+        Each is a dict of named arguments or a tuple of positional ones, and all are checked before the first is
+        stored. They are committed in chunks: `PartialSubmit` says which were stored if not all were. With
+        `atomic=True` they are stored all or none.
+        """
+        submission = self._source.manager().submission
+        return submission.submit_many(self._handler, self._options, arguments, atomic=atomic)
+
+    def after(self, delay: Duration) -> Job[P, R]:
+        """Return a variant whose jobs are due `delay` after their submit."""
+        return self.options(delay=delay)
+
+    def at(self, instant: datetime) -> Job[P, R]:
+        """Return a variant whose jobs are due at an instant, an aware datetime; in the past means at once."""
+        return self.options(at=instant)
+
+    def options(
+        self,
+        *,
+        delay: Duration | None = None,
+        at: datetime | None = None,
+        id: str | None = None,  # noqa: A002 - the public name
+        queue: str | None = None,
+        priority: Priority | None = None,
+    ) -> Job[P, R]:
+        """Return a variant with other options: when and where its jobs run, and the id of the next one."""
+        changed = self._options.changed(delay=delay, at=at, id=id, queue=queue, priority=priority)
+        return Job(self._handler, self._function, self._source, changed)
+
+    def __repr__(self) -> str:
+        return f"<Job {self.name}>"
