@@ -137,7 +137,9 @@ class Mainspring:
         aliases: tuple[str, ...] = (),
     ) -> Callable[[Callable[P, R]], Job[P, R]]: ...
 
-    def job(self, function: Callable[..., Any] | None = None, /, *, name: str | None = None, **options: Any) -> Any:
+    def job(
+        self, function: Callable[..., Any] | None = None, /, *, name: str | None = None, **options: Any
+    ) -> Any:
         """Register a handler: `@app.job`, or `@app.job(queue="orders", retry=Retry(max_attempts=3))`.
 
         `aliases` are earlier names of it, so that jobs submitted before a rename still find it.
@@ -166,7 +168,7 @@ class Mainspring:
         *,
         status: JobStatus | str | None = None,
         queue: str | None = None,
-        type: str | None = None,  # noqa: A002 - the public name
+        type: str | None = None,
         limit: int = 50,
         after: str | None = None,
     ) -> JobPage:
@@ -175,7 +177,7 @@ class Mainspring:
             status=status, queue=queue, type=self._full_name(type), limit=limit, after=after
         )
 
-    def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[JobStatus, int]:  # noqa: A002
+    def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[JobStatus, int]:
         """Count jobs by state."""
         return self.manager().counts(queue=queue, type=self._full_name(type))
 

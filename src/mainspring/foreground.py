@@ -28,7 +28,8 @@ class Foreground:
         """Run until SIGTERM or SIGINT. The second signal stops at once, still without loss."""
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError(
-                "app.run() listens for signals, which only the main thread can; use `with app.running():` elsewhere"
+                "app.run() listens for signals, which only the main thread can; "
+                "use `with app.running():` elsewhere"
             )
         interval = sys.getswitchinterval()
         sys.setswitchinterval(SWITCH_SECONDS)

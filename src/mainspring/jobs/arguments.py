@@ -95,16 +95,17 @@ class Arguments:
                 positional.extend(value)
             elif parameter.kind is Parameter.VAR_KEYWORD:
                 named.update(value)
-            elif parameter.kind is Parameter.POSITIONAL_ONLY:
-                positional.append(value)
-            elif parameter.kind is Parameter.POSITIONAL_OR_KEYWORD and len(positional) == self._index(parameter):
+            elif self._is_positional(parameter, len(positional)):
                 positional.append(value)
             else:
                 named[parameter.name] = value
         return positional, named
 
-    def _index(self, parameter: Parameter) -> int:
-        return self._names.index(parameter.name)
+    def _is_positional(self, parameter: Parameter, given: int) -> bool:
+        """Whether it can be passed by place: nothing before it was left out."""
+        if parameter.kind is Parameter.POSITIONAL_ONLY:
+            return True
+        return parameter.kind is Parameter.POSITIONAL_OR_KEYWORD and given == self._names.index(parameter.name)
 
     def _explain(self, error: Exception, given: Mapping[str, Any]) -> InvalidArguments:
         text = str(error)
@@ -151,11 +152,11 @@ def _make_struct(name: str, function: Callable[..., Any], of: Signature) -> type
         ) from error
     fields: list[Any] = []
     for parameter in of.parameters.values():
-        kind = hints.get(parameter.name, Any)
+        kind: Any = hints.get(parameter.name, Any)
         if parameter.kind is Parameter.VAR_POSITIONAL:
-            fields.append((parameter.name, list[kind] | msgspec.UnsetType, msgspec.UNSET))
+            fields.append((parameter.name, list.__class_getitem__(kind) | msgspec.UnsetType, msgspec.UNSET))
         elif parameter.kind is Parameter.VAR_KEYWORD:
-            fields.append((parameter.name, dict[str, kind] | msgspec.UnsetType, msgspec.UNSET))
+            fields.append((parameter.name, dict.__class_getitem__((str, kind)) | msgspec.UnsetType, msgspec.UNSET))
         elif parameter.default is Parameter.empty:
             fields.append((parameter.name, kind))
         else:

@@ -40,7 +40,7 @@ class Completions:
                     raise TimeoutError(f"job {job_id!r} is still {status}")
                 if self._stands_still:
                     raise TimeoutError(
-                        f"job {job_id!r} is still {status}, and time stands still; call fast_forward() before wait()"
+                        f"job {job_id!r} is still {status}, and time stands still; call fast_forward() first"
                     )
                 until = now + pause if deadline is None else min(now + pause, deadline)
                 self._wait_for_news(job_id, until)

@@ -6,6 +6,7 @@ that is run again continues where it stopped.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -28,7 +29,7 @@ class DeadLetters:
         self,
         *,
         queue: str | None = None,
-        type: str | None = None,  # noqa: A002 - the public name
+        type: str | None = None,
         limit: int = 50,
         after: str | None = None,
         replayed: bool | None = False,
@@ -59,10 +60,10 @@ class DeadLetters:
         self,
         *ids: str,
         queue: str | None = None,
-        type: str | None = None,  # noqa: A002 - the public name
+        type: str | None = None,
         limit: int | None = None,
         rate: float | None = None,
-    ) -> list[str]:
+    ) -> tuple[str, ...]:
         """Submit dead letters again, as new jobs; return their ids.
 
         Give ids, or filters, or nothing for all. `rate` spreads their due times: at most that many a second.
@@ -72,7 +73,7 @@ class DeadLetters:
         manager = self._source.manager()
         step = 0.0 if rate is None else 1_000_000 / rate
         first = manager.engine.now()
-        replayed: list[str] = []
+        replayed: deque[str] = deque()
         for job_id in ids or self._unreplayed(queue, type):
             if limit is not None and len(replayed) >= limit:
                 break
@@ -84,15 +85,13 @@ class DeadLetters:
                     raise
                 continue  # somebody else was quicker
             replayed.append(command.new_id)
-        return replayed
+        return tuple(replayed)
 
     def _unreplayed(self, queue: str | None, type_: str | None) -> Iterator[str]:
         after: int | None = None
         while True:
             page = self._source.manager().engine.find(
-                Query(
-                    status=JobStatus.FAILED, queue=queue, type=type_, is_replayed=False, limit=PAGE, after=after
-                )
+                Query(status=JobStatus.FAILED, queue=queue, type=type_, is_replayed=False, limit=PAGE, after=after)
             )
             yield from (record.id for record in page.records)
             if page.end is None:

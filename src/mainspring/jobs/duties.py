@@ -13,6 +13,7 @@ from mainspring.clock import Clock
 from mainspring.jobs.engine import Engine, Swept
 from mainspring.jobs.handlers import Registry
 from mainspring.jobs.io_layer import Callback, IoLayer, Operation
+from mainspring.jobs.news import tell_sweep
 from mainspring.jobs.worker import Worker
 
 EVERY_SECONDS = 1.0
@@ -62,7 +63,7 @@ class Duties:
             self._worker.reincarnate()
 
     def _swept(self, swept: Swept) -> None:
-        self._worker.report_sweep(swept)
+        tell_sweep(swept)
         for name in swept.waiting:
             if name not in self._registry and name not in self._unknown:
                 self._unknown.add(name)

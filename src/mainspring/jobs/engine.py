@@ -21,7 +21,15 @@ from typing import Any, Protocol, TypeAlias
 
 from msgspec import Struct
 
+from mainspring.jobs.instants import MICROSECONDS
 from mainspring.jobs.status import JobStatus
+
+STALE = 45 * MICROSECONDS
+"""How long a worker may be silent, three missed heartbeats, before its jobs belong to others."""
+MAX_CRASHES = 3
+"""The crash that makes a job a dead letter."""
+HEAD_START = 30 * MICROSECONDS
+"""By how much each step of priority lets a job overtake: what has waited longer than that is overtaken no more."""
 
 
 class Capability(StrEnum):
@@ -156,6 +164,17 @@ class OutcomeKind(Enum):
     """Stopped by a shutdown: runs again and has used up nothing."""
     HANDED_BACK = "handed back"
     """Never ran: it goes back as if it had not been taken."""
+
+
+STATUS_AFTER = {
+    OutcomeKind.COMPLETED: JobStatus.COMPLETED,
+    OutcomeKind.FAILED: JobStatus.FAILED,
+    OutcomeKind.CANCELED: JobStatus.CANCELED,
+    OutcomeKind.RETRY: JobStatus.PENDING,
+    OutcomeKind.SNOOZED: JobStatus.PENDING,
+    OutcomeKind.INTERRUPTED: JobStatus.PENDING,
+    OutcomeKind.HANDED_BACK: JobStatus.PENDING,
+}
 
 
 class Cause(StrEnum):

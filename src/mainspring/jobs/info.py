@@ -128,5 +128,3 @@ class JobPage(list[JobInfo]):
     def __init__(self, jobs: list[JobInfo], next: str | None) -> None:  # noqa: A002 - reads as page.next
         super().__init__(jobs)
         self.next = next
-
-

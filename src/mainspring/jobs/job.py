@@ -78,7 +78,7 @@ class Job(Generic[P, R]):
         *,
         delay: Duration | None = None,
         at: datetime | None = None,
-        id: str | None = None,  # noqa: A002 - the public name
+        id: str | None = None,
         queue: str | None = None,
         priority: Priority | None = None,
     ) -> Job[P, R]:

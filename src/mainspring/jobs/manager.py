@@ -95,7 +95,7 @@ class JobManager:
         *,
         delay: Duration | None = None,
         at: datetime | None = None,
-        id: str | None = None,  # noqa: A002 - the public name
+        id: str | None = None,
         **options: Any,
     ) -> str:
         """Store a job for a registered handler; return its id."""
@@ -129,7 +129,7 @@ class JobManager:
         *,
         status: JobStatus | str | None = None,
         queue: str | None = None,
-        type: str | None = None,  # noqa: A002 - the public name
+        type: str | None = None,
         limit: int = 50,
         after: str | None = None,
         is_replayed: bool | None = None,
@@ -147,7 +147,7 @@ class JobManager:
         )
         return JobPage([to_info(record) for record in page.records], None if page.end is None else str(page.end))
 
-    def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[JobStatus, int]:  # noqa: A002
+    def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[JobStatus, int]:
         """Count jobs by state."""
         return self.engine.counts(queue=queue, type=type)
 
@@ -169,7 +169,9 @@ class JobManager:
         if changed.status is None:
             raise JobNotFound(job_id=command.id)
         if action is not None and not changed.is_done:
-            status = f"{changed.status} and was replayed as {changed.note}" if changed.note else str(changed.status)
+            status = (
+                f"{changed.status} and was replayed as {changed.note}" if changed.note else str(changed.status)
+            )
             raise InvalidTransition(job_id=command.id, status=status, action=action, needs=needs)
         return changed
 
@@ -178,10 +180,10 @@ class JobManager:
         deadline = deadline_after(self._clock, timeout)
         return self._completions.wait(job_id, lambda: self.record(job_id).status, deadline)
 
-    def active_jobs(self) -> list[JobContext]:
+    def active_jobs(self) -> tuple[JobContext, ...]:
         """Return the jobs in the hands of this process, those that wait for their due time included."""
         worker = self._worker
-        return [] if worker is None else [job.context for job in worker.active_jobs()]
+        return () if worker is None else tuple(job.context for job in worker.active_jobs())
 
     # -- the worker
 
@@ -224,6 +226,11 @@ class JobManager:
     def _wake(self) -> None:
         if self._worker is not None:
             self._worker.wake()
+
+    def retime(self) -> None:
+        """Time jobs anew: the wall clock has jumped."""
+        if self._worker is not None:
+            self._worker.retime()
 
     def hurry(self) -> None:
         """End a `shutdown` that waits for handlers."""

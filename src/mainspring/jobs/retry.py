@@ -14,7 +14,7 @@ from mainspring.jobs.instants import to_microseconds
 from mainspring.runners.checks import require_positive
 
 
-class RetryLater(Exception):  # noqa: N818 - raised as `Retry.Later(delay)`, which says what is to happen
+class RetryLater(Exception):
     """Raised by a handler: this attempt failed, try again after `delay`."""
 
     def __init__(self, delay: Duration) -> None:
@@ -46,9 +46,9 @@ class Retry:
         require_positive(self.max_attempts, "max_attempts", "attempts")
         to_nanoseconds(self.base, "base")
         to_nanoseconds(self.max_delay, "max_delay")
-        if not isinstance(self.factor, int | float) or not self.factor >= 1:
+        if not self.factor >= 1:
             raise ValueError(f"factor must be a number of at least 1, got {self.factor!r}; waits do not shrink")
-        if not isinstance(self.jitter, int | float) or not 0 <= self.jitter <= 1:
+        if not 0 <= self.jitter <= 1:
             raise ValueError(f"jitter must be a share between 0 and 1, got {self.jitter!r}")
         if not isinstance(self.give_up_on, tuple):
             raise TypeError(f"give_up_on must be a tuple of exception classes, got {self.give_up_on!r}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mainspring.clock import Duration, to_nanoseconds
 
 
-class Snooze(Exception):  # noqa: N818 - an instruction, not an error
+class Snooze(Exception):
     """Not now: run this job again after `delay`. Uses up no attempt."""
 
     def __init__(self, delay: Duration) -> None:
@@ -14,7 +14,7 @@ class Snooze(Exception):  # noqa: N818 - an instruction, not an error
         super().__init__(f"snooze for {delay}")
 
 
-class Cancel(Exception):  # noqa: N818 - an instruction, not an error
+class Cancel(Exception):
     """This job is of no use any more: end it as CANCELED, with this reason."""
 
     def __init__(self, reason: str = "canceled by its handler") -> None:

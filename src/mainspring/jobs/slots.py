@@ -47,8 +47,7 @@ class Slots:
 
     def waited(self, nanoseconds: int) -> None:
         """Note how long a job had to wait for its slot; from any thread, a lost note does no harm."""
-        if nanoseconds > self._longest_wait:
-            self._longest_wait = nanoseconds
+        self._longest_wait = max(self._longest_wait, nanoseconds)
 
     def adapt(self, *, is_more: bool) -> None:
         """Open or close the window by what happened since the last time."""

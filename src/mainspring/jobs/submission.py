@@ -37,7 +37,7 @@ class SubmitOptions:
         *,
         delay: Duration | None = None,
         at: datetime | None = None,
-        id: str | None = None,  # noqa: A002 - the public name
+        id: str | None = None,
         queue: str | None = None,
         priority: Priority | None = None,
     ) -> SubmitOptions:

@@ -13,13 +13,8 @@ Invariants
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any
-
-from msgspec.structs import replace
 
 from mainspring.clock import NANOSECONDS, Clock, Duration, deadline_after
 from mainspring.jobs.active import ActiveJob
@@ -28,9 +23,12 @@ from mainspring.jobs.engine import Engine, Lease, Outcome, OutcomeKind, Taken, W
 from mainspring.jobs.execution import Execution
 from mainspring.jobs.handlers import Registry
 from mainspring.jobs.io_layer import Callback, IoLayer, Operation
+from mainspring.jobs.news import tell_sweep
+from mainspring.jobs.running import Running
+from mainspring.jobs.settling import Settling
 from mainspring.jobs.slots import Slots
+from mainspring.jobs.starting import Starting
 from mainspring.runners.asyncio_runner import AsyncioRunner
-from mainspring.runners.func_queue import FuncQueue
 from mainspring.runners.rest import Rest
 from mainspring.runners.runner import TaskRunner
 from mainspring.timing.timer import Timer
@@ -69,22 +67,31 @@ class Worker:
         self._io = io
         self._control = control
         self._registry = registry
-        self._executor = executor
         self._clock = clock
-        self._make_loop = make_loop
-        self._loop: AsyncioRunner | None = None
         self._on_settled = on_settled
-        self._ready: FuncQueue[ActiveJob] = FuncQueue(self._run, execution, concurrency=threads, name="jobs")
         self._timer = Timer(clock, name="mainspring-worker")
         self._thread_slots = Slots(threads, lambda: registry.names(is_async=False), queues)
         self._loop_slots = Slots(coroutines, lambda: registry.names(is_async=True), queues)
-        self._settled: deque[tuple[Outcome, bool]] = deque()  # filled by io, emptied by control
+        self._running = Running(
+            executor,
+            execution,
+            make_loop,
+            timer=self._timer,
+            clock=clock,
+            thread_slots=self._thread_slots,
+            loop_slots=self._loop_slots,
+            on_outcome=self._end_with,
+        )
+        self._starting = Starting(
+            io, control, worker=lambda: self.number, on_answer=self._started, on_failure=self._start_failed
+        )
+        self._settling = Settling(
+            io, control, self._timer, clock, worker=lambda: self.number, collect=self._collect
+        )
         self._rest = Rest(clock)
         # what follows belongs to the control sequence
         self.number = 0
         self._active: dict[int, ActiveJob] = {}
-        self._starting: list[ActiveJob] = []
-        self._is_starting = False
         self._is_looking = False
         self._must_look = False
         self._is_more = False
@@ -100,7 +107,7 @@ class Worker:
         """Enroll, rescue what dead workers left behind, and look for jobs."""
         self.number = self._io.call("enroll", (self._info,))
         self._clock.attach(self)
-        self.report_sweep(self._io.call("sweep", (), worker=self.number))
+        tell_sweep(self._io.call("sweep", (), worker=self.number))
         self._control.post(self._look)
 
     def wake(self) -> None:
@@ -156,11 +163,16 @@ class Worker:
             self._rest.announce()
             return
         self._make_ready(ready)
-        for job_id in taken.stops:
-            self._stop_job(job_id)
+        self._stop_jobs(taken.stops)
         self._schedule_look(taken.next_due)
         if self._must_look:
             self._look()
+
+    def _stop_jobs(self, ids: list[str]) -> None:
+        if ids:
+            for job in self._active.values():
+                if job.lease.id in ids and not job.context.cancelled:
+                    self._running.interrupt(job)
 
     def _accept(self, lease: Lease) -> ActiveJob:
         job = ActiveJob(lease, self._registry.get(lease.type))
@@ -227,53 +239,23 @@ class Worker:
         slots = self._slots_of(job)
         slots.held -= 1
         slots.started += 1
-        job.is_starting = True
-        self._starting.append(job)
-        if not self._is_starting:
-            self._commit_starts()
+        self._starting.start(job)
 
-    def _commit_starts(self) -> None:
-        jobs, self._starting = self._starting, []
-        self._is_starting = True
-        self._io.dispatch(
-            Operation(
-                "start",
-                [job.lease for job in jobs],
-                Callback(
-                    lambda answers: self._control.post(self._started, jobs, answers),
-                    lambda error: self._control.post(self._start_failed, jobs, error),
-                ),
-                worker=self.number,
-                durable=False,
-            )
-        )
-
-    def _started(self, jobs: list[ActiveJob], answers: list[bool]) -> None:
-        self._is_starting = False
-        if self._starting:
-            self._commit_starts()
-        now = self._engine.now()
-        ready = []
-        for job, is_accepted in zip(jobs, answers, strict=True):
-            job.lease = replace(job.lease, is_started=True)
-            job.is_starting = False
-            if not is_accepted:  # cancelled, or lost to another worker
-                self._drop(job)
-            elif job.lease.due <= now:
-                ready.append(job)
-            else:
-                self._time(job, job.lease.due, self._release)
+    def _started(self, accepted: list[ActiveJob], refused: list[ActiveJob]) -> None:
+        for job in refused:  # cancelled, or lost to another worker
+            self._drop(job)
         if self._is_stopping:
-            self._hand_back([job for job in jobs if job.lease.ref in self._active])
+            self._hand_back(accepted)
             self._rest.announce()
-        else:
-            self._make_ready(ready)
+            return
+        now = self._engine.now()
+        self._make_ready([job for job in accepted if job.lease.due <= now])
+        for job in accepted:
+            if job.lease.due > now:
+                self._time(job, job.lease.due, self._release)
 
-    def _start_failed(self, jobs: list[ActiveJob], error: Exception) -> None:
-        logger.error("the start of %d jobs could not be stored, so they are handed back: %s", len(jobs), error)
-        self._is_starting = False
+    def _start_failed(self, jobs: list[ActiveJob]) -> None:
         for job in jobs:  # not stored means still held
-            job.is_starting = False
             self._slots_of(job).started -= 1
             self._slots_of(job).held += 1
         self._hand_back(jobs)
@@ -287,10 +269,7 @@ class Worker:
         now = self._clock.monotonic_ns()
         for job in jobs:
             job.ready_ns = now or 1
-            if job.handler.is_async:
-                self._run_on_loop(job)
-            else:
-                self._ready.dispatch(job)
+            self._running.dispatch(job)
         self._timer.call_at(now + PATIENCE_NS, lambda: self._control.post(self._hand_back_late, jobs))
 
     def _hand_back_late(self, jobs: list[ActiveJob]) -> None:
@@ -300,106 +279,25 @@ class Worker:
                 self._slots_of(job).shut()
             self._end(late, OutcomeKind.HANDED_BACK)
 
-    # -- running
-
-    def _run(self, job: ActiveJob) -> None:
-        """Run a plain function, on an execution thread."""
-        if job.claim_start():
-            self._thread_slots.waited(self._clock.monotonic_ns() - job.ready_ns)
-            self._arm_timeout(job)
-            self._finish(job, self._executor.run(job))
-
-    def _run_on_loop(self, job: ActiveJob) -> None:
-        if self._loop is None:
-            self._loop = self._make_loop()
-        self._loop.post(self._run_async, job)
-
-    async def _run_async(self, job: ActiveJob) -> None:
-        """Run a coroutine function, on the event loop."""
-        if job.claim_start():
-            self._loop_slots.waited(self._clock.monotonic_ns() - job.ready_ns)
-            job.coroutine = asyncio.ensure_future(self._executor.run_async(job))
-            self._arm_timeout(job)
-            self._finish(job, await job.coroutine)
-
-    def _arm_timeout(self, job: ActiveJob) -> None:
-        if job.handler.timeout is not None:
-            due = self._clock.monotonic_ns() + job.handler.timeout * 1_000
-            job.alarm = self._timer.call_at(due, lambda: self._time_out(job))
-
-    def _time_out(self, job: ActiveJob) -> None:
-        if not job.is_running:
-            return
-        logger.warning("job %s (%s) has run into its timeout", job.lease.id, job.lease.type)
-        job.has_timed_out = True
-        self._interrupt(job)
-
-    def _interrupt(self, job: ActiveJob) -> None:
-        """Ask a handler to stop: a coroutine is cancelled, a thread has to look at `cancelled` itself."""
-        job.context.request_stop()
-        coroutine, loop = job.coroutine, self._loop
-        if coroutine is not None and loop is not None:
-            loop.loop.call_soon_threadsafe(coroutine.cancel)
-
-    def _stop_job(self, job_id: str) -> None:
-        for job in self._active.values():
-            if job.lease.id == job_id and not job.context.cancelled:
-                self._interrupt(job)
-
     # -- settling
 
-    def _finish(self, job: ActiveJob, outcome: Outcome) -> None:
-        if job.handler.timeout is not None and job.alarm is not None:
-            self._timer.cancel(job.alarm)
+    def _end_with(self, job: ActiveJob, outcome: Outcome) -> None:
+        """Take the outcome of a handler, unless a shutdown has decided otherwise."""
         if job.claim_end():
-            _log(outcome)
-            self._settle([outcome])
+            self._settling.settle([outcome])
 
-    def _settle(self, outcomes: list[Outcome]) -> None:
-        self._io.dispatch(
-            Operation(
-                "settle",
-                outcomes,
-                Callback(
-                    lambda answers: self._note_settled(outcomes, answers),
-                    lambda error: self._control.post(self._settle_failed, outcomes, error),
-                ),
-                worker=self.number,
-            )
-        )
-
-    def _note_settled(self, outcomes: list[Outcome], answers: list[bool]) -> None:
-        is_first = not self._settled
-        self._settled.extend(zip(outcomes, answers, strict=True))
-        if is_first:  # the others of this batch are found by the same call
-            self._control.post(self._collect_settled)
-
-    def _collect_settled(self) -> None:
-        ids: list[str] = []
-        while self._settled:
-            outcome, is_accepted = self._settled.popleft()
-            lease = outcome.lease
-            job = self._active.get(lease.ref)
-            if job is not None and job.lease.token == lease.token:
+    def _collect(self, settled: list[tuple[Outcome, bool]]) -> None:
+        """Forget the jobs whose outcomes the store has accepted or refused."""
+        for outcome, _ in settled:
+            job = self._active.get(outcome.lease.ref)
+            if job is not None and job.lease.token == outcome.lease.token:
                 self._drop(job)
-            if is_accepted:
-                ids.append(lease.id)
-            else:
-                logger.warning(
-                    "job %s was taken over by another worker; the result of this run was refused", lease.id
-                )
         for slots in (self._thread_slots, self._loop_slots):
             slots.adapt(is_more=self._is_more)
-        self._on_settled(ids)
+        self._on_settled([outcome.lease.id for outcome, is_accepted in settled if is_accepted])
         self._rest.announce()
         if self._is_more:
             self._look()
-
-    def _settle_failed(self, outcomes: list[Outcome], error: Exception) -> None:
-        logger.error("%d outcomes could not be stored, trying again in a second: %s", len(outcomes), error)
-        if self._is_hurried:
-            return  # their jobs are found as those of a dead worker, and run again
-        self._timer.call_at(self._clock.monotonic_ns() + PAUSE_NS, lambda: self._settle(outcomes))
 
     def _drop(self, job: ActiveJob) -> None:
         if self._active.pop(job.lease.ref, None) is None:
@@ -419,7 +317,7 @@ class Worker:
     def _end(self, jobs: list[ActiveJob], kind: OutcomeKind) -> None:
         outcomes = [Outcome(job.lease, kind) for job in jobs if job.claim_end()]
         if outcomes:
-            self._settle(outcomes)
+            self._settling.settle(outcomes)
 
     # -- ending
 
@@ -435,11 +333,12 @@ class Worker:
         return interrupted
 
     def _is_at_rest(self) -> bool:
-        return not (self._active or self._is_looking or self._is_starting)
+        return not (self._active or self._is_looking or self._starting.is_busy)
 
     def hurry(self) -> None:
         """End a `stop` that waits for handlers. From a signal handler, too."""
         self._is_hurried = True
+        self._settling.gives_up = True
         self._rest.announce()
 
     def _begin_stopping(self) -> None:
@@ -449,22 +348,11 @@ class Worker:
     def _interrupt_all(self) -> int:
         running = [job for job in self._active.values() if job.is_running]
         for job in running:
-            self._interrupt(job)
+            self._running.interrupt(job)
         self._end(running, OutcomeKind.INTERRUPTED)
         return len(running)
 
     # -- what the duties find
-
-    def report_sweep(self, swept: Any) -> None:
-        """Say what was rescued."""
-        if swept.rescued:
-            logger.warning("rescued %d jobs of workers that died: %s", len(swept.rescued), _some(swept.rescued))
-        if swept.quarantined:
-            logger.error(
-                "%d jobs killed their workers again and again and are now dead letters: %s",
-                len(swept.quarantined),
-                _some(swept.quarantined),
-            )
 
     def reincarnate(self) -> None:
         """Begin again under a new number: this worker was declared dead, and its jobs belong to others."""
@@ -473,7 +361,9 @@ class Worker:
         self._io.dispatch(Operation("enroll", (self._info,), again))
 
     def _enroll_failed(self, error: Exception) -> None:
-        logger.error("worker %d could not begin again, and will try with its next heartbeat: %s", self.number, error)
+        logger.error(
+            "worker %d could not begin again, and will try with its next heartbeat: %s", self.number, error
+        )
 
     def _begin_again(self, number: int) -> None:
         for job in list(self._active.values()):
@@ -500,16 +390,3 @@ class Worker:
     def settle(self, real_seconds: float) -> str | None:
         """Wait until every alarm that is due has rung."""
         return None if self._timer.settle(real_seconds) else "the timer of a worker"
-
-
-def _some(ids: list[str]) -> str:
-    return ", ".join(ids[:5]) + (", ..." if len(ids) > 5 else "")
-
-
-def _log(outcome: Outcome) -> None:
-    if outcome.kind is OutcomeKind.FAILED:
-        logger.error(
-            "job %s (%s) is given up and is now a dead letter: %s", outcome.lease.id, outcome.lease.type, outcome.error
-        )
-    elif outcome.kind is OutcomeKind.RETRY:
-        logger.warning("job %s (%s) failed and runs again: %s", outcome.lease.id, outcome.lease.type, outcome.error)

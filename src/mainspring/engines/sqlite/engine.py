@@ -37,6 +37,8 @@ from mainspring.engines.sqlite.rows import (
 )
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs.engine import (
+    MAX_CRASHES,
+    STALE,
     Capability,
     Changed,
     Command,
@@ -51,13 +53,13 @@ from mainspring.jobs.engine import (
     Taken,
     WorkerInfo,
 )
-from mainspring.jobs.instants import MICROSECONDS, to_instant
+from mainspring.jobs.instants import to_instant
 from mainspring.jobs.status import JobStatus
 
 BUSY_TIMEOUT_SECONDS = 30.0
-STALE_SECONDS = 45  # three missed heartbeats
-MAX_CRASHES = 3
-NEAR = 2_500_000  # jobs due within this many microseconds wake workers; the rest is found by their look each second
+NEAR = (
+    2_500_000  # jobs due within this many microseconds wake workers; the rest is found by their look each second
+)
 
 
 class SqliteEngine:
@@ -121,6 +123,9 @@ class SqliteEngine:
     def unit(self, *, durable: bool) -> AbstractContextManager[None]:
         return self._database.unit(durable=durable)
 
+    def _wake_up(self) -> None:
+        self._wake()
+
     def _announce(self) -> None:
         if self._must_wake:
             self._must_wake = False
@@ -175,7 +180,7 @@ class SqliteEngine:
             self._listeners[number] = Listener(
                 self._presence.make_pipe(number),
                 ChangeWatch(self._database),
-                lambda: self._wake(),
+                self._wake_up,
                 name=f"mainspring-listener-{number}",
             )
         return number
@@ -260,9 +265,7 @@ class SqliteEngine:
     ) -> set[tuple[int, int]]:
         current = set(integers(self._database.write(sql.CURRENT, (batch, worker, RUNNING))))
         self._database.write(statement, (batch, worker, now))
-        return {
-            (outcome.lease.ref, outcome.lease.token) for outcome in outcomes if outcome.lease.ref in current
-        }
+        return {(outcome.lease.ref, outcome.lease.token) for outcome in outcomes if outcome.lease.ref in current}
 
     def sweep(self, worker: int) -> Swept:
         write = self._database.write
@@ -284,7 +287,7 @@ class SqliteEngine:
 
     def _find_dead(self, worker: int, now: int) -> list[int]:
         others = heartbeats(self._database.write(sql.OTHERS, (worker,)))
-        stale = now - STALE_SECONDS * MICROSECONDS
+        stale = now - STALE
         return [
             number
             for number, heartbeat in others
@@ -299,16 +302,17 @@ class SqliteEngine:
         if query.ids is None:
             statement += f" LIMIT {int(query.limit) + 1}"
         with self._database.reader() as connection:
-            rows = connection.execute(statement, bindings).fetchall()
+            rows: list[Any] = connection.execute(statement, bindings).fetchall()
         is_more = query.ids is None and len(rows) > query.limit
         rows = rows[: query.limit] if is_more else rows
-        return Page([to_record(row) for row in rows], rows[-1][-1] if is_more else None)
+        return Page([to_record(row) for row in rows], int(rows[-1][-1]) if is_more else None)
 
     def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[JobStatus, int]:
         conditions, bindings = _lane_condition(queue, type)
         statement = sql.COUNTS.format(conditions=f"WHERE {conditions[0]}" if conditions else "")
         with self._database.reader() as connection:
-            found = dict(connection.execute(statement, bindings).fetchall())
+            rows: list[Any] = connection.execute(statement, bindings).fetchall()
+        found = dict(rows)
         return {status: found.get(code, 0) for code, status in enumerate(STATUSES)}
 
     def backup(self, path: str) -> None:

@@ -10,12 +10,9 @@ import msgspec
 from mainspring.engines.sqlite import statements as sql
 from mainspring.engines.sqlite.database import Database
 from mainspring.engines.sqlite.rows import to_json
-from mainspring.jobs.instants import MICROSECONDS
+from mainspring.jobs.engine import HEAD_START
 
 Lane: TypeAlias = tuple[str, str, int]
-
-# How long a job of a lower priority waits behind later ones of a higher one, at most: after that it is first.
-HEAD_START = 30 * MICROSECONDS
 
 _lane_rows = msgspec.json.Decoder(list[tuple[int, str, str, int]]).decode
 

@@ -14,12 +14,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock, Thread
+from types import ModuleType
 from typing import Protocol
 
+fcntl: ModuleType | None
 try:
     import fcntl
-except ImportError:  # pragma: no cover - Windows: heartbeats only
-    fcntl = None  # type: ignore[assignment]
+except ImportError:  # Windows: heartbeats only
+    fcntl = None
 
 LOOK_SECONDS = 1.0
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from mainspring.jobs.engine import Attempt, Cause, JobRecord, Lease, NewJob, Outcome, OutcomeKind
+from mainspring.jobs.engine import STATUS_AFTER, Attempt, Cause, JobRecord, Lease, NewJob, Outcome, OutcomeKind
 from mainspring.jobs.serializers import JsonSerializer
 from mainspring.jobs.status import JobStatus
 
@@ -26,9 +26,9 @@ _history_decoder = msgspec.json.Decoder(tuple[Attempt, ...])
 LEASE_COLUMNS = """seq, id, lane, due, CASE typeof(payload) WHEN 'blob' THEN hex(payload) ELSE payload END, codec,
     token + 1, failures, timeouts, crashes, interruptions"""
 
-RECORD_COLUMNS = """j.id, l.type, l.queue, l.priority, j.status, j.due, j.created, j.payload, j.codec, j.token, j.owner,
-    j.starts, j.failures, j.timeouts, j.crashes, j.interruptions, j.started, j.finished, j.result, j.error, j.stop,
-    j.origin, j.replayed_as, j.history, j.seq"""
+RECORD_COLUMNS = """j.id, l.type, l.queue, l.priority, j.status, j.due, j.created, j.payload, j.codec, j.token,
+    j.owner, j.starts, j.failures, j.timeouts, j.crashes, j.interruptions, j.started, j.finished, j.result,
+    j.error, j.stop, j.origin, j.replayed_as, j.history, j.seq"""
 
 
 class LeaseRow(msgspec.Struct, array_like=True, gc=False):
@@ -128,17 +128,6 @@ def completed_rows(outcomes: Sequence[Outcome]) -> str:
     )
 
 
-STATUS_AFTER = {
-    OutcomeKind.COMPLETED: COMPLETED,
-    OutcomeKind.FAILED: FAILED,
-    OutcomeKind.CANCELED: CANCELED,
-    OutcomeKind.RETRY: PENDING,
-    OutcomeKind.SNOOZED: PENDING,
-    OutcomeKind.INTERRUPTED: PENDING,
-    OutcomeKind.HANDED_BACK: PENDING,
-}
-
-
 def outcome_rows(outcomes: Sequence[Outcome], now: int) -> str:
     """Encode outcomes of any kind."""
     return to_json([_outcome_row(outcome, now) for outcome in outcomes])
@@ -151,7 +140,7 @@ def _outcome_row(outcome: Outcome, now: int) -> tuple[Any, ...]:
     return (
         lease.ref,
         lease.token,
-        STATUS_AFTER[outcome.kind],
+        CODES[STATUS_AFTER[outcome.kind]],
         outcome.due,
         outcome.error,
         int(outcome.cause is Cause.FAILURE),

@@ -90,7 +90,7 @@ def migrate(connection: apsw.Connection, path: str) -> None:
 
 def _is_current(connection: apsw.Connection, path: str) -> bool:
     application = connection.pragma("application_id")
-    version = connection.pragma("user_version")
+    version = int(connection.pragma("user_version"))
     if application != APPLICATION_ID:
         tables = connection.execute("SELECT count(*) FROM sqlite_schema").get
         if application != 0 or version != 0 or tables:

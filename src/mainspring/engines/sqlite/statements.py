@@ -1,6 +1,7 @@
 """Every statement of the engine. Each works on a whole batch: see `rows` for why.
 
-Parameters are numbered; ?1 is the batch. Statuses are the numbers of `rows.STATUSES`.
+Parameters are numbered; ?1 is the batch. Statuses are the numbers of `rows.STATUSES`. A `+` before a column keeps
+the planner from an index on it: the batch is the shorter list, always.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ INSERT = """
 INSERT INTO jobs (id, lane, due, created, payload, codec, origin)
 SELECT value ->> 0, value ->> 1, value ->> 2, ?2,
        CASE value ->> 4 WHEN 'json' THEN value ->> 3 ELSE unhex(value ->> 3) END, value ->> 4, value ->> 5
-FROM json_each(?1) WHERE true ORDER BY key
+FROM json_each(?1) WHERE true
 ON CONFLICT (id) DO NOTHING
 """
 
@@ -42,7 +43,7 @@ PICK_AHEAD = _PICK.format(columns=LEASE_COLUMNS, condition="crashes = 0 AND due 
 
 # batch of seq; ?2 worker, ?3 now
 MARK_STARTED = """
-UPDATE jobs SET status = 1, owner = ?2, token = token + 1, starts = starts + 1, started = ?3
+UPDATE jobs SET status = 1, owner = ?2, token = token + 1, starts = starts + 1, started = max(?3, due)
 WHERE seq IN (SELECT value FROM json_each(?1))
 """
 MARK_HELD = "UPDATE jobs SET owner = ?2, token = token + 1 WHERE seq IN (SELECT value FROM json_each(?1))"
@@ -63,13 +64,14 @@ STOPS = "SELECT json_group_array(id) FROM jobs WHERE owner = ?1 AND stop IS NOT 
 # -- starting and settling; batch of [seq, token, ...]; ?2 worker, ?3 now
 
 START = """
-UPDATE jobs SET status = 1, starts = starts + 1, started = ?3
+UPDATE jobs SET status = 1, starts = starts + 1, started = max(?3, due)
 FROM json_each(?1) AS v
-WHERE seq = v.value ->> 0 AND token = v.value ->> 1 AND owner = ?2 AND status = 0
+WHERE seq = v.value ->> 0 AND token = v.value ->> 1 AND +owner = ?2 AND +status = 0
 """
 CURRENT = """
 SELECT json_group_array(seq) FROM json_each(?1) AS v
-JOIN jobs ON seq = v.value ->> 0 AND token = v.value ->> 1 AND owner = ?2 AND status = coalesce(v.value ->> 9, ?3)
+JOIN jobs ON seq = v.value ->> 0 AND token = v.value ->> 1 AND +owner = ?2
+    AND +status = coalesce(v.value ->> 9, ?3)
 """
 
 # batch of [seq, token, result, codec]
@@ -77,7 +79,7 @@ COMPLETE = """
 UPDATE jobs SET status = 2, owner = NULL, finished = ?3, error = NULL, stop = NULL,
     result = CASE v.value ->> 3 WHEN 'json' THEN v.value ->> 2 ELSE unhex(v.value ->> 2) END
 FROM json_each(?1) AS v
-WHERE seq = v.value ->> 0 AND token = v.value ->> 1 AND owner = ?2 AND status = 1
+WHERE seq = v.value ->> 0 AND token = v.value ->> 1 AND +owner = ?2 AND +status = 1
 """
 
 # batch of [seq, token, status, due, error, failures, timeouts, interruptions, takes back a start, status before,
@@ -97,7 +99,7 @@ UPDATE jobs SET
     history = iif(v.value ->> 10 IS NULL, history, json_insert(coalesce(history, '[]'), '$[#]',
         json_set(v.value -> 10, '$.number', starts, '$.started', started)))
 FROM json_each(?1) AS v
-WHERE seq = v.value ->> 0 AND token = v.value ->> 1 AND owner = ?2 AND status = v.value ->> 9
+WHERE seq = v.value ->> 0 AND token = v.value ->> 1 AND +owner = ?2 AND +status = v.value ->> 9
 """
 
 # -- commands
@@ -107,9 +109,9 @@ SELECT json_group_array(json_array(id, status)) FROM jobs WHERE id IN (SELECT va
 """
 CANCEL = """
 UPDATE jobs SET status = 4, finished = ?2, owner = NULL, error = 'canceled before it started'
-WHERE id IN (SELECT value FROM json_each(?1)) AND status = 0
+WHERE id IN (SELECT value FROM json_each(?1)) AND +status = 0
 """
-REQUEST_STOP = "UPDATE jobs SET stop = 1 WHERE id IN (SELECT value FROM json_each(?1)) AND status = 1"
+REQUEST_STOP = "UPDATE jobs SET stop = 1 WHERE id IN (SELECT value FROM json_each(?1)) AND +status = 1"
 REOPEN = """
 UPDATE jobs SET status = 0, due = ?2, finished = NULL, error = NULL, failures = 0, timeouts = 0, crashes = 0
 WHERE id = ?1 AND status = 3
@@ -133,7 +135,7 @@ OTHERS = "SELECT json_group_array(json_array(id, heartbeat)) FROM workers WHERE 
 HAS_OWNER = "SELECT EXISTS (SELECT 1 FROM jobs WHERE owner = ?1)"
 
 # batch of dead workers; ?2 the crash that is one too many
-_CRASHED = "owner IN (SELECT value FROM json_each(?1)) AND status = 1 AND stop IS NULL"
+_CRASHED = "owner IN (SELECT value FROM json_each(?1)) AND +status = 1 AND stop IS NULL"
 RESCUED = f"SELECT json_group_array(id) FROM jobs WHERE {_CRASHED} AND crashes + 1 < ?2"
 QUARANTINED = f"SELECT json_group_array(id) FROM jobs WHERE {_CRASHED} AND crashes + 1 >= ?2"
 RESCUE = """
@@ -146,9 +148,9 @@ UPDATE jobs SET
     stop = NULL,
     history = json_insert(coalesce(history, '[]'), '$[#]', json_object('number', starts, 'started', started,
         'ended', ?3, 'cause', 'crash', 'error', 'its worker ' || owner || ' died'))
-WHERE owner IN (SELECT value FROM json_each(?1)) AND status = 1
+WHERE owner IN (SELECT value FROM json_each(?1)) AND +status = 1
 """
-RELEASE = "UPDATE jobs SET owner = NULL WHERE owner IN (SELECT value FROM json_each(?1)) AND status = 0"
+RELEASE = "UPDATE jobs SET owner = NULL WHERE owner IN (SELECT value FROM json_each(?1)) AND +status = 0"
 BURY = "DELETE FROM workers WHERE id IN (SELECT value FROM json_each(?1))"
 WAITING = """
 SELECT json_group_array(DISTINCT type) FROM lanes WHERE EXISTS (
@@ -157,5 +159,7 @@ SELECT json_group_array(DISTINCT type) FROM lanes WHERE EXISTS (
 
 # -- reading
 
-FIND = f"SELECT {RECORD_COLUMNS} FROM jobs AS j JOIN lanes AS l ON l.id = j.lane WHERE {{conditions}} ORDER BY j.seq"
+FIND = (
+    f"SELECT {RECORD_COLUMNS} FROM jobs AS j JOIN lanes AS l ON l.id = j.lane WHERE {{conditions}} ORDER BY j.seq"
+)
 COUNTS = "SELECT status, count(*) FROM jobs {conditions} GROUP BY status"

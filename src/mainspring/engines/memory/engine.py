@@ -7,14 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from heapq import heappop, heappush
+from math import inf
 from threading import RLock
 
 from msgspec.structs import replace
 
 from mainspring.clock import Clock, SystemClock
+from mainspring.engines.memory.claims import Claims
+from mainspring.engines.memory.reading import count, page_of
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs.engine import (
+    MAX_CRASHES,
+    STALE,
+    STATUS_AFTER,
     Attempt,
     Cancel,
     Capability,
@@ -37,22 +42,8 @@ from mainspring.jobs.engine import (
     Taken,
     WorkerInfo,
 )
-from mainspring.jobs.instants import MICROSECONDS, to_instant
+from mainspring.jobs.instants import to_instant
 from mainspring.jobs.status import FINAL, JobStatus
-
-STALE_SECONDS = 45
-MAX_CRASHES = 3
-HEAD_START = 30 * MICROSECONDS
-
-STATUS_AFTER = {
-    OutcomeKind.COMPLETED: JobStatus.COMPLETED,
-    OutcomeKind.FAILED: JobStatus.FAILED,
-    OutcomeKind.CANCELED: JobStatus.CANCELED,
-    OutcomeKind.RETRY: JobStatus.PENDING,
-    OutcomeKind.SNOOZED: JobStatus.PENDING,
-    OutcomeKind.INTERRUPTED: JobStatus.PENDING,
-    OutcomeKind.HANDED_BACK: JobStatus.PENDING,
-}
 
 
 class MemoryEngine:
@@ -69,11 +60,14 @@ class MemoryEngine:
         self._places: dict[str, int] = {}  # order of submission
         self._by_place: dict[int, str] = {}
         self._last_place = 0
-        self._claimable: dict[str, list[tuple[int, int, str]]] = {}  # a heap of (due, place, id) for each type
+        self._claims = Claims()
+        self._owned: set[str] = set()
+        self._stops: set[str] = set()
         self._heartbeats: dict[int, int] = {}
         self._last_worker = 0
         self._wake: Callable[[], None] = lambda: None
         self._must_wake = False
+        self._depth = 0  # units inside of units
 
     def now(self) -> int:
         return to_instant(self._clock.now(), "now")
@@ -88,8 +82,13 @@ class MemoryEngine:
     def unit(self, *, durable: bool) -> Iterator[None]:
         """Hold the lock. Verbs check before they change, so there is nothing to roll back."""
         with self._lock:
-            yield
-            must_wake, self._must_wake = self._must_wake, False
+            self._depth += 1
+            try:
+                yield
+            finally:
+                self._depth -= 1
+            must_wake = self._must_wake and not self._depth
+            self._must_wake &= not must_wake
         if must_wake:
             self._wake()
 
@@ -136,10 +135,20 @@ class MemoryEngine:
         return None
 
     def _put(self, job: JobRecord) -> None:
+        """Keep a job, and keep what is known about it elsewhere in step."""
         self._jobs[job.id] = job
+        self._claims.withdraw(job.id)
         if job.status is JobStatus.PENDING and job.owner is None:
-            heappush(self._claimable.setdefault(job.type, []), (job.due, self._places[job.id], job.id))
+            self._claims.add(job, self._places[job.id])
             self._must_wake = True
+        if job.owner is None:
+            self._owned.discard(job.id)
+        else:
+            self._owned.add(job.id)
+        if job.stop_requested:
+            self._stops.add(job.id)
+        else:
+            self._stops.discard(job.id)
 
     def change(self, commands: Sequence[Command]) -> list[Changed]:
         with self.unit(durable=True):
@@ -181,15 +190,10 @@ class MemoryEngine:
 
     def _cancel(self, job: JobRecord) -> Changed:
         if job.status is JobStatus.PENDING:
-            self._jobs[job.id] = replace(
-                job,
-                status=JobStatus.CANCELED,
-                finished=self.now(),
-                owner=None,
-                error="canceled before it started",
-            )
+            finished = {"finished": self.now(), "error": "canceled before it started"}
+            self._put(replace(job, status=JobStatus.CANCELED, owner=None, **finished))
         elif job.status is JobStatus.RUNNING:
-            self._jobs[job.id] = replace(job, stop_requested=True)
+            self._put(replace(job, stop_requested=True))
         return Changed(job.status is JobStatus.PENDING, job.status)
 
     def _replay(self, job: JobRecord, command: Replay) -> None:
@@ -224,13 +228,16 @@ class MemoryEngine:
 
     def leave(self, worker: int) -> None:
         with self.unit(durable=False):
-            for job in list(self._jobs.values()):
-                if job.owner == worker and job.status is JobStatus.PENDING:
+            for job in self._jobs_of({worker}):
+                if job.status is JobStatus.PENDING:
                     self._put(replace(job, owner=None))
-            if not any(job.owner == worker for job in self._jobs.values()):
-                self._heartbeats.pop(worker, None)
-            else:  # it left jobs behind: dead from now on
+            if self._jobs_of({worker}):  # it left jobs behind: dead from now on
                 self._heartbeats[worker] = 0
+            else:
+                self._heartbeats.pop(worker, None)
+
+    def _jobs_of(self, workers: set[int]) -> list[JobRecord]:
+        return [job for job in (self._jobs[job_id] for job_id in self._owned) if job.owner in workers]
 
     def take(self, worker: int, demands: Sequence[Demand], *, lead: int, start_lead: int) -> Taken:
         now = self.now()
@@ -239,63 +246,24 @@ class MemoryEngine:
         is_more = False
         with self.unit(durable=False):
             for demand in demands:
-                ready = [job for job in self._claimable_until(demand.types, now + lead) if _fits(job, demand)]
-                due = self._choose_due(ready, demand, now + start_lead)
+                due = self._claims.pick(demand, demand.starts, -inf, now + start_lead)
+                if demand.suspects and len(due) < demand.starts:
+                    due += self._claims.pick(demand, 1, -inf, now + start_lead, suspects=True)
                 is_more |= len(due) >= demand.starts
-                leases += [self._lease(job, worker, is_started=True) for job in due]
-                ahead = [job for job in ready if job.due > now + start_lead and not job.crashes]
-                ahead.sort(key=self._rank)
-                leases += [self._lease(job, worker, is_started=False) for job in ahead[: max(0, demand.ahead)]]
-                dues += self._dues_after(demand, now + lead)
-            stops = [job.id for job in self._jobs.values() if job.owner == worker and job.stop_requested]
+                leases += [self._lease(job_id, worker, is_started=True) for job_id in due]
+                ahead = self._claims.pick(demand, demand.ahead, now + start_lead, now + lead)
+                leases += [self._lease(job_id, worker, is_started=False) for job_id in ahead]
+                next_due = self._claims.next_due(demand, now + lead)
+                if next_due is not None:
+                    dues.append(next_due)
+            stops = [job_id for job_id in self._stops if self._jobs[job_id].owner == worker]
         return Taken(leases, min(dues, default=None), is_more, stops)
 
-    def _claimable_until(self, types: Sequence[str], until: int) -> list[JobRecord]:
-        """Return what can be claimed and is due until then; what the heaps hold in vain is dropped."""
-        found = []
-        for kind in types:
-            heap = self._claimable.get(kind, [])
-            kept = []
-            while heap and heap[0][0] <= until:
-                entry = heappop(heap)
-                job = self._jobs.get(entry[2])
-                if job is not None and self._is_entry_of(entry, job) and entry not in kept[-1:]:
-                    kept.append(entry)
-                    found.append(job)
-            for entry in kept:
-                heappush(heap, entry)
-        return found
-
-    def _is_entry_of(self, entry: tuple[int, int, str], job: JobRecord) -> bool:
-        is_claimable = job.status is JobStatus.PENDING and job.owner is None
-        return is_claimable and entry[:2] == (job.due, self._places[job.id])
-
-    def _choose_due(self, ready: list[JobRecord], demand: Demand, until: int) -> list[JobRecord]:
-        due = sorted((job for job in ready if job.due <= until), key=self._rank)
-        chosen = [job for job in due if not job.crashes][: max(0, demand.starts)]
-        if demand.suspects and len(chosen) < demand.starts:
-            chosen += [job for job in due if job.crashes][:1]
-        return chosen
-
-    def _rank(self, job: JobRecord) -> tuple[int, int]:
-        return job.due - HEAD_START * job.priority, self._places[job.id]
-
-    def _dues_after(self, demand: Demand, instant: int) -> list[int]:
-        dues = []
-        for kind in demand.types:
-            for entry in self._claimable.get(kind, [])[:1]:
-                if entry[0] > instant:
-                    dues.append(entry[0])
-                else:  # jobs of other queues stand before it: look at all
-                    dues += [due for due, _, _ in self._claimable[kind] if due > instant]
-        return dues
-
-    def _lease(self, job: JobRecord, worker: int, *, is_started: bool) -> Lease:
+    def _lease(self, job_id: str, worker: int, *, is_started: bool) -> Lease:
+        job = self._jobs[job_id]
         token = job.token + 1
         taken = replace(job, owner=worker, token=token)
-        if is_started:
-            taken = self._started(taken)
-        self._jobs[job.id] = taken
+        self._put(self._started(taken) if is_started else taken)
         return Lease(
             self._places[job.id],
             job.id,
@@ -314,7 +282,7 @@ class MemoryEngine:
         )
 
     def _started(self, job: JobRecord) -> JobRecord:
-        return replace(job, status=JobStatus.RUNNING, starts=job.starts + 1, started=self.now())
+        return replace(job, status=JobStatus.RUNNING, starts=job.starts + 1, started=max(self.now(), job.due))
 
     def start(self, worker: int, leases: Sequence[Lease]) -> list[bool]:
         with self.unit(durable=False):
@@ -323,7 +291,7 @@ class MemoryEngine:
                 job = self._leased(lease, worker, JobStatus.PENDING)
                 answers.append(job is not None)
                 if job is not None:
-                    self._jobs[job.id] = self._started(job)
+                    self._put(self._started(job))
             return answers
 
     def _leased(self, lease: Lease, worker: int, status: JobStatus) -> JobRecord | None:
@@ -377,15 +345,13 @@ class MemoryEngine:
         rescued: list[str] = []
         quarantined: list[str] = []
         with self.unit(durable=True):
-            stale = now - STALE_SECONDS * MICROSECONDS
+            stale = now - STALE
             dead = {number for number, beat in self._heartbeats.items() if number != worker and beat < stale}
-            for job in [job for job in self._jobs.values() if job.owner in dead]:
+            for job in self._jobs_of(dead):
                 self._rescue(job, rescued, quarantined)
             for number in dead:
                 del self._heartbeats[number]
-            waiting = tuple(
-                kind for kind in self._claimable if any(not j.crashes for j in self._claimable_until((kind,), now))
-            )
+            waiting = self._claims.waiting_types(now)
         return Swept(rescued, quarantined, waiting)
 
     def _rescue(self, job: JobRecord, rescued: list[str], quarantined: list[str]) -> None:
@@ -427,34 +393,13 @@ class MemoryEngine:
                 places = [place for place in self._by_place if query.after is None or place > query.after]
             else:
                 places = sorted(self._places[job_id] for job_id in query.ids if job_id in self._places)
-            found: list[tuple[int, JobRecord]] = []
-            for place in places:
-                job = self._jobs[self._by_place[place]]
-                if _matches(job, query):
-                    found.append((place, job))
-                if query.ids is None and len(found) > query.limit:
-                    return Page([job for _, job in found[:-1]], found[-2][0])
-        return Page([job for _, job in found], None)
+            return page_of([(place, self._jobs[self._by_place[place]]) for place in places], query)
 
     def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[JobStatus, int]:
-        counts = dict.fromkeys(JobStatus, 0)
         with self._lock:
-            for job in self._jobs.values():
-                if queue in (None, job.queue) and type in (None, job.type):
-                    counts[job.status] += 1
-        return counts
+            return count(self._jobs.values(), Query(queue=queue, type=type))
 
     def backup(self, path: str) -> None:
         raise EngineUnavailable(
             engine=self.description, reason="memory cannot be backed up", remedy="use a sqlite:/// store"
         )
-
-
-def _fits(job: JobRecord, demand: Demand) -> bool:
-    return demand.queues is None or job.queue in demand.queues
-
-
-def _matches(job: JobRecord, query: Query) -> bool:
-    is_wanted = query.status in (None, job.status) and query.queue in (None, job.queue)
-    is_replayed = job.replayed_as is not None
-    return is_wanted and query.type in (None, job.type) and query.is_replayed in (None, is_replayed)

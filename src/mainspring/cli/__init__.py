@@ -1,0 +1,5 @@
+"""The command line: `mainspring`."""
+
+from mainspring.cli.main import main
+
+__all__ = ["main"]

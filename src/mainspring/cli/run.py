@@ -1,0 +1,28 @@
+"""`mainspring run`: a worker in the foreground."""
+
+from __future__ import annotations
+
+import logging
+from typing import Annotated
+
+import typer
+
+from mainspring.cli.loading import load_app
+
+
+def run(
+    app: Annotated[str, typer.Argument(help="The application, as module:name.", metavar="MODULE:APP")],
+    queues: Annotated[str | None, typer.Option(help="Only these queues, separated by commas.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads for handlers.", min=1)] = None,
+) -> None:
+    """Run jobs until SIGTERM or Ctrl+C; a second signal hands back what runs at once.
+
+    Example: mainspring run shop:app --queues orders,mail --threads 16
+    """
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
+    application = load_app(app)
+    if queues is not None:
+        application.queues = tuple(name.strip() for name in queues.split(",") if name.strip())
+    if threads is not None:
+        application.threads = threads
+    application.run()

@@ -1,0 +1,85 @@
+"""What can be claimed, in memory: a sorted list of (due, place, id) for each lane.
+
+Entries are withdrawn lazily: one that is no longer the live entry of its job is skipped, and dropped once
+everything before it is gone.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Iterator
+from itertools import islice
+from math import inf
+from typing import TypeAlias
+
+from mainspring.jobs.engine import HEAD_START, Demand, JobRecord
+
+Entry: TypeAlias = tuple[int, int, str]
+Lane: TypeAlias = tuple[str, str, int, bool]  # type, queue, priority, whether it holds suspects
+
+
+class Claims:
+    """Finds jobs by lane and due time."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[Lane, list[Entry]] = {}
+        self._heads: dict[Lane, int] = {}  # entries before it are gone
+        self._live: dict[str, Entry] = {}
+
+    def add(self, job: JobRecord, place: int) -> None:
+        """Let a job be claimed."""
+        lane = (job.type, job.queue, job.priority, job.crashes > 0)
+        entry = (job.due, place, job.id)
+        self._live[job.id] = entry
+        insort(self._lanes.setdefault(lane, []), entry, lo=self._heads.setdefault(lane, 0))
+
+    def withdraw(self, job_id: str) -> None:
+        """Let a job not be claimed any more."""
+        self._live.pop(job_id, None)
+
+    def pick(self, demand: Demand, limit: int, after: float, until: int, *, suspects: bool = False) -> list[str]:
+        """Return the first `limit` jobs that are due then, by their rank: due time less a head start."""
+        found: list[tuple[int, int, str]] = []
+        for lane in self._lanes_for(demand, suspects=suspects):
+            entries = islice(self._between(lane, after, until), limit)
+            found += [(due - HEAD_START * lane[2], place, job_id) for due, place, job_id in entries]
+        return [job_id for _, _, job_id in sorted(found)[:limit]]
+
+    def next_due(self, demand: Demand, after: int) -> int | None:
+        """Return the first due time after an instant."""
+        lanes = (*self._lanes_for(demand, suspects=False), *self._lanes_for(demand, suspects=True))
+        firsts = [next(self._between(lane, after, inf), None) for lane in lanes]
+        return min((entry[0] for entry in firsts if entry is not None), default=None)
+
+    def waiting_types(self, now: int) -> tuple[str, ...]:
+        """Return the handlers for which jobs are due."""
+        return tuple(
+            sorted({lane[0] for lane in self._lanes if not lane[3] and any(self._between(lane, -inf, now))})
+        )
+
+    def _lanes_for(self, demand: Demand, *, suspects: bool) -> list[Lane]:
+        return [
+            lane
+            for lane in self._lanes
+            if lane[3] is suspects and lane[0] in demand.types
+            if demand.queues is None or lane[1] in demand.queues
+        ]
+
+    def _between(self, lane: Lane, after: float, until: float) -> Iterator[Entry]:
+        entries = self._lanes[lane]
+        self._drop_dead(lane, entries)
+        start = bisect_right(entries, (after, inf), lo=self._heads[lane])
+        for entry in islice(entries, start, None):
+            if entry[0] > until:
+                return
+            if self._live.get(entry[2]) == entry:
+                yield entry
+
+    def _drop_dead(self, lane: Lane, entries: list[Entry]) -> None:
+        head = self._heads[lane]
+        while head < len(entries) and self._live.get(entries[head][2]) != entries[head]:
+            head += 1
+        if head > len(entries) // 2:
+            del entries[:head]
+            head = 0
+        self._heads[lane] = head

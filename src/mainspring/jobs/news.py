@@ -1,0 +1,41 @@
+"""What a worker writes into the log about its jobs."""
+
+from __future__ import annotations
+
+import logging
+
+from mainspring.jobs.engine import Outcome, OutcomeKind, Swept
+
+logger = logging.getLogger("mainspring.worker")
+
+
+def tell_outcome(outcome: Outcome) -> None:
+    """Say that an attempt did not end well."""
+    lease = outcome.lease
+    if outcome.kind is OutcomeKind.FAILED:
+        logger.error("job %s (%s) was given up, a dead letter now: %s", lease.id, lease.type, outcome.error)
+    elif outcome.kind is OutcomeKind.RETRY:
+        logger.warning("job %s (%s) failed and runs again: %s", lease.id, lease.type, outcome.error)
+
+
+def tell_refusal(outcome: Outcome) -> None:
+    """Say that another worker has taken a job over."""
+    logger.warning(
+        "job %s was taken over by another worker; the outcome of this run was refused", outcome.lease.id
+    )
+
+
+def tell_sweep(swept: Swept) -> None:
+    """Say what was rescued."""
+    if swept.rescued:
+        logger.warning("rescued %d jobs of workers that died: %s", len(swept.rescued), _some(swept.rescued))
+    if swept.quarantined:
+        logger.error(
+            "%d jobs killed their workers again and again and are now dead letters: %s",
+            len(swept.quarantined),
+            _some(swept.quarantined),
+        )
+
+
+def _some(ids: list[str]) -> str:
+    return ", ".join(ids[:5]) + (", ..." if len(ids) > 5 else "")
