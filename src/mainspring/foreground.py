@@ -6,21 +6,38 @@ import logging
 import signal
 import sys
 import threading
+from contextlib import AbstractContextManager
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from mainspring.app import Mainspring
+from mainspring.jobs.handlers import Registry
+from mainspring.jobs.manager import JobManager
 
 SWITCH_SECONDS = 0.0005  # a CPU-bound handler hands the interpreter over ten times as often as by default
 
 logger = logging.getLogger("mainspring.worker")
 
 
+class Application(Protocol):
+    """What is run: a `Mainspring`."""
+
+    threads: int
+    registry: Registry
+
+    def running(self) -> AbstractContextManager[Any]:
+        """Run jobs while the block lasts."""
+
+    def manager(self) -> JobManager:
+        """Return the job manager."""
+
+    def close(self) -> None:
+        """Give everything back."""
+
+
 class Foreground:
     """Runs an application until it is told to stop."""
 
-    def __init__(self, app: Mainspring) -> None:
+    def __init__(self, app: Application) -> None:
         self._app = app
         self._stop = Event()
 

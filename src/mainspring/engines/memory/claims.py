@@ -1,4 +1,4 @@
-"""What can be claimed, in memory: a sorted list of (due, place, id) for each lane.
+"""What can be claimed, in memory: a sorted list of entries for each lane, by due time.
 
 Entries are withdrawn lazily: one that is no longer the live entry of its job is skipped, and dropped once
 everything before it is gone.
@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from mainspring.jobs.engine import HEAD_START, Demand, JobRecord
 
-Entry: TypeAlias = tuple[int, int, str]
+Entry: TypeAlias = tuple[int, int, int, str]  # due, place, version, id
 Lane: TypeAlias = tuple[str, str, int, bool]  # type, queue, priority, whether it holds suspects
 
 
@@ -25,11 +25,13 @@ class Claims:
         self._lanes: dict[Lane, list[Entry]] = {}
         self._heads: dict[Lane, int] = {}  # entries before it are gone
         self._live: dict[str, Entry] = {}
+        self._version = 0  # so that a job that comes back is not mistaken for its own withdrawn entry
 
     def add(self, job: JobRecord, place: int) -> None:
         """Let a job be claimed."""
         lane = (job.type, job.queue, job.priority, job.crashes > 0)
-        entry = (job.due, place, job.id)
+        self._version += 1
+        entry = (job.due, place, self._version, job.id)
         self._live[job.id] = entry
         insort(self._lanes.setdefault(lane, []), entry, lo=self._heads.setdefault(lane, 0))
 
@@ -42,7 +44,7 @@ class Claims:
         found: list[tuple[int, int, str]] = []
         for lane in self._lanes_for(demand, suspects=suspects):
             entries = islice(self._between(lane, after, until), limit)
-            found += [(due - HEAD_START * lane[2], place, job_id) for due, place, job_id in entries]
+            found += [(due - HEAD_START * lane[2], place, job_id) for due, place, _, job_id in entries]
         return [job_id for _, _, job_id in sorted(found)[:limit]]
 
     def next_due(self, demand: Demand, after: int) -> int | None:
@@ -72,12 +74,12 @@ class Claims:
         for entry in islice(entries, start, None):
             if entry[0] > until:
                 return
-            if self._live.get(entry[2]) == entry:
+            if self._live.get(entry[-1]) == entry:
                 yield entry
 
     def _drop_dead(self, lane: Lane, entries: list[Entry]) -> None:
         head = self._heads[lane]
-        while head < len(entries) and self._live.get(entries[head][2]) != entries[head]:
+        while head < len(entries) and self._live.get(entries[head][-1]) != entries[head]:
             head += 1
         if head > len(entries) // 2:
             del entries[:head]

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from mainspring.clock import Clock, SystemClock
 from mainspring.engines.memory.claims import Claims
 from mainspring.engines.memory.reading import count, page_of
+from mainspring.engines.memory.records import lease_of, new_record
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs.engine import (
     MAX_CRASHES,
@@ -104,34 +105,7 @@ class MemoryEngine:
         self._last_place += 1
         self._places[job.id] = self._last_place
         self._by_place[self._last_place] = job.id
-        self._put(
-            JobRecord(
-                id=job.id,
-                type=job.type,
-                queue=job.queue,
-                priority=job.priority,
-                status=JobStatus.PENDING,
-                due=job.due,
-                created=self.now(),
-                payload=job.payload,
-                codec=job.codec,
-                token=0,
-                owner=None,
-                starts=0,
-                failures=0,
-                timeouts=0,
-                crashes=0,
-                interruptions=0,
-                started=None,
-                finished=None,
-                result=None,
-                error=None,
-                stop_requested=False,
-                origin=job.origin,
-                replayed_as=None,
-                history=(),
-            )
-        )
+        self._put(new_record(job, self.now()))
         return None
 
     def _put(self, job: JobRecord) -> None:
@@ -261,25 +235,9 @@ class MemoryEngine:
 
     def _lease(self, job_id: str, worker: int, *, is_started: bool) -> Lease:
         job = self._jobs[job_id]
-        token = job.token + 1
-        taken = replace(job, owner=worker, token=token)
+        taken = replace(job, owner=worker, token=job.token + 1)
         self._put(self._started(taken) if is_started else taken)
-        return Lease(
-            self._places[job.id],
-            job.id,
-            job.type,
-            job.queue,
-            job.due,
-            job.payload,
-            job.codec,
-            token,
-            is_started,
-            job.failures,
-            job.timeouts,
-            job.crashes,
-            job.interruptions,
-            job.priority,
-        )
+        return lease_of(taken, self._places[job_id], is_started=is_started)
 
     def _started(self, job: JobRecord) -> JobRecord:
         return replace(job, status=JobStatus.RUNNING, starts=job.starts + 1, started=max(self.now(), job.due))
