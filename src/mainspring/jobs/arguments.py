@@ -8,11 +8,12 @@ what was given is stored: a default changed in a deploy holds for jobs submitted
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter, Signature, signature
 from typing import Any, get_type_hints
 
 import msgspec
+from msgspec.structs import astuple
 
 from mainspring.errors import InvalidArguments
 from mainspring.jobs.serializers import SERIALIZERS, Decoder, Serializer
@@ -59,7 +60,7 @@ class Arguments:
             problem=f"each job of submit_many is a dict or a tuple of arguments, got {given!r}",
         )
 
-    def decode(self, payload: bytes, codec: str) -> tuple[list[Any], dict[str, Any]]:
+    def decode(self, payload: bytes, codec: str) -> tuple[Sequence[Any], dict[str, Any]]:
         """Decode what was stored into a call."""
         decoder = self._decoders.get(codec)
         if decoder is None:
@@ -84,7 +85,9 @@ class Arguments:
                 handler=self._name, parameter=_quoted(str(error)), problem=f"{error}, in a call of {self}"
             ) from None
 
-    def _call_of(self, values: Any) -> tuple[list[Any], dict[str, Any]]:
+    def _call_of(self, values: Any) -> tuple[Sequence[Any], dict[str, Any]]:
+        if self._is_plain:
+            return self._plain_call_of(astuple(values))
         positional: list[Any] = []
         named: dict[str, Any] = {}
         for parameter in self._signature.parameters.values():
@@ -100,6 +103,13 @@ class Arguments:
             else:
                 named[parameter.name] = value
         return positional, named
+
+    def _plain_call_of(self, values: tuple[Any, ...]) -> tuple[Sequence[Any], dict[str, Any]]:
+        for place, value in enumerate(values):
+            if value is msgspec.UNSET:
+                rest = zip(self._names[place:], values[place:], strict=True)
+                return values[:place], {name: value for name, value in rest if value is not msgspec.UNSET}
+        return values, {}
 
     def _is_positional(self, parameter: Parameter, given: int) -> bool:
         """Whether it can be passed by place: nothing before it was left out."""

@@ -33,6 +33,8 @@ class Control:
         self._calls: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
         self._turn = Lock()
         self._holder = 0  # the thread that has the turn
+        self.calls = 0
+        """How many calls were made: it changes with everything that happens here."""
 
     def post(self, function: Callable[[*Ts], object], *arguments: *Ts) -> None:
         """Make a call, now or as soon as those before it have been made."""
@@ -75,6 +77,7 @@ class Control:
         return True
 
     def _call(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        self.calls += 1
         try:
             function(*arguments)
         except BaseException as error:  # one bad call must not stop the sequence

@@ -57,11 +57,27 @@ class Operation:
         self.durable = durable
         self.options = options
 
+    def load(self) -> None:
+        """Called right before the unit begins: the last chance to add to the batch."""
+
     @property
     def merge_key(self) -> tuple[int, int]:
         """Equal for operations that become one call."""
         place = ORDER.index(self.verb) if self.verb in ORDER else len(ORDER)
         return place, self.worker or 0
+
+
+class LateOperation(Operation):
+    """An operation whose batch is collected at the last moment: what came meanwhile goes along."""
+
+    __slots__ = ("_collect",)
+
+    def __init__(self, verb: str, collect: Callable[[], Sequence[Any]], reply: Reply, *, worker: int) -> None:
+        super().__init__(verb, (), reply, worker=worker)
+        self._collect = collect
+
+    def load(self) -> None:
+        self.items = self._collect()
 
 
 class IoLayer:
@@ -98,6 +114,8 @@ class IoLayer:
         return await answer.future
 
     def _handle(self, operations: list[Operation]) -> None:
+        for operation in operations:
+            operation.load()
         for batch in _bounded(operations):
             self._commit(batch)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from mainspring.clock import NANOSECONDS, Clock
 from mainspring.jobs.control import Control
 from mainspring.jobs.engine import Outcome
-from mainspring.jobs.io_layer import Callback, IoLayer, Operation
+from mainspring.jobs.io_layer import Callback, IoLayer, LateOperation
 from mainspring.jobs.news import tell_outcome, tell_refusal
 from mainspring.timing.timer import Timer
 
@@ -37,7 +37,8 @@ class Settling:
         self._clock = clock
         self._worker = worker
         self._collect = collect
-        self._settled: deque[tuple[Outcome, bool]] = deque()  # filled by io, emptied by control
+        self._outcomes: deque[Outcome] = deque()
+        self._is_queued = False  # an operation that will take everything from the deque is on its way
         self.gives_up = False
         """Whether a failed store is the end: the jobs are then found as those of a dead worker."""
 
@@ -48,22 +49,24 @@ class Settling:
         self._store(outcomes)
 
     def _store(self, outcomes: list[Outcome]) -> None:
-        reply = Callback(
-            lambda answers: self._note(outcomes, answers),
-            lambda error: self._control.post(self._failed, outcomes, error),
-        )
-        self._io.dispatch(Operation("settle", outcomes, reply, worker=self._worker()))
+        # Whoever adds looks at the flag afterwards; whoever takes clears the flag first: nothing is left lying.
+        self._outcomes.extend(outcomes)
+        if not self._is_queued:
+            self._is_queued = True
+            batch: list[Outcome] = []
+            reply = Callback(
+                lambda answers: self._control.post(self._pass_on, batch, answers),
+                lambda error: self._control.post(self._failed, batch, error),
+            )
+            self._io.dispatch(LateOperation("settle", lambda: self._load(batch), reply, worker=self._worker()))
 
-    def _note(self, outcomes: list[Outcome], answers: list[bool]) -> None:
-        is_first = not self._settled
-        self._settled.extend(zip(outcomes, answers, strict=True))
-        if is_first:  # the others of this unit are found by the same call
-            self._control.post(self._pass_on)
+    def _load(self, batch: list[Outcome]) -> list[Outcome]:
+        self._is_queued = False
+        batch.extend(self._outcomes.popleft() for _ in range(len(self._outcomes)))
+        return batch
 
-    def _pass_on(self) -> None:
-        settled = []
-        while self._settled:
-            settled.append(self._settled.popleft())
+    def _pass_on(self, outcomes: list[Outcome], answers: list[bool]) -> None:
+        settled = list(zip(outcomes, answers, strict=True))
         for outcome, is_accepted in settled:
             if not is_accepted:
                 tell_refusal(outcome)

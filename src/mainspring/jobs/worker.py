@@ -99,7 +99,6 @@ class Worker:
         self._look_alarm: TimerEntry | None = None
         self._is_stopping = False
         self._is_hurried = False
-        self.takes = 0
 
     # -- beginning
 
@@ -146,7 +145,6 @@ class Worker:
 
     def _take(self, taken: Taken) -> None:
         self._is_looking = False
-        self.takes += 1
         self._is_more = taken.is_more
         ready: list[ActiveJob] = []
         now = self._engine.now()
@@ -384,8 +382,8 @@ class Worker:
         return self._timer.next_due()
 
     def activity(self) -> object:
-        """Return something that changes with everything this worker does."""
-        return self.takes
+        """Return something that changes with everything this worker does: all of it goes through control."""
+        return self._control.calls
 
     def settle(self, real_seconds: float) -> str | None:
         """Wait until every alarm that is due has rung."""

@@ -248,6 +248,8 @@ class SqliteEngine:
         return [lease.ref in current for lease in leases]
 
     def settle(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
+        if not outcomes:
+            return []
         completed = [outcome for outcome in outcomes if outcome.kind is OutcomeKind.COMPLETED]
         others = [outcome for outcome in outcomes if outcome.kind is not OutcomeKind.COMPLETED]
         now = self.now()
@@ -263,9 +265,17 @@ class SqliteEngine:
     def _settle(
         self, statement: str, batch: str, outcomes: list[Outcome], worker: int, now: int
     ) -> set[tuple[int, int]]:
-        current = set(integers(self._database.write(sql.CURRENT, (batch, worker, RUNNING))))
-        self._database.write(statement, (batch, worker, now))
-        return {(outcome.lease.ref, outcome.lease.token) for outcome in outcomes if outcome.lease.ref in current}
+        """Carry out one statement for all; if some are refused, find out which and carry it out for the rest."""
+        write = self._database.write
+        write("SAVEPOINT settling")
+        write(statement, (batch, worker, now))
+        if self._database.changes() != len(outcomes):
+            write("ROLLBACK TO settling")
+            current = set(integers(write(sql.CURRENT, (batch, worker, RUNNING))))
+            outcomes = [outcome for outcome in outcomes if outcome.lease.ref in current]
+            write(statement, (batch, worker, now))
+        write("RELEASE settling")
+        return {(outcome.lease.ref, outcome.lease.token) for outcome in outcomes}
 
     def sweep(self, worker: int) -> Swept:
         write = self._database.write
