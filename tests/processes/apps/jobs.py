@@ -1,0 +1,41 @@
+"""The application of most scenarios: jobs in the working directory, handlers that keep the ledger."""
+
+import asyncio
+import os
+import signal
+
+from mainspring import Mainspring
+from tests.processes.ledger import recorded, work_for
+
+app = Mainspring("sqlite:///jobs.db", grace=float(os.environ.get("GRACE", "10")))
+
+
+@app.job
+def work(number: int, seconds: float = 0.0) -> int:
+    """Take a while."""
+    with recorded(number):
+        work_for(seconds)
+    return number
+
+
+@app.job
+def speak(number: int, seconds: float = 0.0) -> int:
+    """Take a while, and say so on stdout."""
+    with recorded(number, aloud=True):
+        work_for(seconds)
+    return number
+
+
+@app.job
+async def wait(number: int) -> None:
+    """Wait for ever, as a coroutine."""
+
+    with recorded(number, aloud=True):
+        await asyncio.Event().wait()
+
+
+@app.job
+def die(number: int) -> None:
+    """Kill the worker that runs it."""
+    with recorded(number):
+        os.kill(os.getpid(), signal.SIGKILL)

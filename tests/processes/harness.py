@@ -1,0 +1,169 @@
+"""Real processes for tests: start one, wait for what it says, signal it, and never leave it behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from threading import Condition, Thread
+from typing import TypeVar
+
+from mainspring import Mainspring
+from tests.processes.ledger import LEDGER, Entry, read_ledger
+
+T = TypeVar("T")
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 30.0  # real seconds after which a test gives up: far more than anything takes
+GREETING = "stop with Ctrl+C or SIGTERM"  # the last line that a worker says at its start
+APPS = "tests.processes.apps"
+
+
+class Child:
+    """A Python process, and every line that it has said on stdout and stderr."""
+
+    def __init__(self, *arguments: str, folder: Path, environment: dict[str, str] | None = None) -> None:
+        self.name = " ".join(arguments)
+        self._changed = Condition()  # guards what follows
+        self._lines: list[str] = []
+        self._is_at_end = False
+        self._place = 0  # lines before it were expected already
+        self._process = subprocess.Popen(
+            [sys.executable, *arguments],
+            cwd=folder,
+            env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"} | (environment or {}),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self._reader = Thread(target=self._read, name=f"reads {self.name}", daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            with self._changed:
+                self._lines.append(line.rstrip("\n"))
+                self._changed.notify_all()
+        with self._changed:
+            self._is_at_end = True
+            self._changed.notify_all()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def lines(self) -> list[str]:
+        """What it has said so far."""
+        with self._changed:
+            return list(self._lines)
+
+    def expect(self, text: str, *, timeout: float = PATIENCE) -> str:
+        """Wait for the next line that contains `text`, after those that were expected before."""
+        return self._wait(lambda: self._find(text), f"{text!r}", timeout)
+
+    def expect_lines(self, count: int, *, timeout: float = PATIENCE) -> None:
+        """Wait until it has said so many more lines."""
+        goal = self._place + count
+        self._wait(lambda: True if len(self._lines) >= goal else None, f"{count} more lines", timeout)
+        self._place = goal
+
+    def expect_end_of_output(self, *, timeout: float = PATIENCE) -> list[str]:
+        """Wait until nobody can say anything more, and return all lines."""
+        self._wait(lambda: True if self._is_at_end else None, "the end of its output", timeout)
+        return self.lines
+
+    def _find(self, text: str) -> str | None:
+        while self._place < len(self._lines):
+            line = self._lines[self._place]
+            self._place += 1
+            if text in line:
+                return line
+        return None
+
+    def _wait(self, look: Callable[[], T | None], what: str, timeout: float) -> T:
+        found: list[T] = []
+
+        def is_over() -> bool:
+            value = look()
+            if value is not None:
+                found.append(value)
+            return bool(found) or self._is_at_end
+
+        with self._changed:
+            self._changed.wait_for(is_over, timeout)
+            said = "\n  ".join(self._lines[-40:])
+        assert found, f"{self.name} (pid {self.pid}) did not come to {what} within {timeout} s; it said:\n  {said}"
+        return found[0]
+
+    def tell(self, line: str) -> None:
+        """Write a line to its stdin."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """`kill -9`, and wait until it is gone."""
+        self._process.kill()
+        self._process.wait()
+
+    def wait(self, timeout: float = PATIENCE) -> int:
+        """Wait for its end and return its exit code."""
+        try:
+            return self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            said = "\n  ".join(self.lines[-40:])
+            raise AssertionError(f"{self.name} has not ended within {timeout} s; it said:\n  {said}") from None
+
+    def close(self) -> None:
+        """Make sure that it is gone and give everything back."""
+        self.kill()
+        self._reader.join(PATIENCE)  # what it forked is gone as well by now, or holds the pipe: then it stays open
+        for stream in (self._process.stdin, self._process.stdout):
+            assert stream is not None
+            if not self._reader.is_alive():
+                stream.close()
+
+
+class Site:
+    """A folder with one file of jobs, the processes that work on it, and what they wrote into the ledger."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.children: list[Child] = []
+        self.app = Mainspring(f"sqlite:///{folder / 'jobs.db'}")
+
+    def start(self, *arguments: str, **environment: str) -> Child:
+        """Start Python with these arguments."""
+        child = Child(*arguments, folder=self.folder, environment=environment)
+        self.children.append(child)
+        return child
+
+    def start_app(self, name: str, *arguments: str, **environment: str) -> Child:
+        """Start a module of the folder `apps`."""
+        return self.start("-m", f"{APPS}.{name}", *arguments, **environment)
+
+    def start_worker(self, name: str = "worker", *arguments: str, **environment: str) -> Child:
+        """Start a module that ends in `app.run()`, and wait until it takes jobs."""
+        worker = self.start_app(name, *arguments, **environment)
+        worker.expect(GREETING)
+        return worker
+
+    def ledger(self) -> list[Entry]:
+        """Return what handlers wrote down so far."""
+        return read_ledger(self.folder / LEDGER)
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        for child in self.children:
+            child.close()
+        self.app.close()

@@ -1,0 +1,74 @@
+"""The ledger: a file in which handlers of many processes write down that they start and end.
+
+Each entry is one `write` in append mode, so entries of several processes never mix and a `kill -9` loses none.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event
+from typing import NamedTuple
+
+from mainspring import current_job
+
+LEDGER = "ledger.txt"  # in the working directory
+
+
+class Entry(NamedTuple):
+    """One line."""
+
+    event: str
+    """`start` or `end`."""
+    job: str
+    argument: str
+    token: int
+    process: int
+    instant_ns: int
+    """On the monotonic clock, which all processes of a machine share."""
+
+
+@contextmanager
+def recorded(argument: object, *, aloud: bool = False) -> Iterator[None]:
+    """Write down the start and the end of a handler; `aloud` says it on stdout, too."""
+    note("start", argument, aloud=aloud)
+    yield
+    note("end", argument, aloud=aloud)
+
+
+def note(event: str, argument: object, *, aloud: bool = False) -> None:
+    """Write down one thing about the job that runs here."""
+    job = current_job()
+    instant = time.monotonic_ns()  # noqa: TID251 - compared between processes
+    line = f"{event} {job.id} {argument} {job.fencing_token} {os.getpid()} {instant}\n"
+    descriptor = os.open(LEDGER, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(descriptor, line.encode())
+    finally:
+        os.close(descriptor)
+    if aloud:
+        say(f"{event} {argument}")
+
+
+def say(line: str) -> None:
+    """Write a line to stdout, whole, from any thread."""
+    os.write(1, f"{line}\n".encode())
+
+
+def work_for(seconds: float) -> None:
+    """Do what a handler does that waits for something."""
+    Event().wait(seconds)
+
+
+def read_ledger(path: Path) -> list[Entry]:
+    """Read all entries, in the order in which they were written."""
+    if not path.exists():
+        return []
+    entries = []
+    for line in path.read_text().splitlines():
+        event, job, argument, token, process, instant = line.split(" ")
+        entries.append(Entry(event, job, argument, int(token), int(process), int(instant)))
+    return entries

@@ -1,0 +1,68 @@
+"""The first example of the README, killed in the middle of the wait."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from signal import SIGTERM
+
+import pytest
+
+from mainspring import JobStatus, Mainspring
+from tests.processes.apps import shop
+from tests.processes.harness import GREETING, PATIENCE, Site
+
+
+@pytest.fixture
+def records(site: Site) -> Iterator[Mainspring]:
+    """The jobs of the shop, which keeps them where `Mainspring()` does."""
+    shutil.copy(shop.__file__, site.folder / "shop.py")
+    with Mainspring(f"sqlite:///{site.folder / 'mainspring.db'}") as records:
+        yield records
+
+
+def test_a_job_survives_kill_9_in_the_middle_of_its_wait(site: Site, records: Mainspring) -> None:
+    first_start = site.start("shop.py")
+    first_start.expect(GREETING)
+    first_start.kill()
+    (job,) = records.jobs()
+    assert (job.status, job.arguments) == (JobStatus.PENDING, {"order_id": 42})
+
+    second_start = site.start("shop.py")
+    second_start.expect("order 42 was not paid in time")
+    records.manager().wait(job.id, PATIENCE)
+    job, another = records.jobs()  # each start submits one more
+    assert (job.status, job.starts, job.crashes) == (JobStatus.COMPLETED, 1, 0)
+    assert job.started is not None
+    assert job.started >= job.due
+    assert another.id != job.id
+
+
+def test_a_worker_says_at_its_start_where_its_jobs_are(site: Site, records: Mainspring) -> None:
+    worker = site.start("shop.py")
+    worker.expect(f"Mainspring runs jobs from SQLite file {site.folder / 'mainspring.db'}")
+    worker.expect("handlers: shop.cancel_order")
+
+
+def test_a_handler_of_main_is_found_by_mainspring_run(site: Site, records: Mainspring) -> None:
+    submitter = site.start("shop.py")
+    submitter.expect(GREETING)
+    submitter.kill()
+    worker = site.start("-m", "mainspring", "run", "shop:app")
+    worker.expect("order 42 was not paid in time")
+    (job,) = records.jobs()
+    assert records.manager().wait(job.id, PATIENCE) is JobStatus.COMPLETED
+    assert job.type == "shop.cancel_order"
+
+
+def test_the_folder_of_the_example_holds_nothing_but_the_file_after_a_clean_stop(
+    site: Site, records: Mainspring
+) -> None:
+    worker = site.start("shop.py")
+    worker.expect("order 42 was not paid in time")
+    worker.signal(SIGTERM)
+    assert worker.wait() == 0
+    assert names(site.folder) == {"mainspring.db", "shop.py"}
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir() if path.name != "__pycache__"}
