@@ -1,0 +1,135 @@
+"""The waits between attempts."""
+
+import dataclasses
+import random
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from mainspring import Retry
+
+SECOND = 1_000_000
+
+
+def waits(policy: Retry, seed: int = 0) -> list[float | None]:
+    """The waits after each attempt, in seconds, up to the one after which it gives up."""
+    chance = random.Random(seed)
+    found: list[float | None] = []
+    while not found or found[-1] is not None:
+        delay = policy.delay_after(len(found) + 1, chance)
+        found.append(None if delay is None else delay / SECOND)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        (Retry(), [2, 4, 8, 16, 32, None]),
+        (Retry(max_attempts=1), [None]),
+        (Retry(max_attempts=2), [2, None]),
+        (Retry(max_attempts=5, base=1, factor=3, max_delay=10), [1, 3, 9, 10, None]),
+        (Retry(max_attempts=4, base=5, factor=1), [5, 5, 5, None]),
+        (Retry(max_attempts=3, base=0), [0, 0, None]),
+        (Retry(max_attempts=3, base=100, max_delay=32), [32, 32, None]),
+        (Retry(max_attempts=3, base=0.5, factor=1.5), [0.5, 0.75, None]),
+        (Retry(max_attempts=3, base=timedelta(minutes=1), max_delay=timedelta(hours=1)), [60, 120, None]),
+    ],
+    ids=str,
+)
+def test_waits_grow_up_to_their_limit_and_then_it_gives_up(policy: Retry, expected: list[float | None]) -> None:
+    assert waits(policy) == expected
+
+
+def test_the_fifth_wait_of_the_default_is_waited() -> None:
+    assert Retry().delay_after(5, random.Random(0)) == 32 * SECOND
+
+
+def test_more_attempts_than_allowed_give_up_too() -> None:
+    assert Retry(max_attempts=3).delay_after(7, random.Random(0)) is None
+
+
+def test_a_thousand_attempts_do_not_overflow() -> None:
+    policy = Retry(max_attempts=10_000, base=1, factor=10, max_delay=60)
+    assert policy.delay_after(9_999, random.Random(0)) == 60 * SECOND
+
+
+def test_jitter_stays_within_its_share() -> None:
+    policy = Retry(max_attempts=2, base=10, jitter=0.1)
+    found = [waits(policy, seed)[0] or 0 for seed in range(500)]
+    assert 9 <= min(found) < 9.2
+    assert 10.8 < max(found) <= 11
+
+
+def test_full_jitter_never_waits_a_negative_time() -> None:
+    policy = Retry(max_attempts=2, base=10, jitter=1)
+    assert min(waits(policy, seed)[0] or 0 for seed in range(500)) >= 0
+
+
+def test_without_jitter_chance_has_no_part() -> None:
+    assert waits(Retry(), seed=1) == waits(Retry(), seed=2)
+
+
+def test_a_policy_cannot_be_changed() -> None:
+    policy = Retry()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        policy.max_attempts = 3  # type: ignore[misc]
+
+
+def test_equal_policies_are_equal() -> None:
+    assert Retry(max_attempts=3) == Retry(max_attempts=3)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_attempts": 0},
+        {"max_attempts": -1},
+        {"base": -1},
+        {"base": float("nan")},
+        {"max_delay": -1},
+        {"max_delay": float("inf")},
+        {"factor": 0.5},
+        {"factor": float("nan")},
+        {"factor": float("inf")},
+        {"jitter": -0.1},
+        {"jitter": 1.1},
+        {"jitter": float("nan")},
+    ],
+    ids=str,
+)
+def test_values_that_make_no_sense_are_refused_by_name(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(options))} must"):
+        Retry(**options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_attempts": 2.5},
+        {"max_attempts": "3"},
+        {"max_attempts": True},
+        {"base": "2"},
+        {"max_delay": None},
+        {"factor": "2"},
+        {"jitter": "0.1"},
+        {"give_up_on": [ValueError]},
+        {"give_up_on": ValueError},
+        {"give_up_on": ("ValueError",)},
+    ],
+    ids=str,
+)
+def test_values_of_another_type_are_refused_by_name(options: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match=f"{next(iter(options))} must"):
+        Retry(**options)
+
+
+@pytest.mark.parametrize("delay", [5, 0.5, timedelta(minutes=2)])
+def test_retry_later_carries_its_delay(delay: timedelta | float) -> None:
+    assert Retry.Later(delay).delay == delay
+
+
+@pytest.mark.parametrize("delay", [-1, float("nan")])
+def test_retry_later_refuses_an_impossible_delay_where_it_is_raised(delay: float) -> None:
+    with pytest.raises(ValueError, match="delay must"):
+        Retry.Later(delay)
