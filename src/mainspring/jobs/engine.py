@@ -31,6 +31,26 @@ MAX_CRASHES = 3
 HEAD_START = 30 * MICROSECONDS
 """By how much each step of priority lets a job overtake: what has waited longer than that is overtaken no more."""
 
+FRESH = 10 * MICROSECONDS
+"""Jobs that became due within this time have a share of the starts while older ones are worked off."""
+FRESH_SHARE = 4
+"""One start in so many goes to them."""
+
+
+class FreshShare:
+    """Keeps a backlog from starving new work: while old jobs queue, every fourth start goes to a fresh one."""
+
+    def __init__(self) -> None:
+        self._credit = 0
+
+    def share(self, starts: int, oldest_due: int, now: int) -> int:
+        """Return how many of so many starts to give to jobs that have just become due."""
+        if oldest_due >= now - FRESH:
+            return 0
+        self._credit += starts
+        share, self._credit = divmod(self._credit, FRESH_SHARE)
+        return share
+
 
 class Capability(StrEnum):
     """What not every engine can do. An option that needs a missing one is refused when it is given."""
@@ -145,11 +165,13 @@ class Taken(Struct, frozen=True):
 
     leases: list[Lease]
     next_due: int | None
-    """The earliest due time, among the types asked for, of a job beyond the lead."""
+    """The earliest due time, among the types asked for, of a job that is not due yet and was not taken."""
     is_more: bool
-    """Whether due jobs were left for lack of room."""
+    """Whether due jobs may have been left for lack of room."""
     stops: list[str]
     """Jobs of this worker that somebody wants stopped."""
+    is_alive: bool = True
+    """False: this worker was declared dead, and gets nothing under its old number."""
 
 
 class OutcomeKind(Enum):

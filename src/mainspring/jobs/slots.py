@@ -32,13 +32,19 @@ class Slots:
 
     def demand(self) -> Demand:
         """Say what there is room for."""
+        starts = max(0, self._size + 2 * self._window - self.started)
         return Demand(
             types=self._types(),
-            starts=max(0, self._size + 2 * self._window - self.started),
-            ahead=max(0, AHEAD_FACTOR * self._size - self.held),
+            starts=starts,
+            ahead=max(0, AHEAD_FACTOR * self._size - self.held) if starts else 0,
             queues=self._queues,
             suspects=self.suspects == 0,
         )
+
+    @property
+    def wants_ahead(self) -> bool:
+        """Whether at least half of what may be held ahead is free."""
+        return self.held * 2 <= AHEAD_FACTOR * self._size
 
     @property
     def size(self) -> int:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 
 from mainspring.clock import NANOSECONDS, Clock, Duration, deadline_after
 from mainspring.jobs.active import ActiveJob
+from mainspring.jobs.alarms import Alarms
 from mainspring.jobs.control import Control
 from mainspring.jobs.engine import Engine, Lease, Outcome, OutcomeKind, Taken, WorkerInfo
 from mainspring.jobs.execution import Execution
@@ -70,6 +71,7 @@ class Worker:
         self._clock = clock
         self._on_settled = on_settled
         self._timer = Timer(clock, name="mainspring-worker")
+        self._alarms = Alarms(self._timer, clock, engine, control)
         self._thread_slots = Slots(threads, lambda: registry.names(is_async=False), queues)
         self._loop_slots = Slots(coroutines, lambda: registry.names(is_async=True), queues)
         self._running = Running(
@@ -91,12 +93,14 @@ class Worker:
         self._rest = Rest(clock)
         # what follows belongs to the control sequence
         self.number = 0
-        self._active: dict[int, ActiveJob] = {}
+        self._active: dict[tuple[int, int], ActiveJob] = {}  # by ref and token: a job may come again
         self._is_looking = False
         self._must_look = False
         self._is_more = False
+        self._is_more_ahead = False
         self._look_at: int | None = None
         self._look_alarm: TimerEntry | None = None
+        self._is_reborn = False
         self._is_stopping = False
         self._is_hurried = False
 
@@ -141,11 +145,14 @@ class Worker:
         self._is_looking = False
         if not self._is_stopping:
             logger.error("no jobs can be taken, trying again in a second: %s", error)
-            self._timer.call_at(self._clock.monotonic_ns() + PAUSE_NS, self.wake)
+            self._alarms.after(PAUSE_NS, self._look)
 
     def _take(self, taken: Taken) -> None:
         self._is_looking = False
         self._is_more = taken.is_more
+        if not taken.is_alive:
+            self._reincarnate()
+            return
         ready: list[ActiveJob] = []
         now = self._engine.now()
         for lease in taken.leases:
@@ -174,7 +181,7 @@ class Worker:
 
     def _accept(self, lease: Lease) -> ActiveJob:
         job = ActiveJob(lease, self._registry.get(lease.type))
-        self._active[lease.ref] = job
+        self._active[lease.ref, lease.token] = job
         slots = self._slots_of(job)
         if lease.is_started:
             slots.started += 1
@@ -184,19 +191,22 @@ class Worker:
             slots.suspects += 1
         return job
 
+    def _has(self, job: ActiveJob) -> bool:
+        return (job.lease.ref, job.lease.token) in self._active
+
     def _slots_of(self, job: ActiveJob) -> Slots:
         return self._loop_slots if job.handler.is_async else self._thread_slots
 
     def _schedule_look(self, next_due: int | None) -> None:
         if next_due is None:
             return
-        instant = self._to_monotonic(next_due - LEAD)
-        if self._look_at is not None and self._look_at <= instant:
-            return
-        if self._look_alarm is not None:
-            self._timer.cancel(self._look_alarm)
-        self._look_at = instant
-        self._look_alarm = self._timer.call_at(instant, lambda: self._control.post(self._look_now))
+        # What is due within the lead was left for lack of room: it comes when there is room, or when it is due.
+        self._is_more_ahead = next_due <= self._engine.now() + LEAD
+        instant = next_due - (START_LEAD if self._is_more_ahead else LEAD)
+        if self._look_at is None or instant < self._look_at:
+            self._alarms.cancel(self._look_alarm)
+            self._look_at = instant
+            self._look_alarm = self._alarms.at(instant, self._look_now)
 
     def _look_now(self) -> None:
         self._look_at = self._look_alarm = None
@@ -204,20 +214,11 @@ class Worker:
 
     # -- timing
 
-    def _to_monotonic(self, instant: int) -> int:
-        return self._clock.monotonic_ns() + (instant - self._engine.now()) * 1_000
-
     def _time(self, job: ActiveJob, instant: int, then: Callable[[ActiveJob], None]) -> None:
-        job.alarm = self._timer.call_at(
-            self._to_monotonic(instant), lambda: self._control.post(self._fire, job, instant, then)
-        )
+        self._alarms.at(instant, self._fire, job, then)
 
-    def _fire(self, job: ActiveJob, instant: int, then: Callable[[ActiveJob], None]) -> None:
-        if job.lease.ref not in self._active:
-            return
-        if self._engine.now() < instant:  # the clocks differ a little, or the wall clock was set back
-            self._time(job, instant, then)
-        else:
+    def _fire(self, job: ActiveJob, then: Callable[[ActiveJob], None]) -> None:
+        if self._has(job):
             then(job)
 
     def retime(self) -> None:
@@ -226,8 +227,7 @@ class Worker:
 
     def _retime(self) -> None:
         self._hand_back([job for job in self._active.values() if not job.ready_ns])
-        if self._look_alarm is not None:
-            self._timer.cancel(self._look_alarm)
+        self._alarms.cancel(self._look_alarm)
         self._look_now()
 
     # -- starting
@@ -238,6 +238,9 @@ class Worker:
         slots.held -= 1
         slots.started += 1
         self._starting.start(job)
+        if self._is_more_ahead and slots.wants_ahead:
+            self._is_more_ahead = False
+            self._look()
 
     def _started(self, accepted: list[ActiveJob], refused: list[ActiveJob]) -> None:
         for job in refused:  # cancelled, or lost to another worker
@@ -268,7 +271,7 @@ class Worker:
         for job in jobs:
             job.ready_ns = now or 1
             self._running.dispatch(job)
-        self._timer.call_at(now + PATIENCE_NS, lambda: self._control.post(self._hand_back_late, jobs))
+        self._alarms.after(PATIENCE_NS, self._hand_back_late, jobs)
 
     def _hand_back_late(self, jobs: list[ActiveJob]) -> None:
         late = [job for job in jobs if job.claim_start()]
@@ -287,8 +290,8 @@ class Worker:
     def _collect(self, settled: list[tuple[Outcome, bool]]) -> None:
         """Forget the jobs whose outcomes the store has accepted or refused."""
         for outcome, _ in settled:
-            job = self._active.get(outcome.lease.ref)
-            if job is not None and job.lease.token == outcome.lease.token:
+            job = self._active.get((outcome.lease.ref, outcome.lease.token))
+            if job is not None:
                 self._drop(job)
         for slots in (self._thread_slots, self._loop_slots):
             slots.adapt(is_more=self._is_more)
@@ -298,7 +301,7 @@ class Worker:
             self._look()
 
     def _drop(self, job: ActiveJob) -> None:
-        if self._active.pop(job.lease.ref, None) is None:
+        if self._active.pop((job.lease.ref, job.lease.token), None) is None:
             return
         slots = self._slots_of(job)
         if job.lease.is_started:
@@ -354,21 +357,29 @@ class Worker:
 
     def reincarnate(self) -> None:
         """Begin again under a new number: this worker was declared dead, and its jobs belong to others."""
+        self._control.post(self._reincarnate)
+
+    def _reincarnate(self) -> None:
+        if self._is_reborn or self._is_stopping:
+            return
         logger.error("worker %d was declared dead while it was stopped; it begins again", self.number)
-        again = Callback(lambda number: self._control.post(self._begin_again, number), self._enroll_failed)
-        self._io.dispatch(Operation("enroll", (self._info,), again))
+        self._is_reborn = self._is_looking = True  # nothing is taken until the new number is known
+        reply = Callback(
+            lambda number: self._control.post(self._begin_again, number),
+            lambda error: self._control.post(self._enroll_failed, error),
+        )
+        self._io.dispatch(Operation("enroll", (self._info,), reply))
 
     def _enroll_failed(self, error: Exception) -> None:
-        logger.error(
-            "worker %d could not begin again, and will try with its next heartbeat: %s", self.number, error
-        )
+        self._is_reborn = False
+        self._look_failed(error)
 
     def _begin_again(self, number: int) -> None:
         for job in list(self._active.values()):
-            if job.claim_start():  # what runs, ends: its outcome will be refused
+            if not job.is_starting and job.claim_start():  # what runs, ends: its outcome will be refused
                 self._drop(job)
         self.number = number
-        self._is_looking = False
+        self._is_reborn = self._is_looking = False
         self._look()
 
     def active_jobs(self) -> list[ActiveJob]:

@@ -18,6 +18,7 @@ from mainspring.engines.memory.reading import count, page_of
 from mainspring.engines.memory.records import lease_of, new_record
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs.engine import (
+    FRESH,
     MAX_CRASHES,
     STALE,
     STATUS_AFTER,
@@ -30,6 +31,7 @@ from mainspring.jobs.engine import (
     Delete,
     Demand,
     Edit,
+    FreshShare,
     JobRecord,
     Lease,
     NewJob,
@@ -62,6 +64,7 @@ class MemoryEngine:
         self._by_place: dict[int, str] = {}
         self._last_place = 0
         self._claims = Claims()
+        self._fresh = FreshShare()
         self._owned: set[str] = set()
         self._stops: set[str] = set()
         self._heartbeats: dict[int, int] = {}
@@ -219,19 +222,29 @@ class MemoryEngine:
         dues: list[int] = []
         is_more = False
         with self.unit(durable=False):
+            if worker not in self._heartbeats:
+                return Taken([], None, is_more=False, stops=[], is_alive=False)
             for demand in demands:
-                due = self._claims.pick(demand, demand.starts, -inf, now + start_lead)
+                due = self._pick_due(demand, now, now + start_lead)
                 if demand.suspects and len(due) < demand.starts:
                     due += self._claims.pick(demand, 1, -inf, now + start_lead, suspects=True)
                 is_more |= len(due) >= demand.starts
                 leases += [self._lease(job_id, worker, is_started=True) for job_id in due]
                 ahead = self._claims.pick(demand, demand.ahead, now + start_lead, now + lead)
                 leases += [self._lease(job_id, worker, is_started=False) for job_id in ahead]
-                next_due = self._claims.next_due(demand, now + lead)
+                next_due = self._claims.next_due(demand, now + start_lead)
                 if next_due is not None:
                     dues.append(next_due)
             stops = [job_id for job_id in self._stops if self._jobs[job_id].owner == worker]
         return Taken(leases, min(dues, default=None), is_more, stops)
+
+    def _pick_due(self, demand: Demand, now: int, until: int) -> list[str]:
+        due = self._claims.pick(demand, demand.starts, -inf, until)
+        oldest = self._jobs[due[0]].due if due and len(due) == demand.starts else now
+        share = self._fresh.share(demand.starts, oldest, now)
+        known = set(due[: len(due) - share])
+        fresh = [job_id for job_id in self._claims.pick(demand, share, now - FRESH, until) if job_id not in known]
+        return due[: len(due) - len(fresh)] + fresh
 
     def _lease(self, job_id: str, worker: int, *, is_started: bool) -> Lease:
         job = self._jobs[job_id]

@@ -16,7 +16,7 @@ import apsw
 from mainspring.clock import Clock, SystemClock
 from mainspring.engines.sqlite import statements as sql
 from mainspring.engines.sqlite.commands import Commands
-from mainspring.engines.sqlite.database import ChangeWatch, Database, Durability, Probe
+from mainspring.engines.sqlite.database import Database, Durability, Probe
 from mainspring.engines.sqlite.lanes import Lanes
 from mainspring.engines.sqlite.presence import Listener, Presence
 from mainspring.engines.sqlite.rows import (
@@ -37,12 +37,14 @@ from mainspring.engines.sqlite.rows import (
 )
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs.engine import (
+    FRESH,
     MAX_CRASHES,
     STALE,
     Capability,
     Changed,
     Command,
     Demand,
+    FreshShare,
     Lease,
     NewJob,
     Outcome,
@@ -97,6 +99,8 @@ class SqliteEngine:
         self._listeners: dict[int, Listener] = {}
         self._wake: Callable[[], None] = _nothing
         self._must_wake = False  # set inside of a unit, acted upon after its commit
+        self._must_wake_others = False
+        self._fresh = FreshShare()
 
     @property
     def description(self) -> str:
@@ -127,14 +131,19 @@ class SqliteEngine:
         self._wake()
 
     def _announce(self) -> None:
-        if self._must_wake:
-            self._must_wake = False
+        must_wake, self._must_wake = self._must_wake, False
+        must_wake_others, self._must_wake_others = self._must_wake_others, False
+        if must_wake:
             self._wake()
-            if self._is_shared:
-                self._presence.wake_others()
+        if must_wake_others and self._is_shared:
+            self._presence.wake_others()
+
+    def _wake_all(self) -> None:
+        """Wake this process and all others, once the current unit is committed."""
+        self._must_wake = self._must_wake_others = True
 
     def _take_back(self) -> None:
-        self._must_wake = False
+        self._must_wake = self._must_wake_others = False
         self._lanes.forget()
 
     # -- submitters
@@ -149,8 +158,8 @@ class SqliteEngine:
             last = write(sql.LAST_SEQ)
             write(sql.INSERT, (new_rows(jobs, lanes), now))
             is_complete = self._database.changes() == len(jobs)
-            if min(job.due for job in jobs) <= now + NEAR:
-                self._must_wake = True
+            self._must_wake = True
+            self._must_wake_others |= min(job.due for job in jobs) <= now + NEAR
             return [None] * len(jobs) if is_complete else self._conflicts([job.id for job in jobs], last)
 
     def _conflicts(self, ids: list[str], last: int) -> list[str | None]:
@@ -164,7 +173,7 @@ class SqliteEngine:
     def change(self, commands: Sequence[Command]) -> list[Changed]:
         with self.unit(durable=True):
             answers = self._commands.carry_out(commands)
-            self._must_wake = True  # something may have become due, or is to be stopped
+            self._wake_all()  # something may have become due, or is to be stopped
             return answers
 
     # -- workers
@@ -179,7 +188,7 @@ class SqliteEngine:
         if self._is_shared:
             self._listeners[number] = Listener(
                 self._presence.make_pipe(number),
-                ChangeWatch(self._database),
+                self._database.watch(),
                 self._wake_up,
                 name=f"mainspring-listener-{number}",
             )
@@ -208,6 +217,8 @@ class SqliteEngine:
         dues: list[int] = []
         is_more = False
         with self.unit(durable=False):
+            if not write(sql.IS_ENROLLED, (worker,)):
+                return Taken([], None, is_more=False, stops=[], is_alive=False)
             for demand in demands:
                 lanes = self._lanes.matching(demand.types, demand.queues)
                 if not lanes:
@@ -216,7 +227,7 @@ class SqliteEngine:
                 is_more |= len(due) >= demand.starts
                 leases += due
                 leases += self._take_ahead(worker, demand, lanes, now + start_lead, now + lead)
-                next_due = write(sql.NEXT_DUE, (lanes, now + lead))
+                next_due = write(sql.NEXT_DUE, (lanes, now + start_lead))
                 if next_due is not None:
                     dues.append(next_due)
             stops = strings(write(sql.STOPS, (worker,)))
@@ -226,6 +237,12 @@ class SqliteEngine:
         if demand.starts <= 0:
             return []
         rows = lease_rows(self._database.write(sql.PICK_DUE, (lanes, demand.starts, until)))
+        share = self._fresh.share(demand.starts, rows[0].due if len(rows) == demand.starts else now, now)
+        if share:
+            known = {row.seq for row in rows[:-share]}
+            fresh = lease_rows(self._database.write(sql.PICK_AHEAD, (lanes, share, now - FRESH, until)))
+            fresh = [row for row in fresh if row.seq not in known]
+            rows = rows[: len(rows) - len(fresh)] + fresh
         if demand.suspects and len(rows) < demand.starts:
             rows += lease_rows(self._database.write(sql.PICK_SUSPECTS, (lanes, 1, until)))
         if rows:
@@ -259,7 +276,7 @@ class SqliteEngine:
                 accepted |= self._settle(sql.COMPLETE, completed_rows(completed), completed, worker, now)
             if others:
                 accepted |= self._settle(sql.SETTLE, outcome_rows(others, now), others, worker, now)
-                self._must_wake = True
+                self._wake_all()
         return [(outcome.lease.ref, outcome.lease.token) in accepted for outcome in outcomes]
 
     def _settle(
@@ -289,7 +306,7 @@ class SqliteEngine:
                 write(sql.RESCUE, (batch, self._max_crashes, now))
                 write(sql.RELEASE, (batch,))
                 write(sql.BURY, (batch,))
-                self._must_wake = True
+                self._wake_all()
             waiting = tuple(strings(write(sql.WAITING, (now,))))
         for number in dead:
             self._presence.forget(number)
@@ -330,9 +347,8 @@ class SqliteEngine:
         target = Path(path).absolute()
         if target.exists():
             raise FileExistsError(f"{target} exists; a backup is written to a new file")
-        connection = self._database.connect()
         try:
-            connection.execute("VACUUM INTO ?", (str(target),))
+            self._database.copy_to(str(target))
         except apsw.Error as error:
             target.unlink(missing_ok=True)
             raise EngineUnavailable(
@@ -340,8 +356,6 @@ class SqliteEngine:
                 reason=f"the backup to {target} failed ({error})",
                 remedy="check that its directory exists, is writable and has room",
             ) from error
-        finally:
-            connection.close()
 
 
 def _conditions(query: Query) -> tuple[list[str], dict[str, Any]]:

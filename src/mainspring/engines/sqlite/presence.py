@@ -157,9 +157,6 @@ class Watch(Protocol):
     def has_changed(self) -> bool:
         """Answer whether it has, since the last time."""
 
-    def close(self) -> None:
-        """Stop watching."""
-
 
 class Listener:
     """A thread that sleeps until the pipe is written into, and looks at the file once a second all the same."""
@@ -180,7 +177,6 @@ class Listener:
         while True:
             ready = {descriptor for descriptor, _ in waiting.poll(LOOK_SECONDS * 1_000)}
             if self._stop_reading in ready:
-                self._watch.close()
                 return
             if self._pipe in ready and self._pipe is not None:
                 with suppress(OSError):

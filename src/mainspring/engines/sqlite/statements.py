@@ -128,10 +128,16 @@ DELETE = "DELETE FROM jobs WHERE id = ?1"
 # -- workers
 
 ENROLL = "INSERT INTO workers (name, process, types, started, heartbeat) VALUES (?1, ?2, ?3, ?4, ?4) RETURNING id"
+IS_ENROLLED = "SELECT EXISTS (SELECT 1 FROM workers WHERE id = ?1)"
 RENEW = "UPDATE workers SET heartbeat = ?2 WHERE id = ?1"
 LEAVE = "DELETE FROM workers WHERE id = ?1"
 GIVE_BACK_HELD = "UPDATE jobs SET owner = NULL WHERE owner = ?1 AND status = 0"
-OTHERS = "SELECT json_group_array(json_array(id, heartbeat)) FROM workers WHERE id <> ?1"
+OTHERS = """
+SELECT json_group_array(json_array(id, heartbeat)) FROM (
+    SELECT id, heartbeat FROM workers WHERE id <> ?1
+    UNION ALL  -- owners that nobody remembers
+    SELECT DISTINCT owner, 0 FROM jobs WHERE owner IS NOT NULL AND owner NOT IN (SELECT id FROM workers))
+"""
 HAS_OWNER = "SELECT EXISTS (SELECT 1 FROM jobs WHERE owner = ?1)"
 
 # batch of dead workers; ?2 the crash that is one too many

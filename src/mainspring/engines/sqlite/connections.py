@@ -1,0 +1,144 @@
+"""The connections of this process to one file, and what becomes of them when the process forks.
+
+SQLite's locks belong to a process, and it keeps count of them: a forked child that has inherited an open
+connection, even one that it never touches, would believe to hold locks that it does not hold. So before a fork
+everything is closed, and after it the parent opens again what it needs.
+
+Invariants
+- A connection is used by one thread at a time, inside of the gate; a fork shuts the gate and waits for all.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from threading import Condition
+from weakref import WeakSet
+
+import apsw
+
+
+class Connections:
+    """Opens connections, lends them, and closes them all when need be."""
+
+    def __init__(
+        self, path: str, *, busy_timeout_ms: int, prepare_writer: Callable[[apsw.Connection], None]
+    ) -> None:
+        self._path = path
+        self._busy_timeout_ms = busy_timeout_ms
+        self._prepare_writer = prepare_writer
+        self._changed = Condition()  # guards everything below
+        self._inside = 0
+        self._is_shut = False
+        self._writer: apsw.Connection | None = None
+        self._readers: deque[apsw.Connection] = deque()
+        self._kept: dict[str, apsw.Connection] = {}  # each for one purpose and one thread
+        _all.add(self)
+
+    def connect(self) -> apsw.Connection:
+        """Open a connection; whoever asked closes it."""
+        connection = apsw.Connection(self._path)
+        connection.set_busy_timeout(self._busy_timeout_ms)
+        with suppress(apsw.Error):  # a build without blocking locks polls instead
+            connection.setlk_timeout(self._busy_timeout_ms, 0)
+        return connection
+
+    @contextmanager
+    def writer(self) -> Iterator[apsw.Connection]:
+        """Lend the connection that writes; callers take turns by a lock of their own."""
+        with self._gate():
+            if self._writer is None:
+                self._writer = self._open_writer()
+            yield self._writer
+
+    def _open_writer(self) -> apsw.Connection:
+        connection = self.connect()
+        try:
+            self._prepare_writer(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @contextmanager
+    def reader(self) -> Iterator[apsw.Connection]:
+        """Lend a connection that cannot write, to any thread."""
+        with self._gate():
+            try:
+                connection = self._readers.pop()
+            except IndexError:
+                connection = self.connect()
+                connection.pragma("query_only", 1)
+            try:
+                yield connection
+            except BaseException:
+                connection.close()
+                raise
+            self._readers.append(connection)
+
+    @contextmanager
+    def kept(self, purpose: str) -> Iterator[apsw.Connection]:
+        """Lend the connection that is kept for one purpose."""
+        with self._gate():
+            connection = self._kept.get(purpose)
+            if connection is None:
+                connection = self._kept[purpose] = self.connect()
+            yield connection
+
+    def close(self) -> None:
+        """Close all; they open again when used."""
+        self.shut()
+        self.open_gate()
+
+    @contextmanager
+    def _gate(self) -> Iterator[None]:
+        with self._changed:
+            while self._is_shut:
+                self._changed.wait()
+            self._inside += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._inside -= 1
+                self._changed.notify_all()
+
+    # -- forks
+
+    def shut(self) -> None:
+        """Let nobody in, wait until everybody is out, and close everything."""
+        with self._changed:
+            self._is_shut = True
+            while self._inside:
+                self._changed.wait()
+        for connection in (self._writer, *self._readers, *self._kept.values()):
+            if connection is not None:
+                connection.close()
+        self._writer = None
+        self._readers.clear()
+        self._kept.clear()
+
+    def open_gate(self) -> None:
+        """Let everybody in again."""
+        with self._changed:
+            self._is_shut = False
+            self._changed.notify_all()
+
+
+_all: WeakSet[Connections] = WeakSet()  # a fork concerns the whole process, so this is known to the whole process
+
+
+def _before_fork() -> None:
+    for connections in list(_all):
+        connections.shut()
+
+
+def _after_fork_in_parent() -> None:
+    for connections in list(_all):
+        connections.open_gate()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_all.clear)
