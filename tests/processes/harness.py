@@ -73,6 +73,11 @@ class Child:
         self._wait(lambda: True if len(self._lines) >= goal else None, f"{count} more lines", timeout)
         self._place = goal
 
+    def skip(self) -> None:
+        """Expect nothing of what it has said so far."""
+        with self._changed:
+            self._place = len(self._lines)
+
     def expect_end_of_output(self, *, timeout: float = PATIENCE) -> list[str]:
         """Wait until nobody can say anything more, and return all lines."""
         self._wait(lambda: True if self._is_at_end else None, "the end of its output", timeout)
