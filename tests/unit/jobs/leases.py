@@ -1,0 +1,38 @@
+"""Leases made by hand, for tests of what happens to a job in the hands of a worker."""
+
+from collections.abc import Callable
+from typing import Any
+
+from mainspring.jobs.active import ActiveJob
+from mainspring.jobs.engine import Lease
+from mainspring.jobs.handlers import Handler, HandlerOptions
+from mainspring.jobs.serializers import JsonSerializer
+
+DUE = 1_800_000_000_000_000
+
+
+def make_lease(
+    payload: bytes = b"{}", *, codec: str = "json", failures: int = 0, timeouts: int = 0, crashes: int = 0
+) -> Lease:
+    return Lease(
+        ref=1,
+        id="order-42",
+        type="shop.handler",
+        queue="orders",
+        due=DUE,
+        payload=payload,
+        codec=codec,
+        token=3,
+        is_started=True,
+        failures=failures,
+        timeouts=timeouts,
+        crashes=crashes,
+        interruptions=1,
+        priority=1,
+    )
+
+
+def make_active(function: Callable[..., Any], lease: Lease | None = None, **options: Any) -> ActiveJob:
+    """A job that is about to run this function."""
+    handler = Handler("shop.handler", function, HandlerOptions(**options), JsonSerializer())
+    return ActiveJob(lease or make_lease(), handler)

@@ -1,0 +1,124 @@
+"""How much a worker asks for: slots, a window that opens and closes, and credit for jobs held ahead."""
+
+import pytest
+
+from mainspring.jobs.slots import AHEAD_FACTOR, MAX_WINDOW, QUICK_NS, SLOW_NS, Slots
+
+
+def make(size: int = 4, queues: tuple[str, ...] | None = None) -> Slots:
+    return Slots(size, lambda: ("ping",), queues)
+
+
+def test_an_idle_worker_asks_for_as_many_as_it_can_start() -> None:
+    assert make(4).demand().starts == 4
+
+
+def test_a_worker_holds_a_few_times_its_threads_ahead() -> None:
+    assert make(4).demand().ahead == 4 * AHEAD_FACTOR
+
+
+def test_what_runs_is_not_asked_for_again() -> None:
+    slots = make(4)
+    slots.started = 3
+    assert slots.demand().starts == 1
+
+
+def test_what_is_held_uses_up_credit_and_no_slot() -> None:
+    slots = make(4)
+    slots.held = 5
+    assert (slots.demand().starts, slots.demand().ahead) == (4, 4 * AHEAD_FACTOR - 5)
+
+
+def test_a_demand_is_never_negative() -> None:
+    slots = make(4)
+    slots.started = slots.held = 1_000
+    assert (slots.demand().starts, slots.demand().ahead) == (0, 0)
+
+
+def test_types_and_queues_are_passed_on() -> None:
+    demand = make(4, ("orders", "mail")).demand()
+    assert (demand.types, demand.queues) == (("ping",), ("orders", "mail"))
+
+
+def test_handlers_registered_later_are_asked_for() -> None:
+    names = ["a"]
+    slots = Slots(1, lambda: tuple(names), None)
+    names.append("b")
+    assert slots.demand().types == ("a", "b")
+
+
+def test_at_most_one_suspect_is_in_hand() -> None:
+    slots = make()
+    before = slots.demand().suspects
+    slots.suspects = 1
+    assert (before, slots.demand().suspects) == (True, False)
+
+
+def test_the_window_opens_while_jobs_start_quickly_and_there_is_more() -> None:
+    slots = make(4)
+    asked = []
+    for _ in range(4):
+        asked.append(slots.demand().starts)
+        slots.waited(QUICK_NS - 1)
+        slots.adapt(is_more=True)
+    assert asked == [4, 12, 20, 36]
+
+
+def test_the_window_has_an_end() -> None:
+    slots = make(4)
+    for _ in range(50):
+        slots.adapt(is_more=True)
+    assert slots.demand().starts == 4 + 2 * MAX_WINDOW
+
+
+def test_the_window_stays_shut_without_more_work() -> None:
+    slots = make(4)
+    slots.adapt(is_more=False)
+    assert slots.demand().starts == 4
+
+
+def test_the_window_shrinks_when_jobs_had_to_wait() -> None:
+    slots = make(4)
+    for _ in range(3):
+        slots.adapt(is_more=True)
+    wide = slots.demand().starts
+    slots.waited(SLOW_NS + 1)
+    slots.adapt(is_more=True)
+    assert slots.demand().starts < wide
+
+
+@pytest.mark.parametrize("wait", [QUICK_NS, SLOW_NS])
+def test_the_window_stays_as_it_is_in_between(wait: int) -> None:
+    slots = make(4)
+    slots.adapt(is_more=True)
+    wide = slots.demand().starts
+    slots.waited(wait)
+    slots.adapt(is_more=True)
+    assert slots.demand().starts == wide
+
+
+def test_the_longest_wait_decides() -> None:
+    slots = make(4)
+    slots.adapt(is_more=True)
+    wide = slots.demand().starts
+    for wait in (1, SLOW_NS + 1, 1):
+        slots.waited(wait)
+    slots.adapt(is_more=True)
+    assert slots.demand().starts < wide
+
+
+def test_a_wait_counts_once() -> None:
+    slots = make(4)
+    slots.waited(SLOW_NS + 1)
+    slots.adapt(is_more=True)
+    shut = slots.demand().starts
+    slots.adapt(is_more=True)
+    assert slots.demand().starts > shut
+
+
+def test_the_window_is_shut_when_a_job_found_no_slot_in_time() -> None:
+    slots = make(4)
+    for _ in range(5):
+        slots.adapt(is_more=True)
+    slots.shut()
+    assert slots.demand().starts == 4
