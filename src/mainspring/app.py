@@ -173,13 +173,11 @@ class Mainspring:
         after: str | None = None,
     ) -> JobPage:
         """List jobs in the order of their submission; `after=page.next` continues."""
-        return self.manager().list(
-            status=status, queue=queue, type=self._full_name(type), limit=limit, after=after
-        )
+        return self.manager().list(status=status, queue=queue, type=type, limit=limit, after=after)
 
     def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[JobStatus, int]:
         """Count jobs by state."""
-        return self.manager().counts(queue=queue, type=self._full_name(type))
+        return self.manager().counts(queue=queue, type=type)
 
     def cancel(self, job_id: str) -> bool:
         """Call a job off: True means that it never runs, False that it runs or has ended."""
@@ -254,13 +252,6 @@ class Mainspring:
 
     def __repr__(self) -> str:
         return f"Mainspring({self.url!r})"
-
-    def _full_name(self, name: str | None) -> str | None:
-        """Find the handler that a short name means: `cancel_order` for `shop.cancel_order`."""
-        if name is None or name in self.registry:
-            return name
-        matches = [h.name for h in self.registry.all() if h.name.rpartition(".")[2] == name]
-        return matches[0] if len(matches) == 1 else name
 
     def forget_after_fork(self) -> None:
         """In a forked child: leave the parent's threads, locks and connections alone."""

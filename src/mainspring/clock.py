@@ -84,7 +84,7 @@ def to_nanoseconds(value: Duration, name: str) -> int:
         nanoseconds = (value.days * 86_400 + value.seconds) * NANOSECONDS + value.microseconds * 1_000
     elif isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{name} must be a timedelta or a number of seconds, got {value!r}")
-    elif not isfinite(value):
+    elif not isfinite(value * NANOSECONDS):
         raise ValueError(f"{name} must be a finite number of seconds, got {value!r}")
     else:
         nanoseconds = round(value * NANOSECONDS)

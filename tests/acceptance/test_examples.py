@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "examples"
-EXAMPLES = sorted(FOLDER.rglob("*.py"))
+EXAMPLES = sorted(path for path in FOLDER.glob("*.py") if path.name != "demo.py")  # see test_demo.py
 
 
 def test_there_are_examples() -> None:

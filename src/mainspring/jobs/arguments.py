@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from inspect import Parameter, Signature, signature
+from functools import partial
+from inspect import Parameter, Signature, isclass, isroutine, signature
 from typing import Any, get_type_hints
 
 import msgspec
@@ -152,9 +153,18 @@ def _signature_of(name: str, function: Callable[..., Any]) -> Signature:
         raise TypeError(f"handler {name!r} must be a function with a signature, got {function!r}") from error
 
 
+def plain_function(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function behind a partial or a callable object: the one that has annotations."""
+    while isinstance(function, partial):
+        function = function.func
+    if isroutine(function) or isclass(function):
+        return function
+    return type(function).__call__
+
+
 def _make_struct(name: str, function: Callable[..., Any], of: Signature) -> type[msgspec.Struct]:
     try:
-        hints = get_type_hints(function, include_extras=True)
+        hints = get_type_hints(plain_function(function), include_extras=True)
     except NameError as error:
         raise TypeError(
             f"handler {name!r}: its annotations cannot be read: {error}; "

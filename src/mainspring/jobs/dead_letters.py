@@ -74,7 +74,8 @@ class DeadLetters:
         step = 0.0 if rate is None else 1_000_000 / rate
         first = manager.engine.now()
         replayed: deque[str] = deque()
-        for job_id in ids or self._unreplayed(queue, type):
+        full_name = None if type is None else manager.registry.full_name(type)
+        for job_id in ids or self._unreplayed(queue, full_name):
             if limit is not None and len(replayed) >= limit:
                 break
             command = Replay(job_id, manager.submission.new_id(), first + round(step * len(replayed)))

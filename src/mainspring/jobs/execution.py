@@ -15,7 +15,7 @@ from typing import Any
 from mainspring.jobs import context
 from mainspring.jobs.active import ActiveJob
 from mainspring.jobs.engine import Cause, Outcome, OutcomeKind
-from mainspring.jobs.instants import to_microseconds
+from mainspring.jobs.instants import LAST_INSTANT, to_microseconds
 from mainspring.jobs.retry import RetryLater
 from mainspring.jobs.serializers import SERIALIZERS, Serializer
 from mainspring.jobs.signals import Cancel, Snooze
@@ -72,7 +72,7 @@ class Execution:
     def _explain(self, job: ActiveJob, error: BaseException) -> Outcome:
         lease = job.lease
         if isinstance(error, Snooze):
-            return Outcome(lease, OutcomeKind.SNOOZED, due=self._now() + to_microseconds(error.delay, "delay"))
+            return Outcome(lease, OutcomeKind.SNOOZED, due=self._after(to_microseconds(error.delay, "delay")))
         if isinstance(error, Cancel):
             return Outcome(lease, OutcomeKind.CANCELED, error=_storable(error.reason))
         if job.context.cancelled and not job.has_timed_out:
@@ -87,8 +87,10 @@ class Execution:
             return Outcome(lease, OutcomeKind.FAILED, error=_describe(error), cause=cause)
         if isinstance(error, RetryLater):
             delay = to_microseconds(error.delay, "delay")
-        due = self._now() + delay
-        return Outcome(lease, OutcomeKind.RETRY, due=due, error=_describe(error), cause=cause)
+        return Outcome(lease, OutcomeKind.RETRY, due=self._after(delay), error=_describe(error), cause=cause)
+
+    def _after(self, delay: int) -> int:
+        return min(LAST_INSTANT, self._now() + delay)
 
 
 def _line(error: BaseException) -> str:

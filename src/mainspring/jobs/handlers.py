@@ -14,7 +14,7 @@ import msgspec
 
 from mainspring.clock import Duration, to_nanoseconds
 from mainspring.errors import UnknownHandler
-from mainspring.jobs.arguments import Arguments
+from mainspring.jobs.arguments import Arguments, plain_function
 from mainspring.jobs.ids import require_id
 from mainspring.jobs.instants import to_microseconds
 from mainspring.jobs.retry import Retry
@@ -39,6 +39,10 @@ class HandlerOptions:
 
     def __post_init__(self) -> None:
         require_id(self.queue, "queue")
+        if not isinstance(self.aliases, tuple):
+            raise TypeError(f"aliases must be a tuple of names such as ('shop.old_name',), got {self.aliases!r}")
+        for alias in self.aliases:
+            require_id(alias, "an alias")
         require_instance(self.priority, Priority, "priority", "Priority.USER_BLOCKING")
         require_instance(self.retry, Retry, "retry", "Retry(max_attempts=3)")
         if self.timeout is not None and to_nanoseconds(self.timeout, "timeout") == 0:
@@ -53,14 +57,15 @@ class Handler:
     def __init__(
         self, name: str, function: Callable[..., Any], options: HandlerOptions, serializer: Serializer
     ) -> None:
-        if isgeneratorfunction(function) or isasyncgenfunction(function):
+        plain = plain_function(function)
+        if isgeneratorfunction(plain) or isasyncgenfunction(plain):
             raise TypeError(f"handler {name!r} is a generator function; a job runs once and returns one result")
         self.name = name
         self.function = function
         self.options = options
-        self.is_async = iscoroutinefunction(function)
+        self.is_async = iscoroutinefunction(plain)
         self.arguments = Arguments(name, function, serializer)
-        self._result_type = get_type_hints(function).get("return", Any)
+        self._result_type = get_type_hints(plain).get("return", Any)
         self.timeout = None if options.timeout is None else to_microseconds(options.timeout, "timeout")
 
     def decode_result(self, data: bytes | None, codec: str) -> Any:
@@ -100,6 +105,13 @@ class Registry:
         if handler is None:
             raise UnknownHandler(name=name, known=tuple(sorted(self._handlers)))
         return handler
+
+    def full_name(self, name: str) -> str:
+        """Find what a short name means, `cancel_order` for `shop.cancel_order`; unknown names stay as they are."""
+        if name in self._handlers:
+            return name
+        matches = {handler.name for handler in self.all() if handler.name.rpartition(".")[2] == name}
+        return matches.pop() if len(matches) == 1 else name
 
     def __contains__(self, name: object) -> bool:
         return name in self._handlers

@@ -11,7 +11,10 @@ from mainspring.clock import Duration, to_nanoseconds
 
 MICROSECONDS = 1_000_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+LAST = datetime(9999, 12, 31, tzinfo=UTC)
 _ONE = timedelta(microseconds=1)
+LAST_INSTANT = (LAST - EPOCH) // _ONE
+"""The end of time, as far as a `datetime` can tell."""
 
 
 def to_instant(moment: datetime, name: str) -> int:

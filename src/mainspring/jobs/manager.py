@@ -139,7 +139,7 @@ class JobManager:
             Query(
                 status=None if status is None else to_status(status),
                 queue=queue,
-                type=type,
+                type=self._full_name(type),
                 limit=require_positive(limit, "limit", "jobs"),
                 after=None if after is None else _to_place(after),
                 is_replayed=is_replayed,
@@ -149,7 +149,10 @@ class JobManager:
 
     def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[JobStatus, int]:
         """Count jobs by state."""
-        return self.engine.counts(queue=queue, type=type)
+        return self.engine.counts(queue=queue, type=self._full_name(type))
+
+    def _full_name(self, type_: str | None) -> str | None:
+        return None if type_ is None else self.registry.full_name(type_)
 
     def cancel(self, job_id: str) -> bool:
         """Call a job off: True means that it never runs, False that it runs or has ended.

@@ -79,7 +79,4 @@ def _from_builtin(kind: type[Any], data: Any) -> Any:
     validate = getattr(kind, "model_validate", None)
     if validate is None:
         raise TypeError(f"{kind!r} cannot be read from the store")
-    try:
-        return validate(data)
-    except ValueError as error:  # pydantic's ValidationError
-        raise msgspec.ValidationError(str(error)) from error
+    return validate(data)  # a ValueError, such as pydantic's, is passed on with the place of the value

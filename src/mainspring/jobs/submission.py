@@ -12,7 +12,7 @@ from mainspring.errors import ArgumentsTooLarge, DuplicateJob, MainspringError, 
 from mainspring.jobs.engine import Engine, NewJob
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.ids import JobIds, require_id
-from mainspring.jobs.instants import to_instant, to_microseconds
+from mainspring.jobs.instants import LAST_INSTANT, to_instant, to_microseconds
 from mainspring.jobs.io_layer import Answer, IoLayer, Operation
 from mainspring.runners.checks import require_instance
 from mainspring.runners.traits import Priority
@@ -59,9 +59,10 @@ class SubmitOptions:
 
     def due(self, now: int) -> int:
         """Return the due instant of a job that is submitted now."""
-        if self.at is not None:
-            return self.at
-        return now + (self.delay or 0)
+        due = now + (self.delay or 0) if self.at is None else self.at
+        if due > LAST_INSTANT:
+            raise ValueError(f"the job would be due after the year 9999, {due - now} microseconds from now")
+        return due
 
 
 class Submission:

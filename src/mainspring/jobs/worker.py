@@ -20,14 +20,14 @@ from mainspring.clock import NANOSECONDS, Clock, Duration, deadline_after
 from mainspring.jobs.active import ActiveJob
 from mainspring.jobs.alarms import Alarms
 from mainspring.jobs.control import Control
-from mainspring.jobs.engine import Engine, Lease, Outcome, OutcomeKind, Taken, WorkerInfo
+from mainspring.jobs.engine import Engine, Outcome, OutcomeKind, Taken, WorkerInfo
 from mainspring.jobs.execution import Execution
 from mainspring.jobs.handlers import Registry
+from mainspring.jobs.hands import Hands
 from mainspring.jobs.io_layer import Callback, IoLayer, Operation
 from mainspring.jobs.news import tell_sweep
 from mainspring.jobs.running import Running
 from mainspring.jobs.settling import Settling
-from mainspring.jobs.slots import Slots
 from mainspring.jobs.starting import Starting
 from mainspring.runners.asyncio_runner import AsyncioRunner
 from mainspring.runners.rest import Rest
@@ -67,21 +67,19 @@ class Worker:
         self._engine = engine
         self._io = io
         self._control = control
-        self._registry = registry
         self._clock = clock
         self._on_settled = on_settled
         self._timer = Timer(clock, name="mainspring-worker")
         self._alarms = Alarms(self._timer, clock, engine, control)
-        self._thread_slots = Slots(threads, lambda: registry.names(is_async=False), queues)
-        self._loop_slots = Slots(coroutines, lambda: registry.names(is_async=True), queues)
+        self._hands = Hands(registry, threads=threads, coroutines=coroutines, queues=queues)
         self._running = Running(
             executor,
             execution,
             make_loop,
             timer=self._timer,
             clock=clock,
-            thread_slots=self._thread_slots,
-            loop_slots=self._loop_slots,
+            thread_slots=self._hands.thread_slots,
+            loop_slots=self._hands.loop_slots,
             on_outcome=self._end_with,
         )
         self._starting = Starting(
@@ -93,7 +91,6 @@ class Worker:
         self._rest = Rest(clock)
         # what follows belongs to the control sequence
         self.number = 0
-        self._active: dict[tuple[int, int], ActiveJob] = {}  # by ref and token: a job may come again
         self._is_looking = False
         self._must_look = False
         self._is_more = False
@@ -126,11 +123,10 @@ class Worker:
             self._must_look = True
             return
         self._is_looking, self._must_look = True, False
-        demands = [slots.demand() for slots in (self._thread_slots, self._loop_slots)]
         self._io.dispatch(
             Operation(
                 "take",
-                [demand for demand in demands if demand.types],
+                self._hands.demands(),
                 Callback(
                     lambda taken: self._control.post(self._take, taken),
                     lambda error: self._control.post(self._look_failed, error),
@@ -156,7 +152,7 @@ class Worker:
         ready: list[ActiveJob] = []
         now = self._engine.now()
         for lease in taken.leases:
-            job = self._accept(lease)
+            job = self._hands.accept(lease)
             if not lease.is_started:
                 self._time(job, lease.due - START_LEAD, self._begin)
             elif lease.due > now:
@@ -164,7 +160,7 @@ class Worker:
             else:
                 ready.append(job)
         if self._is_stopping:
-            self._hand_back(self._active.values())
+            self._hand_back(self._hands.jobs())
             self._rest.announce()
             return
         self._make_ready(ready)
@@ -175,27 +171,9 @@ class Worker:
 
     def _stop_jobs(self, ids: list[str]) -> None:
         if ids:
-            for job in self._active.values():
+            for job in self._hands.jobs():
                 if job.lease.id in ids and not job.context.cancelled:
                     self._running.interrupt(job)
-
-    def _accept(self, lease: Lease) -> ActiveJob:
-        job = ActiveJob(lease, self._registry.get(lease.type))
-        self._active[lease.ref, lease.token] = job
-        slots = self._slots_of(job)
-        if lease.is_started:
-            slots.started += 1
-        else:
-            slots.held += 1
-        if lease.crashes:
-            slots.suspects += 1
-        return job
-
-    def _has(self, job: ActiveJob) -> bool:
-        return (job.lease.ref, job.lease.token) in self._active
-
-    def _slots_of(self, job: ActiveJob) -> Slots:
-        return self._loop_slots if job.handler.is_async else self._thread_slots
 
     def _schedule_look(self, next_due: int | None) -> None:
         if next_due is None:
@@ -218,7 +196,7 @@ class Worker:
         self._alarms.at(instant, self._fire, job, then)
 
     def _fire(self, job: ActiveJob, then: Callable[[ActiveJob], None]) -> None:
-        if self._has(job):
+        if job in self._hands:
             then(job)
 
     def retime(self) -> None:
@@ -226,7 +204,7 @@ class Worker:
         self._control.post(self._retime)
 
     def _retime(self) -> None:
-        self._hand_back([job for job in self._active.values() if not job.ready_ns])
+        self._hand_back([job for job in self._hands.jobs() if not job.ready_ns])
         self._alarms.cancel(self._look_alarm)
         self._look_now()
 
@@ -234,17 +212,15 @@ class Worker:
 
     def _begin(self, job: ActiveJob) -> None:
         """Commit the start of a job that was held."""
-        slots = self._slots_of(job)
-        slots.held -= 1
-        slots.started += 1
+        self._hands.begin(job)
         self._starting.start(job)
-        if self._is_more_ahead and slots.wants_ahead:
+        if self._is_more_ahead and self._hands.slots_of(job).wants_ahead:
             self._is_more_ahead = False
             self._look()
 
     def _started(self, accepted: list[ActiveJob], refused: list[ActiveJob]) -> None:
         for job in refused:  # cancelled, or lost to another worker
-            self._drop(job)
+            self._hands.drop(job)
         if self._is_stopping:
             self._hand_back(accepted)
             self._rest.announce()
@@ -256,9 +232,7 @@ class Worker:
                 self._time(job, job.lease.due, self._release)
 
     def _start_failed(self, jobs: list[ActiveJob]) -> None:
-        for job in jobs:  # not stored means still held
-            self._slots_of(job).started -= 1
-            self._slots_of(job).held += 1
+        self._hands.take_back(jobs)
         self._hand_back(jobs)
 
     def _release(self, job: ActiveJob) -> None:
@@ -277,7 +251,7 @@ class Worker:
         late = [job for job in jobs if job.claim_start()]
         if late:
             for job in late:
-                self._slots_of(job).shut()
+                self._hands.slots_of(job).shut()
             self._end(late, OutcomeKind.HANDED_BACK)
 
     # -- settling
@@ -289,27 +263,13 @@ class Worker:
 
     def _collect(self, settled: list[tuple[Outcome, bool]]) -> None:
         """Forget the jobs whose outcomes the store has accepted or refused."""
-        for outcome, _ in settled:
-            job = self._active.get((outcome.lease.ref, outcome.lease.token))
-            if job is not None:
-                self._drop(job)
-        for slots in (self._thread_slots, self._loop_slots):
-            slots.adapt(is_more=self._is_more)
+        had_suspect = self._hands.drop_settled(outcome for outcome, _ in settled)
+        self._is_more |= had_suspect  # suspects come one at a time: there may be another
+        self._hands.adapt(is_more=self._is_more)
         self._on_settled([outcome.lease.id for outcome, is_accepted in settled if is_accepted])
         self._rest.announce()
         if self._is_more:
             self._look()
-
-    def _drop(self, job: ActiveJob) -> None:
-        if self._active.pop((job.lease.ref, job.lease.token), None) is None:
-            return
-        slots = self._slots_of(job)
-        if job.lease.is_started:
-            slots.started -= 1
-        else:
-            slots.held -= 1
-        if job.lease.crashes:
-            slots.suspects -= 1
 
     def _hand_back(self, jobs: Iterable[ActiveJob]) -> None:
         """Give back what has not started; what is being started is given back when the answer is there."""
@@ -334,7 +294,7 @@ class Worker:
         return interrupted
 
     def _is_at_rest(self) -> bool:
-        return not (self._active or self._is_looking or self._starting.is_busy)
+        return not (self._hands or self._is_looking or self._starting.is_busy)
 
     def hurry(self) -> None:
         """End a `stop` that waits for handlers. From a signal handler, too."""
@@ -344,10 +304,10 @@ class Worker:
 
     def _begin_stopping(self) -> None:
         self._is_stopping = True
-        self._hand_back(list(self._active.values()))
+        self._hand_back(self._hands.jobs())
 
     def _interrupt_all(self) -> int:
-        running = [job for job in self._active.values() if job.is_running]
+        running = [job for job in self._hands.jobs() if job.is_running]
         for job in running:
             self._running.interrupt(job)
         self._end(running, OutcomeKind.INTERRUPTED)
@@ -375,16 +335,16 @@ class Worker:
         self._look_failed(error)
 
     def _begin_again(self, number: int) -> None:
-        for job in list(self._active.values()):
+        for job in self._hands.jobs():
             if not job.is_starting and job.claim_start():  # what runs, ends: its outcome will be refused
-                self._drop(job)
+                self._hands.drop(job)
         self.number = number
         self._is_reborn = self._is_looking = False
         self._look()
 
     def active_jobs(self) -> list[ActiveJob]:
         """Return what is in the hands of this worker."""
-        return self._control.run(lambda: list(self._active.values()))
+        return self._control.run(lambda: self._hands.jobs())
 
     # -- as a member of its clock
 

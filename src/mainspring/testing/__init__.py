@@ -1,6 +1,20 @@
 """The test kit: time that obeys, and a suite that says what an engine must do. Nothing else may import it."""
 
+from typing import TYPE_CHECKING, Any
+
 from mainspring.testing.manual_clock import ManualClock
 from mainspring.testing.time_travel import TimeTravel, time_travel
 
-__all__ = ["ManualClock", "TimeTravel", "time_travel"]
+if TYPE_CHECKING:
+    from mainspring.testing.conformance import EngineConformance
+
+__all__ = ["EngineConformance", "ManualClock", "TimeTravel", "time_travel"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the suite when it is asked for: it needs pytest, the rest does not."""
+    if name == "EngineConformance":
+        from mainspring.testing.conformance import EngineConformance  # noqa: PLC0415
+
+        return EngineConformance
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Checkpoints beside the work: the log is folded into the file by a thread of its own, so no commit waits for it."""
+"""Checkpoints beside the work: a thread of its own folds the log into the file, so that commits need not wait."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import apsw
 
 from mainspring.engines.sqlite.connections import Connections
 
-CHECKPOINT_PAGES = 1_000
-OVERDUE_PAGES = 20_000  # the log has outrun the checkpoints: the writer waits for one
+CHECKPOINT_PAGES = 1_000  # since the last one
+# A log that is written without a pause never becomes free to begin anew. When it is this long, the writer itself
+# does the rest, of which little is left.
+OVERDUE_PAGES = 4_000
 
 
 class Checkpointer:
@@ -22,13 +24,17 @@ class Checkpointer:
         self._thread: Thread | None = None
         self._is_requested = False
         self._is_closed = False
+        self._requested_at = 0
 
     def after_write(self, connection: apsw.Connection, _schema: str, pages: int) -> int:
         """Called by SQLite after each commit, with the length of the log."""
+        if pages < self._requested_at:  # the log has begun anew
+            self._requested_at = 0
         if pages >= OVERDUE_PAGES:
             with suppress(apsw.Error):  # somebody reads or checkpoints; the next commit tries again
                 connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-        elif pages >= CHECKPOINT_PAGES:
+        elif pages - self._requested_at >= CHECKPOINT_PAGES:
+            self._requested_at = pages
             self._request()
         return apsw.SQLITE_OK
 

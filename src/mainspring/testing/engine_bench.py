@@ -1,0 +1,189 @@
+"""A bench for engines: an engine on a manual clock, and short ways to say what a test does with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import pytest
+
+from mainspring.jobs.engine import (
+    STALE,
+    Cancel,
+    Capability,
+    Cause,
+    Changed,
+    Command,
+    Demand,
+    Engine,
+    JobRecord,
+    Lease,
+    NewJob,
+    Outcome,
+    OutcomeKind,
+    Query,
+    Swept,
+    Taken,
+    WorkerInfo,
+)
+from mainspring.jobs.instants import MICROSECONDS
+from mainspring.jobs.status import JobStatus
+from mainspring.testing.manual_clock import ManualClock
+
+MakeEngine: TypeAlias = Callable[[ManualClock], Engine]
+"""Makes an engine on this clock. With `Capability.SHARED`, all that one test makes work on the same jobs."""
+
+TYPE = "ping"
+LEAD_SECONDS = 1.0
+START_LEAD_SECONDS = 0.01
+
+
+def seconds(number: float) -> int:
+    """Convert to the microseconds of an engine."""
+    return round(number * MICROSECONDS)
+
+
+class Bench:
+    """What a test works with. Jobs are of the type `ping` unless it says otherwise."""
+
+    def __init__(self, engine: Engine, clock: ManualClock) -> None:
+        self.engine = engine
+        self.clock = clock
+        self.wakes = 0
+        engine.open(self._wake)
+
+    def _wake(self) -> None:
+        self.wakes += 1
+
+    # -- time
+
+    @property
+    def now(self) -> int:
+        """The engine's own time."""
+        return self.engine.now()
+
+    def pass_time(self, duration: float) -> None:
+        """Let seconds go by; a test that needs it is left out for engines that have a time of their own."""
+        if Capability.VIRTUAL_TIME not in self.engine.capabilities:
+            pytest.skip("the engine does not live by the clock it is given")
+        self.clock.jump(duration)
+
+    # -- submitters
+
+    def job(
+        self,
+        job_id: str = "job",
+        *,
+        after: float = 0,
+        type: str = TYPE,
+        queue: str = "default",
+        priority: int = 1,
+        payload: bytes = b"{}",
+        codec: str = "json",
+        origin: str | None = None,
+    ) -> NewJob:
+        """Describe a job that is due some seconds from now."""
+        return NewJob(job_id, type, queue, priority, self.now + seconds(after), payload, codec, origin)
+
+    def submit(self, *job_ids: str, **options: Any) -> None:
+        """Store jobs that are alike but for their ids."""
+        answers = self.engine.submit([self.job(job_id, **options) for job_id in job_ids])
+        assert answers == [None] * len(job_ids)
+
+    def change(self, command: Command) -> Changed:
+        """Carry out one command."""
+        (answer,) = self.engine.change([command])
+        return answer
+
+    def cancel(self, job_id: str = "job") -> Changed:
+        """Call a job off."""
+        return self.change(Cancel(job_id))
+
+    # -- workers
+
+    def enroll(self, *types: str) -> int:
+        """Begin an incarnation."""
+        return self.engine.enroll(WorkerInfo("tester", 1, types or (TYPE,)))
+
+    def look(
+        self,
+        worker: int,
+        *types: str,
+        starts: int = 10,
+        ahead: int = 10,
+        queues: tuple[str, ...] | None = None,
+        suspects: bool = True,
+    ) -> Taken:
+        """Take with one demand."""
+        demand = Demand(types or (TYPE,), starts, ahead, queues, suspects)
+        return self.look_for(worker, demand)
+
+    def look_for(self, worker: int, *demands: Demand) -> Taken:
+        """Take with these demands, and the usual leads."""
+        return self.engine.take(
+            worker, demands, lead=seconds(LEAD_SECONDS), start_lead=seconds(START_LEAD_SECONDS)
+        )
+
+    def take(self, worker: int, *types: str, **options: Any) -> list[Lease]:
+        """Take with one demand; only the leases."""
+        return self.look(worker, *types, **options).leases
+
+    def take_ids(self, worker: int, *types: str, **options: Any) -> list[str]:
+        """Take with one demand; only the ids, in order."""
+        return [lease.id for lease in self.take(worker, *types, **options)]
+
+    def begin(self, job_id: str = "job", **options: Any) -> tuple[int, Lease]:
+        """Submit a job that is due, and let a new worker take and so start it."""
+        self.submit(job_id, **options)
+        return self.take_by_new_worker()
+
+    def take_by_new_worker(self) -> tuple[int, Lease]:
+        """Let a new worker take the only job there is to take."""
+        worker = self.enroll()
+        (lease,) = self.take(worker)
+        return worker, lease
+
+    def settle(self, worker: int, lease: Lease, kind: OutcomeKind, **details: Any) -> bool:
+        """End one lease."""
+        (is_accepted,) = self.engine.settle(worker, [Outcome(lease, kind, **details)])
+        return is_accepted
+
+    def bury(self, job_id: str = "job", **options: Any) -> None:
+        """Make a dead letter."""
+        worker, lease = self.begin(job_id, **options)
+        assert self.settle(worker, lease, OutcomeKind.FAILED, error="it broke", cause=Cause.FAILURE)
+
+    def end(self, job_id: str, status: JobStatus) -> None:
+        """Make a job that has ended like this."""
+        kind = next(kind for kind in OutcomeKind if kind.value.upper() == status)
+        worker, lease = self.begin(job_id)
+        assert self.settle(worker, lease, kind)
+
+    def outlive(self, *survivors: int) -> Swept:
+        """Let all workers but these fall silent until they count as dead; the first survivor sweeps."""
+        self.pass_time(STALE / MICROSECONDS + 1)
+        assert all(self.engine.renew(worker) for worker in survivors)
+        return self.engine.sweep(survivors[0])
+
+    def crash(self, worker: int) -> Swept:
+        """Let a worker die; a new one sweeps."""
+        survivor = self.enroll()
+        swept = self.outlive(survivor)
+        assert not self.engine.renew(worker)
+        self.engine.leave(survivor)
+        return swept
+
+    # -- readers
+
+    def record(self, job_id: str = "job") -> JobRecord:
+        """Return a job as the store has it."""
+        (record,) = self.engine.find(Query(ids=(job_id,))).records
+        return record
+
+    def status(self, job_id: str = "job") -> JobStatus:
+        """Return the state of a job."""
+        return self.record(job_id).status
+
+    def find_ids(self, **options: Any) -> list[str]:
+        """List jobs."""
+        return [record.id for record in self.engine.find(Query(**options)).records]

@@ -1,0 +1,171 @@
+"""Conformance of engines: lists, counts, time, and what an engine says about itself."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from mainspring.errors import EngineUnavailable
+from mainspring.jobs.engine import Capability, OutcomeKind, Query, Replay
+from mainspring.jobs.instants import to_instant
+from mainspring.jobs.status import JobStatus
+from mainspring.testing.engine_base import EngineSuite
+from mainspring.testing.engine_bench import Bench, MakeEngine, seconds
+
+
+class Reading(EngineSuite):
+    """`find`, `counts`, `now`, `backup` and capabilities."""
+
+    # -- lists
+
+    def test_jobs_are_listed_in_the_order_of_submission(self, bench: Bench) -> None:
+        bench.submit("z", after=60)
+        bench.submit("a")
+        bench.submit("m", after=30)
+        bench.take(bench.enroll())
+        assert bench.find_ids() == ["z", "a", "m"]
+
+    def test_pages_follow_each_other_without_gap_or_overlap(self, bench: Bench) -> None:
+        ids = [f"{number:02}" for number in range(10)]
+        bench.submit(*ids)
+        found: list[str] = []
+        after: int | None = None
+        sizes = []
+        while True:
+            page = bench.engine.find(Query(limit=4, after=after))
+            found += [record.id for record in page.records]
+            sizes.append(len(page.records))
+            if page.end is None:
+                break
+            after = page.end
+        assert (found, sizes) == (ids, [4, 4, 2])
+
+    def test_a_full_last_page_is_the_last_one(self, bench: Bench) -> None:
+        bench.submit(*"abcd")
+        page = bench.engine.find(Query(limit=2))
+        assert [record.id for record in page.records] == ["a", "b"]
+        assert bench.engine.find(Query(limit=2, after=page.end)).end is None
+
+    def test_what_is_submitted_meanwhile_comes_on_a_later_page(self, bench: Bench) -> None:
+        bench.submit(*"abc")
+        page = bench.engine.find(Query(limit=2))
+        bench.submit("d")
+        assert bench.find_ids(after=page.end) == ["c", "d"]
+
+    def test_a_list_can_be_filtered(self, bench: Bench) -> None:
+        bench.submit("a", type="x", queue="one", after=60)
+        bench.submit("b", type="y", queue="one", after=60)
+        bench.submit("c", type="x", queue="two", after=60)
+        bench.cancel("c")
+        assert bench.find_ids(type="x") == ["a", "c"]
+        assert bench.find_ids(queue="one") == ["a", "b"]
+        assert bench.find_ids(status=JobStatus.CANCELED) == ["c"]
+        assert bench.find_ids(type="x", queue="one", status=JobStatus.PENDING) == ["a"]
+        assert bench.find_ids(type="z") == []
+        assert bench.find_ids(queue="two", status=JobStatus.PENDING) == []
+
+    def test_filters_and_pages_go_together(self, bench: Bench) -> None:
+        for number in range(9):
+            bench.submit(f"{number}", type="odd" if number % 2 else "even")
+        page = bench.engine.find(Query(type="even", limit=3))
+        assert [record.id for record in page.records] == ["0", "2", "4"]
+        assert bench.find_ids(type="even", limit=3, after=page.end) == ["6", "8"]
+
+    def test_jobs_can_be_found_by_id(self, bench: Bench) -> None:
+        bench.submit(*"abcd")
+        assert bench.find_ids(ids=("d", "b", "nowhere")) == ["b", "d"]
+        assert bench.find_ids(ids=()) == []
+
+    def test_letters_are_told_apart_by_whether_they_were_replayed(self, bench: Bench) -> None:
+        bench.bury("a")
+        bench.bury("b")
+        assert bench.change(Replay("a", "copy", bench.now + seconds(60))).is_done
+        assert bench.find_ids(status=JobStatus.FAILED, is_replayed=True) == ["a"]
+        assert bench.find_ids(status=JobStatus.FAILED, is_replayed=False) == ["b"]
+
+    # -- counts
+
+    def test_every_state_is_counted(self, bench: Bench) -> None:
+        assert bench.engine.counts() == dict.fromkeys(JobStatus, 0)
+        for number, status in enumerate((JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELED), start=1):
+            for turn in range(number):
+                bench.end(f"{status} {turn}", status)
+        bench.begin("running")
+        bench.submit("held", "pending", after=0.5)
+        bench.take(bench.enroll(), ahead=1)
+        assert bench.engine.counts() == {
+            JobStatus.PENDING: 2,
+            JobStatus.RUNNING: 1,
+            JobStatus.COMPLETED: 1,
+            JobStatus.FAILED: 2,
+            JobStatus.CANCELED: 3,
+        }
+
+    def test_counts_can_be_filtered(self, bench: Bench) -> None:
+        bench.submit("a", "b", type="x", queue="one")
+        bench.submit("c", type="y", queue="one")
+        bench.submit("d", type="x", queue="two")
+        pending = JobStatus.PENDING
+        assert bench.engine.counts(queue="one")[pending] == 3
+        assert bench.engine.counts(type="x")[pending] == 3
+        assert bench.engine.counts(queue="one", type="x")[pending] == 2
+        assert bench.engine.counts(queue="nowhere") == dict.fromkeys(JobStatus, 0)
+
+    def test_any_thread_may_read(self, bench: Bench) -> None:
+        bench.submit(*"abc")
+        with ThreadPoolExecutor(4) as threads:
+            lists = list(threads.map(lambda _: bench.find_ids(), range(40)))
+            counts = list(threads.map(lambda _: bench.engine.counts()[JobStatus.PENDING], range(40)))
+        assert lists == [["a", "b", "c"]] * 40
+        assert counts == [3] * 40
+
+    # -- about itself
+
+    def test_it_says_where_the_jobs_are(self, bench: Bench) -> None:
+        assert bench.engine.description
+
+    def test_its_time_is_that_of_its_clock_if_it_says_so(self, bench: Bench) -> None:
+        before = bench.now
+        bench.pass_time(1.5)
+        assert bench.now == before + seconds(1.5) == to_instant(bench.clock.now(), "now")
+
+    def test_a_closed_engine_may_be_opened_again(self, bench: Bench) -> None:
+        worker, lease = bench.begin("running")
+        assert bench.settle(worker, lease, OutcomeKind.COMPLETED)
+        bench.submit("pending")
+        bench.engine.leave(worker)
+        bench.engine.close()
+        again = Bench(bench.engine, bench.clock)
+        assert again.find_ids() == ["running", "pending"]
+        assert again.take_by_new_worker()[1].id == "pending"
+
+    def test_engines_share_their_jobs_if_they_say_so(self, bench: Bench, make_engine: MakeEngine) -> None:
+        if Capability.SHARED not in bench.engine.capabilities:
+            return
+        other = Bench(make_engine(bench.clock), bench.clock)
+        try:
+            bench.submit("job", type="new", queue="new")
+            worker = other.enroll("new")
+            (lease,) = other.take(worker, "new")
+            assert bench.cancel() == other.cancel()
+            assert other.look(worker, "new").stops == ["job"]
+            assert not bench.settle(bench.enroll(), lease, OutcomeKind.COMPLETED)
+            assert other.settle(worker, lease, OutcomeKind.COMPLETED)
+            assert bench.status() is JobStatus.COMPLETED
+        finally:
+            other.engine.close()
+
+    def test_a_backup_is_written_to_a_new_file_or_refused(self, bench: Bench, tmp_path: Path) -> None:
+        bench.submit("job")
+        target = tmp_path / "copy of the jobs"
+        if Capability.BACKUP in bench.engine.capabilities:
+            bench.engine.backup(str(target))
+            assert target.stat().st_size > 0
+            with pytest.raises(FileExistsError, match="copy of the jobs"):
+                bench.engine.backup(str(target))
+        else:
+            with pytest.raises(EngineUnavailable, match="back"):
+                bench.engine.backup(str(target))
+            assert not target.exists()

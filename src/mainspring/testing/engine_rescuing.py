@@ -1,0 +1,202 @@
+"""Conformance of engines: workers that live, leave and die, and what becomes of their jobs."""
+
+from __future__ import annotations
+
+from mainspring.jobs.engine import MAX_CRASHES, STALE, Cause, OutcomeKind, Reopen
+from mainspring.jobs.instants import MICROSECONDS
+from mainspring.jobs.status import JobStatus
+from mainspring.testing.engine_base import EngineSuite
+from mainspring.testing.engine_bench import Bench, seconds
+
+STALE_SECONDS = STALE / MICROSECONDS
+
+
+class Rescuing(EngineSuite):
+    """`enroll`, `renew`, `leave` and `sweep`."""
+
+    # -- incarnations
+
+    def test_the_number_of_an_incarnation_is_never_used_again(self, bench: Bench) -> None:
+        numbers = []
+        for _ in range(3):
+            numbers.append(bench.enroll())
+            bench.engine.leave(numbers[-1])
+        numbers += [bench.enroll(), bench.enroll()]
+        assert numbers == sorted(set(numbers))
+
+    def test_a_worker_can_show_that_it_lives_until_it_leaves(self, bench: Bench) -> None:
+        worker = bench.enroll()
+        assert bench.engine.renew(worker)
+        bench.engine.leave(worker)
+        assert not bench.engine.renew(worker)
+
+    def test_a_worker_that_leaves_gives_back_what_it_held(self, bench: Bench) -> None:
+        worker, _ = bench.begin("job", after=0.5)
+        bench.engine.leave(worker)
+        record = bench.record()
+        assert (record.status, record.owner, record.crashes) == (JobStatus.PENDING, None, 0)
+        assert bench.take_ids(bench.enroll()) == ["job"]
+
+    def test_what_a_worker_left_behind_running_is_rescued_by_the_next_sweep(self, bench: Bench) -> None:
+        worker, lease = bench.begin()
+        bench.engine.leave(worker)
+        assert bench.engine.sweep(bench.enroll()).rescued == ["job"]
+        assert not bench.settle(worker, lease, OutcomeKind.COMPLETED)
+
+    # -- death
+
+    def test_a_worker_is_not_dead_before_its_time(self, bench: Bench) -> None:
+        worker, lease = bench.begin()
+        other = bench.enroll()
+        bench.pass_time(STALE_SECONDS)
+        assert bench.engine.sweep(other).rescued == []
+        assert bench.engine.renew(worker)
+        assert bench.settle(worker, lease, OutcomeKind.COMPLETED)
+
+    def test_the_jobs_of_a_silent_worker_run_again_and_a_crash_is_counted(self, bench: Bench) -> None:
+        worker, stale = bench.begin()
+        started = bench.record().started
+        assert bench.crash(worker).rescued == ["job"]
+        record = bench.record()
+        assert (record.status, record.owner, record.due) == (JobStatus.PENDING, None, stale.due)
+        assert (record.starts, record.crashes, record.failures, record.finished) == (1, 1, 0, None)
+        (attempt,) = record.history
+        assert (attempt.number, attempt.started, attempt.ended) == (1, started, bench.now)
+        assert (attempt.cause, bool(attempt.error)) == (Cause.CRASH, True)
+        _, lease = bench.take_by_new_worker()
+        assert (lease.crashes, lease.token > stale.token) == (1, True)
+
+    def test_the_outcome_of_a_job_that_was_taken_over_is_refused(self, bench: Bench) -> None:
+        worker, stale = bench.begin()
+        bench.crash(worker)
+        assert not bench.settle(worker, stale, OutcomeKind.COMPLETED)
+        other, lease = bench.take_by_new_worker()
+        assert not bench.settle(worker, stale, OutcomeKind.COMPLETED)
+        assert bench.settle(other, lease, OutcomeKind.COMPLETED)
+
+    def test_a_worker_that_renews_keeps_its_jobs(self, bench: Bench) -> None:
+        worker, lease = bench.begin()
+        other = bench.enroll()
+        for _ in range(4):
+            assert bench.outlive(other, worker).rescued == []
+        assert bench.settle(worker, lease, OutcomeKind.COMPLETED)
+
+    def test_a_worker_does_not_rescue_from_itself(self, bench: Bench) -> None:
+        worker, _ = bench.begin()
+        bench.pass_time(STALE_SECONDS + 1)
+        assert bench.engine.sweep(worker).rescued == []
+        assert bench.status() is JobStatus.RUNNING
+
+    def test_a_job_that_was_only_held_is_released_without_a_crash(self, bench: Bench) -> None:
+        worker, lease = bench.begin("job", after=0.5)
+        swept = bench.crash(worker)
+        assert swept.quarantined == []
+        record = bench.record()
+        assert (record.status, record.owner, record.crashes) == (JobStatus.PENDING, None, 0)
+        assert record.history == ()
+        assert bench.engine.start(worker, [lease]) == [False]
+        assert bench.take_ids(bench.enroll()) == ["job"]
+
+    def test_a_rescue_wakes_workers(self, bench: Bench) -> None:
+        bench.begin()
+        survivor = bench.enroll()
+        before = bench.wakes
+        bench.outlive(survivor)
+        assert bench.wakes > before
+
+    def test_no_job_is_stuck_with_a_worker_that_was_declared_dead(self, bench: Bench) -> None:
+        dead, survivor = bench.enroll(), bench.enroll()
+        bench.outlive(survivor)
+        bench.submit("job")
+        bench.take(dead)  # it does not know yet
+        bench.outlive(survivor)
+        assert bench.take_ids(survivor) == ["job"]
+
+    # -- quarantine
+
+    def test_a_job_that_kills_its_workers_becomes_a_dead_letter(self, bench: Bench) -> None:
+        bench.submit("job")
+        for _ in range(MAX_CRASHES - 1):
+            assert bench.crash(bench.take_by_new_worker()[0]).rescued == ["job"]
+        swept = bench.crash(bench.take_by_new_worker()[0])
+        assert (swept.rescued, swept.quarantined) == ([], ["job"])
+        record = bench.record()
+        assert (record.status, record.crashes, record.finished) == (JobStatus.FAILED, MAX_CRASHES, bench.now)
+        assert "quarantine" in (record.error or "")
+        assert [attempt.cause for attempt in record.history] == [Cause.CRASH] * MAX_CRASHES
+        assert bench.take(bench.enroll()) == []
+
+    def test_a_reopened_letter_is_suspected_no_more(self, bench: Bench) -> None:
+        bench.submit("job")
+        for _ in range(MAX_CRASHES):
+            bench.crash(bench.take_by_new_worker()[0])
+        assert bench.change(Reopen("job", bench.now)).is_done
+        assert bench.take_ids(bench.enroll(), suspects=False) == ["job"]
+
+    def test_suspects_are_taken_one_at_a_time(self, bench: Bench) -> None:
+        bench.submit("a", "b", "c")
+        worker = bench.enroll()
+        assert len(bench.take(worker)) == 3
+        bench.crash(worker)
+        bench.submit("innocent")
+        other = bench.enroll()
+        assert bench.take_ids(other, suspects=False) == ["innocent"]
+        first = bench.take(other)
+        assert [lease.crashes for lease in first] == [1]
+        assert bench.take_ids(other, suspects=False) == []
+        assert bench.settle(other, first[0], OutcomeKind.COMPLETED)
+        assert len(bench.take(other)) == 1
+
+    def test_suspects_come_after_the_innocent(self, bench: Bench) -> None:
+        worker, _ = bench.begin("suspect", after=-3600)
+        bench.crash(worker)
+        bench.submit("innocent")
+        other = bench.enroll()
+        assert bench.take_ids(other, starts=1) == ["innocent"]
+        assert bench.take_ids(other, starts=1) == ["suspect"]
+
+    def test_a_suspect_that_is_due_soon_is_not_overlooked(self, bench: Bench) -> None:
+        worker, _ = bench.begin()
+        bench.crash(worker)
+        worker, lease = bench.take_by_new_worker()
+        assert bench.settle(worker, lease, OutcomeKind.RETRY, due=bench.now + seconds(0.5), cause=Cause.FAILURE)
+        taken = bench.look(worker)
+        assert taken.leases or taken.next_due == bench.record().due  # or nobody would look in time
+
+    def test_a_suspect_that_is_due_later_is_told(self, bench: Bench) -> None:
+        worker, _ = bench.begin()
+        bench.crash(worker)
+        worker, lease = bench.take_by_new_worker()
+        due = bench.now + seconds(60)
+        assert bench.settle(worker, lease, OutcomeKind.RETRY, due=due, cause=Cause.FAILURE)
+        assert bench.look(worker).next_due == due
+
+    def test_a_job_that_was_to_stop_is_canceled_when_its_worker_dies(self, bench: Bench) -> None:
+        worker, _ = bench.begin()
+        bench.cancel()
+        swept = bench.crash(worker)
+        assert (swept.rescued, swept.quarantined) == ([], [])
+        record = bench.record()
+        assert (record.status, record.finished, record.stop_requested) == (JobStatus.CANCELED, bench.now, False)
+
+    def test_a_job_that_was_to_stop_is_not_quarantined(self, bench: Bench) -> None:
+        bench.submit("job")
+        for _ in range(MAX_CRASHES - 1):
+            bench.crash(bench.take_by_new_worker()[0])
+        worker, _ = bench.take_by_new_worker()
+        bench.cancel()
+        assert bench.crash(worker).quarantined == []
+        record = bench.record()
+        assert record.status is JobStatus.CANCELED
+        assert "quarantine" not in (record.error or "")
+
+    # -- news
+
+    def test_a_sweep_tells_for_which_handlers_due_jobs_wait(self, bench: Bench) -> None:
+        bench.submit("a", "b", type="waits")
+        bench.submit("c", type="comes later", after=60)
+        bench.submit("d", type="also waits")
+        bench.submit("e")
+        worker = bench.enroll()
+        bench.take(worker)
+        assert sorted(bench.engine.sweep(worker).waiting) == ["also waits", "waits"]

@@ -1,0 +1,131 @@
+"""Conformance of engines: what is submitted is stored, once, as it was given."""
+
+from __future__ import annotations
+
+import pytest
+
+from mainspring.jobs.engine import Delete, JobRecord, OutcomeKind
+from mainspring.jobs.status import FINAL, JobStatus
+from mainspring.testing.engine_base import EngineSuite
+from mainspring.testing.engine_bench import Bench
+
+EVERY_BYTE = bytes(range(256))
+NAMES = "größe-注文-🕰"
+
+
+class Submitting(EngineSuite):
+    """`submit`, duplicates, and what a job keeps."""
+
+    def test_a_job_is_kept_as_it_was_given(self, bench: Bench) -> None:
+        job = bench.job(
+            "job", after=60, type="pay", queue="orders", priority=2, payload=b'{"n":1}', origin="older"
+        )
+        assert bench.engine.submit([job]) == [None]
+        assert bench.record() == JobRecord(
+            id="job",
+            type="pay",
+            queue="orders",
+            priority=2,
+            status=JobStatus.PENDING,
+            due=job.due,
+            created=bench.record().created,
+            payload=b'{"n":1}',
+            codec="json",
+            token=0,
+            owner=None,
+            starts=0,
+            failures=0,
+            timeouts=0,
+            crashes=0,
+            interruptions=0,
+            started=None,
+            finished=None,
+            result=None,
+            error=None,
+            stop_requested=False,
+            origin="older",
+            replayed_as=None,
+            history=(),
+        )
+
+    def test_a_job_knows_when_it_was_submitted(self, bench: Bench) -> None:
+        before = bench.now
+        bench.submit("job", after=-3600)
+        assert before <= bench.record().created <= bench.now
+
+    def test_an_empty_batch_is_stored(self, bench: Bench) -> None:
+        assert bench.engine.submit([]) == []
+
+    def test_a_duplicate_is_refused_and_the_first_is_kept(self, bench: Bench) -> None:
+        bench.submit("job", payload=b"1")
+        before = bench.record()
+        assert bench.engine.submit([bench.job("job", payload=b"2", queue="other")]) == ["job"]
+        assert bench.record() == before
+        assert bench.find_ids() == ["job"]
+
+    def test_the_second_of_two_alike_in_one_batch_is_refused(self, bench: Bench) -> None:
+        answers = bench.engine.submit([bench.job("job", payload=b"1"), bench.job("job", payload=b"2")])
+        assert answers == [None, "job"]
+        assert bench.record().payload == b"1"
+
+    def test_a_duplicate_does_not_keep_the_rest_of_its_batch_out(self, bench: Bench) -> None:
+        bench.submit("b")
+        jobs = [bench.job(job_id) for job_id in ("a", "b", "c", "a", "d")]
+        assert bench.engine.submit(jobs) == [None, "b", None, "a", None]
+        assert sorted(bench.find_ids()) == ["a", "b", "c", "d"]
+
+    @pytest.mark.parametrize("status", sorted(FINAL))
+    def test_the_id_of_a_job_that_has_ended_is_taken(self, bench: Bench, status: JobStatus) -> None:
+        bench.end("job", status)
+        assert bench.engine.submit([bench.job("job")]) == ["job"]
+        assert bench.status() is status
+
+    def test_the_id_of_a_deleted_job_is_free(self, bench: Bench) -> None:
+        bench.end("job", JobStatus.COMPLETED)
+        assert bench.change(Delete("job")).is_done
+        bench.submit("job", payload=b"2")
+        assert (bench.record().payload, bench.status()) == (b"2", JobStatus.PENDING)
+
+    def test_names_may_be_of_any_script(self, bench: Bench) -> None:
+        payload = '{"name":"größe \\" 注文 🕰"}'.encode()
+        bench.submit(NAMES, type=NAMES, queue=NAMES, payload=payload)
+        worker = bench.enroll(NAMES)
+        (lease,) = bench.take(worker, NAMES, queues=(NAMES,))
+        assert (lease.id, lease.type, lease.queue, lease.payload) == (NAMES, NAMES, NAMES, payload)
+        assert bench.settle(worker, lease, OutcomeKind.FAILED, error=f"{NAMES}\n'\"\\")
+        record = bench.record(NAMES)
+        assert (record.type, record.queue, record.payload) == (NAMES, NAMES, payload)
+        assert record.error == f"{NAMES}\n'\"\\"
+
+    @pytest.mark.parametrize(
+        "payload", [EVERY_BYTE, b"", b"\x00", b"null"], ids=["every byte", "empty", "nul", "text"]
+    )
+    def test_binary_arguments_and_results_come_back_byte_by_byte(self, bench: Bench, payload: bytes) -> None:
+        worker, lease = bench.begin("job", payload=payload, codec="msgpack")
+        assert (lease.payload, lease.codec) == (payload, "msgpack")
+        assert bench.settle(worker, lease, OutcomeKind.COMPLETED, result=payload)
+        record = bench.record()
+        assert (record.payload, record.result, record.codec) == (payload, payload, "msgpack")
+
+    def test_a_job_that_is_due_wakes_workers(self, bench: Bench) -> None:
+        bench.enroll()
+        before = bench.wakes
+        bench.submit("job")
+        assert bench.wakes > before
+
+    def test_verbs_of_one_unit_see_each_other(self, bench: Bench) -> None:
+        worker = bench.enroll()
+        with bench.engine.unit(durable=True):
+            bench.submit("a", "b")
+            assert bench.cancel("a").is_done
+            (lease,) = bench.take(worker)
+            assert bench.settle(worker, lease, OutcomeKind.COMPLETED)
+        assert (bench.status("a"), bench.status("b")) == (JobStatus.CANCELED, JobStatus.COMPLETED)
+
+    def test_workers_are_woken_after_the_unit_not_inside(self, bench: Bench) -> None:
+        bench.enroll()
+        with bench.engine.unit(durable=True):
+            before = bench.wakes
+            bench.submit("job")
+            assert bench.wakes == before
+        assert bench.wakes > before
