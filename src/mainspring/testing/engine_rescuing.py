@@ -104,13 +104,14 @@ class Rescuing(EngineSuite):
         bench.outlive(survivor)
         assert bench.wakes > before
 
-    def test_no_job_is_stuck_with_a_worker_that_was_declared_dead(self, bench: Bench) -> None:
+    def test_a_worker_that_was_declared_dead_is_told_so_and_given_nothing(self, bench: Bench) -> None:
         dead, survivor = bench.enroll(), bench.enroll()
         bench.outlive(survivor)
         bench.submit("job")
-        bench.take(dead)  # it does not know yet
-        bench.outlive(survivor)
-        assert bench.take_ids(survivor) == ["job"]
+        taken = bench.look(dead)  # it does not know yet
+        assert (taken.leases, taken.is_alive) == ([], False)
+        assert bench.look(survivor).is_alive
+        assert bench.status() is JobStatus.RUNNING
 
     # -- quarantine
 
@@ -161,7 +162,7 @@ class Rescuing(EngineSuite):
         worker, lease = bench.take_by_new_worker()
         assert bench.settle(worker, lease, OutcomeKind.RETRY, due=bench.now + seconds(0.5), cause=Cause.FAILURE)
         taken = bench.look(worker)
-        assert taken.leases or taken.next_due == bench.record().due  # or nobody would look in time
+        assert taken.leases or taken.next_due == bench.record().due  # or nobody would look again in time
 
     def test_a_suspect_that_is_due_later_is_told(self, bench: Bench) -> None:
         worker, _ = bench.begin()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mainspring.jobs.engine import HEAD_START, Demand, OutcomeKind
+from mainspring.jobs.engine import FRESH_SHARE, HEAD_START, Demand, OutcomeKind, Query
 from mainspring.jobs.instants import MICROSECONDS
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.engine_base import EngineSuite
@@ -39,11 +39,34 @@ class Taking(EngineSuite):
 
     def test_the_first_ones_are_taken_when_there_is_not_room_for_all(self, bench: Bench) -> None:
         for age in range(20):
-            bench.submit(f"{age:02}", after=-age, priority=age % 3, queue=f"queue {age % 2}")
-        order = sorted(range(20), key=lambda age: -age - HEAD_START_SECONDS * (age % 3))
+            bench.submit(f"{age:02}", after=-age / 10, priority=age % 3, queue=f"queue {age % 2}")
+        order = sorted(range(20), key=lambda age: -age / 10 - HEAD_START_SECONDS * (age % 3))
         worker = bench.enroll()
         taken = [job_id for _ in range(4) for job_id in bench.take_ids(worker, starts=5)]
         assert taken == [f"{age:02}" for age in order]
+
+    def test_fresh_jobs_have_a_share_of_the_starts_beside_a_backlog(self, bench: Bench) -> None:
+        bench.submit(*(f"old {number}" for number in range(40)), after=-3600)
+        bench.submit(*(f"fresh {number}" for number in range(10)))
+        worker = bench.enroll()
+        for room in (2 * FRESH_SHARE, *[1] * FRESH_SHARE):
+            taken = bench.take_ids(worker, starts=room)
+            assert len(taken) == room
+        fresh = [record.id for record in bench.engine.find(Query(status=JobStatus.RUNNING)).records][-3:]
+        assert fresh == ["fresh 0", "fresh 1", "fresh 2"]
+
+    def test_a_backlog_without_fresh_jobs_gets_every_start(self, bench: Bench) -> None:
+        ids = [f"{number:02}" for number in range(20)]
+        bench.submit(*ids, after=-3600)
+        worker = bench.enroll()
+        assert [job_id for _ in range(2) for job_id in bench.take_ids(worker, starts=10)] == ids
+
+    def test_no_job_is_given_twice_for_the_share_of_fresh_ones(self, bench: Bench) -> None:
+        bench.submit(*(f"old {number}" for number in range(6)), after=-60)
+        bench.submit("fresh", after=-1, priority=2)
+        bench.submit("middle", after=-20)
+        taken = bench.take_ids(bench.enroll(), starts=8)
+        assert sorted(taken) == sorted(bench.find_ids())
 
     # -- limits
 
@@ -66,12 +89,12 @@ class Taking(EngineSuite):
 
     def test_without_room_nothing_is_taken_and_the_rest_is_still_told(self, bench: Bench) -> None:
         bench.submit("due")
-        bench.submit("soon", after=0.5)
         bench.submit("later", after=60)
+        bench.submit("soon", after=0.5)
         taken = bench.look(bench.enroll(), starts=0, ahead=0)
         assert taken.leases == []
         assert taken.is_more
-        assert taken.next_due == bench.record("later").due
+        assert taken.next_due == bench.record("soon").due
 
     def test_each_demand_has_limits_of_its_own(self, bench: Bench) -> None:
         bench.submit("a1", "a2", "a3", type="a")
@@ -132,6 +155,13 @@ class Taking(EngineSuite):
         assert taken.leases == []
         assert taken.next_due == bench.record("sooner").due
         assert bench.record("sooner").owner is None
+
+    def test_the_next_due_time_is_that_of_the_first_job_that_is_left(self, bench: Bench) -> None:
+        bench.submit("soon", "left", after=0.5)
+        bench.submit("later", after=60)
+        taken = bench.look(bench.enroll(), ahead=1)
+        assert [lease.id for lease in taken.leases] == ["soon"]
+        assert taken.next_due == bench.record("left").due
 
     def test_there_is_no_next_due_time_without_later_jobs(self, bench: Bench) -> None:
         bench.submit("due")
