@@ -10,6 +10,5 @@ from tests.processes.harness import Site
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    site = Site(tmp_path)
-    yield site
-    site.close()
+    with Site(tmp_path) as site:
+        yield site

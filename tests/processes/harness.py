@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import chdir
 from pathlib import Path
 from threading import Condition, Thread
 from typing import TypeVar
 
-from mainspring import Mainspring
+from mainspring import JobInfo
+from tests.processes.apps.jobs import app
 from tests.processes.ledger import LEDGER, Entry, read_ledger
 
 T = TypeVar("T")
@@ -63,9 +65,23 @@ class Child:
         with self._changed:
             return list(self._lines)
 
+    @property
+    def is_at_end(self) -> bool:
+        """Whether it, and everything that it forked, has ended."""
+        with self._changed:
+            return self._is_at_end
+
     def expect(self, text: str, *, timeout: float = PATIENCE) -> str:
         """Wait for the next line that contains `text`, after those that were expected before."""
         return self._wait(lambda: self._find(text), f"{text!r}", timeout)
+
+    def expect_all(self, *texts: str, timeout: float = PATIENCE) -> None:
+        """Wait until each of these has been said, in whatever order, since the start."""
+
+        def look() -> bool | None:
+            return all(any(text in line for line in self._lines) for text in texts) or None
+
+        self._wait(look, f"{texts}", timeout)
 
     def expect_lines(self, count: int, *, timeout: float = PATIENCE) -> None:
         """Wait until it has said so many more lines."""
@@ -106,11 +122,10 @@ class Child:
         assert found, f"{self.name} (pid {self.pid}) did not come to {what} within {timeout} s; it said:\n  {said}"
         return found[0]
 
-    def tell(self, line: str) -> None:
-        """Write a line to its stdin."""
+    def let_go(self) -> None:
+        """Close its stdin, and that of what it forked: those who wait for it go on."""
         assert self._process.stdin is not None
-        self._process.stdin.write(line + "\n")
-        self._process.stdin.flush()
+        self._process.stdin.close()
 
     def signal(self, number: signal.Signals) -> None:
         """Send it a signal."""
@@ -132,25 +147,39 @@ class Child:
     def close(self) -> None:
         """Make sure that it is gone and give everything back."""
         self.kill()
-        self._reader.join(PATIENCE)  # what it forked is gone as well by now, or holds the pipe: then it stays open
-        for stream in (self._process.stdin, self._process.stdout):
-            assert stream is not None
-            if not self._reader.is_alive():
-                stream.close()
+        self.let_go()  # so that what it forked ends, too
+        self._reader.join(PATIENCE)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
 
 
 class Site:
-    """A folder with one file of jobs, the processes that work on it, and what they wrote into the ledger."""
+    """A folder with one file of jobs, the processes that work on it, and what they wrote into the ledger.
+
+    It is the working directory while the block lasts, here as in the processes, so `app` and its handlers, which
+    tests submit, have the same file in all of them.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.children: list[Child] = []
-        self.app = Mainspring(f"sqlite:///{folder / 'jobs.db'}")
+        self.app = app
+        self._children: list[Child] = []
+        self._here = chdir(folder)
+
+    def __enter__(self) -> Site:
+        self._here.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for child in self._children:
+            child.close()
+        self.app.close()
+        self._here.__exit__(None, None, None)
 
     def start(self, *arguments: str, **environment: str) -> Child:
         """Start Python with these arguments."""
         child = Child(*arguments, folder=self.folder, environment=environment)
-        self.children.append(child)
+        self._children.append(child)
         return child
 
     def start_app(self, name: str, *arguments: str, **environment: str) -> Child:
@@ -163,12 +192,11 @@ class Site:
         worker.expect(GREETING)
         return worker
 
+    def wait(self, job_id: str) -> JobInfo:
+        """Wait until a job has ended, and return it."""
+        self.app.manager().wait(job_id, PATIENCE)
+        return self.app.get(job_id)
+
     def ledger(self) -> list[Entry]:
         """Return what handlers wrote down so far."""
         return read_ledger(self.folder / LEDGER)
-
-    def close(self) -> None:
-        """Leave nothing behind."""
-        for child in self.children:
-            child.close()
-        self.app.close()

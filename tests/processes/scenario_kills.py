@@ -8,7 +8,7 @@ from random import Random
 from signal import SIGTERM
 
 from mainspring import JobInfo, JobStatus
-from tests.processes.harness import GREETING, PATIENCE, Child, Site
+from tests.processes.harness import GREETING, Child, Site
 from tests.processes.ledger import Entry
 
 MAX_LINES = 60  # submits, at most, between a worker's start and the next kill
@@ -115,7 +115,7 @@ class KillLoop:
         app, report = self._site.app, self._report
         page = app.jobs(limit=1_000_000)
         for job in page:
-            app.manager().wait(job.id, PATIENCE)
+            self._site.wait(job.id)
         for worker in self._running.values():
             worker.signal(SIGTERM)
         assert [worker.wait() for worker in self._running.values()] == [0, 0]

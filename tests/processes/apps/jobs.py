@@ -4,8 +4,8 @@ import asyncio
 import os
 import signal
 
-from mainspring import Mainspring
-from tests.processes.ledger import recorded, work_for
+from mainspring import Mainspring, current_job
+from tests.processes.ledger import note, recorded, say, work_for
 
 app = Mainspring("sqlite:///jobs.db", grace=float(os.environ.get("GRACE", "10")))
 
@@ -29,9 +29,21 @@ def speak(number: int, seconds: float = 0.0) -> int:
 @app.job
 async def wait(number: int) -> None:
     """Wait for ever, as a coroutine."""
-
-    with recorded(number, aloud=True):
+    note("start", number, aloud=True)
+    try:
         await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        note("cancelled", number, aloud=True)
+        raise
+
+
+@app.job
+def attempt_until(token: int) -> None:
+    """Hang until this is the run with that fencing token."""
+    job = current_job()
+    say(f"attempt {job.attempt} with token {job.fencing_token}")
+    if job.fencing_token < token:
+        work_for(1_000)
 
 
 @app.job

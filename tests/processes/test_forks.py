@@ -1,0 +1,87 @@
+"""fork() after use, preloading, and many threads: a submit that returned is a job, whoever made it."""
+
+from tests.processes.harness import Child, Site
+
+RESCUED_AT_ONCE = 5.0  # seconds; a heartbeat that stays away is noticed after 45
+
+
+def submitted(child: Child) -> list[str]:
+    """Wait for the end of a process and of its children, and return the jobs that they submitted."""
+    lines = child.expect_end_of_output()
+    assert [line for line in lines if "failed" in line or "Error" in line] == []
+    return [line.removeprefix("submitted ") for line in lines if line.startswith("submitted ")]
+
+
+def stored(site: Site) -> list[str]:
+    """Return all jobs of the file."""
+    return sorted(job.id for job in site.app.jobs(limit=100_000))
+
+
+def test_parent_and_child_both_submit_after_a_fork(site: Site) -> None:
+    child = site.start_app("forking", "after_submit")
+    ids = submitted(child)
+    assert child.wait() == 0
+    assert len(ids) == 4
+    assert stored(site) == sorted(ids)
+
+
+def test_a_preloaded_application_serves_and_runs_in_forked_children(site: Site) -> None:
+    master = site.start_app("forking", "preload")
+    master.expect("children ended with [0, 0, 0]")
+    last = master.expect("submitted").removeprefix("submitted ")
+    site.wait(last)
+    master.let_go()
+    master.expect("children ended with [0]")
+    ids = submitted(master)
+    assert len(ids) == 32
+    assert stored(site) == sorted(ids)
+    assert {site.wait(job_id).starts for job_id in ids} == {1}
+
+
+def test_a_child_of_a_worker_submits_and_the_worker_runs_on(site: Site) -> None:
+    worker = site.start_app("forking", "beside_a_worker")
+    worker.expect("children ended with [0]")
+    last = worker.expect("submitted").removeprefix("submitted ")
+    site.wait(last)
+    worker.let_go()
+    ids = submitted(worker)
+    assert worker.wait() == 0
+    assert len(ids) == 3
+    jobs = [site.wait(job_id) for job_id in ids]
+    assert [(job.starts, job.crashes, job.interruptions) for job in jobs] == [(1, 0, 0)] * 3
+    assert {entry.process for entry in site.ledger()} == {worker.pid}
+
+
+def test_a_child_forked_in_the_middle_of_submits_can_submit(site: Site) -> None:
+    child = site.start_app("forking", "while_threads_submit")
+    ids = submitted(child)
+    assert child.wait() == 0
+    assert [line for line in child.lines if "ended" in line] == ["children ended with [0]"] * 10
+    assert stored(site) == sorted(ids)
+
+
+def test_an_orphan_loses_no_submit_when_others_close_the_file(site: Site) -> None:
+    child = site.start_app("forking", "orphan")
+    child.expect("done")
+    ids = submitted(child)
+    assert len(ids) == 4
+    assert stored(site) == sorted(ids)
+
+
+def test_a_killed_parent_is_found_dead_at_once_though_its_child_lives(site: Site) -> None:
+    parent = site.start_app("forking", "parent_to_be_killed")
+    parent.expect_all("forked", "start 1")
+    parent.kill()
+    worker = site.start_worker()
+    worker.expect("start 1", timeout=RESCUED_AT_ONCE)
+    (job,) = site.app.jobs()
+    assert (job.starts, job.crashes) == (2, 1)
+    assert not parent.is_at_end, "the child has gone as well, and this shows nothing"
+
+
+def test_32_threads_submit_at_once(site: Site) -> None:
+    child = site.start_app("forking", "many_threads")
+    ids = submitted(child)
+    assert child.wait() == 0
+    assert len(ids) == 320
+    assert stored(site) == sorted(ids)
