@@ -1,109 +1,165 @@
-"""The demonstration: a shop in which unpaid orders time out, half an hour squeezed into a few seconds.
+"""The demonstration: a shop whose unpaid orders time out, half an hour squeezed into seconds.
 
-Thousands of orders are placed. Most are paid in time, and paying cancels their time-out; the others are
-cancelled by it. The books live on one sequence, so they need no lock, and they must add up in the end.
+Thousands of orders are placed, each with a durable time-out. Most are paid in time, which calls the time-out off;
+the others are cancelled by it. For a while the order service is down: time-outs fail, are tried again, and some
+end as dead letters, to be replayed. The worker is killed with kill -9 and started again. At the end the shop's own
+books must add up: the exit code is 1 if an order was lost, or cancelled although it was paid in time.
+
+    python examples/demo.py             about 20 seconds
+    python examples/demo.py --quick     a few hundred orders
+    python examples/demo.py --json F    writes the closing figures to the file F, too
 """
 
-import random
+import argparse
+import json
+import signal
 import sys
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from contextlib import chdir
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Event as Alarm
 
-from mainspring import Priority, SystemClock, TaskHandle, TaskTraits, ThreadPool
+from shop.books import Books, Figures, Outage
+from shop.customers import Customers, Plan
+from shop.journal import Event, clock
+from shop.orders import app, cancel_order, journal, service
+from shop.screen import Screen
+from shop.worker_process import WorkerProcess
 
-ORDERS = 20_000
-TIMEOUT = 1.5  # seconds, for thirty minutes
-PLACED_WITHIN = 1.5
-PAID_SHARE = 0.9
-NANOSECONDS = 1_000_000_000
+from mainspring import JobStatus, TaskFailure, ThreadPool
 
-clock = SystemClock()
-
-
-@dataclass
-class Books:
-    """What happened to each order; touched by the tasks of one sequence only."""
-
-    timeouts: dict[int, TaskHandle] = field(default_factory=dict)
-    paid: set[int] = field(default_factory=set)
-    cancelled: set[int] = field(default_factory=set)
-    paid_too_late: int = 0
-    lateness_ms: list[float] = field(default_factory=list)
-
-
-class Shop:
-    """Takes orders; every method runs as a task of one sequence."""
-
-    def __init__(self, pool: ThreadPool) -> None:
-        self.books = Books()
-        self.counter = pool.sequenced("counter")
-
-    def place(self, order: int) -> None:
-        due = clock.monotonic_ns() + round(TIMEOUT * NANOSECONDS)
-        self.books.timeouts[order] = self.counter.post(self.time_out, order, due, delay=TIMEOUT)
-
-    def pay(self, order: int) -> None:
-        if self.books.timeouts[order].cancel():
-            self.books.paid.add(order)
-        else:
-            self.books.paid_too_late += 1
-
-    def time_out(self, order: int, due: int) -> None:
-        self.books.lateness_ms.append((clock.monotonic_ns() - due) / 1e6)
-        self.books.cancelled.add(order)
+FULL = Plan(
+    orders=4_000,
+    placed_within=8,
+    timeout=5,
+    unpaid_share=0.15,
+    service_down=6,
+    service_back=9,
+    kill=10.5,
+)
+QUICK = Plan(
+    orders=500,
+    placed_within=3,
+    timeout=1.5,
+    unpaid_share=0.2,
+    service_down=1.7,
+    service_back=3.8,
+    kill=4.0,
+)
+REPLAYS_PER_SECOND = 200
 
 
-def percentile(samples: list[float], share: float) -> float:
-    return sorted(samples)[int(share * (len(samples) - 1))]
+class Story:
+    """What happens in the shop, one thing after the other."""
+
+    def __init__(self, plan: Plan, screen: Screen, worker: WorkerProcess, pool: ThreadPool) -> None:
+        self._plan = plan
+        self._screen = screen
+        self._worker = worker
+        self._customers = Customers(plan, pool)
+        self._books = Books()
+        self._alarm = Alarm()
+
+    def tell(self) -> Figures:
+        """Let it happen; return what came of it."""
+        tell, plan = self._screen.tell, self._plan
+        tell(f"a shop: an order that is unpaid after {plan.timeout:g} s (really: 30 min) is cancelled")
+        tell(f"worker {self._worker.start()} is ready; the shop opens, {plan.orders:,} orders are to come")
+        opening = self._screen.seconds()
+        self._customers.arrive()
+
+        self._watch_until(opening + plan.service_down)
+        service.go_down()
+        tell("the order service goes down: time-outs fail, retries back off")
+        self._watch_until(opening + plan.service_back)
+        service.come_back()
+        tell("the order service is back")
+
+        self._watch_until(opening + plan.kill)
+        outage = self._kill_and_restart()
+
+        self._wait_for(self._is_all_settled)
+        letters = app.dead_letters.replay(type=cancel_order.name, rate=REPLAYS_PER_SECOND)
+        tell(f"dead letters: {len(letters):,}; they are replayed, {REPLAYS_PER_SECOND} a second")
+        self._wait_for(self._is_all_settled)
+        tell(f"every time-out has ended; the worker stops with exit code {self._worker.stop()}")
+        self._look()
+        return self._books.close(replayed=len(letters), outage=outage)
+
+    def _kill_and_restart(self) -> Outage:
+        self._wait_for(lambda: len(self._books.in_flight()) >= 2, every=0.002, patience=1)
+        self._worker.kill()
+        begin = clock.now().timestamp()
+        self._look()
+        in_flight = len(self._books.in_flight())
+        self._screen.tell(f"[bold]kill -9[/bold]: the worker is dead; time-outs in flight: {in_flight}")
+        self._screen.tell(f"worker {self._worker.start()} is ready, and goes on")
+        return Outage(begin=begin, end=clock.now().timestamp())
+
+    def _is_all_settled(self) -> bool:
+        paid = self._books.count(Event.PAID) + self._books.count(Event.PAID_LATE)
+        if self._books.count(Event.PLACED) < self._plan.orders or paid < self._customers.payers:
+            return False
+        counts = app.counts()
+        return counts[JobStatus.PENDING] + counts[JobStatus.RUNNING] == 0
+
+    def _watch_until(self, second: float) -> None:
+        while self._screen.seconds() < second:
+            self._look()
+            self._alarm.wait(min(0.1, max(0.0, second - self._screen.seconds())))
+
+    def _wait_for(self, condition: Callable[[], bool], *, every: float = 0.1, patience: float = 15) -> None:
+        """Wait for it, but not for ever: what is missing then is counted in the end."""
+        deadline = self._screen.seconds() + patience
+        self._look()
+        while not condition() and self._screen.seconds() < deadline:
+            self._alarm.wait(every)
+            self._look()
+
+    def _look(self) -> None:
+        self._books.add(journal.read_new())
+        self._screen.show(self._books)
 
 
-def show_progress(shop: Shop) -> None:
-    books = shop.books
-    done = len(books.paid) + len(books.cancelled)
-    bar = "█" * (30 * done // ORDERS)
-    print(f"\r  {bar:<30} {done:>6,} of {ORDERS:,} orders settled", end="", flush=True)
+def run(plan: Plan) -> Figures:
+    """Play the story in a temporary folder; nothing of it is left behind."""
+    failures: list[TaskFailure] = []
+    screen = Screen(plan.orders)
+    with (
+        TemporaryDirectory(prefix="mainspring-demo-") as folder,
+        chdir(folder),
+        app,
+        WorkerProcess("worker.log") as worker,
+        screen,
+        ThreadPool(8, name="customers", on_error=failures.append) as pool,
+    ):
+        figures = Story(plan, screen, worker, pool).tell()
+    if failures:
+        raise RuntimeError(f"customers met errors: {len(failures):,}, the first of them above") from failures[
+            0
+        ].error
+    screen.close(figures)
+    return figures
 
 
 def main() -> int:
-    print(f"A shop takes {ORDERS:,} orders; whoever has not paid after {TIMEOUT} s loses the order.\n")
-    choose = random.Random(42)
-    with ThreadPool(workers=4, name="shop") as pool:
-        shop = Shop(pool)
-        for order in range(ORDERS):
-            placed = choose.random() * PLACED_WITHIN
-            shop.counter.post(shop.place, order, delay=placed)
-            if choose.random() < PAID_SHARE:
-                shop.counter.post(shop.pay, order, delay=placed + 0.05 + choose.random() * TIMEOUT * 0.9)
-        progress = pool.sequenced("progress", traits=TaskTraits(priority=Priority.BEST_EFFORT))
-        if sys.stdout.isatty():
-            progress.repeat(show_progress, shop, every=0.1)
-        everything_due = progress.submit(lambda: None, delay=PLACED_WITHIN + TIMEOUT + 0.5)
-        everything_due.result()
-        pool.wait_idle(timeout=60)
-        if sys.stdout.isatty():
-            progress.flush(timeout=10)
-            show_progress(shop)
-            print("\n")
-        statistics = pool.statistics()
-
-    books = shop.books
-    lost = ORDERS - len(books.paid | books.cancelled)
-    doubled = len(books.paid & books.cancelled)
-    rows = {
-        "placed": f"{ORDERS:,}",
-        "paid in time, time-out cancelled": f"{len(books.paid):,}",
-        "cancelled by their time-out": f"{len(books.cancelled):,}",
-        "paid too late": f"{books.paid_too_late:,}",
-        "lost": f"{lost}",
-        "paid and cancelled at once": f"{doubled}",
-        "time-out, lateness p50 / p99": f"{percentile(books.lateness_ms, 0.5):.2f} / "
-        f"{percentile(books.lateness_ms, 0.99):.2f} ms",
-        "tasks run / cancelled": f"{statistics.completed:,} / {statistics.cancelled:,}",
-    }
-    for what, figure in rows.items():
-        print(f"  {what:<34} {figure:>16}")
-    is_sound = lost == 0 and doubled == 0 and statistics.failed == 0
-    print("\n  The books add up." if is_sound else "\n  The books do NOT add up!")
-    return 0 if is_sound else 1
+    parser = argparse.ArgumentParser(description="A shop whose unpaid orders time out.")
+    parser.add_argument("--quick", action="store_true", help="a few hundred orders instead of thousands")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the closing figures to this file, too")
+    chosen = parser.parse_args()
+    report = chosen.json and chosen.json.resolve()
+    for number in (signal.SIGTERM, signal.SIGHUP):  # tidy up, as after Ctrl+C
+        signal.signal(number, lambda received, _: sys.exit(128 + received))
+    try:
+        figures = run(QUICK if chosen.quick else FULL)
+    except KeyboardInterrupt:
+        print("interrupted")
+        return 130
+    if report:
+        report.write_text(json.dumps(asdict(figures), indent=2))
+    return 1 if figures.complaints else 0
 
 
 if __name__ == "__main__":

@@ -1,0 +1,134 @@
+"""What the journal adds up to: counts while the shop is open, and the closing figures with their checks."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from shop.journal import Entry, Event
+from shop.orders import app, timer_of
+
+from mainspring import JobStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outage:
+    """The time in which no worker was there."""
+
+    begin: float
+    end: float
+
+    def delayed(self, start: Entry) -> bool:
+        """Whether this run is late because it had to wait for a worker."""
+        return start.due <= self.end and start.at >= self.begin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """The closing figures."""
+
+    submitted: int
+    paid: int
+    """In time: the time-out was called off and must never have run."""
+    paid_late: int
+    """While the time-out was running or after it."""
+    paid_late_and_kept: int
+    """Of these: the attempt failed, and the request to stop kept it from being tried again."""
+    cancelled: int
+    retried: int
+    failed_attempts: int
+    dead: int
+    replayed: int
+    lost: int
+    cancelled_though_paid: int
+    run_twice: int
+    run_twice_unexplained: int
+    lateness_p50_ms: float
+    lateness_p99_ms: float
+    held_up_by_kill: int
+    held_up_longest_ms: float
+
+    @property
+    def complaints(self) -> list[str]:
+        """Say what must not happen and did."""
+        found = {
+            "lost orders": self.lost,
+            "orders cancelled although their time-out had been called off": self.cancelled_though_paid,
+            "jobs run twice without having been in flight at the kill": self.run_twice_unexplained,
+            "dead letters not replayed": self.dead - self.replayed,
+        }
+        return [f"{what}: {count:,}" for what, count in found.items() if count]
+
+
+class Books:
+    """Everything that the journal said so far."""
+
+    def __init__(self) -> None:
+        self._orders: dict[Event, set[int]] = {event: set() for event in Event}
+        self._jobs: dict[str, Counter[Event]] = {}
+        self._starts: list[Entry] = []
+
+    def add(self, entries: list[Entry]) -> None:
+        """Enter what happened."""
+        for entry in entries:
+            self._orders[entry.event].add(entry.order)
+            self._jobs.setdefault(entry.job, Counter())[entry.event] += 1
+            if entry.event is Event.STARTED:
+                self._starts.append(entry)
+
+    def count(self, event: Event) -> int:
+        """Count the orders to which this has happened."""
+        return len(self._orders[event])
+
+    def in_flight(self) -> list[str]:
+        """Return the jobs that have begun and not ended."""
+        return [job for job, events in self._jobs.items() if _unfinished(events) > 0]
+
+    def close(self, *, replayed: int, outage: Outage) -> Figures:
+        """Compare what was promised with what happened."""
+        placed, paid, cancelled = (self._orders[event] for event in (Event.PLACED, Event.PAID, Event.CANCELLED))
+        late = self._orders[Event.PAID_LATE]
+        kept = {order for order in late - cancelled if app.get(timer_of(order)).status is JobStatus.CANCELED}
+        twice = [job for job, events in self._jobs.items() if _surplus(events) > 0]
+        on_time = [(start.at - start.due) * 1_000 for start in self._starts if not outage.delayed(start)]
+        held_up = [(start.at - start.due) * 1_000 for start in self._starts if outage.delayed(start)]
+        return Figures(
+            submitted=len(placed),
+            paid=len(paid),
+            paid_late=len(late),
+            paid_late_and_kept=len(kept),
+            cancelled=len(cancelled),
+            retried=sum(events[Event.REFUSED] > 0 for events in self._jobs.values()),
+            failed_attempts=sum(events[Event.REFUSED] for events in self._jobs.values()),
+            dead=sum(1 for _ in _dead_letters()),
+            replayed=replayed,
+            lost=len(placed - paid - kept - cancelled),
+            cancelled_though_paid=len(paid & cancelled),
+            run_twice=len(twice),
+            run_twice_unexplained=sum(app.get(job).crashes == 0 for job in twice),
+            lateness_p50_ms=_percentile(on_time, 0.5),
+            lateness_p99_ms=_percentile(on_time, 0.99),
+            held_up_by_kill=len(held_up),
+            held_up_longest_ms=max(held_up, default=0.0),
+        )
+
+
+def _unfinished(events: Counter[Event]) -> int:
+    return events[Event.STARTED] - events[Event.REFUSED] - events[Event.CANCELLED]
+
+
+def _surplus(events: Counter[Event]) -> int:
+    """Count the runs that should not have been needed: cut off by the kill, or repeated after their success."""
+    return max(0, _unfinished(events)) + max(0, events[Event.CANCELLED] - 1)
+
+
+def _dead_letters() -> Iterator[str]:
+    page = app.jobs(status=JobStatus.FAILED, limit=500)
+    while page:
+        yield from (job.id for job in page)
+        if page.next is None:
+            return
+        page = app.jobs(status=JobStatus.FAILED, limit=500, after=page.next)
+
+
+def _percentile(samples: list[float], share: float) -> float:
+    return sorted(samples)[int(share * (len(samples) - 1))] if samples else 0.0

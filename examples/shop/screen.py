@@ -1,0 +1,116 @@
+"""What is seen: the story line by line, bars while it goes on if this is a terminal, and the closing table."""
+
+from types import TracebackType
+
+from rich import box
+from rich.console import Console
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from shop.books import Books, Figures
+from shop.journal import Event
+
+from mainspring import SystemClock
+
+BAR_WIDTH = 44
+BARS = {
+    "placed": (Event.PLACED, "cyan"),
+    "paid in time": (Event.PAID, "green"),
+    "failed and retried": (Event.REFUSED, "yellow"),
+    "cancelled": (Event.CANCELLED, "magenta"),
+}
+
+
+class Screen:
+    """Prints for people; bars are drawn on a terminal only."""
+
+    def __init__(self, orders: int) -> None:
+        self._orders = orders
+        self._console = Console(highlight=False)
+        self._clock = SystemClock()
+        self._begin = self._clock.monotonic_ns()
+        self._live = Live(console=self._console, transient=True, auto_refresh=False)
+
+    def seconds(self) -> float:
+        """Return how long the story has been going on."""
+        return (self._clock.monotonic_ns() - self._begin) / 1e9
+
+    def tell(self, sentence: str) -> None:
+        """Print what happens now."""
+        self._console.print(f" [dim]{self.seconds():5.1f} s[/dim]  {sentence}")
+
+    def show(self, books: Books) -> None:
+        """Draw the bars."""
+        if not self._console.is_terminal:
+            return
+        grid = Table.grid(padding=(0, 1))
+        grid.add_column(width=21, justify="right")
+        grid.add_column(width=BAR_WIDTH)
+        grid.add_column(width=7, justify="right")
+        for label, (event, colour) in BARS.items():
+            count = books.count(event)
+            bar = ProgressBar(
+                total=self._orders, completed=count, width=BAR_WIDTH, complete_style=colour, finished_style=colour
+            )
+            grid.add_row(label, bar, f"{count:,}")
+        self._live.update(grid, refresh=True)
+
+    def close(self, figures: Figures) -> None:
+        """Print the closing table and the verdict."""
+        table = Table(title="At the end of the day", title_justify="left", show_header=False, box=box.ROUNDED)
+        table.add_column(style="bold", no_wrap=True)
+        table.add_column(justify="right", no_wrap=True)
+        table.add_column()
+        for row in _rows(figures):
+            table.add_row(*row)
+        self._console.print()
+        self._console.print(table)
+        complaints = figures.complaints
+        for complaint in complaints:
+            self._console.print(f" [bold red]✗ {complaint}[/]")
+        if not complaints:
+            self._console.print(" [bold green]✓ Nothing was lost, and nobody who paid in time was cancelled.[/]")
+
+    def __enter__(self) -> "Screen":
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+
+def _rows(figures: Figures) -> list[tuple[str, str, str]]:
+    late_and_cancelled = figures.paid_late - figures.paid_late_and_kept
+    return [
+        ("submitted", f"{figures.submitted:,}", "orders, each with a durable time-out"),
+        ("paid", f"{figures.paid:,}", "in time: the time-out was called off and never ran"),
+        (
+            "paid late",
+            f"{figures.paid_late:,}",
+            f"the time-out had begun: {late_and_cancelled:,} cancelled, {figures.paid_late_and_kept:,} kept",
+        ),
+        ("cancelled", f"{figures.cancelled:,}", "by the time-out"),
+        (
+            "retried",
+            f"{figures.retried:,}",
+            f"{figures.failed_attempts:,} attempts failed, the service being down",
+        ),
+        ("dead", f"{figures.dead:,}", "given up after four attempts: dead letters"),
+        ("replayed", f"{figures.replayed:,}", "dead letters, when the service was back"),
+        ("lost", _judged(figures.lost), "neither paid nor cancelled"),
+        ("run twice", f"{figures.run_twice:,}", "in flight at the kill -9: how far, nobody knows"),
+        ("lateness p50", f"{figures.lateness_p50_ms:,.1f} ms", "start minus due, while a worker was there"),
+        ("lateness p99", f"{figures.lateness_p99_ms:,.1f} ms", ""),
+        (
+            "held up",
+            f"{figures.held_up_by_kill:,}",
+            f"by the kill, for {figures.held_up_longest_ms:,.0f} ms at most",
+        ),
+    ]
+
+
+def _judged(count: int) -> str:
+    return f"[bold {'red' if count else 'green'}]{count:,}[/]"

@@ -1,0 +1,166 @@
+"""The demonstration tells the truth: its figures add up, its exit code says so, and it leaves nothing behind."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
+SECONDS = 50
+
+
+class Finished(NamedTuple):
+    """A demonstration that has come to its end."""
+
+    exit_code: int
+    output: str
+    errors: str
+    figures: dict[str, Any]
+    left_behind: list[Path]
+
+
+@contextmanager
+def started(temporary: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    temporary.mkdir(exist_ok=True)
+    with subprocess.Popen(
+        [sys.executable, "-W", "error", str(DEMO), "--quick", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=temporary.parent,
+        env={**os.environ, "TMPDIR": str(temporary), "COLUMNS": "80"},
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    folder = tmp_path_factory.mktemp("demo")
+    temporary = folder / "tmp"
+    with started(temporary, "--json", "figures.json") as process:
+        output, errors = process.communicate(timeout=SECONDS)
+    figures = json.loads((folder / "figures.json").read_text())
+    return Finished(process.returncode, output, errors, figures, list(temporary.iterdir()))
+
+
+def test_it_succeeds_without_a_complaint(finished: Finished) -> None:
+    assert (finished.exit_code, finished.errors) == (0, ""), finished.output
+
+
+def test_every_order_was_paid_or_cancelled_and_none_both(finished: Finished) -> None:
+    figures = finished.figures
+    assert figures["submitted"] == 500
+    assert figures["paid"] + figures["paid_late_and_kept"] + figures["cancelled"] == figures["submitted"]
+    assert (figures["lost"], figures["cancelled_though_paid"]) == (0, 0)
+
+
+def test_the_order_service_failed_and_its_dead_letters_were_replayed(finished: Finished) -> None:
+    figures = finished.figures
+    assert figures["failed_attempts"] > figures["retried"] > figures["dead"] > 0
+    assert figures["replayed"] == figures["dead"]
+
+
+def test_the_kill_held_jobs_up_and_whatever_ran_twice_was_in_flight_then(finished: Finished) -> None:
+    assert finished.figures["held_up_by_kill"] > 0
+    assert finished.figures["run_twice_unexplained"] == 0
+
+
+def test_time_outs_started_on_time_while_a_worker_was_there(finished: Finished) -> None:
+    assert 0 <= finished.figures["lateness_p50_ms"] <= finished.figures["lateness_p99_ms"]
+    assert finished.figures["lateness_p50_ms"] < 1_000
+
+
+def test_the_closing_table_shows_the_figures_and_fits_a_terminal(finished: Finished) -> None:
+    table = dict(re.findall(r"│ ([a-z0-9 ]+?) +│ +([\d,.]+)(?: ms)? │", finished.output))
+    names = ("submitted", "paid", "cancelled", "retried", "dead", "replayed", "lost", "run twice")
+    assert {name: table[name] for name in names} == {
+        name: f"{finished.figures[name.replace(' ', '_')]:,}" for name in names
+    }
+    assert {"lateness p50", "lateness p99"} <= table.keys()
+    assert max(len(line) for line in finished.output.splitlines()) <= 80
+
+
+def test_it_leaves_no_file_and_no_process_behind(finished: Finished) -> None:
+    assert finished.left_behind == []
+    workers = worker_ids(finished.output)
+    assert len(workers) == 2
+    assert not any(map(is_alive, workers))
+
+
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_stopped_on_the_way_it_leaves_no_file_and_no_process_behind(
+    tmp_path: Path, number: signal.Signals, exit_code: int
+) -> None:
+    temporary = tmp_path / "tmp"
+    with started(temporary) as process:
+        assert process.stdout is not None
+        said = [process.stdout.readline() for _ in range(3)]  # the shop is open and the order service down
+        process.send_signal(number)
+        rest, errors = process.communicate(timeout=SECONDS)
+    assert (process.returncode, errors) == (exit_code, ""), rest
+    assert list(temporary.iterdir()) == []
+    workers = worker_ids("".join(said))
+    assert len(workers) == 1
+    assert not any(map(is_alive, workers))
+
+
+SABOTAGE = """
+import sys, demo
+from shop import books
+from shop.journal import Entry, Event
+events = sys.argv.pop().split()
+class Story:
+    def __init__(self, *parts): pass
+    def tell(self):
+        day = books.Books()
+        day.add([Entry(Event(event), 1, "order-1", 0.0, 0.0) for event in events])
+        return day.close(replayed=0, outage=books.Outage(begin=1, end=2))
+demo.Story = Story
+sys.exit(demo.main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("events", "exit_code", "verdict"),
+    [
+        ("placed paid", 0, "Nothing was lost"),
+        ("placed", 1, "lost orders: 1"),
+        ("placed paid started cancelled", 1, "orders cancelled although their time-out had been called off: 1"),
+    ],
+)
+def test_the_exit_code_says_whether_the_books_add_up(
+    tmp_path: Path, events: str, exit_code: int, verdict: str
+) -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", SABOTAGE, "--quick", events],
+        env={**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(DEMO.parent)},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert (run.returncode, run.stderr) == (exit_code, "")
+    assert verdict in run.stdout
+
+
+def worker_ids(output: str) -> list[int]:
+    return [int(found) for found in re.findall(r"worker (\d+) is ready", output)]
+
+
+def is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
