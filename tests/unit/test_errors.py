@@ -8,14 +8,58 @@ from collections.abc import Callable
 import pytest
 
 from mainspring import errors
-from mainspring.errors import MainspringError, QueueEmpty, QueueFull, RunnerClosed, WouldDeadlock
+from mainspring.errors import (
+    ArgumentsTooLarge,
+    DuplicateJob,
+    EngineUnavailable,
+    InvalidArguments,
+    InvalidTransition,
+    JobFailed,
+    JobNotFound,
+    LimitExceeded,
+    MainspringError,
+    PartialSubmit,
+    QueueEmpty,
+    QueueFull,
+    RunnerClosed,
+    StoreCorrupt,
+    StoreTooNew,
+    UnknownHandler,
+    WouldDeadlock,
+)
 
-SAMPLES = [
-    RunnerClosed(runner="orders"),
-    QueueFull(name="orders", capacity=10),
-    QueueEmpty(name="orders"),
-    WouldDeadlock(runner="orders", task="reload"),
+# An error of each class, and what its message must name.
+EXAMPLES: list[tuple[MainspringError, list[str]]] = [
+    (RunnerClosed(runner="orders"), ["'orders'"]),
+    (QueueFull(name="orders", capacity=10), ["'orders'", "10"]),
+    (QueueEmpty(name="orders"), ["'orders'"]),
+    (WouldDeadlock(runner="orders", task="reload"), ["'orders'", "'reload'"]),
+    (DuplicateJob(existing_id="order-42"), ["'order-42'"]),
+    (UnknownHandler(name="shop.gone", known=("shop.cancel",)), ["'shop.gone'", "shop.cancel"]),
+    (
+        InvalidArguments(handler="shop.cancel", parameter="order_id", problem="Expected `int`"),
+        ["shop.cancel", "'order_id'", "Expected `int`"],
+    ),
+    (
+        LimitExceeded(what="the id", size=1_000, limit=200, remedy="use a shorter one"),
+        ["the id", "1,000", "200", "use a shorter one"],
+    ),
+    (ArgumentsTooLarge(handler="shop.cancel", size=2_000_000, limit=1_000_000), ["shop.cancel", "2,000,000"]),
+    (JobNotFound(job_id="order-42"), ["'order-42'"]),
+    (
+        InvalidTransition(job_id="order-42", status="COMPLETED", action="retry", needs="FAILED"),
+        ["'order-42'", "COMPLETED", "retry", "FAILED"],
+    ),
+    (JobFailed(job_id="order-42", status="FAILED", reason="ValueError: no"), ["'order-42'", "ValueError: no"]),
+    (PartialSubmit(done=["a"], failed=["b", "c"], cause="the disk is full"), ["1 jobs", "2 were", "disk is full"]),
+    (
+        EngineUnavailable(engine="SQLite file x", reason="it is locked", remedy="try again"),
+        ["SQLite file x", "it is locked", "try again"],
+    ),
+    (StoreCorrupt(engine="SQLite file x", reason="damaged", remedy="restore a backup"), ["damaged"]),
+    (StoreTooNew(engine="SQLite file x", reason="version 9", remedy="install a newer Mainspring"), ["version 9"]),
 ]
+SAMPLES = [error for error, _ in EXAMPLES]
 CLASSES = [
     value
     for value in vars(errors).values()
@@ -52,11 +96,27 @@ def test_runner_closed_says_what_to_do() -> None:
     )
 
 
-@each_sample
-def test_the_message_names_every_value_and_a_remedy(error: MainspringError) -> None:
-    problem, remedy = str(error).split("; ")
-    assert all(repr(value) in problem for value in vars(error).values())
+@pytest.mark.parametrize(("error", "named"), EXAMPLES, ids=lambda value: type(value).__name__)
+def test_the_message_names_every_value_and_a_remedy(error: MainspringError, named: list[str]) -> None:
+    assert [name for name in named if name not in str(error)] == []
+    problem, _, remedy = str(error).partition("; ")
+    assert problem
     assert remedy
+
+
+def test_an_error_without_a_parameter_names_only_the_handler() -> None:
+    error = InvalidArguments(handler="shop.cancel", parameter=None, problem="too many positional arguments")
+    assert str(error).startswith("shop.cancel: too many positional arguments; ")
+
+
+def test_arguments_that_are_too_large_are_caught_as_either() -> None:
+    assert issubclass(ArgumentsTooLarge, InvalidArguments)
+    assert issubclass(ArgumentsTooLarge, LimitExceeded)
+
+
+@pytest.mark.parametrize("error_class", [StoreCorrupt, StoreTooNew])
+def test_a_bad_file_is_caught_as_an_unavailable_engine(error_class: type[MainspringError]) -> None:
+    assert issubclass(error_class, EngineUnavailable)
 
 
 @each_sample

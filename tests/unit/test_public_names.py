@@ -1,22 +1,44 @@
 """The public names are a contract: adding or removing one is a decision, not an accident."""
 
 import mainspring
-from mainspring import runners, testing, timing
+from mainspring import jobs, runners, testing, timing
 
 
 def test_the_package_lists_exactly_these_names() -> None:
     assert sorted(mainspring.__all__) == [
+        "ArgumentsTooLarge",
+        "AttemptInfo",
+        "Cancel",
         "Clock",
+        "DuplicateJob",
+        "EngineUnavailable",
         "FuncQueue",
+        "InvalidArguments",
+        "InvalidTransition",
+        "Job",
+        "JobContext",
+        "JobFailed",
+        "JobHandle",
+        "JobInfo",
+        "JobNotFound",
+        "JobPage",
+        "JobStatus",
+        "LimitExceeded",
+        "Mainspring",
         "MainspringError",
+        "PartialSubmit",
         "Priority",
         "QueueEmpty",
         "QueueFull",
+        "Retry",
         "RunnerClosed",
         "RunnerStatistics",
         "SequenceBound",
         "ShutdownBehavior",
         "ShutdownReport",
+        "Snooze",
+        "StoreCorrupt",
+        "StoreTooNew",
         "SystemClock",
         "TaskEvent",
         "TaskFailure",
@@ -26,14 +48,24 @@ def test_the_package_lists_exactly_these_names() -> None:
         "TaskRunner",
         "TaskTraits",
         "ThreadPool",
+        "UnknownHandler",
         "WouldDeadlock",
         "blocking",
+        "current_job",
         "current_runner",
     ]
 
 
+def test_the_job_manager_and_the_serializers_are_found_in_jobs() -> None:
+    assert {"JobManager", "JsonSerializer", "MsgpackSerializer", "Engine"} <= set(jobs.__all__)
+
+
+def test_the_test_kit_has_what_the_manual_names() -> None:
+    assert {"time_travel", "ManualClock", "EngineConformance", "inline"} <= set(testing.__all__)
+
+
 def test_every_listed_name_is_there_and_says_what_it_is() -> None:
-    for module in (mainspring, runners, timing, testing):
+    for module in (mainspring, jobs, runners, timing, testing):
         for name in module.__all__:
             assert hasattr(module, name), f"{module.__name__}.{name}"
             if name != "TimerEntry":  # an alias of int
