@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mainspring import Mainspring, TaskFailure
+from mainspring import Job, Mainspring, TaskFailure
 from mainspring.engines.memory import MemoryEngine
 from mainspring.testing import ManualClock
 
@@ -37,3 +37,11 @@ def app(url: str) -> Iterator[Mainspring]:
     """An application without a worker, on real time."""
     with Mainspring(url, durability="normal", grace=0) as application:
         yield application
+
+
+@pytest.fixture
+def cancel_order(app: Mainspring) -> Job[..., None]:
+    @app.job
+    def cancel_order(order_id: int, reason: str = "unpaid") -> None: ...
+
+    return cancel_order
