@@ -73,7 +73,11 @@ class Child:
 
     def expect(self, text: str, *, timeout: float = PATIENCE) -> str:
         """Wait for the next line that contains `text`, after those that were expected before."""
-        return self._wait(lambda: self._find(text), f"{text!r}", timeout)
+        return self.expect_any(text, timeout=timeout)
+
+    def expect_any(self, *texts: str, timeout: float = PATIENCE) -> str:
+        """Wait for the next line that contains one of these."""
+        return self._wait(lambda: self._find(texts), " or ".join(map(repr, texts)), timeout)
 
     def expect_all(self, *texts: str, timeout: float = PATIENCE) -> None:
         """Wait until each of these has been said, in whatever order, since the start."""
@@ -99,11 +103,11 @@ class Child:
         self._wait(lambda: True if self._is_at_end else None, "the end of its output", timeout)
         return self.lines
 
-    def _find(self, text: str) -> str | None:
+    def _find(self, texts: tuple[str, ...]) -> str | None:
         while self._place < len(self._lines):
             line = self._lines[self._place]
             self._place += 1
-            if text in line:
+            if any(text in line for text in texts):
                 return line
         return None
 

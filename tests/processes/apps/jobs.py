@@ -47,6 +47,15 @@ def attempt_until(token: int) -> None:
 
 
 @app.job
+def return_token(seconds: float) -> int:
+    """Say and return under which fencing token it ran."""
+    token = current_job().fencing_token
+    say(f"begins with token {token}")
+    work_for(seconds)
+    return token
+
+
+@app.job
 def die(number: int) -> None:
     """Kill the worker that runs it."""
     with recorded(number):

@@ -1,0 +1,120 @@
+"""Workers that die or are stopped: others take their jobs over, and a culprit is told from its neighbours."""
+
+from signal import SIGCONT, SIGSTOP, SIGTERM
+
+import apsw
+
+from mainspring import JobStatus
+from tests.processes.apps import jobs
+from tests.processes.harness import GREETING, Child, Site
+
+
+def declare_silent(site: Site, worker: Child) -> None:
+    """Make the last heartbeat of a worker an old one, as if it had been stopped for minutes."""
+    with apsw.Connection(str(site.folder / "jobs.db")) as connection:
+        connection.set_busy_timeout(10_000)
+        connection.execute(
+            "UPDATE workers SET heartbeat = heartbeat - 300_000_000 WHERE process = ?", (worker.pid,)
+        )
+        assert connection.changes() == 1
+    connection.close()
+
+
+def test_a_worker_that_was_stopped_too_long_loses_its_jobs_and_works_on_under_a_new_number(site: Site) -> None:
+    stopped = site.start_worker()
+    job_id = jobs.attempt_until.submit(2).id
+    stopped.expect("attempt 1 with token 1")
+    first_number = site.app.get(job_id).worker
+    stopped.signal(SIGSTOP)
+    declare_silent(site, stopped)
+
+    other = site.start_worker()
+    other.expect("with token 2")
+    job = site.wait(job_id)
+    assert (job.status, job.starts, job.crashes) == (JobStatus.COMPLETED, 2, 1)
+    other.signal(SIGTERM)
+    assert other.wait() == 0
+
+    stopped.signal(SIGCONT)
+    stopped.expect("was declared dead while it was stopped; it begins again")
+    after = jobs.attempt_until.submit(2).id
+    stopped.expect("attempt 1 with token 1")
+    number = site.app.get(after).worker
+    assert first_number is not None
+    assert number is not None
+    assert number > first_number
+
+
+def test_the_late_outcome_of_a_stopped_worker_is_refused(site: Site) -> None:
+    stopped = site.start_worker()
+    job_id = jobs.return_token.submit(0.3).id
+    stopped.expect("begins with token 1")
+    stopped.signal(SIGSTOP)
+    declare_silent(site, stopped)
+    other = site.start_worker()
+    assert site.wait(job_id).result == 2
+    stopped.signal(SIGCONT)
+    stopped.expect(f"job {job_id} was taken over by another worker; the outcome of this run was refused")
+    job = site.app.get(job_id)
+    assert (job.status, job.result, job.fencing_token) == (JobStatus.COMPLETED, 2, 2)
+    assert other.lines.count("begins with token 2") == 1
+
+
+def test_a_worker_that_is_stopped_only_briefly_keeps_its_jobs(site: Site) -> None:
+    stopped = site.start_worker()
+    job_id = jobs.return_token.submit(0.5).id
+    stopped.expect("begins with token 1")
+    stopped.signal(SIGSTOP)
+    other = site.start_worker()
+    jobs.speak.after(1.5).submit(1)
+    other.expect("end 1")  # it has swept meanwhile, at its start and once a second
+    assert site.app.get(job_id).status is JobStatus.RUNNING
+    stopped.signal(SIGCONT)
+    job = site.wait(job_id)
+    assert (job.result, job.crashes, job.starts) == (1, 0, 1)
+
+
+def test_what_a_worker_takes_after_it_was_declared_dead_is_not_lost(site: Site) -> None:
+    stopped = site.start_worker()
+    stopped.signal(SIGSTOP)
+    declare_silent(site, stopped)
+    other = site.start_worker()  # its first deed is to bury those who are silent
+    other.kill()
+    ids = [jobs.speak.submit(number, 1.0).id for number in range(4)]
+    stopped.signal(SIGCONT)
+    stopped.expect("start")
+    stopped.kill()
+    site.start_worker()
+    assert [site.wait(job_id).status for job_id in ids] == [JobStatus.COMPLETED] * 4
+
+
+def test_a_worker_that_is_killed_is_rescued_by_one_that_runs(site: Site) -> None:
+    first = site.start_worker()
+    job_id = jobs.attempt_until.submit(2).id
+    first.expect("attempt 1")
+    second = site.start_worker()
+    first.kill()
+    second.expect("attempt 2 with token 2", timeout=5)  # seconds: far less than a heartbeat that stays away takes
+    assert [attempt.cause for attempt in site.wait(job_id).history] == ["crash"]
+
+
+def test_a_job_that_kills_its_worker_three_times_is_a_dead_letter_and_its_neighbours_complete(site: Site) -> None:
+    culprit = jobs.die.submit(0).id
+    neighbours = [jobs.work.submit(number, 0.2).id for number in range(1, 13)]
+    deaths = 0
+    while site.app.get(culprit).status is not JobStatus.FAILED:
+        worker = site.start_app("worker")
+        line = worker.expect_any(GREETING, "are now dead letters")
+        if "dead letters" not in line:
+            worker.expect_end_of_output()
+            assert worker.wait() == -9
+            deaths += 1
+    site.start_worker()
+    job = site.app.get(culprit)
+    assert (deaths, job.crashes, job.starts) == (3, 3, 3)
+    assert job.error == "quarantined: 3 workers died while they ran it"
+    assert [attempt.cause for attempt in job.history] == ["crash"] * 3
+    for job_id in neighbours:
+        neighbour = site.wait(job_id)
+        assert neighbour.status is JobStatus.COMPLETED, f"{neighbour} suffers for its neighbour"
+        assert neighbour.crashes <= 1, "it ran beside a known suspect again"
