@@ -60,6 +60,11 @@ class ActiveJob:
         return True
 
     @property
+    def is_waiting(self) -> bool:
+        """Whether nobody has claimed its start."""
+        return bool(self._start)
+
+    @property
     def is_running(self) -> bool:
         """Whether its handler has started and its end has not been decided."""
         return not self._start and bool(self._end)

@@ -8,7 +8,7 @@ what was given is stored: a default changed in a deploy holds for jobs submitted
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from inspect import Parameter, Signature, isclass, isroutine, signature
 from typing import Any, get_type_hints
@@ -22,6 +22,8 @@ from mainspring.jobs.serializers import SERIALIZERS, Decoder, Serializer
 _PATH = re.compile(r" - at `\$\.?(?P<path>[^`]*)`$")
 _MISSING = re.compile(r"missing required field `(?P<name>[^`]*)`")
 _UNKNOWN = re.compile(r"unknown field `(?P<name>[^`]*)`")
+
+_REFUSALS = (msgspec.ValidationError, TypeError, ValueError, OverflowError, RecursionError)
 
 
 class Arguments:
@@ -45,20 +47,33 @@ class Arguments:
         try:
             payload = self._serializer.encode(given)
             self._decode(payload)
-        except (msgspec.ValidationError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        except _REFUSALS as error:
             raise self._explain(error, given) from error
         return payload
 
-    def encode_mapping(self, given: Any) -> bytes:
-        """Encode one of many: a dict of named arguments, or a tuple of positional ones."""
-        if isinstance(given, dict):
-            return self.encode((), given)
-        if isinstance(given, tuple | list):
-            return self.encode(tuple(given), {})
+    def encode_many(self, calls: Iterable[Any]) -> list[bytes]:
+        """Bind and encode many calls, each a dict of named arguments or a tuple of positional ones."""
+        encode, decode = self._serializer.encode, self._decode
+        payloads: list[bytes] = []
+        for call in calls:
+            given = self._bind_one_of_many(call)
+            try:
+                payload = encode(given)
+                decode(payload)
+            except _REFUSALS as error:
+                raise self._explain(error, given) from error
+            payloads.append(payload)
+        return payloads
+
+    def _bind_one_of_many(self, call: Any) -> dict[str, Any]:
+        if isinstance(call, Mapping):
+            return call if self._is_plain and type(call) is dict else self._bind((), call)
+        if isinstance(call, tuple | list):
+            return self._bind(tuple(call), {})
         raise InvalidArguments(
             handler=self._name,
             parameter=None,
-            problem=f"each job of submit_many is a dict or a tuple of arguments, got {given!r}",
+            problem=f"each job of submit_many is a dict or a tuple of arguments, got {call!r}",
         )
 
     def decode(self, payload: bytes, codec: str) -> tuple[Sequence[Any], dict[str, Any]]:
@@ -138,7 +153,7 @@ class Arguments:
         for name, value in given.items():
             try:
                 self._serializer.encode(value)
-            except (TypeError, ValueError, OverflowError, RecursionError):
+            except _REFUSALS:
                 return name
         return None
 

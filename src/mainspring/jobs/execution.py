@@ -37,24 +37,22 @@ class Execution:
         entered = context.enter(job.context)
         try:
             positional, named = job.handler.arguments.decode(job.lease.payload, job.lease.codec)
-            value = job.handler.function(*positional, **named)
+            return self._complete(job, job.handler.function(*positional, **named))
         except BaseException as error:  # SystemExit in a handler ends the attempt, not the worker
             return self._explain(job, error)
         finally:
             context.leave(entered)
-        return self._complete(job, value)
 
     async def run_async(self, job: ActiveJob) -> Outcome:
         """Await a coroutine function."""
         entered = context.enter(job.context)
         try:
             positional, named = job.handler.arguments.decode(job.lease.payload, job.lease.codec)
-            value = await job.handler.function(*positional, **named)
+            return self._complete(job, await job.handler.function(*positional, **named))
         except BaseException as error:  # a cancelled attempt is an outcome, too
             return self._explain(job, error)
         finally:
             context.leave(entered)
-        return self._complete(job, value)
 
     def _complete(self, job: ActiveJob, value: Any) -> Outcome:
         if value is None or not job.handler.options.keep_result:
@@ -74,7 +72,7 @@ class Execution:
         if isinstance(error, Snooze):
             return Outcome(lease, OutcomeKind.SNOOZED, due=self._after(to_microseconds(error.delay, "delay")))
         if isinstance(error, Cancel):
-            return Outcome(lease, OutcomeKind.CANCELED, error=_storable(error.reason))
+            return Outcome(lease, OutcomeKind.CANCELED, error=_storable(str(error.reason)))
         if job.context.cancelled and not job.has_timed_out:
             return Outcome(lease, OutcomeKind.CANCELED, error=f"stopped on request ({_line(error)})")
         return self._retry_or_give_up(job, error)
@@ -97,7 +95,10 @@ def _line(error: BaseException) -> str:
     name = type(error).__name__
     if isinstance(error, asyncio.CancelledError):
         return name
-    text = str(error)
+    try:
+        text = str(error)
+    except Exception:  # its own fault: even then the job must be settled
+        text = "(its message cannot be read)"
     return _storable(f"{name}: {text}" if text else name)
 
 

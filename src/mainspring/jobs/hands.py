@@ -24,7 +24,8 @@ class Hands:
         self._registry = registry
         self._jobs: dict[tuple[int, int], ActiveJob] = {}  # by ref and token: a job may come again
         self.thread_slots = Slots(threads, lambda: registry.names(is_async=False), queues)
-        self.loop_slots = Slots(coroutines, lambda: registry.names(is_async=True), queues)
+        # Coroutines all start at once, so there is nothing to queue up behind them.
+        self.loop_slots = Slots(coroutines, lambda: registry.names(is_async=True), queues, max_window=0)
         self._slots = (self.thread_slots, self.loop_slots)
 
     def __len__(self) -> int:
@@ -88,6 +89,10 @@ class Hands:
                 self.drop(job)
                 had_suspect |= job.lease.crashes > 0
         return had_suspect
+
+    def is_crowded(self) -> bool:
+        """Answer whether there are more jobs than slots, so that some have to wait."""
+        return any(slots.started > slots.size for slots in self._slots)
 
     def adapt(self, *, is_more: bool) -> None:
         """Let the slots learn from how long jobs had to wait."""

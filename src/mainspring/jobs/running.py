@@ -50,14 +50,14 @@ class Running:
         self._loop_slots = loop_slots
         self._on_outcome = on_outcome
 
-    def dispatch(self, job: ActiveJob) -> None:
-        """Run a job as soon as there is a slot, unless somebody else claims its start."""
-        if not job.handler.is_async:
-            self._ready.dispatch(job)
-            return
-        if self._loop is None:
-            self._loop = self._make_loop()
-        self._loop.post(self._run_async, job)
+    def dispatch(self, jobs: list[ActiveJob]) -> None:
+        """Run jobs as soon as there are slots, unless somebody else claims their start."""
+        self._ready.dispatch_all([job for job in jobs if not job.handler.is_async])
+        for job in jobs:
+            if job.handler.is_async:
+                if self._loop is None:
+                    self._loop = self._make_loop()
+                self._loop.post(self._run_async, job)
 
     def _run(self, job: ActiveJob) -> None:
         if job.claim_start():

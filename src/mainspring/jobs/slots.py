@@ -20,8 +20,16 @@ SLOW_NS = 50_000_000
 class Slots:
     """The places of one kind of execution. Used from the control sequence, except `waited`."""
 
-    def __init__(self, size: int, types: Callable[[], tuple[str, ...]], queues: tuple[str, ...] | None) -> None:
+    def __init__(
+        self,
+        size: int,
+        types: Callable[[], tuple[str, ...]],
+        queues: tuple[str, ...] | None,
+        *,
+        max_window: int = MAX_WINDOW,
+    ) -> None:
         self._size = size
+        self._max_window = max_window
         self._types = types
         self._queues = queues
         self._window = 0
@@ -61,7 +69,7 @@ class Slots:
         if longest > SLOW_NS:
             self._window //= 2
         elif longest < QUICK_NS and is_more:
-            self._window = min(MAX_WINDOW, max(self._size, 2 * self._window))
+            self._window = min(self._max_window, max(self._size, 2 * self._window))
 
     def shut(self) -> None:
         """Close the window: a job found no slot in time."""

@@ -94,8 +94,8 @@ class Submission:
         """Store many jobs: all are checked before the first is stored."""
         if options.id is not None:
             raise ValueError(f"submit_many() makes the ids itself, and id={options.id!r} is one; leave it out")
-        encode = handler.arguments.encode_mapping
-        payloads = [self._bounded(handler, encode(given)) for given in arguments]
+        payloads = handler.arguments.encode_many(arguments)
+        self._bounded(handler, max(payloads, key=len, default=b""))
         jobs = self._make_many(handler, options, payloads)
         size = max(1, len(jobs)) if atomic else CHUNK
         self._store([jobs[start : start + size] for start in range(0, len(jobs), size)])

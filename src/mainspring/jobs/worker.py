@@ -244,11 +244,12 @@ class Worker:
         now = self._clock.monotonic_ns()
         for job in jobs:
             job.ready_ns = now or 1
-            self._running.dispatch(job)
-        self._alarms.after(PATIENCE_NS, self._hand_back_late, jobs)
+        self._running.dispatch(jobs)
+        if self._hands.is_crowded():
+            self._alarms.after(PATIENCE_NS, self._hand_back_late, jobs)
 
     def _hand_back_late(self, jobs: list[ActiveJob]) -> None:
-        late = [job for job in jobs if job.claim_start()]
+        late = [job for job in jobs if job.is_waiting and job.claim_start()]
         if late:
             for job in late:
                 self._hands.slots_of(job).shut()
@@ -344,7 +345,7 @@ class Worker:
 
     def active_jobs(self) -> list[ActiveJob]:
         """Return what is in the hands of this worker."""
-        return self._control.run(lambda: self._hands.jobs())
+        return self._control.run(self._hands.jobs)
 
     # -- as a member of its clock
 

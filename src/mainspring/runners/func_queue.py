@@ -14,7 +14,7 @@ Invariants
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from inspect import iscoroutinefunction
 from threading import RLock
 from typing import Any, Generic, Literal, TypeVar, overload
@@ -117,6 +117,29 @@ class FuncQueue(Generic[T]):
                 raise RunnerClosed(runner=self._pool.name)
         except BaseException:
             if self._withdraw(cell):
+                raise
+
+    def dispatch_all(self, items: Iterable[T]) -> None:
+        """Queue many items and wake the handler once for all of them."""
+        cells = [[item] for item in items]
+        for place, cell in enumerate(cells):
+            try:
+                self._push(cell)
+            except QueueFull:
+                del cells[place:]
+                self._wake_for(cells)
+                raise
+        self._wake_for(cells)
+
+    def _wake_for(self, cells: list[list[T]]) -> None:
+        try:
+            for _ in range(min(len(cells), self._concurrency)):
+                self._wake()
+            if self._pool.is_closed:
+                raise RunnerClosed(runner=self._pool.name)
+        except BaseException:
+            withdrawn = [cell for cell in cells if self._withdraw(cell)]
+            if withdrawn:
                 raise
 
     def wait_idle(self, timeout: Duration | None = None) -> None:

@@ -242,9 +242,8 @@ class MemoryEngine:
         due = self._claims.pick(demand, demand.starts, -inf, until)
         oldest = self._jobs[due[0]].due if due and len(due) == demand.starts else now
         share = self._fresh.share(demand.starts, oldest, now)
-        known = set(due[: len(due) - share])
-        fresh = [job_id for job_id in self._claims.pick(demand, share, now - FRESH, until) if job_id not in known]
-        return due[: len(due) - len(fresh)] + fresh
+        fresh = self._claims.pick(demand, share, now - FRESH, until)
+        return [job_id for job_id in due if job_id not in fresh][: demand.starts - len(fresh)] + fresh
 
     def _lease(self, job_id: str, worker: int, *, is_started: bool) -> Lease:
         job = self._jobs[job_id]

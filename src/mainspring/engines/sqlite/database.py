@@ -8,7 +8,7 @@ Invariants
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from threading import RLock
 from typing import Any, Literal, TypeAlias
@@ -19,6 +19,7 @@ from mainspring.engines.sqlite.checkpoints import Checkpointer
 from mainspring.engines.sqlite.connections import Connections
 from mainspring.engines.sqlite.failures import translated
 from mainspring.engines.sqlite.schema import migrate
+from mainspring.engines.sqlite.turn import Turn
 from mainspring.errors import EngineUnavailable
 
 Durability: TypeAlias = Literal["full", "normal"]
@@ -31,11 +32,15 @@ CACHE_KIB = 16_384
 class Database:
     """The file."""
 
-    def __init__(self, path: str, *, durability: Durability, busy_timeout_ms: int, probe: Probe | None) -> None:
+    def __init__(
+        self, path: str, *, durability: Durability, busy_timeout: float, is_shared: bool, probe: Probe | None
+    ) -> None:
         self.path = path
         self._durability = durability
         self._probe = probe
-        self._connections = Connections(path, busy_timeout_ms=busy_timeout_ms, prepare_writer=self._prepare)
+        milliseconds = round(busy_timeout * 1_000)
+        self._connections = Connections(path, busy_timeout_ms=milliseconds, prepare_writer=self._prepare)
+        self._turn = Turn(path, patience=busy_timeout) if is_shared else None
         self._checkpointer: Checkpointer | None = None
         self._is_open = False
         self._writing = RLock()  # held by a unit; guards what follows
@@ -82,6 +87,8 @@ class Database:
             if self._checkpointer is not None:
                 self._checkpointer.close()
             self._connections.close()
+            if self._turn is not None:
+                self._turn.close()
 
     # -- writing
 
@@ -96,7 +103,8 @@ class Database:
                 raise EngineUnavailable(
                     engine=f"SQLite file {self.path}", reason="it is not open", remedy="open() the engine first"
                 )
-            with translated(self.path), self._connections.writer() as writer:
+            turn = nullcontext() if self._turn is None else self._turn.taken()
+            with translated(self.path), self._connections.writer() as writer, turn:
                 self._writer = writer
                 try:
                     self._set_synchronous(durable=durable)

@@ -24,12 +24,13 @@ from mainspring.engines.sqlite.rows import (
     PENDING,
     RUNNING,
     STATUSES,
+    are_equal,
     completed_rows,
-    heartbeats,
-    integers,
+    equal_rows,
     lease_rows,
     new_rows,
     outcome_rows,
+    pairs_of_integers,
     strings,
     to_json,
     to_lease,
@@ -89,7 +90,7 @@ class SqliteEngine:
         self._max_crashes = max_crashes
         self._is_shared = is_shared
         self._database = Database(
-            self.path, durability=durability, busy_timeout_ms=round(busy_timeout * 1_000), probe=probe
+            self.path, durability=durability, busy_timeout=busy_timeout, is_shared=is_shared, probe=probe
         )
         self._database.after_commit = self._announce
         self._database.after_rollback = self._take_back
@@ -156,7 +157,12 @@ class SqliteEngine:
         with self.unit(durable=True):
             lanes = self._lanes.numbers({(job.queue, job.type, job.priority) for job in jobs})
             last = write(sql.LAST_SEQ)
-            write(sql.INSERT, (new_rows(jobs, lanes), now))
+            if are_equal(jobs):
+                first = jobs[0]
+                lane = lanes[first.queue, first.type, first.priority]
+                write(sql.INSERT_EQUAL, (equal_rows(jobs), now, lane, first.due, first.codec))
+            else:
+                write(sql.INSERT, (new_rows(jobs, lanes), now))
             is_complete = self._database.changes() == len(jobs)
             self._must_wake = True
             self._must_wake_others |= min(job.due for job in jobs) <= now + NEAR
@@ -202,9 +208,8 @@ class SqliteEngine:
     def leave(self, worker: int) -> None:
         with self.unit(durable=False):
             self._database.write(sql.GIVE_BACK_HELD, (worker,))
-            is_needed = self._database.write(sql.HAS_OWNER, (worker,))
-            if not is_needed:  # else it stays until a sweep finds it dead and rescues what it left behind
-                self._database.write(sql.LEAVE, (worker,))
+            has_left_jobs = self._database.write(sql.HAS_OWNER, (worker,))  # the next sweep rescues them
+            self._database.write(sql.DECLARE_DEAD if has_left_jobs else sql.LEAVE, (worker,))
         listener = self._listeners.pop(worker, None)
         if listener is not None:
             listener.close()
@@ -239,10 +244,9 @@ class SqliteEngine:
         rows = lease_rows(self._database.write(sql.PICK_DUE, (lanes, demand.starts, until)))
         share = self._fresh.share(demand.starts, rows[0].due if len(rows) == demand.starts else now, now)
         if share:
-            known = {row.seq for row in rows[:-share]}
             fresh = lease_rows(self._database.write(sql.PICK_AHEAD, (lanes, share, now - FRESH, until)))
-            fresh = [row for row in fresh if row.seq not in known]
-            rows = rows[: len(rows) - len(fresh)] + fresh
+            chosen = {row.seq for row in fresh}
+            rows = [row for row in rows if row.seq not in chosen][: demand.starts - len(fresh)] + fresh
         if demand.suspects and len(rows) < demand.starts:
             rows += lease_rows(self._database.write(sql.PICK_SUSPECTS, (lanes, 1, until)))
         if rows:
@@ -260,9 +264,9 @@ class SqliteEngine:
     def start(self, worker: int, leases: Sequence[Lease]) -> list[bool]:
         batch = to_json([(lease.ref, lease.token) for lease in leases])
         with self.unit(durable=False):
-            current = set(integers(self._database.write(sql.CURRENT, (batch, worker, PENDING))))
+            current = set(pairs_of_integers(self._database.write(sql.CURRENT, (batch, worker, PENDING))))
             self._database.write(sql.START, (batch, worker, self.now()))
-        return [lease.ref in current for lease in leases]
+        return [(lease.ref, lease.token) in current for lease in leases]
 
     def settle(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
         if not outcomes:
@@ -288,11 +292,12 @@ class SqliteEngine:
         write(statement, (batch, worker, now))
         if self._database.changes() != len(outcomes):
             write("ROLLBACK TO settling")
-            current = set(integers(write(sql.CURRENT, (batch, worker, RUNNING))))
-            outcomes = [outcome for outcome in outcomes if outcome.lease.ref in current]
+            accepted = set(pairs_of_integers(write(sql.CURRENT, (batch, worker, RUNNING))))
             write(statement, (batch, worker, now))
+        else:
+            accepted = {(outcome.lease.ref, outcome.lease.token) for outcome in outcomes}
         write("RELEASE settling")
-        return {(outcome.lease.ref, outcome.lease.token) for outcome in outcomes}
+        return accepted
 
     def sweep(self, worker: int) -> Swept:
         write = self._database.write
@@ -313,7 +318,7 @@ class SqliteEngine:
         return Swept(rescued, quarantined, waiting)
 
     def _find_dead(self, worker: int, now: int) -> list[int]:
-        others = heartbeats(self._database.write(sql.OTHERS, (worker,)))
+        others = pairs_of_integers(self._database.write(sql.OTHERS, (worker,)))
         stale = now - STALE
         return [
             number

@@ -49,9 +49,8 @@ class LeaseRow(msgspec.Struct, array_like=True, gc=False):
 
 lease_rows = msgspec.json.Decoder(list[LeaseRow]).decode
 strings = msgspec.json.Decoder(list[str]).decode
-integers = msgspec.json.Decoder(list[int]).decode
 pairs = msgspec.json.Decoder(list[tuple[str, int]]).decode
-heartbeats = msgspec.json.Decoder(list[tuple[int, int]]).decode
+pairs_of_integers = msgspec.json.Decoder(list[tuple[int, int]]).decode
 
 
 def to_json(batch: object) -> str:
@@ -88,6 +87,20 @@ def new_rows(jobs: Iterable[NewJob], lanes: dict[tuple[str, str, int], int]) -> 
             )
             for job in jobs
         ]
+    )
+
+
+def equal_rows(jobs: Iterable[NewJob]) -> str:
+    """Encode jobs that differ by nothing but id and payload."""
+    return to_json({job.id: to_text(job.payload, job.codec) for job in jobs})
+
+
+def are_equal(jobs: Sequence[NewJob]) -> bool:
+    """Answer whether jobs differ by nothing but id and payload, as those of a bulk submit do."""
+    first = jobs[0]
+    kind = (first.due, first.type, first.queue, first.priority, first.codec)
+    return first.origin is None and all(
+        (job.due, job.type, job.queue, job.priority, job.codec) == kind and job.origin is None for job in jobs
     )
 
 

@@ -24,7 +24,7 @@ MIGRATIONS = (
     ) STRICT;
 
     CREATE TABLE jobs (
-        seq           INTEGER PRIMARY KEY,            -- order of submission
+        seq           INTEGER PRIMARY KEY AUTOINCREMENT,  -- order of submission; never used again
         id            TEXT NOT NULL,
         lane          INTEGER NOT NULL REFERENCES lanes (id),
         status        INTEGER NOT NULL DEFAULT 0,     -- place in rows.STATUSES

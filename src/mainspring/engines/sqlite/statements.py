@@ -24,6 +24,13 @@ FROM json_each(?1) WHERE true
 ON CONFLICT (id) DO NOTHING
 """
 
+# batch of {id: payload} for jobs that are otherwise equal; ?2 now, ?3 lane, ?4 due, ?5 codec
+INSERT_EQUAL = """
+INSERT INTO jobs (id, lane, due, created, payload, codec)
+SELECT key, ?3, ?4, ?2, iif(?5 = 'json', value, unhex(value)), ?5 FROM json_each(?1) WHERE true
+ON CONFLICT (id) DO NOTHING
+"""
+
 # batch of ids; ?2 the last row before the insert
 IN_THE_WAY = "SELECT json_group_array(id) FROM jobs WHERE id IN (SELECT value FROM json_each(?1)) AND seq <= ?2"
 
@@ -69,7 +76,7 @@ FROM json_each(?1) AS v
 WHERE seq = v.value ->> 0 AND token = v.value ->> 1 AND +owner = ?2 AND +status = 0
 """
 CURRENT = """
-SELECT json_group_array(seq) FROM json_each(?1) AS v
+SELECT json_group_array(json_array(seq, token)) FROM json_each(?1) AS v
 JOIN jobs ON seq = v.value ->> 0 AND token = v.value ->> 1 AND +owner = ?2
     AND +status = coalesce(v.value ->> 9, ?3)
 """
@@ -130,6 +137,7 @@ DELETE = "DELETE FROM jobs WHERE id = ?1"
 ENROLL = "INSERT INTO workers (name, process, types, started, heartbeat) VALUES (?1, ?2, ?3, ?4, ?4) RETURNING id"
 IS_ENROLLED = "SELECT EXISTS (SELECT 1 FROM workers WHERE id = ?1)"
 RENEW = "UPDATE workers SET heartbeat = ?2 WHERE id = ?1"
+DECLARE_DEAD = "UPDATE workers SET heartbeat = 0 WHERE id = ?1"
 LEAVE = "DELETE FROM workers WHERE id = ?1"
 GIVE_BACK_HELD = "UPDATE jobs SET owner = NULL WHERE owner = ?1 AND status = 0"
 OTHERS = """
@@ -148,7 +156,7 @@ RESCUE = """
 UPDATE jobs SET
     status = CASE WHEN stop IS NOT NULL THEN 4 WHEN crashes + 1 >= ?2 THEN 3 ELSE 0 END,
     finished = iif(stop IS NOT NULL OR crashes + 1 >= ?2, ?3, NULL),
-    error = iif(crashes + 1 >= ?2, 'quarantined: ' || (crashes + 1) || ' workers died while they ran it', error),
+    error = iif(stop IS NULL AND crashes + 1 >= ?2, 'quarantined: ' || (crashes + 1) || ' workers died while they ran it', error),
     crashes = crashes + 1,
     owner = NULL,
     stop = NULL,
