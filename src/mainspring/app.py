@@ -21,6 +21,7 @@ from mainspring.errors import EngineUnavailable
 from mainspring.foreground import Foreground
 from mainspring.jobs.dead_letters import DeadLetters
 from mainspring.jobs.engine import Engine
+from mainspring.jobs.handle import JobHandle
 from mainspring.jobs.handlers import Handler, HandlerOptions, Registry, default_name
 from mainspring.jobs.ids import require_id
 from mainspring.jobs.info import JobInfo, JobPage
@@ -162,6 +163,12 @@ class Mainspring:
     def get(self, job_id: str) -> JobInfo:
         """Return a job; `JobNotFound` if there is none."""
         return self.manager().get(job_id)
+
+    def handle(self, job_id: str) -> JobHandle[Any]:
+        """Return a hold on a job of which one has the id: to wait for it, to read its result, to cancel it."""
+        record = self.manager().record(job_id)
+        handler = self.registry.get(record.type) if record.type in self.registry else None
+        return JobHandle(record.id, handler, self)
 
     def jobs(
         self,

@@ -123,7 +123,7 @@ class LimitExceeded(MainspringError):
         self.size = size
         self.limit = limit
         self.remedy = remedy
-        super().__init__(f"{what} measures {size:,}, and the limit is {limit:,}; {remedy}")
+        MainspringError.__init__(self, f"{what} measures {size:,}, and the limit is {limit:,}; {remedy}")
 
 
 class ArgumentsTooLarge(LimitExceeded, InvalidArguments):

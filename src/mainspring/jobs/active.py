@@ -28,6 +28,7 @@ class ActiveJob:
         "has_timed_out",
         "is_starting",
         "lease",
+        "ready_at",
         "ready_ns",
     )
 
@@ -37,7 +38,8 @@ class ActiveJob:
         self.context = JobContext(lease)
         self.alarm: TimerEntry | None = None  # for its start while it is held, for its timeout while it runs
         self.is_starting = False  # its start is being committed: wait for the answer before anything else
-        self.ready_ns = 0
+        self.ready_ns = 0  # when it was due and could have started: by the monotonic clock,
+        self.ready_at = 0  # and by the engine's
         self.has_timed_out = False
         self.coroutine: Coroutine[Any] | None = None
         self._start = [None]
@@ -58,6 +60,10 @@ class ActiveJob:
         except IndexError:
             return False
         return True
+
+    def began(self, now_ns: int) -> int:
+        """Convert a monotonic instant, that of its real start, to the engine's time."""
+        return self.ready_at + (now_ns - self.ready_ns) // 1_000
 
     @property
     def is_waiting(self) -> bool:

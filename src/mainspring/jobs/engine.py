@@ -208,7 +208,7 @@ class Cause(StrEnum):
     DEPLOY = "deploy"
 
 
-class Outcome(Struct, frozen=True, gc=False):
+class Outcome(Struct, gc=False):
     """What becomes of a leased job."""
 
     lease: Lease
@@ -219,6 +219,8 @@ class Outcome(Struct, frozen=True, gc=False):
     error: str | None = None
     cause: Cause | None = None
     """For RETRY and FAILED: which counter it goes to."""
+    began: int | None = None
+    """When its handler really began; None if it did not, or if nobody looked."""
 
 
 class Cancel(Struct, frozen=True, gc=False):

@@ -68,6 +68,13 @@ class Execution:
         return Outcome(job.lease, OutcomeKind.COMPLETED, result=result)
 
     def _explain(self, job: ActiveJob, error: BaseException) -> Outcome:
+        try:
+            return self._conclude(job, error)
+        except Exception as another:  # an exception with faults of its own: the job must be settled all the same
+            reason = f"{type(error).__name__}, which cannot be described ({type(another).__name__})"
+            return Outcome(job.lease, OutcomeKind.FAILED, error=_storable(reason), cause=Cause.FAILURE)
+
+    def _conclude(self, job: ActiveJob, error: BaseException) -> Outcome:
         lease = job.lease
         if isinstance(error, Snooze):
             return Outcome(lease, OutcomeKind.SNOOZED, due=self._after(to_microseconds(error.delay, "delay")))

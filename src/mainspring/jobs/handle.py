@@ -7,7 +7,7 @@ from typing import Generic, Protocol, TypeVar
 from mainspring.clock import Duration
 from mainspring.errors import JobFailed
 from mainspring.jobs.handlers import Handler
-from mainspring.jobs.info import JobInfo
+from mainspring.jobs.info import JobInfo, decode_any
 from mainspring.jobs.manager import JobManager
 from mainspring.jobs.status import JobStatus
 
@@ -26,7 +26,7 @@ class JobHandle(Generic[R]):
 
     __slots__ = ("_handler", "_source", "id")
 
-    def __init__(self, job_id: str, handler: Handler, source: ManagerSource) -> None:
+    def __init__(self, job_id: str, handler: Handler | None, source: ManagerSource) -> None:
         self.id = job_id
         self._handler = handler
         self._source = source
@@ -51,6 +51,10 @@ class JobHandle(Generic[R]):
         if status is not JobStatus.COMPLETED:
             reason = (record.error or "no reason is recorded").partition("\n")[0]
             raise JobFailed(job_id=self.id, status=str(status), reason=reason)
+        if record.result is None:
+            return None  # type: ignore[return-value]
+        if self._handler is None:
+            return decode_any(record.result, record.codec)  # type: ignore[no-any-return]
         return self._handler.decode_result(record.result, record.codec)  # type: ignore[no-any-return]
 
     def cancel(self) -> bool:
@@ -64,4 +68,4 @@ class JobHandle(Generic[R]):
         return hash(self.id)
 
     def __repr__(self) -> str:
-        return f"<JobHandle {self.id} of {self._handler.name}>"
+        return f"<JobHandle {self.id}>"

@@ -68,10 +68,8 @@ class Handler:
         self._result_type = get_type_hints(plain).get("return", Any)
         self.timeout = None if options.timeout is None else to_microseconds(options.timeout, "timeout")
 
-    def decode_result(self, data: bytes | None, codec: str) -> Any:
+    def decode_result(self, data: bytes, codec: str) -> Any:
         """Decode a result into what the handler says that it returns, or into plain data if it does not fit."""
-        if data is None:
-            return None
         serializer = SERIALIZERS[codec]()
         try:
             return serializer.decoder(self._result_type).decode(data)

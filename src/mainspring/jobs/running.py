@@ -44,6 +44,7 @@ class Running:
         )
         self._make_loop = make_loop
         self._loop: AsyncioRunner | None = None
+        self._room: asyncio.Semaphore | None = None  # belongs to the loop
         self._timer = timer
         self._clock = clock
         self._thread_slots = thread_slots
@@ -61,26 +62,30 @@ class Running:
 
     def _run(self, job: ActiveJob) -> None:
         if job.claim_start():
-            self._thread_slots.waited(self._clock.monotonic_ns() - job.ready_ns)
-            self._arm_timeout(job)
-            self._finish(job, self._executor.run(job))
+            began = self._begin(job, self._thread_slots)
+            self._finish(job, self._executor.run(job), began)
 
     async def _run_async(self, job: ActiveJob) -> None:
-        if job.claim_start():
-            self._loop_slots.waited(self._clock.monotonic_ns() - job.ready_ns)
-            job.coroutine = asyncio.ensure_future(self._executor.run_async(job))
-            self._arm_timeout(job)
-            self._finish(job, await job.coroutine)
+        if self._room is None:
+            self._room = asyncio.Semaphore(self._loop_slots.size)
+        async with self._room:
+            if job.claim_start():
+                job.coroutine = asyncio.ensure_future(self._executor.run_async(job))
+                began = self._begin(job, self._loop_slots)
+                self._finish(job, await job.coroutine, began)
 
-    def _finish(self, job: ActiveJob, outcome: Outcome) -> None:
-        if job.handler.timeout is not None and job.alarm is not None:
-            self._timer.cancel(job.alarm)
-        self._on_outcome(job, outcome)
-
-    def _arm_timeout(self, job: ActiveJob) -> None:
+    def _begin(self, job: ActiveJob, slots: Slots) -> int:
+        now = self._clock.monotonic_ns()
+        slots.waited(now - job.ready_ns)
         if job.handler.timeout is not None:
-            due = self._clock.monotonic_ns() + job.handler.timeout * 1_000
-            job.alarm = self._timer.call_at(due, lambda: self._time_out(job))
+            job.alarm = self._timer.call_at(now + job.handler.timeout * 1_000, lambda: self._time_out(job))
+        return job.began(now)
+
+    def _finish(self, job: ActiveJob, outcome: Outcome, began: int) -> None:
+        if job.alarm is not None:
+            self._timer.cancel(job.alarm)
+        outcome.began = began
+        self._on_outcome(job, outcome)
 
     def _time_out(self, job: ActiveJob) -> None:
         if job.is_running:

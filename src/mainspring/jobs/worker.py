@@ -39,6 +39,7 @@ LEAD = 1_000_000  # microseconds ahead of its due time that a job is taken
 START_LEAD = 10_000  # microseconds ahead of its due time that its start is committed
 PATIENCE_NS = 100_000_000  # how long a job that is due waits for a slot before it is handed back
 PAUSE_NS = NANOSECONDS  # after an error of the store
+PATIENCE_FOR_ANSWERS = 10.0  # seconds that a stop waits for the store
 
 logger = logging.getLogger("mainspring.worker")
 
@@ -139,6 +140,7 @@ class Worker:
 
     def _look_failed(self, error: Exception) -> None:
         self._is_looking = False
+        self._rest.announce()
         if not self._is_stopping:
             logger.error("no jobs can be taken, trying again in a second: %s", error)
             self._alarms.after(PAUSE_NS, self._look)
@@ -149,21 +151,18 @@ class Worker:
         if not taken.is_alive:
             self._reincarnate()
             return
-        ready: list[ActiveJob] = []
-        now = self._engine.now()
-        for lease in taken.leases:
-            job = self._hands.accept(lease)
-            if not lease.is_started:
-                self._time(job, lease.due - START_LEAD, self._begin)
-            elif lease.due > now:
-                self._time(job, lease.due, self._release)
-            else:
-                ready.append(job)
+        jobs = [self._hands.accept(lease) for lease in taken.leases]
         if self._is_stopping:
-            self._hand_back(self._hands.jobs())
+            self._hand_back(jobs)
             self._rest.announce()
             return
-        self._make_ready(ready)
+        now = self._engine.now()
+        for job in jobs:
+            if not job.lease.is_started:
+                self._time(job, job.lease.due - START_LEAD, self._begin)
+            elif job.lease.due > now:
+                self._time(job, job.lease.due, self._release)
+        self._make_ready([job for job in jobs if job.lease.is_started and job.lease.due <= now])
         self._stop_jobs(taken.stops)
         self._schedule_look(taken.next_due)
         if self._must_look:
@@ -241,9 +240,9 @@ class Worker:
     def _make_ready(self, jobs: list[ActiveJob]) -> None:
         if not jobs:
             return
-        now = self._clock.monotonic_ns()
+        now, instant = self._clock.monotonic_ns(), self._engine.now()
         for job in jobs:
-            job.ready_ns = now or 1
+            job.ready_ns, job.ready_at = now or 1, instant
         self._running.dispatch(jobs)
         if self._hands.is_crowded():
             self._alarms.after(PATIENCE_NS, self._hand_back_late, jobs)
@@ -289,13 +288,18 @@ class Worker:
         deadline = deadline_after(self._clock, grace, "grace")
         self._rest.wait(lambda: self._is_at_rest() or self._is_hurried, deadline)
         interrupted = self._control.run(self._interrupt_all)
+        self._rest.wait(self._has_answers, deadline_after(self._clock, PATIENCE_FOR_ANSWERS))
         self._timer.close()
         self._clock.detach(self)
         self._io.call("leave", (), worker=self.number)
         return interrupted
 
     def _is_at_rest(self) -> bool:
-        return not (self._hands or self._is_looking or self._starting.is_busy)
+        return not self._hands and self._has_answers()
+
+    def _has_answers(self) -> bool:
+        """Whether the store has answered everything: what it hands over now would be left behind."""
+        return not (self._is_looking or self._starting.is_busy)
 
     def hurry(self) -> None:
         """End a `stop` that waits for handlers. From a signal handler, too."""
@@ -309,9 +313,9 @@ class Worker:
 
     def _interrupt_all(self) -> int:
         running = [job for job in self._hands.jobs() if job.is_running]
+        self._end(running, OutcomeKind.INTERRUPTED)  # before they notice: what they raise then is our doing
         for job in running:
             self._running.interrupt(job)
-        self._end(running, OutcomeKind.INTERRUPTED)
         return len(running)
 
     # -- what the duties find
@@ -322,6 +326,7 @@ class Worker:
 
     def _reincarnate(self) -> None:
         if self._is_reborn or self._is_stopping:
+            self._rest.announce()
             return
         logger.error("worker %d was declared dead while it was stopped; it begins again", self.number)
         self._is_reborn = self._is_looking = True  # nothing is taken until the new number is known
@@ -341,6 +346,7 @@ class Worker:
                 self._hands.drop(job)
         self.number = number
         self._is_reborn = self._is_looking = False
+        self._rest.announce()
         self._look()
 
     def active_jobs(self) -> list[ActiveJob]:

@@ -36,6 +36,8 @@ MakeEngine: TypeAlias = Callable[[ManualClock], Engine]
 TYPE = "ping"
 LEAD_SECONDS = 1.0
 START_LEAD_SECONDS = 0.01
+STALE_SECONDS = STALE / MICROSECONDS
+SWEEP_SECONDS = 5.0
 
 
 def seconds(number: float) -> int:
@@ -159,11 +161,20 @@ class Bench:
         worker, lease = self.begin(job_id)
         assert self.settle(worker, lease, kind)
 
+    def watch(self, duration: float, *workers: int) -> Swept:
+        """Let time go by while these workers live and the first one sweeps, as workers do; return all it found."""
+        found = []
+        for _ in range(round(duration / SWEEP_SECONDS)):
+            self.pass_time(SWEEP_SECONDS)
+            assert all(self.engine.renew(worker) for worker in workers)
+            found.append(self.engine.sweep(workers[0]))
+        rescued = [job_id for swept in found for job_id in swept.rescued]
+        quarantined = [job_id for swept in found for job_id in swept.quarantined]
+        return Swept(rescued, quarantined, found[-1].waiting)
+
     def outlive(self, *survivors: int) -> Swept:
-        """Let all workers but these fall silent until they count as dead; the first survivor sweeps."""
-        self.pass_time(STALE / MICROSECONDS + 1)
-        assert all(self.engine.renew(worker) for worker in survivors)
-        return self.engine.sweep(survivors[0])
+        """Let all workers but these be silent until they count as dead."""
+        return self.watch(STALE_SECONDS + 3 * SWEEP_SECONDS, *survivors)
 
     def crash(self, worker: int) -> Swept:
         """Let a worker die; a new one sweeps."""

@@ -99,6 +99,15 @@ class Settling(EngineSuite):
         assert (record.status, record.owner, record.starts, record.history) == (JobStatus.PENDING, None, 0, ())
         assert bench.take_ids(bench.enroll()) == ["job"]
 
+    @pytest.mark.parametrize("kind", [OutcomeKind.COMPLETED, OutcomeKind.RETRY], ids=lambda kind: kind.value)
+    def test_an_outcome_may_tell_when_its_handler_really_began(self, bench: Bench, kind: OutcomeKind) -> None:
+        worker, lease = bench.begin()
+        began = lease.due + seconds(0.25)
+        assert bench.settle(worker, lease, kind, began=began, cause=Cause.FAILURE)
+        record = bench.record()
+        assert record.started == began
+        assert all(attempt.started == began for attempt in record.history)
+
     # -- many attempts
 
     def test_attempts_that_did_not_end_well_are_remembered_in_order(self, bench: Bench) -> None:

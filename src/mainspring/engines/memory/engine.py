@@ -20,7 +20,6 @@ from mainspring.errors import EngineUnavailable
 from mainspring.jobs.engine import (
     FRESH,
     MAX_CRASHES,
-    STALE,
     STATUS_AFTER,
     Attempt,
     Cancel,
@@ -47,6 +46,7 @@ from mainspring.jobs.engine import (
 )
 from mainspring.jobs.instants import to_instant
 from mainspring.jobs.status import FINAL, JobStatus
+from mainspring.jobs.vigil import Vigil
 
 
 class MemoryEngine:
@@ -65,6 +65,7 @@ class MemoryEngine:
         self._last_place = 0
         self._claims = Claims()
         self._fresh = FreshShare()
+        self._vigil = Vigil(self._clock)
         self._owned: set[str] = set()
         self._stops: set[str] = set()
         self._heartbeats: dict[int, int] = {}
@@ -292,6 +293,7 @@ class MemoryEngine:
                 owner=None,
                 stop_requested=False,
                 due=job.due if outcome.due is None else outcome.due,
+                started=job.started if outcome.began is None else outcome.began,
                 result=outcome.result if is_completed else job.result,
                 error=None if is_completed else outcome.error or job.error,
                 failures=job.failures + (outcome.cause is Cause.FAILURE),
@@ -308,15 +310,15 @@ class MemoryEngine:
         if cause is None:
             return ()
         error = outcome.error or "interrupted by a shutdown"
-        return (Attempt(job.starts, job.started, self.now(), cause.value, error),)
+        return (Attempt(job.starts, outcome.began or job.started, self.now(), cause.value, error),)
 
     def sweep(self, worker: int) -> Swept:
         now = self.now()
         rescued: list[str] = []
         quarantined: list[str] = []
         with self.unit(durable=True):
-            stale = now - STALE
-            dead = {number for number, beat in self._heartbeats.items() if number != worker and beat < stale}
+            others = {number: beat for number, beat in self._heartbeats.items() if number != worker}
+            dead = set(self._vigil.find_silent(others))
             for job in self._jobs_of(dead):
                 self._rescue(job, rescued, quarantined)
             for number in dead:

@@ -6,6 +6,7 @@ their own: a job belongs to an incarnation of a worker, and that one holds a fil
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -40,7 +41,6 @@ from mainspring.errors import EngineUnavailable
 from mainspring.jobs.engine import (
     FRESH,
     MAX_CRASHES,
-    STALE,
     Capability,
     Changed,
     Command,
@@ -58,11 +58,13 @@ from mainspring.jobs.engine import (
 )
 from mainspring.jobs.instants import to_instant
 from mainspring.jobs.status import JobStatus
+from mainspring.jobs.vigil import Vigil
 
 BUSY_TIMEOUT_SECONDS = 30.0
-NEAR = (
-    2_500_000  # jobs due within this many microseconds wake workers; the rest is found by their look each second
-)
+NEAR = 2_500_000  # microseconds: jobs due sooner wake workers, the others are found by a look once a second
+
+
+logger = logging.getLogger("mainspring.sqlite")
 
 
 class SqliteEngine:
@@ -102,6 +104,7 @@ class SqliteEngine:
         self._must_wake = False  # set inside of a unit, acted upon after its commit
         self._must_wake_others = False
         self._fresh = FreshShare()
+        self._vigil = Vigil(self._clock)
 
     @property
     def description(self) -> str:
@@ -134,10 +137,13 @@ class SqliteEngine:
     def _announce(self) -> None:
         must_wake, self._must_wake = self._must_wake, False
         must_wake_others, self._must_wake_others = self._must_wake_others, False
-        if must_wake:
-            self._wake()
-        if must_wake_others and self._is_shared:
-            self._presence.wake_others()
+        try:
+            if must_wake:
+                self._wake()
+            if must_wake_others and self._is_shared:
+                self._presence.wake_others()
+        except Exception:  # what was committed is committed: nobody may take this for a failure of it
+            logger.exception("%s: workers could not be woken; they look once a second", self.description)
 
     def _wake_all(self) -> None:
         """Wake this process and all others, once the current unit is committed."""
@@ -185,12 +191,17 @@ class SqliteEngine:
     # -- workers
 
     def enroll(self, worker: WorkerInfo) -> int:
-        with self.unit(durable=True):
-            number: int = self._database.write(
-                sql.ENROLL, (worker.name, worker.process, to_json(worker.types), self.now())
-            )
-            if self._is_shared:  # before the commit: whoever sees the worker finds its lock held
-                self._presence.arrive(number)
+        number: int = 0
+        try:
+            with self.unit(durable=True):
+                number = self._database.write(
+                    sql.ENROLL, (worker.name, worker.process, to_json(worker.types), self.now())
+                )
+                if self._is_shared:  # before the commit: whoever sees the worker finds its lock held
+                    self._presence.arrive(number)
+        except BaseException:
+            self._presence.depart(number)
+            raise
         if self._is_shared:
             self._listeners[number] = Listener(
                 self._presence.make_pipe(number),
@@ -303,7 +314,7 @@ class SqliteEngine:
         write = self._database.write
         now = self.now()
         with self.unit(durable=True):
-            dead = self._find_dead(worker, now)
+            dead = self._find_dead(worker)
             batch = to_json(dead)
             rescued = strings(write(sql.RESCUED, (batch, self._max_crashes))) if dead else []
             quarantined = strings(write(sql.QUARANTINED, (batch, self._max_crashes))) if dead else []
@@ -317,13 +328,11 @@ class SqliteEngine:
             self._presence.forget(number)
         return Swept(rescued, quarantined, waiting)
 
-    def _find_dead(self, worker: int, now: int) -> list[int]:
-        others = pairs_of_integers(self._database.write(sql.OTHERS, (worker,)))
-        stale = now - STALE
+    def _find_dead(self, worker: int) -> list[int]:
+        others = dict(pairs_of_integers(self._database.write(sql.OTHERS, (worker,))))
+        silent = set(self._vigil.find_silent(others))
         return [
-            number
-            for number, heartbeat in others
-            if heartbeat < stale or (self._is_shared and self._presence.is_dead(number))
+            number for number in others if number in silent or (self._is_shared and self._presence.is_dead(number))
         ]
 
     # -- readers

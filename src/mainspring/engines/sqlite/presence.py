@@ -43,8 +43,8 @@ class Presence:
         if fcntl is None:
             return
         descriptor = self._create(self._lock_of(worker))
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
         self._held[worker] = descriptor
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nobody else can have a number that is new
 
     def _create(self, path: Path) -> int:
         while True:

@@ -135,6 +135,7 @@ def completed_rows(outcomes: Sequence[Outcome]) -> str:
                 outcome.lease.token,
                 None if outcome.result is None else to_text(outcome.result, outcome.lease.codec),
                 outcome.lease.codec,
+                outcome.began,
             )
             for outcome in outcomes
         ]
@@ -162,6 +163,7 @@ def _outcome_row(outcome: Outcome, now: int) -> tuple[Any, ...]:
         int(is_handed_back and lease.is_started),
         PENDING if is_handed_back and not lease.is_started else RUNNING,
         _attempt(outcome, now),
+        outcome.began,
     )
 
 

@@ -81,16 +81,17 @@ JOIN jobs ON seq = v.value ->> 0 AND token = v.value ->> 1 AND +owner = ?2
     AND +status = coalesce(v.value ->> 9, ?3)
 """
 
-# batch of [seq, token, result, codec]
+# batch of [seq, token, result, codec, began]
 COMPLETE = """
 UPDATE jobs SET status = 2, owner = NULL, finished = ?3, error = NULL, stop = NULL,
+    started = coalesce(v.value ->> 4, started),
     result = CASE v.value ->> 3 WHEN 'json' THEN v.value ->> 2 ELSE unhex(v.value ->> 2) END
 FROM json_each(?1) AS v
 WHERE seq = v.value ->> 0 AND token = v.value ->> 1 AND +owner = ?2 AND +status = 1
 """
 
 # batch of [seq, token, status, due, error, failures, timeouts, interruptions, takes back a start, status before,
-# attempt]. A job that somebody wants stopped does not go back to PENDING.
+# attempt, began]. A job that somebody wants stopped does not go back to PENDING.
 SETTLE = """
 UPDATE jobs SET
     status = iif(v.value ->> 2 = 0 AND stop IS NOT NULL, 4, v.value ->> 2),
@@ -98,13 +99,14 @@ UPDATE jobs SET
     owner = NULL,
     stop = NULL,
     due = coalesce(v.value ->> 3, due),
+    started = coalesce(v.value ->> 11, started),
     error = coalesce(v.value ->> 4, error),
     failures = failures + (v.value ->> 5),
     timeouts = timeouts + (v.value ->> 6),
     interruptions = interruptions + (v.value ->> 7),
     starts = starts - (v.value ->> 8),
     history = iif(v.value ->> 10 IS NULL, history, json_insert(coalesce(history, '[]'), '$[#]',
-        json_set(v.value -> 10, '$.number', starts, '$.started', started)))
+        json_set(v.value -> 10, '$.number', starts, '$.started', coalesce(v.value ->> 11, started))))
 FROM json_each(?1) AS v
 WHERE seq = v.value ->> 0 AND token = v.value ->> 1 AND +owner = ?2 AND +status = v.value ->> 9
 """
@@ -156,7 +158,8 @@ RESCUE = """
 UPDATE jobs SET
     status = CASE WHEN stop IS NOT NULL THEN 4 WHEN crashes + 1 >= ?2 THEN 3 ELSE 0 END,
     finished = iif(stop IS NOT NULL OR crashes + 1 >= ?2, ?3, NULL),
-    error = iif(stop IS NULL AND crashes + 1 >= ?2, 'quarantined: ' || (crashes + 1) || ' workers died while they ran it', error),
+    error = iif(stop IS NULL AND crashes + 1 >= ?2,
+        'quarantined: ' || (crashes + 1) || ' workers died while they ran it', error),
     crashes = crashes + 1,
     owner = NULL,
     stop = NULL,
