@@ -126,6 +126,11 @@ class Child:
         assert found, f"{self.name} (pid {self.pid}) did not come to {what} within {timeout} s; it said:\n  {said}"
         return found[0]
 
+    def tell(self, line: str) -> None:
+        """Write a line to its stdin."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(line + "\n")
+
     def let_go(self) -> None:
         """Close its stdin, and that of what it forked: those who wait for it go on."""
         assert self._process.stdin is not None

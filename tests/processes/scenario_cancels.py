@@ -1,0 +1,72 @@
+"""Cancels around the due instant: two workers, and a canceller in another process."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from mainspring import JobInfo, JobStatus
+from tests.processes.apps import jobs
+from tests.processes.harness import Site
+from tests.processes.ledger import Entry
+
+GROUP = 20  # jobs with one due instant
+PREPARATION = timedelta(seconds=4)  # for submitting all of them and starting the canceller
+
+
+@dataclass
+class Cancels:
+    """The answers of all cancels, and what became of the jobs."""
+
+    answers: dict[str, bool]
+    jobs: dict[str, JobInfo]
+    ledger: list[Entry]
+    offsets: list[float]
+    """When cancels were called, in seconds after the due instant of their job, sorted."""
+
+    def check(self) -> None:
+        """Find cancels that were answered wrongly."""
+        runs: dict[str, list[str]] = defaultdict(list)
+        for entry in self.ledger:
+            runs[entry.job].append(entry.event)
+        for job_id, answer in self.answers.items():
+            job = self.jobs[job_id]
+            if answer:
+                assert runs[job_id] == [], f"{job} was cancelled, and ran"
+                assert (job.status, job.starts) == (JobStatus.CANCELED, 0)
+            else:
+                assert runs[job_id] == ["start", "end"], f"{job} was not cancelled, and did not run"
+                assert (job.status, job.starts) == (JobStatus.COMPLETED, 1)
+
+    @property
+    def share_cancelled(self) -> float:
+        """How many of the cancels came in time."""
+        return sum(self.answers.values()) / len(self.answers)
+
+    @property
+    def share_near_due(self) -> float:
+        """How many were called within 25 ms of the due instant: the machine may be late itself."""
+        return sum(abs(offset) < 0.025 for offset in self.offsets) / len(self.offsets)
+
+
+def cancel_around_due(site: Site, *, count: int, seconds: float, seed: int) -> Cancels:
+    """Submit jobs that are due over so many seconds, and cancel each around its instant."""
+    for _ in range(2):
+        site.start_worker()
+    canceller = site.start_app("cancelling", str(seed))
+    begin = datetime.now(UTC) + PREPARATION  # noqa: TID251 - the processes live by the wall clock
+    for place in range(0, count, GROUP):
+        due = begin + timedelta(seconds=place / count * seconds)
+        for job_id in jobs.work.at(due).submit_many([(number,) for number in range(place, place + GROUP)]):
+            canceller.tell(f"{job_id} {due.timestamp()}")
+    canceller.let_go()
+    assert canceller.wait(seconds + 60) == 0
+    lines = canceller.expect_end_of_output()
+    assert [line for line in lines if not line.startswith(("True ", "False "))] == []
+    words = [line.split() for line in lines]
+    answers = {job_id: answer == "True" for answer, job_id, _ in words}
+    assert len(answers) == count
+    found = {job_id: site.wait(job_id) for job_id in answers}
+    offsets = sorted(float(instant) - found[job_id].due.timestamp() for _, job_id, instant in words)
+    return Cancels(answers, found, site.ledger(), offsets)
