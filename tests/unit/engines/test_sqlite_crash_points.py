@@ -1,0 +1,189 @@
+"""A crash before and after every step on the store, in every operation: nothing lost, nothing done twice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mainspring.jobs.engine import Cancel, Cause, Delete, Edit, Outcome, OutcomeKind, Reopen, Replay, WorkerInfo
+from mainspring.jobs.status import FINAL, JobStatus
+from mainspring.testing.engine_bench import Bench, seconds
+from tests.support import within
+from tests.unit.engines.crashes import Crash, CrashPoint, Scene, World, integrity, opened, run_everything, snapshot
+
+
+def submit(world: World) -> Any:
+    bench = world.bench
+    jobs = [bench.job("new"), bench.job("due"), bench.job("other", type="other", queue="other"), bench.job("new")]
+    return world.engine.submit(jobs)
+
+
+def take(world: World) -> Any:
+    return world.bench.look(world.worker)
+
+
+def start(world: World) -> Any:
+    return world.engine.start(world.worker, [world.held])
+
+
+def settle(kind: OutcomeKind) -> Callable[[World], Any]:
+    def settle_one(world: World) -> Any:
+        cause = Cause.FAILURE if kind in (OutcomeKind.RETRY, OutcomeKind.FAILED) else None
+        due = world.bench.now + seconds(30) if kind in (OutcomeKind.RETRY, OutcomeKind.SNOOZED) else None
+        outcome = Outcome(world.running[kind], kind, due, b"1", "it broke", cause)
+        return world.engine.settle(world.worker, [outcome])
+
+    return settle_one
+
+
+def settle_all(world: World) -> Any:
+    stale = Outcome(world.held, OutcomeKind.COMPLETED)  # held, not started: refused among those that are accepted
+    return world.engine.settle(
+        world.worker, [stale, *(Outcome(world.running[kind], kind) for kind in OutcomeKind)]
+    )
+
+
+def everything_in_one_unit(world: World) -> Any:
+    with world.engine.unit(durable=True):
+        return submit(world), change(Cancel("later"))(world), settle_all(world), start(world), take(world)
+
+
+def change(*commands: Any) -> Callable[[World], Any]:
+    return lambda world: world.engine.change(commands)
+
+
+OPERATIONS: dict[str, Callable[[World], Any]] = {
+    "submit": submit,
+    "cancel a pending job": change(Cancel("due")),
+    "cancel a held job": change(Cancel("held")),
+    "cancel a running job": change(Cancel("running completed")),
+    "reopen": change(Reopen("letter", 0)),
+    "replay": change(Replay("letter", "copy", 0, b"[2]", "json")),
+    "edit": change(Edit("letter", b"[2]", "json")),
+    "delete": change(Delete("done")),
+    "many commands": change(Cancel("due"), Replay("letter", "copy", 0), Cancel("copy"), Delete("done")),
+    "enroll": lambda world: world.engine.enroll(WorkerInfo("another", 2, ("ping",))),
+    "renew": lambda world: world.engine.renew(world.worker),
+    "leave": lambda world: world.engine.leave(world.worker),
+    "take": take,
+    "start": start,
+    **{f"settle as {kind.value}": settle(kind) for kind in OutcomeKind},
+    "settle all": settle_all,
+    "sweep": lambda world: world.engine.sweep(world.worker),
+    "everything in one unit": everything_in_one_unit,
+}
+each_operation = pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    return Scene(tmp_path_factory.mktemp("scene") / "jobs.db")
+
+
+class Laboratory:
+    """Repeats an operation in worlds that are alike, and crashes at another step each time."""
+
+    def __init__(self, scene: Scene, folder: Path, operation: Callable[[World], Any]) -> None:
+        self._scene = scene
+        self._path = folder / "jobs.db"
+        self._operation = operation
+        self.remains = folder / "remains.db"
+        with self._begin(None) as (world, probe):
+            self.before = snapshot(world.bench)
+            operation(world)
+            self.after = snapshot(world.bench)
+            self.steps = list(probe.steps)
+        assert len(self.steps) >= 4  # before and after a beginning and an end
+        assert self.steps[-1] == "after COMMIT"
+
+    @contextmanager
+    def _begin(self, crash_at: int | None) -> Iterator[tuple[World, CrashPoint]]:
+        clock = self._scene.copy_to(self._path)
+        probe = CrashPoint(self._path, self.remains)
+        with opened(self._path, clock, probe) as bench:
+            probe.arm(crash_at)
+            yield World(self._scene, bench), probe
+
+    def crash_everywhere(self, then: Callable[[World, bool], None]) -> None:
+        """Crash at every step; let the test look at the world, and tell it whether the operation was committed."""
+        for number, step in enumerate(self.steps):
+            with self._begin(number) as (world, _):
+                with pytest.raises(Crash) as crash:
+                    self._operation(world)
+                assert str(crash.value) == step
+                then(world, step == "after COMMIT")
+
+
+@pytest.fixture
+def laboratory(scene: Scene, tmp_path: Path, operation: Callable[[World], Any]) -> Laboratory:
+    return Laboratory(scene, tmp_path, operation)
+
+
+@each_operation
+def test_a_crash_leaves_all_of_an_operation_or_nothing(laboratory: Laboratory) -> None:
+    def look(world: World, is_committed: bool) -> None:  # noqa: FBT001 - an answer, not an option
+        with opened(laboratory.remains, world.bench.clock) as bench:
+            assert snapshot(bench) == (laboratory.after if is_committed else laboratory.before)
+        assert integrity(laboratory.remains) == "ok"
+
+    laboratory.crash_everywhere(look)
+
+
+@each_operation
+def test_after_a_crash_no_job_is_lost_and_none_completes_twice(laboratory: Laboratory) -> None:
+    def recover(world: World, is_committed: bool) -> None:  # noqa: FBT001
+        with opened(laboratory.remains, world.bench.clock) as bench:
+            records = snapshot(bench)
+            alive = {record.id for record in records if record.status not in FINAL}
+            to_stop = {record.id for record in records if record.stop_requested}
+            completed = run_everything(bench)
+            assert Counter(completed) == Counter(
+                alive - to_stop - {"other"}
+            )  # nobody knows a handler for that one
+            counts = bench.engine.counts()
+            assert (counts[JobStatus.RUNNING], counts[JobStatus.PENDING]) == (0, int("other" in alive))
+            assert_nothing_stale_is_heard(bench, world)
+
+    laboratory.crash_everywhere(recover)
+
+
+def assert_nothing_stale_is_heard(bench: Bench, world: World) -> None:
+    """Whatever the dead worker has still to say."""
+    before = snapshot(bench)
+    leases = [*world.running.values(), world.held]
+    for kind in OutcomeKind:
+        outcomes = [Outcome(lease, kind, 0, b"stale", "stale", Cause.FAILURE) for lease in leases]
+        assert bench.engine.settle(world.worker, outcomes) == [False] * len(leases)
+    assert bench.engine.start(world.worker, leases) == [False] * len(leases)
+    assert not bench.engine.renew(world.worker)
+    assert snapshot(bench) == before
+
+
+@each_operation
+def test_an_operation_can_be_repeated_after_a_crash(
+    laboratory: Laboratory, operation: Callable[[World], Any]
+) -> None:
+    def repeat(world: World, is_committed: bool) -> None:  # noqa: FBT001
+        with opened(laboratory.remains, world.bench.clock) as bench:
+            world.bench, world.engine = bench, bench.engine
+            operation(world)
+            if not is_committed:  # else a repetition is another operation, which only has to be possible
+                assert snapshot(bench) == laboratory.after
+
+    laboratory.crash_everywhere(repeat)
+
+
+@each_operation
+def test_an_engine_that_was_interrupted_goes_on(laboratory: Laboratory, operation: Callable[[World], Any]) -> None:
+    def go_on(world: World, is_committed: bool) -> None:  # noqa: FBT001
+        assert snapshot(world.bench) == (laboratory.after if is_committed else laboratory.before)
+        within(lambda: operation(world))
+        if not is_committed:
+            assert snapshot(world.bench) == laboratory.after
+
+    laboratory.crash_everywhere(go_on)
