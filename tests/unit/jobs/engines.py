@@ -1,63 +1,37 @@
-"""Engines that do what a test tells them: fail, wait, and remember what they were asked."""
+"""Engines that do what a test tells them: fail, wait, and tell what was done."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from queue import SimpleQueue
 from typing import Any
 
 from mainspring import EngineUnavailable
 from mainspring.clock import Clock
 from mainspring.engines.memory import MemoryEngine
-from tests.support import Gate
+from tests.support import PATIENCE, Gate
 
 
-class FailingEngine(MemoryEngine):
-    """A memory engine whose verbs fail as often as a test says."""
+class TestEngine(MemoryEngine):
+    """A memory engine whose verbs fail as often as a test says, and whose next unit may be made to wait."""
 
-    def __init__(self, *, clock: Clock | None = None) -> None:
-        super().__init__(clock=clock)
-        self.failing: dict[str, int] = {}
-
-    def fail(self, verb: str, times: int = 1) -> None:
-        self.failing[verb] = times
-
-    def _fail_perhaps(self, verb: str) -> None:
-        if self.failing.get(verb, 0) > 0:
-            self.failing[verb] -= 1
-            raise EngineUnavailable(engine="test", reason=f"{verb} fails", remedy="try again")
-
-    def submit(self, *args: Any) -> Any:
-        self._fail_perhaps("submit")
-        return super().submit(*args)
-
-    def take(self, *args: Any, **options: Any) -> Any:
-        self._fail_perhaps("take")
-        return super().take(*args, **options)
-
-    def start(self, *args: Any) -> Any:
-        self._fail_perhaps("start")
-        return super().start(*args)
-
-    def settle(self, *args: Any) -> Any:
-        self._fail_perhaps("settle")
-        return super().settle(*args)
-
-    def sweep(self, *args: Any) -> Any:
-        self._fail_perhaps("sweep")
-        return super().sweep(*args)
-
-    def enroll(self, *args: Any) -> Any:
-        self._fail_perhaps("enroll")
-        return super().enroll(*args)
-
-
-class WaitingEngine(MemoryEngine):
-    """A memory engine whose next commit waits until a test opens the gate."""
+    __test__ = False  # not a class of tests
 
     def __init__(self, *, clock: Clock | None = None) -> None:
         super().__init__(clock=clock)
         self.gate: Gate | None = None
+        self._failing: dict[str, int] = {}
+        self._done: defaultdict[str, SimpleQueue[Any]] = defaultdict(SimpleQueue)
+
+    def fail(self, verb: str, times: int = 1) -> None:
+        """Let the next calls of a verb fail."""
+        self._failing[verb] = times
+
+    def wait_for(self, verb: str) -> Any:
+        """Wait until a verb was carried out, once more than it was waited for; return what it was given."""
+        return self._done[verb].get(timeout=PATIENCE)
 
     @contextmanager
     def unit(self, *, durable: bool) -> Iterator[None]:
@@ -66,3 +40,32 @@ class WaitingEngine(MemoryEngine):
             gate()
         with super().unit(durable=durable):
             yield
+
+    def _carry_through(self, verb: str, *arguments: Any, **options: Any) -> Any:
+        if self._failing.get(verb, 0) > 0:
+            self._failing[verb] -= 1
+            raise EngineUnavailable(engine="test", reason=f"{verb} fails", remedy="try again")
+        answer = getattr(super(), verb)(*arguments, **options)
+        self._done[verb].put(arguments[-1] if arguments else None)
+        return answer
+
+    def submit(self, *arguments: Any) -> Any:
+        return self._carry_through("submit", *arguments)
+
+    def enroll(self, *arguments: Any) -> Any:
+        return self._carry_through("enroll", *arguments)
+
+    def renew(self, *arguments: Any) -> Any:
+        return self._carry_through("renew", *arguments)
+
+    def take(self, *arguments: Any, **options: Any) -> Any:
+        return self._carry_through("take", *arguments, **options)
+
+    def start(self, *arguments: Any) -> Any:
+        return self._carry_through("start", *arguments)
+
+    def settle(self, *arguments: Any) -> Any:
+        return self._carry_through("settle", *arguments)
+
+    def sweep(self, *arguments: Any) -> Any:
+        return self._carry_through("sweep", *arguments)

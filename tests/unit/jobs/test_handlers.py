@@ -190,10 +190,6 @@ def test_a_result_that_does_not_fit_any_more_is_plain_data() -> None:
     assert make(count).decode_result(b'"seven"', "json") == "seven"
 
 
-def test_no_result_is_none() -> None:
-    assert make().decode_result(None, "json") is None
-
-
 # -- the registry
 
 

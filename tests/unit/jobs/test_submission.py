@@ -184,7 +184,7 @@ def test_options_that_make_no_sense_are_refused_by_name(
 def test_a_delay_beyond_the_calendar_is_refused(
     app: Mainspring, cancel_order: Job[..., None], delay: timedelta | float
 ) -> None:
-    with pytest.raises(ValueError, match="delay|due"):
+    with pytest.raises(ValueError, match=r"delay|due"):
         cancel_order.after(delay).submit(42)
     assert app.counts()[JobStatus.PENDING] == 0
 

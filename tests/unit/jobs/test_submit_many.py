@@ -21,7 +21,7 @@ from mainspring.jobs.engine import NewJob
 from mainspring.jobs.submission import CHUNK, SubmitOptions
 from mainspring.runners import ThreadPool
 from mainspring.testing import ManualClock
-from tests.unit.jobs.engines import FailingEngine
+from tests.unit.jobs.engines import TestEngine
 
 NOON = datetime(2030, 3, 1, 12, tzinfo=UTC)
 
@@ -90,7 +90,7 @@ class FailingManager:
         self._calls = 0
         self._bad = bad
         self.stored: list[str] = []
-        engine = FailingEngine(clock=ManualClock())
+        engine = TestEngine(clock=ManualClock())
         original = engine.submit
 
         def submit(jobs: list[NewJob]) -> Any:
