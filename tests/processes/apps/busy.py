@@ -1,0 +1,63 @@
+"""A worker whose every thread computes without a pause, and beside them settles that are timed."""
+
+import logging
+import sys
+import time
+from threading import Event, Thread
+
+from mainspring.engines.sqlite import SqliteEngine
+from mainspring.jobs.engine import Demand, Outcome, OutcomeKind, WorkerInfo
+from mainspring.jobs.io_layer import IoLayer
+from mainspring.runners import ThreadPool
+from tests.processes.apps.jobs import app
+from tests.processes.ledger import recorded, say
+
+BATCH = 200
+ROUNDS = 5
+computing = Event()
+
+
+@app.job
+def compute(number: int, seconds: float) -> int:
+    """Keep the interpreter busy for so long."""
+    with recorded(number, aloud=True):
+        computing.set()
+        end = time.monotonic() + seconds  # noqa: TID251 - a real load for a real time
+        count = 0
+        while time.monotonic() < end:  # noqa: TID251 - a real load for a real time
+            count += sum(range(100))
+    return count
+
+
+@app.job
+def spare(number: int) -> None:
+    """Be taken and settled by hand."""
+
+
+def time_settles() -> None:
+    """Settle batches through an io layer, as the worker beside it does, and say how long each took."""
+    computing.wait()
+    engine = SqliteEngine("jobs.db")
+    engine.open(lambda: None)
+    with ThreadPool(1, name="timed-io") as pool:
+        io = IoLayer(engine, pool)
+        worker = io.call("enroll", (WorkerInfo("timed", 0, (spare.name,)),))
+        demand = Demand(types=(spare.name,), starts=BATCH, ahead=0)
+        for _ in range(ROUNDS):
+            spare.submit_many([(number,) for number in range(BATCH)])
+            taken = engine.take(worker, [demand], lead=0, start_lead=0)
+            outcomes = [Outcome(lease, OutcomeKind.COMPLETED) for lease in taken.leases]
+            before = time.perf_counter()  # noqa: TID251 - this is what is measured
+            accepted = io.call("settle", outcomes, worker=worker)
+            seconds = time.perf_counter() - before  # noqa: TID251 - this is what is measured
+            say(f"settled {sum(accepted)} in {seconds * 1_000:.1f} ms")
+        io.call("leave", (), worker=worker)
+    engine.close()
+
+
+if __name__ == "__main__":
+    logging.basicConfig(format="%(levelname)s %(message)s")
+    if sys.argv[1:] == ["timed"]:
+        app.queues = ("busy",)  # what is settled by hand is not for this worker
+        Thread(target=time_settles).start()
+    app.run()
