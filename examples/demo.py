@@ -5,7 +5,7 @@ the others are cancelled by it. For a while the order service is down: time-outs
 end as dead letters, to be replayed. The worker is killed with kill -9 and started again. At the end the shop's own
 books must add up: the exit code is 1 if an order was lost, or cancelled although it was paid in time.
 
-    python examples/demo.py             about 20 seconds
+    python examples/demo.py             about 15 seconds
     python examples/demo.py --quick     a few hundred orders
     python examples/demo.py --json F    writes the closing figures to the file F, too
 """
@@ -40,13 +40,13 @@ FULL = Plan(
     kill=10.5,
 )
 QUICK = Plan(
-    orders=500,
-    placed_within=3,
+    orders=600,
+    placed_within=4,
     timeout=1.5,
     unpaid_share=0.2,
     service_down=1.7,
-    service_back=3.8,
-    kill=4.0,
+    service_back=4.2,
+    kill=4.5,
 )
 REPLAYS_PER_SECOND = 200
 
@@ -65,7 +65,7 @@ class Story:
     def tell(self) -> Figures:
         """Let it happen; return what came of it."""
         tell, plan = self._screen.tell, self._plan
-        tell(f"a shop: an order that is unpaid after {plan.timeout:g} s (really: 30 min) is cancelled")
+        tell(f"a shop: an order unpaid after {plan.timeout:g} s (really: 30 min) is cancelled")
         tell(f"worker {self._worker.start()} is ready; the shop opens, {plan.orders:,} orders are to come")
         opening = self._screen.seconds()
         self._customers.arrive()
@@ -74,6 +74,7 @@ class Story:
         service.go_down()
         tell("the order service goes down: time-outs fail, retries back off")
         self._watch_until(opening + plan.service_back)
+        self._wait_for(lambda: app.counts()[JobStatus.FAILED] > 0)
         service.come_back()
         tell("the order service is back")
 

@@ -60,7 +60,7 @@ def test_it_succeeds_without_a_complaint(finished: Finished) -> None:
 
 def test_every_order_was_paid_or_cancelled_and_none_both(finished: Finished) -> None:
     figures = finished.figures
-    assert figures["submitted"] == 500
+    assert figures["submitted"] == 600
     assert figures["paid"] + figures["paid_late_and_kept"] + figures["cancelled"] == figures["submitted"]
     assert (figures["lost"], figures["cancelled_though_paid"]) == (0, 0)
 
