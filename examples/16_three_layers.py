@@ -38,7 +38,6 @@ with (
         control=plumbing.sequenced(name="control"),
         io=plumbing.sequenced(name="io"),
         execution=mailers,
-        threads=4,  # how many handlers that runner can run at once
         engine=engine,
         serializer=JsonSerializer(),
     )
