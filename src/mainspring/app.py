@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from importlib import import_module
 from threading import RLock
 from types import TracebackType
@@ -25,8 +26,8 @@ from mainspring.jobs.handle import JobHandle
 from mainspring.jobs.handlers import Handler, HandlerOptions, Registry, default_name
 from mainspring.jobs.ids import require_id
 from mainspring.jobs.info import JobInfo, JobPage
-from mainspring.jobs.job import Job
-from mainspring.jobs.manager import DEFAULT_COROUTINES, DEFAULT_GRACE, DEFAULT_THREADS, JobManager
+from mainspring.jobs.job import AsyncJob, Decorator, Job
+from mainspring.jobs.manager import DEFAULT_COROUTINES, DEFAULT_GRACE, JobManager
 from mainspring.jobs.retry import Retry
 from mainspring.jobs.serializers import SERIALIZERS, JsonSerializer, MsgpackSerializer
 from mainspring.jobs.status import JobStatus
@@ -38,6 +39,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 DEFAULT_URL = "sqlite:///mainspring.db"
+DEFAULT_THREADS = 8
 
 
 class Runtime:
@@ -49,14 +51,20 @@ class Runtime:
         self._control = ThreadPool(1, name="mainspring-control", clock=clock)
         self._io = ThreadPool(1, name="mainspring-io", clock=clock)
         self._execution = ThreadPool(app.threads, name="mainspring-jobs", clock=clock)
-        self.manager = JobManager(
+        try:
+            self.manager = self._make_manager(app, virtual_time=virtual_time)
+        except BaseException:
+            self._shutdown_pools()
+            raise
+
+    def _make_manager(self, app: Mainspring, *, virtual_time: bool) -> JobManager:
+        return JobManager(
             control=self._control.sequenced(name="control"),
             io=self._io,
             execution=self._execution,
-            engine=engine,
+            engine=self.engine,
             serializer=app.serializer,
             registry=app.registry,
-            threads=app.threads,
             coroutines=app.coroutines,
             queues=app.queues,
             max_payload=app.max_payload,
@@ -66,10 +74,13 @@ class Runtime:
     def close(self, grace: Duration) -> None:
         """Stop the worker, if there is one, and give everything back."""
         self.manager.shutdown(grace)
+        self._shutdown_pools()
+        self.engine.close()
+
+    def _shutdown_pools(self) -> None:
         self._execution.shutdown(timeout=0)
         self._control.shutdown()
         self._io.shutdown()
-        self.engine.close()
 
     def abandon(self) -> None:
         """In a forked child: nothing of this works here, and closing it would harm the parent."""
@@ -122,6 +133,9 @@ class Mainspring:
     # -- handlers
 
     @overload
+    def job(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncJob[P, R]: ...
+
+    @overload
     def job(self, function: Callable[P, R], /) -> Job[P, R]: ...
 
     @overload
@@ -136,7 +150,7 @@ class Mainspring:
         timeout: Duration | None = None,
         keep_result: bool = True,
         aliases: tuple[str, ...] = (),
-    ) -> Callable[[Callable[P, R]], Job[P, R]]: ...
+    ) -> Decorator: ...
 
     def job(
         self, function: Callable[..., Any] | None = None, /, *, name: str | None = None, **options: Any
@@ -152,11 +166,17 @@ class Mainspring:
     def _register(self, function: Callable[..., Any], name: str | None, options: dict[str, Any]) -> Job[..., Any]:
         if not callable(function):
             raise TypeError(f"@app.job decorates a function, got {function!r}; options are given by keyword")
+        known = {field.name for field in fields(HandlerOptions)}
+        unknown = options.keys() - known
+        if unknown:
+            raise TypeError(
+                f"@app.job has no option {', '.join(unknown)}; it has name, {', '.join(sorted(known))}"
+            )
         given = {key: value for key, value in options.items() if key != "retry" or value is not None}
         chosen = require_id(name, "name") if name is not None else default_name(function)
         handler = Handler(chosen, function, HandlerOptions(**given), self.serializer)
         self.registry.add(handler)
-        return Job(handler, function, self)
+        return (AsyncJob if handler.is_async else Job)(handler, function, self)
 
     # -- jobs
 
@@ -187,7 +207,10 @@ class Mainspring:
         return self.manager().counts(queue=queue, type=type)
 
     def cancel(self, job_id: str) -> bool:
-        """Call a job off: True means that it never runs, False that it runs or has ended."""
+        """Call a job off: True means that it never runs, False that it runs or has ended.
+
+        One that runs is asked to stop, and if its attempt fails it is not repeated.
+        """
         return self.manager().cancel(job_id)
 
     def retry(self, job_id: str) -> None:

@@ -14,6 +14,7 @@ MainspringError
 ├── InvalidTransition
 ├── JobFailed
 ├── PartialSubmit
+├── RefusedByStore
 └── EngineUnavailable
     ├── StoreCorrupt
     └── StoreTooNew
@@ -184,6 +185,17 @@ class PartialSubmit(MainspringError):
         super().__init__(
             f"{len(done):,} jobs were stored and {len(failed):,} were not: {cause}; "
             "submit those in `failed` again, or use atomic=True for all or nothing"
+        )
+
+
+class RefusedByStore(MainspringError):
+    """The store works, but does not take this: the fault lies in what it was given."""
+
+    def __init__(self, *, engine: str, reason: str) -> None:
+        self.engine = engine
+        self.reason = reason
+        super().__init__(
+            f"{engine} refused this: {reason}; nothing of it was stored, try with other or smaller data"
         )
 
 

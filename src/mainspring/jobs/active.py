@@ -24,6 +24,7 @@ class ActiveJob:
         "alarm",
         "context",
         "coroutine",
+        "counts_as_started",
         "handler",
         "has_timed_out",
         "is_starting",
@@ -37,6 +38,7 @@ class ActiveJob:
         self.handler = handler
         self.context = JobContext(lease)
         self.alarm: TimerEntry | None = None  # for its start while it is held, for its timeout while it runs
+        self.counts_as_started = lease.is_started  # in the slots, which it leaves as it is counted
         self.is_starting = False  # its start is being committed: wait for the answer before anything else
         self.ready_ns = 0  # when it was due and could have started: by the monotonic clock,
         self.ready_at = 0  # and by the engine's

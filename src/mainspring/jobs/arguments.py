@@ -145,7 +145,9 @@ class Arguments:
         if path:
             name = re.split(r"[.\[]", path["path"])[0]
             value = f" ({given[name]!r:.200})" if name in given else ""
-            return InvalidArguments(handler=self._name, parameter=name, problem=text[: path.start()] + value)
+            inside = f" at {path['path']}" if path["path"] != name else ""
+            problem = text[: path.start()] + inside + value
+            return InvalidArguments(handler=self._name, parameter=name, problem=problem)
         return InvalidArguments(handler=self._name, parameter=self._find_bad(given), problem=text)
 
     def _find_bad(self, given: Mapping[str, Any]) -> str | None:

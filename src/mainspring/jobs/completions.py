@@ -37,7 +37,10 @@ class Completions:
             while not (status := look()).is_final:
                 now = self._clock.monotonic_ns()
                 if deadline is not None and now >= deadline:
-                    raise TimeoutError(f"job {job_id!r} is still {status}")
+                    hint = "; is there a worker? Use app.running(), app.run() or `mainspring run`"
+                    raise TimeoutError(
+                        f"job {job_id!r} is still {status}{hint if status is JobStatus.PENDING else ''}"
+                    )
                 if self._stands_still:
                     raise TimeoutError(
                         f"job {job_id!r} is still {status}, and time stands still; call fast_forward() first"

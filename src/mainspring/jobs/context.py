@@ -70,6 +70,11 @@ class _JobLog(logging.LoggerAdapter[logging.Logger]):
         return f"[{extra['job']} #{extra['attempt']}] {msg}", kwargs
 
 
+def runs_job() -> bool:
+    """Answer whether a job runs here."""
+    return _current.get() is not None
+
+
 def current_job() -> JobContext:
     """Return the job that runs here; `RuntimeError` outside of a handler."""
     context = _current.get()

@@ -17,7 +17,7 @@ from mainspring.jobs.active import ActiveJob
 from mainspring.jobs.engine import Cause, Outcome, OutcomeKind
 from mainspring.jobs.instants import LAST_INSTANT, to_microseconds
 from mainspring.jobs.retry import RetryLater
-from mainspring.jobs.serializers import SERIALIZERS, Serializer
+from mainspring.jobs.serializers import SERIALIZERS, JsonSerializer, Serializer
 from mainspring.jobs.signals import Cancel, Snooze
 
 MAX_ERROR_LENGTH = 8_000
@@ -26,10 +26,11 @@ MAX_ERROR_LENGTH = 8_000
 class Execution:
     """Turns active jobs into outcomes."""
 
-    def __init__(self, serializer: Serializer, now: Callable[[], int]) -> None:
+    def __init__(self, serializer: Serializer, now: Callable[[], int], *, max_result: int) -> None:
         self._serializers: dict[str, Serializer] = {name: make() for name, make in SERIALIZERS.items()}
         self._serializers[serializer.name] = serializer
         self._now = now
+        self._max_result = max_result
         self._chance = random.Random()
 
     def run(self, job: ActiveJob) -> Outcome:
@@ -58,14 +59,23 @@ class Execution:
         if value is None or not job.handler.options.keep_result:
             return Outcome(job.lease, OutcomeKind.COMPLETED)
         try:
-            result = self._serializers[job.lease.codec].encode(value)
+            result = bytes(self._serializers[job.lease.codec].encode(value))
+            if job.lease.codec == JsonSerializer.name:
+                result.decode()  # raw JSON of a handler may be anything
         except Exception as error:  # whatever the encoder says; running again would not help
-            reason = (
-                f"{job.handler.name} has run, but its result cannot be stored: {error}; return plain data, or "
-                "register it with keep_result=False"
+            return self._refuse_result(job, str(error))
+        if len(result) > self._max_result:
+            return self._refuse_result(
+                job, f"it measures {len(result):,} bytes, and the limit is {self._max_result:,}"
             )
-            return Outcome(job.lease, OutcomeKind.FAILED, error=_storable(reason), cause=Cause.FAILURE)
         return Outcome(job.lease, OutcomeKind.COMPLETED, result=result)
+
+    def _refuse_result(self, job: ActiveJob, problem: str) -> Outcome:
+        reason = (
+            f"{job.handler.name} has run, but its result cannot be stored: {problem}; return plain data, or "
+            "register it with keep_result=False"
+        )
+        return Outcome(job.lease, OutcomeKind.FAILED, error=_storable(reason), cause=Cause.FAILURE)
 
     def _explain(self, job: ActiveJob, error: BaseException) -> Outcome:
         try:

@@ -57,6 +57,7 @@ class Hands:
 
     def begin(self, job: ActiveJob) -> None:
         """Count a job that was held as started."""
+        job.counts_as_started = True
         slots = self.slots_of(job)
         slots.held -= 1
         slots.started += 1
@@ -64,6 +65,7 @@ class Hands:
     def take_back(self, jobs: Iterable[ActiveJob]) -> None:
         """Count jobs as held again: their start was not stored."""
         for job in jobs:
+            job.counts_as_started = False
             slots = self.slots_of(job)
             slots.held += 1
             slots.started -= 1
@@ -73,7 +75,7 @@ class Hands:
         if self._jobs.pop((job.lease.ref, job.lease.token), None) is None:
             return
         slots = self.slots_of(job)
-        if job.lease.is_started:
+        if job.counts_as_started:
             slots.started -= 1
         else:
             slots.held -= 1

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import datetime
 from functools import update_wrapper
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
 from mainspring.clock import Duration
 from mainspring.jobs.handle import JobHandle, ManagerSource
@@ -23,7 +23,7 @@ class Job(Generic[P, R]):
     def __init__(
         self,
         handler: Handler,
-        function: Callable[P, R],
+        function: Callable[P, Any],
         source: ManagerSource,
         options: SubmitOptions | None = None,
     ) -> None:
@@ -40,7 +40,7 @@ class Job(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function, here and now: no job."""
-        return self._function(*args, **kwargs)
+        return self._function(*args, **kwargs)  # type: ignore[no-any-return]
 
     def submit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Store a job; it is durable when this returns."""
@@ -65,11 +65,11 @@ class Job(Generic[P, R]):
         submission = self._source.manager().submission
         return submission.submit_many(self._handler, self._options, arguments, atomic=atomic)
 
-    def after(self, delay: Duration) -> Job[P, R]:
+    def after(self, delay: Duration) -> Self:
         """Return a variant whose jobs are due `delay` after their submit."""
         return self.options(delay=delay)
 
-    def at(self, instant: datetime) -> Job[P, R]:
+    def at(self, instant: datetime) -> Self:
         """Return a variant whose jobs are due at an instant, an aware datetime; in the past means at once."""
         return self.options(at=instant)
 
@@ -81,10 +81,28 @@ class Job(Generic[P, R]):
         id: str | None = None,
         queue: str | None = None,
         priority: Priority | None = None,
-    ) -> Job[P, R]:
+    ) -> Self:
         """Return a variant with other options: when and where its jobs run, and the id of the next one."""
         changed = self._options.changed(delay=delay, at=at, id=id, queue=queue, priority=priority)
-        return Job(self._handler, self._function, self._source, changed)
+        return type(self)(self._handler, self._function, self._source, changed)
 
     def __repr__(self) -> str:
         return f"<Job {self.name}>"
+
+
+class AsyncJob(Job[P, R]):
+    """A registered coroutine function: a call is awaited, a job has its result."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:  # type: ignore[override]
+        """Call the coroutine function, here and now: no job."""
+        return self._function(*args, **kwargs)  # type: ignore[no-any-return]
+
+
+class Decorator(Protocol):
+    """What `@app.job(...)` returns: it makes a job of a function, of either kind."""
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncJob[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Job[P, R]: ...

@@ -35,7 +35,6 @@ from mainspring.runners.repeat import Repetition
 from mainspring.runners.runner import TaskRunner
 from mainspring.runners.thread_pool import ThreadPool
 
-DEFAULT_THREADS = 8
 DEFAULT_COROUTINES = 100
 DEFAULT_GRACE = 10.0
 
@@ -52,13 +51,11 @@ class JobManager:
         engine: Engine,
         serializer: Serializer | None = None,
         registry: Registry | None = None,
-        threads: int = DEFAULT_THREADS,
         coroutines: int = DEFAULT_COROUTINES,
         queues: tuple[str, ...] | None = None,
         max_payload: int = MAX_PAYLOAD,
         virtual_time: bool = False,
     ) -> None:
-        require_positive(threads, "threads", "threads")
         require_positive(coroutines, "coroutines", "coroutines at once")
         require_positive(max_payload, "max_payload", "bytes")
         self.engine = engine
@@ -69,9 +66,10 @@ class JobManager:
         self._io = IoLayer(engine, io)
         self._execution = execution
         self._clock = control.services.clock
-        self._threads = threads
+        self._threads = execution.width
         self._coroutines = coroutines
         self._queues = queues
+        self._max_payload = max_payload
         self._virtual_time = virtual_time
         self._completions = Completions(self._clock, stands_still=virtual_time)
         self.submission = Submission(engine, self._io, max_payload=max_payload)
@@ -193,7 +191,7 @@ class JobManager:
     def start(self) -> None:
         """Begin to run jobs in this process, after rescuing what dead workers left behind."""
         if self._worker is not None:
-            raise RuntimeError("this manager has a worker already; shut it down before starting another")
+            raise RuntimeError("jobs are run in this process already; one worker is enough, give it more threads=")
         types = tuple(handler.name for handler in self.registry.all())
         worker = Worker(
             WorkerInfo(f"{platform.node()}:{os.getpid()}", os.getpid(), types),
@@ -201,7 +199,7 @@ class JobManager:
             io=self._io,
             control=self._control,
             registry=self.registry,
-            executor=Execution(self.serializer, self.engine.now),
+            executor=Execution(self.serializer, self.engine.now, max_result=self._max_payload),
             execution=self._execution,
             make_loop=self._make_loop,
             clock=self._clock,
@@ -234,6 +232,11 @@ class JobManager:
         """Time jobs anew: the wall clock has jumped."""
         if self._worker is not None:
             self._worker.retime()
+
+    def close(self, grace: Duration = DEFAULT_GRACE) -> None:
+        """Stop running jobs and close the engine; the runners belong to the caller."""
+        self.shutdown(grace)
+        self.engine.close()
 
     def hurry(self) -> None:
         """End a `shutdown` that waits for handlers."""

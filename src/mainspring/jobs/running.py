@@ -99,3 +99,8 @@ class Running:
         coroutine, loop = job.coroutine, self._loop
         if coroutine is not None and loop is not None:
             loop.loop.call_soon_threadsafe(coroutine.cancel)
+
+    def close(self) -> None:
+        """End the event loop; what still runs there is left behind."""
+        if self._loop is not None:
+            self._loop.shutdown(timeout=0)

@@ -7,12 +7,14 @@ from collections import deque
 from collections.abc import Callable
 
 from mainspring.clock import NANOSECONDS, Clock
+from mainspring.errors import EngineUnavailable
 from mainspring.jobs.control import Control
-from mainspring.jobs.engine import Outcome
-from mainspring.jobs.io_layer import Callback, IoLayer, LateOperation
+from mainspring.jobs.engine import Cause, Outcome, OutcomeKind
+from mainspring.jobs.io_layer import Callback, IoLayer, LateOperation, Operation
 from mainspring.jobs.news import tell_outcome, tell_refusal
 from mainspring.timing.timer import Timer
 
+MAX_BYTES = 16_777_216  # of results in one unit
 PAUSE_NS = NANOSECONDS  # before an outcome that could not be stored is tried again
 
 logger = logging.getLogger("mainspring.worker")
@@ -62,7 +64,13 @@ class Settling:
 
     def _load(self, batch: list[Outcome]) -> list[Outcome]:
         self._is_queued = False
-        batch.extend(self._outcomes.popleft() for _ in range(len(self._outcomes)))
+        size = 0
+        while self._outcomes and size < MAX_BYTES:
+            outcome = self._outcomes.popleft()
+            size += len(outcome.result or b"")
+            batch.append(outcome)
+        if self._outcomes:
+            self._store([])
         return batch
 
     def _pass_on(self, outcomes: list[Outcome], answers: list[bool]) -> None:
@@ -73,8 +81,34 @@ class Settling:
         self._collect(settled)
 
     def _failed(self, outcomes: list[Outcome], error: Exception) -> None:
-        if self.gives_up:
+        if not isinstance(error, EngineUnavailable):
+            self._store_one_by_one(outcomes)
+        elif self.gives_up:
             logger.error("%d outcomes could not be stored; their jobs will run again: %s", len(outcomes), error)
-            return
-        logger.error("%d outcomes could not be stored, trying again in a second: %s", len(outcomes), error)
-        self._timer.call_at(self._clock.monotonic_ns() + PAUSE_NS, lambda: self._store(outcomes))
+        else:
+            logger.error("%d outcomes could not be stored, trying again in a second: %s", len(outcomes), error)
+            self._timer.call_at(self._clock.monotonic_ns() + PAUSE_NS, lambda: self._store(outcomes))
+
+    def _store_one_by_one(self, outcomes: list[Outcome]) -> None:
+        """One of them is at fault: the others must not suffer, and even that job must be settled."""
+        for outcome in outcomes:
+            self._store_alone(outcome)
+
+    def _store_alone(self, outcome: Outcome) -> None:
+        reply = Callback(
+            lambda answers: self._control.post(self._pass_on, [outcome], answers),
+            lambda error: self._control.post(self._give_up, outcome, error),
+        )
+        self._io.dispatch(Operation("settle", [outcome], reply, worker=self._worker()))
+
+    def _give_up(self, outcome: Outcome, error: Exception) -> None:
+        reason = f"its outcome could not be stored: {type(error).__name__}"
+        replacement = Outcome(outcome.lease, OutcomeKind.FAILED, error=reason, cause=Cause.FAILURE)
+        if isinstance(error, EngineUnavailable):
+            self._failed([outcome], error)
+        elif outcome.error == reason:
+            logger.error("job %s cannot be settled at all: %s", outcome.lease.id, error)
+            self._collect([(outcome, False)])
+        else:
+            logger.error("the outcome of job %s cannot be stored: %s", outcome.lease.id, error)
+            self._store_alone(replacement)

@@ -74,3 +74,4 @@ class Slots:
     def shut(self) -> None:
         """Close the window: a job found no slot in time."""
         self._window = 0
+        self._longest_wait = SLOW_NS + 1  # and do not open it at once

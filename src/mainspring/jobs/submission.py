@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -73,20 +73,25 @@ class Submission:
         self._io = io
         self._max_payload = max_payload
         self._ids = JobIds()
+        self.after_submit: Callable[[], None] = _nothing  # called in the submitter, once its jobs are stored
 
     def submit(
         self, handler: Handler, options: SubmitOptions, positional: tuple[Any, ...], named: Mapping[str, Any]
     ) -> str:
         """Store one job, durably when this returns."""
         job = self._make(handler, options, positional, named)
-        return _require_stored(job, self._io.call("submit", (job,)))
+        _require_stored(self._io.call("submit", (job,)))
+        self.after_submit()
+        return job.id
 
     async def submit_async(
         self, handler: Handler, options: SubmitOptions, positional: tuple[Any, ...], named: Mapping[str, Any]
     ) -> str:
         """Store one job without blocking the event loop."""
         job = self._make(handler, options, positional, named)
-        return _require_stored(job, await self._io.call_async("submit", (job,)))
+        _require_stored(await self._io.call_async("submit", (job,)))
+        self.after_submit()
+        return job.id
 
     def submit_many(
         self, handler: Handler, options: SubmitOptions, arguments: Iterable[Any], *, atomic: bool
@@ -99,6 +104,7 @@ class Submission:
         jobs = self._make_many(handler, options, payloads)
         size = max(1, len(jobs)) if atomic else CHUNK
         self._store([jobs[start : start + size] for start in range(0, len(jobs), size)])
+        self.after_submit()
         return [job.id for job in jobs]
 
     def _store(self, chunks: list[list[NewJob]]) -> None:
@@ -173,7 +179,10 @@ class Submission:
         return self._ids.make(self._engine.now())[0]
 
 
-def _require_stored(job: NewJob, answers: list[str | None]) -> str:
+def _require_stored(answers: list[str | None]) -> None:
     if answers[0] is not None:
         raise DuplicateJob(existing_id=answers[0])
-    return job.id
+
+
+def _nothing() -> None:
+    return None

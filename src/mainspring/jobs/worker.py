@@ -195,7 +195,7 @@ class Worker:
         self._alarms.at(instant, self._fire, job, then)
 
     def _fire(self, job: ActiveJob, then: Callable[[ActiveJob], None]) -> None:
-        if job in self._hands:
+        if job in self._hands and job.is_waiting:  # else it has been handed back meanwhile
             then(job)
 
     def retime(self) -> None:
@@ -290,6 +290,7 @@ class Worker:
         interrupted = self._control.run(self._interrupt_all)
         self._rest.wait(self._has_answers, deadline_after(self._clock, PATIENCE_FOR_ANSWERS))
         self._timer.close()
+        self._running.close()
         self._clock.detach(self)
         self._io.call("leave", (), worker=self.number)
         return interrupted

@@ -272,6 +272,11 @@ class TaskRunner(Intake):
         """Return the workers that may have taken a task of this runner."""
 
     @property
+    def width(self) -> int:
+        """How many of its tasks run at once, when none of them is blocked."""
+        return 1
+
+    @property
     def is_exclusive(self) -> bool:
         """Whether a task of this runner keeps all others of it from running."""
         return True

@@ -232,6 +232,10 @@ class TaskSource(TaskRunner):
         worker = current_worker()
         return worker is not None and worker.runner is self
 
+    @property
+    def width(self) -> int:
+        return self._limit
+
     def _worker_count(self) -> int:
         return self._limit
 

@@ -74,6 +74,11 @@ class ThreadGroup:
         self._retired_completed = 0
         self._retired_failed = 0
 
+    @property
+    def size(self) -> int:
+        """How many threads take work when none of them is blocked."""
+        return self._size
+
     def start(self) -> None:
         """Start the threads of a group that has none yet."""
         with self._lock:

@@ -263,6 +263,10 @@ class ThreadPool(GroupRunner):
     def is_exclusive(self) -> bool:
         return False
 
+    @property
+    def width(self) -> int:
+        return self._group.size
+
     def _counts(self, worker: Worker) -> bool:
         return worker.home.services is self.services
 

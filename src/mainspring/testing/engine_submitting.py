@@ -107,6 +107,31 @@ class Submitting(EngineSuite):
         record = bench.record()
         assert (record.payload, record.result, record.codec) == (payload, payload, "msgpack")
 
+    def test_ids_may_hold_what_other_notations_give_a_meaning(self, bench: Bench) -> None:
+        ids = [
+            '"',
+            "\\",
+            "'",
+            '\\"',
+            "%",
+            "$.a",
+            "[0]",
+            "a,b",
+            "é\u2028",
+            "0",
+            "null",
+            "{}",
+            "a b",
+            "-- x",
+            "\\u0041",
+        ]
+        bench.submit(*ids)
+        assert bench.find_ids() == ids
+        assert bench.find_ids(ids=tuple(ids)) == ids
+        assert bench.take_ids(bench.enroll(), starts=100) == ids
+        answers = bench.engine.change([Cancel(job_id) for job_id in ids])
+        assert [answer.status for answer in answers] == [JobStatus.RUNNING] * len(ids)
+
     def test_a_job_that_is_due_wakes_workers(self, bench: Bench) -> None:
         bench.enroll()
         before = bench.wakes

@@ -55,9 +55,7 @@ class Claims:
 
     def waiting_types(self, now: int) -> tuple[str, ...]:
         """Return the handlers for which jobs are due."""
-        return tuple(
-            sorted({lane[0] for lane in self._lanes if not lane[3] and any(self._between(lane, -inf, now))})
-        )
+        return tuple(sorted({lane[0] for lane in self._lanes if any(self._between(lane, -inf, now))}))
 
     def _lanes_for(self, demand: Demand, *, suspects: bool) -> list[Lane]:
         return [

@@ -19,6 +19,7 @@ from mainspring.engines.memory.records import lease_of, new_record
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs.engine import (
     FRESH,
+    HEAD_START,
     MAX_CRASHES,
     STATUS_AFTER,
     Attempt,
@@ -227,8 +228,9 @@ class MemoryEngine:
                 return Taken([], None, is_more=False, stops=[], is_alive=False)
             for demand in demands:
                 due = self._pick_due(demand, now, now + start_lead)
-                if demand.suspects and len(due) < demand.starts:
+                if demand.suspects:
                     due += self._claims.pick(demand, 1, -inf, now + start_lead, suspects=True)
+                    due = sorted(due, key=self._rank)[: demand.starts]
                 is_more |= len(due) >= demand.starts
                 leases += [self._lease(job_id, worker, is_started=True) for job_id in due]
                 ahead = self._claims.pick(demand, demand.ahead, now + start_lead, now + lead)
@@ -245,6 +247,10 @@ class MemoryEngine:
         share = self._fresh.share(demand.starts, oldest, now)
         fresh = self._claims.pick(demand, share, now - FRESH, until)
         return [job_id for job_id in due if job_id not in fresh][: demand.starts - len(fresh)] + fresh
+
+    def _rank(self, job_id: str) -> tuple[int, int]:
+        job = self._jobs[job_id]
+        return job.due - HEAD_START * job.priority, self._places[job_id]
 
     def _lease(self, job_id: str, worker: int, *, is_started: bool) -> Lease:
         job = self._jobs[job_id]
@@ -280,6 +286,7 @@ class MemoryEngine:
         job = self._leased(outcome.lease, worker, JobStatus.PENDING if is_held else JobStatus.RUNNING)
         if job is None:
             return False
+        is_taken_back = is_handed_back and not is_held
         is_interrupted = outcome.kind is OutcomeKind.INTERRUPTED
         status = STATUS_AFTER[outcome.kind]
         if status is JobStatus.PENDING and job.stop_requested:
@@ -293,13 +300,13 @@ class MemoryEngine:
                 owner=None,
                 stop_requested=False,
                 due=job.due if outcome.due is None else outcome.due,
-                started=job.started if outcome.began is None else outcome.began,
+                started=None if is_taken_back and job.starts == 1 else outcome.began or job.started,
                 result=outcome.result if is_completed else job.result,
                 error=None if is_completed else outcome.error or job.error,
                 failures=job.failures + (outcome.cause is Cause.FAILURE),
                 timeouts=job.timeouts + (outcome.cause is Cause.TIMEOUT),
                 interruptions=job.interruptions + is_interrupted,
-                starts=job.starts - (is_handed_back and not is_held),
+                starts=job.starts - is_taken_back,
                 history=job.history + self._attempts(job, outcome),
             )
         )

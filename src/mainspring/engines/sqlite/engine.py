@@ -25,6 +25,7 @@ from mainspring.engines.sqlite.rows import (
     PENDING,
     RUNNING,
     STATUSES,
+    LeaseRow,
     are_equal,
     completed_rows,
     equal_rows,
@@ -40,6 +41,7 @@ from mainspring.engines.sqlite.rows import (
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs.engine import (
     FRESH,
+    HEAD_START,
     MAX_CRASHES,
     Capability,
     Changed,
@@ -258,11 +260,16 @@ class SqliteEngine:
             fresh = lease_rows(self._database.write(sql.PICK_AHEAD, (lanes, share, now - FRESH, until)))
             chosen = {row.seq for row in fresh}
             rows = [row for row in rows if row.seq not in chosen][: demand.starts - len(fresh)] + fresh
-        if demand.suspects and len(rows) < demand.starts:
-            rows += lease_rows(self._database.write(sql.PICK_SUSPECTS, (lanes, 1, until)))
+        if demand.suspects:
+            suspects = lease_rows(self._database.write(sql.PICK_SUSPECTS, (lanes, 1, until)))
+            rows = sorted(rows + suspects, key=self._rank)[: demand.starts] if suspects else rows
         if rows:
             self._database.write(sql.MARK_STARTED, (to_json([row.seq for row in rows]), worker, now))
         return [to_lease(row, self._lanes.describe(row.lane), is_started=True) for row in rows]
+
+    def _rank(self, row: LeaseRow) -> tuple[int, int]:
+        _, _, priority = self._lanes.describe(row.lane)
+        return row.due - HEAD_START * priority, row.seq
 
     def _take_ahead(self, worker: int, demand: Demand, lanes: str, after: int, until: int) -> list[Lease]:
         if demand.ahead <= 0:

@@ -8,9 +8,11 @@ from contextlib import contextmanager
 
 import apsw
 
-from mainspring.errors import EngineUnavailable, StoreCorrupt
+from mainspring.errors import EngineUnavailable, MainspringError, RefusedByStore, StoreCorrupt
 
 _OUT_OF_ROOM = (apsw.SQLITE_IOERR_WRITE, apsw.SQLITE_IOERR_SHMSIZE, apsw.SQLITE_IOERR_TRUNCATE)
+
+_FAULTS_OF_THE_DATA = (apsw.ConstraintError, apsw.TooBigError, apsw.MismatchError, apsw.RangeError, apsw.SQLError)
 
 
 @contextmanager
@@ -22,9 +24,11 @@ def translated(path: str) -> Iterator[None]:
         raise translate(error, path) from error
 
 
-def translate(error: apsw.Error, path: str) -> EngineUnavailable:
+def translate(error: apsw.Error, path: str) -> MainspringError:
     """Make an error that names the file, the reason and the remedy."""
     engine = f"SQLite file {path}"
+    if isinstance(error, _FAULTS_OF_THE_DATA):
+        return RefusedByStore(engine=engine, reason=f"{type(error).__name__}: {error}")
     if isinstance(error, apsw.NotADBError | apsw.CorruptError):
         return StoreCorrupt(
             engine=engine,

@@ -99,7 +99,7 @@ UPDATE jobs SET
     owner = NULL,
     stop = NULL,
     due = coalesce(v.value ->> 3, due),
-    started = coalesce(v.value ->> 11, started),
+    started = iif(v.value ->> 8 AND starts = 1, NULL, coalesce(v.value ->> 11, started)),
     error = coalesce(v.value ->> 4, error),
     failures = failures + (v.value ->> 5),
     timeouts = timeouts + (v.value ->> 6),
@@ -172,6 +172,8 @@ BURY = "DELETE FROM workers WHERE id IN (SELECT value FROM json_each(?1))"
 WAITING = """
 SELECT json_group_array(DISTINCT type) FROM lanes WHERE EXISTS (
     SELECT 1 FROM jobs WHERE lane = lanes.id AND status = 0 AND owner IS NULL AND crashes = 0 AND due <= ?1)
+OR EXISTS (
+    SELECT 1 FROM jobs WHERE lane = lanes.id AND status = 0 AND owner IS NULL AND crashes > 0 AND due <= ?1)
 """
 
 # -- reading
