@@ -22,7 +22,7 @@ Run = Callable[..., Outcome]
 
 @pytest.fixture
 def execution() -> Execution:
-    return Execution(JsonSerializer(), lambda: NOW)
+    return Execution(JsonSerializer(), lambda: NOW, max_result=1_000)
 
 
 def plainly(execution: Execution, job: ActiveJob) -> Outcome:
@@ -99,6 +99,12 @@ def test_an_endless_result_is_a_dead_letter(run: Run) -> None:
     endless: list[Any] = []
     endless.append(endless)
     assert run(lambda: endless).kind is OutcomeKind.FAILED
+
+
+def test_a_result_that_is_too_large_is_a_dead_letter_that_names_the_limit(run: Run) -> None:
+    outcome = run(lambda: "x" * 2_000)
+    assert outcome.kind is OutcomeKind.FAILED
+    assert "the limit is 1,000" in (outcome.error or "")
 
 
 def test_a_failure_runs_again_after_the_wait_of_its_policy(run: Run) -> None:

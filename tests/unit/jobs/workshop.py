@@ -37,7 +37,6 @@ class Workshop:
             io=io,
             execution=execution,
             engine=self.engine,
-            threads=threads,
             virtual_time=not duties,
             **options,
         )

@@ -1,0 +1,128 @@
+"""What a worker does once a second: look at the wall clock, rescue, show that it lives, speak of the unknown."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from mainspring import JobStatus, current_job
+from mainspring.jobs.engine import Demand, NewJob, WorkerInfo
+from mainspring.testing import ManualClock
+from tests.unit.jobs.workshop import Workshop, workshop
+
+LEADS = {"lead": 1_000_000, "start_lead": 10_000}
+
+
+@pytest.fixture
+def shop(clock: ManualClock) -> Iterator[Workshop]:
+    with workshop(clock, duties=True) as shop:
+        yield shop
+
+
+@pytest.fixture
+def ran(shop: Workshop) -> list[str]:
+    ids: list[str] = []
+    shop.manager.register("ping", lambda: ids.append(current_job().id))
+    shop.manager.start()
+    return ids
+
+
+def test_a_wall_clock_that_was_set_forward_makes_jobs_due(
+    shop: Workshop, ran: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    job = shop.manager.submit("ping", delay=3_600)
+    shop.clock.advance(5)
+    shop.clock.step_wall(3_600)
+    shop.clock.advance(1)
+    assert ran == [job]
+    assert "the wall clock jumped by 3600.000 s; jobs are timed anew" in caplog.text
+
+
+def test_a_wall_clock_that_was_set_back_puts_jobs_off(shop: Workshop, ran: list[str]) -> None:
+    job = shop.manager.submit("ping", delay=10)
+    shop.clock.advance(9.5)
+    shop.clock.step_wall(-60)
+    shop.clock.advance(60)
+    before = list(ran)
+    shop.clock.advance(1)
+    assert (before, ran) == ([], [job])
+
+
+def test_a_small_step_of_the_wall_clock_is_not_worth_a_word(
+    shop: Workshop, ran: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    shop.clock.step_wall(0.05)
+    shop.clock.advance(2)
+    assert caplog.text == ""
+
+
+def test_a_worker_shows_that_it_lives_every_fifteen_seconds(shop: Workshop, ran: list[str]) -> None:
+    shop.clock.advance(45)
+    for _ in range(3):
+        shop.engine.wait_for("renew")
+
+
+def test_a_live_worker_keeps_its_jobs(shop: Workshop, ran: list[str]) -> None:
+    shop.clock.advance(200)
+    other = shop.engine.enroll(WorkerInfo("other", 1, ()))
+    assert shop.engine.sweep(other).rescued == []
+    assert shop.engine.renew(1)
+
+
+def test_a_worker_that_was_declared_dead_begins_again(
+    shop: Workshop, ran: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    shop.clock.advance(1)
+    shop.engine.leave(1)  # as a sweep of another worker does after a long silence
+    shop.clock.advance(20)
+    job = shop.manager.submit("ping")
+    shop.clock.advance(1)
+    assert ran == [job]
+    assert "declared dead" in caplog.text
+
+
+def test_jobs_of_a_dead_worker_are_rescued(
+    shop: Workshop, ran: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    dead = shop.engine.enroll(WorkerInfo("dead", 1, ("ping",)))
+    shop.manager.shutdown(0)
+    job = shop.manager.submit("ping")
+    shop.engine.take(dead, [Demand(types=("ping",), starts=1, ahead=0)], **LEADS)
+    shop.manager.start()
+    shop.clock.advance(40)
+    before = shop.manager.get(job).status
+    shop.clock.advance(10)
+    info = shop.manager.get(job)
+    assert (before, info.status, info.crashes, info.attempts) == (JobStatus.RUNNING, JobStatus.COMPLETED, 1, 0)
+    assert ran == [job]
+    assert f"rescued 1 jobs of workers that died: {job}" in caplog.text
+
+
+def test_an_unknown_handler_is_spoken_of_once(
+    shop: Workshop, ran: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    now = shop.engine.now()
+    for number in range(3):
+        shop.engine.submit([NewJob(f"job-{number}", "shop.gone", "default", 1, now, b"{}", "json")])
+    shop.clock.advance(60)
+    assert caplog.text.count("jobs for handler 'shop.gone' are due, and this worker does not know it") == 1
+    assert shop.manager.counts()[JobStatus.PENDING] == 3
+
+
+def test_a_sweep_that_fails_is_told_and_the_next_one_works(
+    shop: Workshop, ran: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    shop.engine.fail("sweep", 2)
+    shop.clock.advance(5)
+    assert caplog.text.count("could not sweep: test: sweep fails") == 2
+    job = shop.manager.submit("ping")
+    shop.clock.advance(1)
+    assert ran == [job]
+
+
+def test_after_a_stop_there_are_no_duties(
+    shop: Workshop, ran: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    shop.manager.shutdown(0)
+    shop.engine.fail("sweep", 100)
+    shop.clock.advance(60)
+    assert caplog.text == ""
