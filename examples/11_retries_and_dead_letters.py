@@ -1,7 +1,6 @@
 """A payment provider is down: attempts fail and back off, the job is given up, and later it is replayed."""
 
 import logging
-from queue import SimpleQueue
 
 from mainspring import JobFailed, Mainspring, Retry, current_job
 
@@ -9,7 +8,6 @@ logging.getLogger("mainspring").setLevel(logging.CRITICAL)  # the worker logs ea
 
 app = Mainspring("memory://")
 provider = {"is_down": True}
-charged: SimpleQueue[int] = SimpleQueue()
 
 
 class CardExpired(Exception):
@@ -17,13 +15,13 @@ class CardExpired(Exception):
 
 
 @app.job(retry=Retry(max_attempts=3, base=0.1, factor=2, jitter=0.1, give_up_on=(CardExpired,)))
-def charge(order: int, card: str) -> None:
+def charge(order: int, card: str) -> str:
     print(f"  order {order}, attempt {current_job().attempt}")
     if card == "expired":
         raise CardExpired(card)
     if provider["is_down"]:
         raise ConnectionError("the provider does not answer")
-    charged.put(order)
+    return f"order {order} is charged"
 
 
 with app, app.running():
@@ -44,7 +42,7 @@ with app, app.running():
     provider["is_down"] = False
     app.dead_letters.edit(hopeless.id, {"card": "4343"})  # checked against the signature
     replays = app.dead_letters.replay(rate=10)  # new jobs, linked with their letters, ten a second
-    for _ in replays:
-        print(f"order {charged.get(timeout=10)} is charged")
+    for job_id in replays:
+        print(app.handle(job_id).result(timeout=10))
     assert [app.get(job_id).origin for job_id in replays] == [patient.id, hopeless.id]
     assert app.dead_letters.list() == []

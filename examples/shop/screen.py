@@ -86,7 +86,7 @@ def _rows(figures: Figures) -> list[tuple[str, str, str]]:
     late_and_cancelled = figures.paid_late - figures.paid_late_and_kept
     return [
         ("submitted", f"{figures.submitted:,}", "orders, each with a durable time-out"),
-        ("paid", f"{figures.paid:,}", "in time: the time-out was called off and never ran"),
+        ("paid", f"{figures.paid:,}", "in time: the time-out was called off for good"),
         (
             "paid late",
             f"{figures.paid_late:,}",
