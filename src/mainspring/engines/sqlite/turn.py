@@ -13,8 +13,6 @@ from contextlib import contextmanager, suppress
 from threading import Event, Thread
 from types import ModuleType
 
-from mainspring.errors import EngineUnavailable
-
 fcntl: ModuleType | None
 try:
     import fcntl
@@ -32,35 +30,31 @@ class Turn:
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """Wait for the turn and keep it while the block lasts; `EngineUnavailable` if it does not come."""
-        if fcntl is None:
-            yield
-            return
-        if self._descriptor is None:
-            self._descriptor = self._open()
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._queue_up()
+        """Wait for the turn and keep it while the block lasts; if it does not come in time, go on without."""
+        is_taken = fcntl is not None and self._is_open() and self._take()
         try:
             yield
         finally:
-            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+            if is_taken and fcntl is not None and self._descriptor is not None:
+                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
-    def _open(self) -> int:
-        return os.open(f"{self._path}-turn", os.O_CREAT | os.O_RDWR, 0o666)
+    def _is_open(self) -> bool:
+        if self._descriptor is None:
+            with suppress(OSError):  # then without: SQLite's own way of waiting must do
+                self._descriptor = os.open(f"{self._path}-turn", os.O_CREAT | os.O_RDONLY, 0o666)
+        return self._descriptor is not None
 
-    def _queue_up(self) -> None:
-        """Wait in line. The kernel knows no timeout, so a thread waits there and this one waits for it."""
+    def _take(self) -> bool:
+        """Wait in line. The kernel knows no timeout, so if it takes longer a thread waits there on our behalf."""
+        assert fcntl is not None
         assert self._descriptor is not None
-        waiting = _Waiting(self._descriptor)
-        if not waiting.is_served(self._patience):
-            self._descriptor = None  # the thread keeps waiting there, and gives back what it gets
-            raise EngineUnavailable(
-                engine=f"SQLite file {self._path}",
-                reason=f"another process has kept its turn to write for {self._patience:g} s",
-                remedy="look for a stopped process on this file, and try again",
-            )
+        with suppress(BlockingIOError):
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        if _Waiting(self._descriptor).is_served(self._patience):
+            return True
+        self._descriptor = None  # the thread keeps waiting there, and gives back what it gets
+        return False
 
     def close(self) -> None:
         """Close the lock file."""
