@@ -1,7 +1,7 @@
 """The long runs of `make soak`: the scenarios of tests/processes, for minutes instead of seconds.
 
-python -m scripts.soak                      all of them
-python -m scripts.soak kills --seed 7       one of them, with the seed that a failed run said
+python -m scripts.soak                          all of them
+python -m scripts.soak --only kills --seed 7    one of them, with the seed that a failed run said
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ def soak_cancels(site: Site, seed: int) -> str:
     )
 
 
-def soak_contention(site: Site, seed: int) -> str:
+def soak_contention(site: Site, _seed: int) -> str:
     """Let eight processes submit and two work for a minute."""
     contention = contend(site, seconds=60)
     contention.check()
     return f"{len(contention.submitted)} jobs of 8 processes, no error, none lost"
 
 
-def soak_busy(site: Site, seed: int) -> str:
+def soak_busy(site: Site, _seed: int) -> str:
     """Compute on every thread for longer than three heartbeats may be missed."""
     compute_beside_a_worker(site, seconds=60)
     return "8 threads computed for a minute, and no job was rescued"
 
 
-def soak_settles(site: Site, seed: int) -> str:
+def soak_settles(site: Site, _seed: int) -> str:
     """Settle beside handlers that compute."""
     milliseconds = time_settles(site)
     assert median(milliseconds) < 100, milliseconds
@@ -84,10 +84,10 @@ def run(name: str, seed: int) -> bool:
 def main() -> int:
     """Run the scenarios that were asked for."""
     parser = argparse.ArgumentParser(description="Long runs with real processes.")
-    parser.add_argument("scenarios", nargs="*", choices=[*SCENARIOS, []], help="which ones; all if none is named")
+    parser.add_argument("--only", action="append", choices=list(SCENARIOS), help="again for another one")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     arguments = parser.parse_args()
-    outcomes = [run(name, arguments.seed) for name in arguments.scenarios or SCENARIOS]
+    outcomes = [run(name, arguments.seed) for name in arguments.only or SCENARIOS]
     return 0 if all(outcomes) else 1
 
 
