@@ -82,11 +82,6 @@ class Runtime:
         self._control.shutdown()
         self._io.shutdown()
 
-    def abandon(self) -> None:
-        """In a forked child: nothing of this works here, and closing it would harm the parent."""
-        if isinstance(self.engine, SqliteEngine):
-            self.engine.release_after_fork()
-
 
 class Mainspring:
     """An application: handlers, and where their jobs live.
@@ -288,8 +283,7 @@ class Mainspring:
         self._lock = RLock()
         runtime, self._runtime = self._runtime, None
         if runtime is not None:
-            runtime.abandon()
-            self._abandoned.append(runtime)  # collecting it would close the parent's file
+            self._abandoned.append(runtime)  # collecting it would end threads that are not here
 
 
 def _forget_after_fork(app: Mainspring) -> None:

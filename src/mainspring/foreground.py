@@ -7,7 +7,8 @@ import signal
 import sys
 import threading
 from contextlib import AbstractContextManager
-from threading import Event
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any, Protocol
 
 from mainspring.jobs.handlers import Registry
@@ -39,7 +40,7 @@ class Foreground:
 
     def __init__(self, app: Application) -> None:
         self._app = app
-        self._stop = Event()
+        self._signals: SimpleQueue[int] = SimpleQueue()
 
     def run(self) -> None:
         """Run until SIGTERM or SIGINT. The second signal stops at once, still without loss."""
@@ -54,8 +55,9 @@ class Foreground:
         try:
             with self._app.running():
                 self._greet()
-                self._stop.wait()
+                self._signals.get()
                 _say("stopping: no new jobs; those that run may finish (once more to hand them back at once)")
+                Thread(target=self._await_second_signal, name="mainspring-signals", daemon=True).start()
             _say("stopped")
         finally:
             for number, handler in before.items():
@@ -63,10 +65,12 @@ class Foreground:
             sys.setswitchinterval(interval)
             self._app.close()
 
-    def _on_signal(self, _number: int, _frame: Any) -> None:
-        if self._stop.is_set():
-            self._app.manager().hurry()
-        self._stop.set()
+    def _on_signal(self, number: int, _frame: Any) -> None:
+        self._signals.put(number)  # nothing else: whatever takes a lock may be what was interrupted
+
+    def _await_second_signal(self) -> None:
+        self._signals.get()
+        self._app.manager().hurry()
 
     def _greet(self) -> None:
         app = self._app

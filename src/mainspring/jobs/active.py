@@ -40,7 +40,7 @@ class ActiveJob:
         self.alarm: TimerEntry | None = None  # for its start while it is held, for its timeout while it runs
         self.counts_as_started = lease.is_started  # in the slots, which it leaves as it is counted
         self.is_starting = False  # its start is being committed: wait for the answer before anything else
-        self.ready_ns = 0  # when it was due and could have started: by the monotonic clock,
+        self.ready_ns: int | None = None  # when it was due and could have started: by the monotonic clock,
         self.ready_at = 0  # and by the engine's
         self.has_timed_out = False
         self.coroutine: Coroutine[Any] | None = None
@@ -65,7 +65,11 @@ class ActiveJob:
 
     def began(self, now_ns: int) -> int:
         """Convert a monotonic instant, that of its real start, to the engine's time."""
-        return self.ready_at + (now_ns - self.ready_ns) // 1_000
+        return self.ready_at + self.waited(now_ns) // 1_000
+
+    def waited(self, now_ns: int) -> int:
+        """Return how long it has been ready."""
+        return 0 if self.ready_ns is None else now_ns - self.ready_ns
 
     @property
     def is_waiting(self) -> bool:

@@ -20,21 +20,27 @@ class Completions:
         self._clock = clock
         self._stands_still = stands_still
         self._changed = Condition()  # guards everything below
-        self._waiting: dict[str, int] = {}
-        self._ended: set[str] = set()
+        self._waiting: dict[str, int] = {}  # how many wait for a job
+        self._news: dict[str, int] = {}  # how often there was news of it
 
     def announce(self, ids: list[str]) -> None:
         """Let those who wait for these jobs look again."""
         if self._waiting:
             with self._changed:
-                self._ended.update(job_id for job_id in ids if job_id in self._waiting)
+                for job_id in ids:
+                    if job_id in self._waiting:
+                        self._news[job_id] += 1
                 self._changed.notify_all()
 
     def wait(self, job_id: str, look: Callable[[], JobStatus], deadline: int | None) -> JobStatus:
         """Wait until `look` sees a final state; `TimeoutError` if that takes too long."""
         pause = FIRST_LOOK_NS
         with self._registered(job_id):
-            while not (status := look()).is_final:
+            while True:
+                seen = self._news[job_id]
+                status = look()
+                if status.is_final:
+                    return status
                 now = self._clock.monotonic_ns()
                 if deadline is not None and now >= deadline:
                     hint = "; is there a worker? Use app.running(), app.run() or `mainspring run`"
@@ -46,26 +52,24 @@ class Completions:
                         f"job {job_id!r} is still {status}, and time stands still; call fast_forward() first"
                     )
                 until = now + pause if deadline is None else min(now + pause, deadline)
-                self._wait_for_news(job_id, until)
+                self._wait_for_news(job_id, seen, until)
                 pause = min(LAST_LOOK_NS, pause * 2)
-            return status
 
-    def _wait_for_news(self, job_id: str, until: int) -> None:
+    def _wait_for_news(self, job_id: str, seen: int, until: int) -> None:
         with self._changed:
-            while job_id not in self._ended:
+            while self._news[job_id] == seen:
                 if not self._clock.wait(self._changed, until):
                     return
-            self._ended.discard(job_id)
 
     @contextmanager
     def _registered(self, job_id: str) -> Iterator[None]:
         with self._changed:
             self._waiting[job_id] = self._waiting.get(job_id, 0) + 1
+            self._news.setdefault(job_id, 0)
         try:
             yield
         finally:
             with self._changed:
                 self._waiting[job_id] -= 1
                 if not self._waiting[job_id]:
-                    del self._waiting[job_id]
-                    self._ended.discard(job_id)
+                    del self._waiting[job_id], self._news[job_id]

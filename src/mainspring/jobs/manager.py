@@ -13,7 +13,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-from mainspring.clock import Duration, deadline_after
+from mainspring.clock import Duration, deadline_after, to_nanoseconds
 from mainspring.errors import InvalidTransition, JobNotFound
 from mainspring.jobs.completions import Completions
 from mainspring.jobs.context import JobContext
@@ -245,6 +245,7 @@ class JobManager:
 
     def shutdown(self, grace: Duration = DEFAULT_GRACE) -> int:
         """Stop running jobs: handlers may finish within `grace`, the rest is handed back. Return how many were."""
+        to_nanoseconds(grace, "grace")
         worker = self._worker
         if worker is None:
             return 0

@@ -76,7 +76,7 @@ class Running:
 
     def _begin(self, job: ActiveJob, slots: Slots) -> int:
         now = self._clock.monotonic_ns()
-        slots.waited(now - job.ready_ns)
+        slots.waited(job.waited(now))
         if job.handler.timeout is not None:
             job.alarm = self._timer.call_at(now + job.handler.timeout * 1_000, lambda: self._time_out(job))
         return job.began(now)

@@ -87,7 +87,9 @@ class Settling:
             logger.error("%d outcomes could not be stored; their jobs will run again: %s", len(outcomes), error)
         else:
             logger.error("%d outcomes could not be stored, trying again in a second: %s", len(outcomes), error)
-            self._timer.call_at(self._clock.monotonic_ns() + PAUSE_NS, lambda: self._store(outcomes))
+            self._timer.call_at(
+                self._clock.monotonic_ns() + PAUSE_NS, lambda: self._control.post(self._store, outcomes)
+            )
 
     def _store_one_by_one(self, outcomes: list[Outcome]) -> None:
         """One of them is at fault: the others must not suffer, and even that job must be settled."""

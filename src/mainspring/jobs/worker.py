@@ -94,6 +94,7 @@ class Worker:
         self.number = 0
         self._is_looking = False
         self._must_look = False
+        self._has_room = True
         self._is_more = False
         self._is_more_ahead = False
         self._look_at: int | None = None
@@ -124,10 +125,12 @@ class Worker:
             self._must_look = True
             return
         self._is_looking, self._must_look = True, False
+        demands = self._hands.demands()
+        self._has_room = any(demand.starts for demand in demands)
         self._io.dispatch(
             Operation(
                 "take",
-                self._hands.demands(),
+                demands,
                 Callback(
                     lambda taken: self._control.post(self._take, taken),
                     lambda error: self._control.post(self._look_failed, error),
@@ -175,7 +178,7 @@ class Worker:
                     self._running.interrupt(job)
 
     def _schedule_look(self, next_due: int | None) -> None:
-        if next_due is None:
+        if next_due is None or not self._has_room:  # without room, the settle that makes some looks again
             return
         # What is due within the lead was left for lack of room: it comes when there is room, or when it is due.
         self._is_more_ahead = next_due <= self._engine.now() + LEAD
@@ -203,7 +206,7 @@ class Worker:
         self._control.post(self._retime)
 
     def _retime(self) -> None:
-        self._hand_back([job for job in self._hands.jobs() if not job.ready_ns])
+        self._hand_back([job for job in self._hands.jobs() if job.ready_ns is None])
         self._alarms.cancel(self._look_alarm)
         self._look_now()
 
@@ -242,7 +245,7 @@ class Worker:
             return
         now, instant = self._clock.monotonic_ns(), self._engine.now()
         for job in jobs:
-            job.ready_ns, job.ready_at = now or 1, instant
+            job.ready_ns, job.ready_at = now, instant
         self._running.dispatch(jobs)
         if self._hands.is_crowded():
             self._alarms.after(PATIENCE_NS, self._hand_back_late, jobs)
@@ -345,7 +348,8 @@ class Worker:
         for job in self._hands.jobs():
             if not job.is_starting and job.claim_start():  # what runs, ends: its outcome will be refused
                 self._hands.drop(job)
-        self.number = number
+        before, self.number = self.number, number
+        self._io.dispatch(Operation("leave", (), Callback(_nothing, _nothing), worker=before, durable=False))
         self._is_reborn = self._is_looking = False
         self._rest.announce()
         self._look()
@@ -367,3 +371,7 @@ class Worker:
     def settle(self, real_seconds: float) -> str | None:
         """Wait until every alarm that is due has rung."""
         return None if self._timer.settle(real_seconds) else "the timer of a worker"
+
+
+def _nothing(_answer: object) -> None:
+    return None

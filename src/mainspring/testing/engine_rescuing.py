@@ -163,13 +163,13 @@ class Rescuing(EngineSuite):
         assert bench.settle(other, first[0], OutcomeKind.COMPLETED)
         assert len(bench.take(other)) == 1
 
-    def test_suspects_come_after_the_innocent(self, bench: Bench) -> None:
+    def test_a_suspect_is_not_starved_by_the_innocent(self, bench: Bench) -> None:
         worker, _ = bench.begin("suspect", after=-3600)
         bench.crash(worker)
-        bench.submit("innocent")
+        bench.submit("a", "b")
         other = bench.enroll()
-        assert bench.take_ids(other, starts=1) == ["innocent"]
-        assert bench.take_ids(other, starts=1) == ["suspect"]
+        taken = [*bench.take_ids(other, starts=1), *bench.take_ids(other, starts=1)]
+        assert "suspect" in taken
 
     def test_a_suspect_that_is_due_soon_is_not_overlooked(self, bench: Bench) -> None:
         worker, _ = bench.begin()

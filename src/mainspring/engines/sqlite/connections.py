@@ -24,11 +24,17 @@ class Connections:
     """Opens connections, lends them, and closes them all when need be."""
 
     def __init__(
-        self, path: str, *, busy_timeout_ms: int, prepare_writer: Callable[[apsw.Connection], None]
+        self,
+        path: str,
+        *,
+        busy_timeout_ms: int,
+        prepare_writer: Callable[[apsw.Connection], None],
+        on_close: Callable[[], None],
     ) -> None:
         self._path = path
         self._busy_timeout_ms = busy_timeout_ms
         self._prepare_writer = prepare_writer
+        self._on_close = on_close
         self._changed = Condition()  # guards everything below
         self._inside = 0
         self._is_shut = False
@@ -119,6 +125,7 @@ class Connections:
         self._writer = None
         self._readers.clear()
         self._kept.clear()
+        self._on_close()
 
     def open_gate(self) -> None:
         """Let everybody in again."""

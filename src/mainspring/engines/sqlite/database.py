@@ -39,8 +39,11 @@ class Database:
         self._durability = durability
         self._probe = probe
         milliseconds = round(busy_timeout * 1_000)
-        self._connections = Connections(path, busy_timeout_ms=milliseconds, prepare_writer=self._prepare)
-        self._turn = Turn(path, patience=busy_timeout) if is_shared else None
+        self._turn = Turn(path, patience=busy_timeout)
+        self._is_shared = is_shared
+        self._connections = Connections(
+            path, busy_timeout_ms=milliseconds, prepare_writer=self._prepare, on_close=self._turn.close
+        )
         self._checkpointer: Checkpointer | None = None
         self._is_open = False
         self._writing = RLock()  # held by a unit; guards what follows
@@ -87,8 +90,6 @@ class Database:
             if self._checkpointer is not None:
                 self._checkpointer.close()
             self._connections.close()
-            if self._turn is not None:
-                self._turn.close()
 
     # -- writing
 
@@ -103,7 +104,7 @@ class Database:
                 raise EngineUnavailable(
                     engine=f"SQLite file {self.path}", reason="it is not open", remedy="open() the engine first"
                 )
-            turn = nullcontext() if self._turn is None else self._turn.taken()
+            turn = self._turn.taken() if self._is_shared else nullcontext()
             with translated(self.path), self._connections.writer() as writer, turn:
                 self._writer = writer
                 try:

@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import apsw
 
@@ -20,11 +19,10 @@ from mainspring.engines.sqlite.commands import Commands
 from mainspring.engines.sqlite.database import Database, Durability, Probe
 from mainspring.engines.sqlite.lanes import Lanes
 from mainspring.engines.sqlite.presence import Listener, Presence
+from mainspring.engines.sqlite.reading import count, find
 from mainspring.engines.sqlite.rows import (
-    CODES,
     PENDING,
     RUNNING,
-    STATUSES,
     LeaseRow,
     are_equal,
     completed_rows,
@@ -36,7 +34,6 @@ from mainspring.engines.sqlite.rows import (
     strings,
     to_json,
     to_lease,
-    to_record,
 )
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs.engine import (
@@ -125,10 +122,6 @@ class SqliteEngine:
         self._presence.close()
         self._database.close()
         self._lanes.forget()
-
-    def release_after_fork(self) -> None:
-        """In a forked child: let go of the parent's locks. The engine must not be used there otherwise."""
-        self._presence.release_after_fork()
 
     def unit(self, *, durable: bool) -> AbstractContextManager[None]:
         return self._database.unit(durable=durable)
@@ -345,23 +338,12 @@ class SqliteEngine:
     # -- readers
 
     def find(self, query: Query) -> Page:
-        conditions, bindings = _conditions(query)
-        statement = sql.FIND.format(conditions=" AND ".join(conditions) or "true")
-        if query.ids is None:
-            statement += f" LIMIT {int(query.limit) + 1}"
         with self._database.reader() as connection:
-            rows: list[Any] = connection.execute(statement, bindings).fetchall()
-        is_more = query.ids is None and len(rows) > query.limit
-        rows = rows[: query.limit] if is_more else rows
-        return Page([to_record(row) for row in rows], int(rows[-1][-1]) if is_more else None)
+            return find(connection, query)
 
     def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[JobStatus, int]:
-        conditions, bindings = _lane_condition(queue, type)
-        statement = sql.COUNTS.format(conditions=f"WHERE {conditions[0]}" if conditions else "")
         with self._database.reader() as connection:
-            rows: list[Any] = connection.execute(statement, bindings).fetchall()
-        found = dict(rows)
-        return {status: found.get(code, 0) for code, status in enumerate(STATUSES)}
+            return count(connection, queue=queue, type_=type)
 
     def backup(self, path: str) -> None:
         """Write a consistent, compact copy while everybody works on."""
@@ -377,30 +359,6 @@ class SqliteEngine:
                 reason=f"the backup to {target} failed ({error})",
                 remedy="check that its directory exists, is writable and has room",
             ) from error
-
-
-def _conditions(query: Query) -> tuple[list[str], dict[str, Any]]:
-    conditions, bindings = _lane_condition(query.queue, query.type, prefix="j.")
-    if query.status is not None:
-        conditions.append("j.status = :status")
-        bindings["status"] = CODES[query.status]
-    if query.ids is not None:
-        conditions.append("j.id IN (SELECT value FROM json_each(:ids))")
-        bindings["ids"] = to_json(query.ids)
-    if query.is_replayed is not None:
-        conditions.append(f"j.replayed_as IS {'NOT ' if query.is_replayed else ''}NULL")
-    if query.after is not None:
-        conditions.append("j.seq > :after")
-        bindings["after"] = query.after
-    return conditions, bindings
-
-
-def _lane_condition(queue: str | None, type_: str | None, prefix: str = "") -> tuple[list[str], dict[str, Any]]:
-    wanted = {name: value for name, value in (("queue", queue), ("type", type_)) if value is not None}
-    if not wanted:
-        return [], {}
-    terms = " AND ".join(f"{name} = :{name}" for name in wanted)
-    return [f"{prefix}lane IN (SELECT id FROM lanes WHERE {terms})"], dict(wanted)
 
 
 def _nothing() -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from threading import Lock, Thread
 from types import ModuleType
 from typing import Protocol
+from weakref import WeakSet
 
 fcntl: ModuleType | None
 try:
@@ -35,6 +36,7 @@ class Presence:
         self._writers = Lock()  # guards what follows
         self._pipes: dict[str, int] = {}
         self._seen: int | None = None
+        _all.add(self)
 
     # -- workers
 
@@ -129,8 +131,9 @@ class Presence:
         for name in self._pipes.keys() - names:
             self._drop(name)
         for name in names - self._pipes.keys():
-            with suppress(OSError):  # its worker is dead
-                self._pipes[name] = os.open(self._folder / name, os.O_WRONLY | os.O_NONBLOCK)
+            with suppress(OSError):  # it is gone already
+                # For reading, too: so it opens whether or not its worker has, and never gives a SIGPIPE.
+                self._pipes[name] = os.open(self._folder / name, os.O_RDWR | os.O_NONBLOCK)
 
     def _drop(self, name: str) -> None:
         descriptor = self._pipes.pop(name)
@@ -149,6 +152,19 @@ class Presence:
 
     def _pipe_of(self, worker: int) -> Path:
         return self._folder / f"{worker}.wake"
+
+
+_all: WeakSet[Presence] = WeakSet()  # a fork concerns the whole process, so this is known to the whole process
+
+
+def _release_after_fork() -> None:
+    for presence in list(_all):
+        presence.release_after_fork()
+    _all.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_release_after_fork)
 
 
 class Watch(Protocol):

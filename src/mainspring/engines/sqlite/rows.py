@@ -98,9 +98,9 @@ def equal_rows(jobs: Iterable[NewJob]) -> str:
 def are_equal(jobs: Sequence[NewJob]) -> bool:
     """Answer whether jobs differ by nothing but id and payload, as those of a bulk submit do."""
     first = jobs[0]
-    kind = (first.due, first.type, first.queue, first.priority, first.codec)
-    return first.origin is None and all(
-        (job.due, job.type, job.queue, job.priority, job.codec) == kind and job.origin is None for job in jobs
+    kind = (first.due, first.type, first.queue, first.priority, first.codec, None)
+    return len({job.id for job in jobs}) == len(jobs) and all(
+        (job.due, job.type, job.queue, job.priority, job.codec, job.origin) == kind for job in jobs
     )
 
 

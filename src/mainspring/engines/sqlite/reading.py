@@ -1,0 +1,57 @@
+"""Queries: lists and counts, on a connection that only reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import apsw
+
+from mainspring.engines.sqlite import statements as sql
+from mainspring.engines.sqlite.rows import CODES, STATUSES, to_json, to_record
+from mainspring.jobs.engine import Page, Query
+from mainspring.jobs.status import JobStatus
+
+
+def find(connection: apsw.Connection, query: Query) -> Page:
+    """List jobs in the order of their submission."""
+    conditions, bindings = _conditions(query)
+    statement = sql.FIND.format(conditions=" AND ".join(conditions) or "true")
+    if query.ids is None:
+        statement += f" LIMIT {int(query.limit) + 1}"
+    rows: list[Any] = connection.execute(statement, bindings).fetchall()
+    is_more = query.ids is None and len(rows) > query.limit
+    rows = rows[: query.limit] if is_more else rows
+    return Page([to_record(row) for row in rows], int(rows[-1][-1]) if is_more else None)
+
+
+def count(connection: apsw.Connection, *, queue: str | None, type_: str | None) -> dict[JobStatus, int]:
+    """Count jobs by state."""
+    conditions, bindings = _lane_condition(queue, type_)
+    statement = sql.COUNTS.format(conditions=f"WHERE {conditions[0]}" if conditions else "")
+    rows: list[Any] = connection.execute(statement, bindings).fetchall()
+    found = dict(rows)
+    return {status: found.get(code, 0) for code, status in enumerate(STATUSES)}
+
+
+def _conditions(query: Query) -> tuple[list[str], dict[str, Any]]:
+    conditions, bindings = _lane_condition(query.queue, query.type, prefix="j.")
+    if query.status is not None:
+        conditions.append("j.status = :status")
+        bindings["status"] = CODES[query.status]
+    if query.ids is not None:
+        conditions.append("j.id IN (SELECT value FROM json_each(:ids))")
+        bindings["ids"] = to_json(query.ids)
+    if query.is_replayed is not None:
+        conditions.append(f"j.replayed_as IS {'NOT ' if query.is_replayed else ''}NULL")
+    if query.after is not None:
+        conditions.append("j.seq > :after")
+        bindings["after"] = query.after
+    return conditions, bindings
+
+
+def _lane_condition(queue: str | None, type_: str | None, prefix: str = "") -> tuple[list[str], dict[str, Any]]:
+    wanted = {name: value for name, value in (("queue", queue), ("type", type_)) if value is not None}
+    if not wanted:
+        return [], {}
+    terms = " AND ".join(f"{name} = :{name}" for name in wanted)
+    return [f"{prefix}lane IN (SELECT id FROM lanes WHERE {terms})"], dict(wanted)
