@@ -43,7 +43,10 @@ class Arguments:
 
     def encode(self, positional: tuple[Any, ...], named: Mapping[str, Any]) -> bytes:
         """Bind and encode a call; `InvalidArguments` names the parameter that does not fit."""
-        given = self._bind(positional, named)
+        return self.encode_stored(self._bind(positional, named))
+
+    def encode_stored(self, given: dict[str, Any]) -> bytes:
+        """Encode arguments that are bound already, by the names under which they are stored."""
         try:
             payload = self._serializer.encode(given)
             self._decode(payload)

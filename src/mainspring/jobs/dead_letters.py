@@ -53,7 +53,8 @@ class DeadLetters:
         manager = self._source.manager()
         record = manager.record(job_id)
         arguments = manager.registry.get(record.type).arguments
-        payload = arguments.encode((), {**decode_any(record.payload, record.codec), **changes})
+        payload = arguments.encode_stored({**decode_any(record.payload, record.codec), **changes})
+        manager.submission.check_size(record.type, payload)
         manager.change(Edit(job_id, payload, arguments.codec), action="edit", needs="FAILED")
 
     def replay(
@@ -75,7 +76,8 @@ class DeadLetters:
         first = manager.engine.now()
         replayed: deque[str] = deque()
         full_name = None if type is None else manager.registry.full_name(type)
-        for job_id in ids or self._unreplayed(queue, full_name):
+        # All of them first: those that fail again are dead letters, too, and would be replayed for ever.
+        for job_id in ids or tuple(self._unreplayed(queue, full_name)):
             if limit is not None and len(replayed) >= limit:
                 break
             command = Replay(job_id, manager.submission.new_id(), first + round(step * len(replayed)))
@@ -103,5 +105,5 @@ class DeadLetters:
         """Forget dead letters for good; return how many there were."""
         manager = self._source.manager()
         for job_id in ids:
-            manager.change(Delete(job_id), action="purge", needs="FAILED")
+            manager.change(Delete(job_id, JobStatus.FAILED), action="purge", needs="FAILED")
         return len(ids)

@@ -28,6 +28,8 @@ STALE = 45 * MICROSECONDS
 """How long a worker may be silent, three missed heartbeats, before its jobs belong to others."""
 MAX_CRASHES = 3
 """The crash that makes a job a dead letter."""
+SUSPECT_CRASHES = 2
+"""The crash that makes it a suspect: the first one implicates everything that its worker ran."""
 HEAD_START = 30 * MICROSECONDS
 """By how much each step of priority lets a job overtake: what has waited longer than that is overtaken no more."""
 
@@ -137,7 +139,7 @@ class Demand(Struct, frozen=True):
     queues: tuple[str, ...] | None = None
     """Only from these queues; None for all."""
     suspects: bool = True
-    """Whether jobs that once crashed a worker may be among them."""
+    """Whether a job that has crashed two workers may be among them; one at most."""
 
 
 class Lease(Struct, frozen=True, gc=False):
@@ -259,6 +261,8 @@ class Delete(Struct, frozen=True, gc=False):
     """Forget a job that has ended."""
 
     id: str
+    status: JobStatus | None = None
+    """Only if it ended like this."""
 
 
 Command: TypeAlias = Cancel | Reopen | Replay | Edit | Delete

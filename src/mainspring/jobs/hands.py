@@ -2,7 +2,7 @@
 
 Invariants
 - Every job counts in exactly one place of its slots: `held` until its start is being committed, `started` after.
-- A suspect, a job that once crashed its worker, counts as long as it is here.
+- A suspect, a job that has crashed two workers, counts as long as it is here.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mainspring.jobs.active import ActiveJob
-from mainspring.jobs.engine import Demand, Lease, Outcome
+from mainspring.jobs.engine import SUSPECT_CRASHES, Demand, Lease, Outcome
 from mainspring.jobs.handlers import Registry
 from mainspring.jobs.slots import Slots
 
@@ -51,7 +51,7 @@ class Hands:
             slots.started += 1
         else:
             slots.held += 1
-        if lease.crashes:
+        if is_suspect(lease):
             slots.suspects += 1
         return job
 
@@ -79,7 +79,7 @@ class Hands:
             slots.started -= 1
         else:
             slots.held -= 1
-        if job.lease.crashes:
+        if is_suspect(job.lease):
             slots.suspects -= 1
 
     def drop_settled(self, outcomes: Iterable[Outcome]) -> bool:
@@ -89,7 +89,7 @@ class Hands:
             job = self._jobs.get((outcome.lease.ref, outcome.lease.token))
             if job is not None:
                 self.drop(job)
-                had_suspect |= job.lease.crashes > 0
+                had_suspect |= is_suspect(job.lease)
         return had_suspect
 
     def is_crowded(self) -> bool:
@@ -104,3 +104,8 @@ class Hands:
     def slots_of(self, job: ActiveJob) -> Slots:
         """Return the slots that a job occupies."""
         return self.loop_slots if job.handler.is_async else self.thread_slots
+
+
+def is_suspect(lease: Lease) -> bool:
+    """Answer whether a job may be one that kills its workers."""
+    return lease.crashes >= SUSPECT_CRASHES

@@ -41,6 +41,7 @@ class Settling:
         self._collect = collect
         self._outcomes: deque[Outcome] = deque()
         self._is_queued = False  # an operation that will take everything from the deque is on its way
+        self._under_way: set[int] = set()  # batches that the store has not answered
         self.gives_up = False
         """Whether a failed store is the end: the jobs are then found as those of a dead worker."""
 
@@ -63,6 +64,7 @@ class Settling:
             self._io.dispatch(LateOperation("settle", lambda: self._load(batch), reply, worker=self._worker()))
 
     def _load(self, batch: list[Outcome]) -> list[Outcome]:
+        self._under_way.add(id(batch))
         self._is_queued = False
         size = 0
         while self._outcomes and size < MAX_BYTES:
@@ -73,7 +75,12 @@ class Settling:
             self._store([])
         return batch
 
+    def is_busy(self) -> bool:
+        """Answer whether the store still owes an answer."""
+        return bool(self._outcomes or self._is_queued or self._under_way)
+
     def _pass_on(self, outcomes: list[Outcome], answers: list[bool]) -> None:
+        self._under_way.discard(id(outcomes))
         settled = list(zip(outcomes, answers, strict=True))
         for outcome, is_accepted in settled:
             if not is_accepted:
@@ -81,6 +88,7 @@ class Settling:
         self._collect(settled)
 
     def _failed(self, outcomes: list[Outcome], error: Exception) -> None:
+        self._under_way.discard(id(outcomes))
         if not isinstance(error, EngineUnavailable):
             self._store_one_by_one(outcomes)
         elif self.gives_up:
@@ -97,17 +105,21 @@ class Settling:
             self._store_alone(outcome)
 
     def _store_alone(self, outcome: Outcome) -> None:
+        batch = [outcome]
+        self._under_way.add(id(batch))
         reply = Callback(
-            lambda answers: self._control.post(self._pass_on, [outcome], answers),
-            lambda error: self._control.post(self._give_up, outcome, error),
+            lambda answers: self._control.post(self._pass_on, batch, answers),
+            lambda error: self._control.post(self._give_up, batch, error),
         )
-        self._io.dispatch(Operation("settle", [outcome], reply, worker=self._worker()))
+        self._io.dispatch(Operation("settle", batch, reply, worker=self._worker()))
 
-    def _give_up(self, outcome: Outcome, error: Exception) -> None:
+    def _give_up(self, batch: list[Outcome], error: Exception) -> None:
+        self._under_way.discard(id(batch))
+        outcome = batch[0]
         reason = f"its outcome could not be stored: {type(error).__name__}"
         replacement = Outcome(outcome.lease, OutcomeKind.FAILED, error=reason, cause=Cause.FAILURE)
         if isinstance(error, EngineUnavailable):
-            self._failed([outcome], error)
+            self._failed(batch, error)
         elif outcome.error == reason:
             logger.error("job %s cannot be settled at all: %s", outcome.lease.id, error)
             self._collect([(outcome, False)])

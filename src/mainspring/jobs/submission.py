@@ -100,7 +100,7 @@ class Submission:
         if options.id is not None:
             raise ValueError(f"submit_many() makes the ids itself, and id={options.id!r} is one; leave it out")
         payloads = handler.arguments.encode_many(arguments)
-        self._bounded(handler, max(payloads, key=len, default=b""))
+        self.check_size(handler.name, max(payloads, key=len, default=b""))
         jobs = self._make_many(handler, options, payloads)
         size = max(1, len(jobs)) if atomic else CHUNK
         self._store([jobs[start : start + size] for start in range(0, len(jobs), size)])
@@ -144,7 +144,8 @@ class Submission:
     def _make(
         self, handler: Handler, options: SubmitOptions, positional: tuple[Any, ...], named: Mapping[str, Any]
     ) -> NewJob:
-        payload = self._bounded(handler, handler.arguments.encode(positional, named))
+        payload = handler.arguments.encode(positional, named)
+        self.check_size(handler.name, payload)
         now = self._engine.now()
         job_id = options.id or self._ids.make(now)[0]
         return NewJob(
@@ -169,10 +170,10 @@ class Submission:
             for job_id, payload in zip(ids, payloads, strict=True)
         ]
 
-    def _bounded(self, handler: Handler, payload: bytes) -> bytes:
+    def check_size(self, handler: str, payload: bytes) -> None:
+        """Refuse arguments that are too large."""
         if len(payload) > self._max_payload:
-            raise ArgumentsTooLarge(handler=handler.name, size=len(payload), limit=self._max_payload)
-        return payload
+            raise ArgumentsTooLarge(handler=handler, size=len(payload), limit=self._max_payload)
 
     def new_id(self) -> str:
         """Make an id."""

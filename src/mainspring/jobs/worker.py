@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
-from mainspring.clock import NANOSECONDS, Clock, Duration, deadline_after
+from mainspring.clock import NANOSECONDS, Clock, Duration, SystemClock, deadline_after
 from mainspring.jobs.active import ActiveJob
 from mainspring.jobs.alarms import Alarms
 from mainspring.jobs.control import Control
@@ -170,6 +170,7 @@ class Worker:
         self._schedule_look(taken.next_due)
         if self._must_look:
             self._look()
+        self._rest.announce()
 
     def _stop_jobs(self, ids: list[str]) -> None:
         if ids:
@@ -232,10 +233,12 @@ class Worker:
         for job in accepted:
             if job.lease.due > now:
                 self._time(job, job.lease.due, self._release)
+        self._rest.announce()
 
     def _start_failed(self, jobs: list[ActiveJob]) -> None:
         self._hands.take_back(jobs)
         self._hand_back(jobs)
+        self._rest.announce()
 
     def _release(self, job: ActiveJob) -> None:
         self._make_ready([job])
@@ -369,8 +372,15 @@ class Worker:
         return self._control.calls
 
     def settle(self, real_seconds: float) -> str | None:
-        """Wait until every alarm that is due has rung."""
-        return None if self._timer.settle(real_seconds) else "the timer of a worker"
+        """Wait until every alarm that is due has rung, and the store owes no answer."""
+        real = SystemClock()
+        deadline = deadline_after(real, real_seconds)
+        if not self._timer.settle(real_seconds):
+            return "the timer of a worker"
+        return None if self._rest.wait(self._is_settled, deadline, real) else "the store of a worker"
+
+    def _is_settled(self) -> bool:
+        return self._has_answers() and not self._must_look and not self._settling.is_busy()
 
 
 def _nothing(_answer: object) -> None:

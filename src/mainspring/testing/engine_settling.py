@@ -89,7 +89,7 @@ class Settling(EngineSuite):
         assert bench.settle(worker, lease, OutcomeKind.HANDED_BACK)
         record = bench.record()
         assert (record.status, record.due, record.owner) == (JobStatus.PENDING, lease.due, None)
-        assert (record.starts, record.interruptions, record.history) == (0, 0, ())
+        assert (record.starts, record.started, record.interruptions, record.history) == (0, None, 0, ())
         assert [again.id for again in bench.take(worker)] == ["job"]
 
     def test_a_held_job_goes_back_as_if_it_had_not_been_taken(self, bench: Bench) -> None:

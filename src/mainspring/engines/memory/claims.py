@@ -12,7 +12,7 @@ from itertools import islice
 from math import inf
 from typing import TypeAlias
 
-from mainspring.jobs.engine import HEAD_START, Demand, JobRecord
+from mainspring.jobs.engine import HEAD_START, SUSPECT_CRASHES, Demand, JobRecord
 
 Entry: TypeAlias = tuple[int, int, int, str]  # due, place, version, id
 Lane: TypeAlias = tuple[str, str, int, bool]  # type, queue, priority, whether it holds suspects
@@ -29,7 +29,7 @@ class Claims:
 
     def add(self, job: JobRecord, place: int) -> None:
         """Let a job be claimed."""
-        lane = (job.type, job.queue, job.priority, job.crashes > 0)
+        lane = (job.type, job.queue, job.priority, job.crashes >= SUSPECT_CRASHES)
         self._version += 1
         entry = (job.due, place, self._version, job.id)
         self._live[job.id] = entry

@@ -160,7 +160,7 @@ class MemoryEngine:
                 self._replay(job, command)
             case Edit() if job.status is JobStatus.FAILED:
                 self._jobs[job.id] = replace(job, payload=command.payload, codec=command.codec)
-            case Delete() if job.status in FINAL:
+            case Delete() if job.status in FINAL and command.status in (None, job.status):
                 del self._jobs[job.id]
                 del self._by_place[self._places.pop(job.id)]
             case _:

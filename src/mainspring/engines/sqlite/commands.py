@@ -60,7 +60,7 @@ class Commands:
                 self._replay(command)
             case Edit() if status is JobStatus.FAILED:
                 write(sql.EDIT, (command.id, to_stored(command.payload, command.codec), command.codec))
-            case Delete() if status in FINAL:
+            case Delete() if status in FINAL and command.status in (None, status):
                 write(sql.DELETE, (command.id,))
             case _:
                 return Changed(False, status)

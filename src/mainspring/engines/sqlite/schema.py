@@ -51,8 +51,8 @@ MIGRATIONS = (
 
     CREATE UNIQUE INDEX jobs_by_id ON jobs (id);
     CREATE INDEX jobs_by_status ON jobs (status, seq);
-    CREATE INDEX claimable ON jobs (lane, due) WHERE status = 0 AND owner IS NULL AND crashes = 0;
-    CREATE INDEX suspects ON jobs (lane, due) WHERE status = 0 AND owner IS NULL AND crashes > 0;
+    CREATE INDEX claimable ON jobs (lane, due) WHERE status = 0 AND owner IS NULL AND crashes < 2;
+    CREATE INDEX suspects ON jobs (lane, due) WHERE status = 0 AND owner IS NULL AND crashes >= 2;
     CREATE INDEX jobs_by_owner ON jobs (owner) WHERE owner IS NOT NULL;
     CREATE INDEX stops ON jobs (owner) WHERE stop IS NOT NULL AND owner IS NOT NULL;
 

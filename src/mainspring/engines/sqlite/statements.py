@@ -1,7 +1,7 @@
 """Every statement of the engine. Each works on a whole batch: see `rows` for why.
 
 Parameters are numbered; ?1 is the batch. Statuses are the numbers of `rows.STATUSES`. A `+` before a column keeps
-the planner from an index on it: the batch is the shorter list, always.
+the planner from an index on it: the batch is the shorter list, always. Two crashes make a suspect: SUSPECT_CRASHES.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ SELECT json_group_array(json_array({columns})) FROM (
         ORDER BY due, seq LIMIT ?2)
     ORDER BY j.due - (l.value ->> 1), j.seq LIMIT ?2)
 """
-PICK_DUE = _PICK.format(columns=LEASE_COLUMNS, condition="crashes = 0 AND due <= ?3")
-PICK_SUSPECTS = _PICK.format(columns=LEASE_COLUMNS, condition="crashes > 0 AND due <= ?3")
-PICK_AHEAD = _PICK.format(columns=LEASE_COLUMNS, condition="crashes = 0 AND due > ?3 AND due <= ?4")
+PICK_DUE = _PICK.format(columns=LEASE_COLUMNS, condition="crashes < 2 AND due <= ?3")
+PICK_SUSPECTS = _PICK.format(columns=LEASE_COLUMNS, condition="crashes >= 2 AND due <= ?3")
+PICK_AHEAD = _PICK.format(columns=LEASE_COLUMNS, condition="crashes < 2 AND due > ?3 AND due <= ?4")
 
 # batch of seq; ?2 worker, ?3 now
 MARK_STARTED = """
@@ -59,11 +59,11 @@ MARK_HELD = "UPDATE jobs SET owner = ?2, token = token + 1 WHERE seq IN (SELECT 
 NEXT_DUE = """
 SELECT min(due) FROM (
     SELECT (SELECT min(due) FROM jobs
-            WHERE lane = l.value ->> 0 AND status = 0 AND owner IS NULL AND crashes = 0 AND due > ?2) AS due
+            WHERE lane = l.value ->> 0 AND status = 0 AND owner IS NULL AND crashes < 2 AND due > ?2) AS due
     FROM json_each(?1) AS l
     UNION ALL
     SELECT (SELECT min(due) FROM jobs
-            WHERE lane = l.value ->> 0 AND status = 0 AND owner IS NULL AND crashes > 0 AND due > ?2) AS due
+            WHERE lane = l.value ->> 0 AND status = 0 AND owner IS NULL AND crashes >= 2 AND due > ?2) AS due
     FROM json_each(?1) AS l)
 """
 STOPS = "SELECT json_group_array(id) FROM jobs WHERE owner = ?1 AND stop IS NOT NULL AND owner IS NOT NULL"
@@ -171,9 +171,9 @@ RELEASE = "UPDATE jobs SET owner = NULL WHERE owner IN (SELECT value FROM json_e
 BURY = "DELETE FROM workers WHERE id IN (SELECT value FROM json_each(?1))"
 WAITING = """
 SELECT json_group_array(DISTINCT type) FROM lanes WHERE EXISTS (
-    SELECT 1 FROM jobs WHERE lane = lanes.id AND status = 0 AND owner IS NULL AND crashes = 0 AND due <= ?1)
+    SELECT 1 FROM jobs WHERE lane = lanes.id AND status = 0 AND owner IS NULL AND crashes < 2 AND due <= ?1)
 OR EXISTS (
-    SELECT 1 FROM jobs WHERE lane = lanes.id AND status = 0 AND owner IS NULL AND crashes > 0 AND due <= ?1)
+    SELECT 1 FROM jobs WHERE lane = lanes.id AND status = 0 AND owner IS NULL AND crashes >= 2 AND due <= ?1)
 """
 
 # -- reading
