@@ -1,7 +1,4 @@
-"""Fixtures of the tests of jobs: a store of each kind, an application on it, layers on manual time."""
-
-from collections.abc import Iterator
-from pathlib import Path
+"""Fixtures of the tests of jobs: manual time, an engine on it, a handler."""
 
 import pytest
 
@@ -24,19 +21,6 @@ def engine(clock: ManualClock) -> MemoryEngine:
 def failures() -> list[TaskFailure]:
     """What the error hook of a pool was told."""
     return []
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Each kind of store, empty."""
-    return "memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'jobs.db'}"
-
-
-@pytest.fixture
-def app(url: str) -> Iterator[Mainspring]:
-    """An application without a worker, on real time."""
-    with Mainspring(url, durability="normal", grace=0) as application:
-        yield application
 
 
 @pytest.fixture
