@@ -32,6 +32,7 @@ from mainspring.jobs.retry import Retry
 from mainspring.jobs.serializers import SERIALIZERS, JsonSerializer, MsgpackSerializer
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.submission import MAX_PAYLOAD
+from mainspring.runners.checks import require_positive
 from mainspring.runners.thread_pool import ThreadPool
 from mainspring.runners.traits import Priority
 
@@ -106,7 +107,12 @@ class Mainspring:
     ) -> None:
         if serializer not in SERIALIZERS:
             raise ValueError(f"serializer must be one of {', '.join(SERIALIZERS)}, got {serializer!r}")
+        if durability not in ("full", "normal"):
+            raise ValueError(f"durability must be 'full' or 'normal', got {durability!r}")
         to_nanoseconds(grace, "grace")
+        require_positive(threads, "threads", "threads")
+        require_positive(coroutines, "coroutines", "coroutines at once")
+        require_positive(max_payload, "max_payload", "bytes")
         self.url = url
         self.threads = threads
         self.coroutines = coroutines

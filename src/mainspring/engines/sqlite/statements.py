@@ -1,7 +1,8 @@
 """Every statement of the engine. Each works on a whole batch: see `rows` for why.
 
 Parameters are numbered; ?1 is the batch. Statuses are the numbers of `rows.STATUSES`. A `+` before a column keeps
-the planner from an index on it: the batch is the shorter list, always. Two crashes make a suspect: SUSPECT_CRASHES.
+the planner from an index on it: the batch is the shorter list, always.
+Two crashes make a suspect: SUSPECT_CRASHES.
 """
 
 from __future__ import annotations
