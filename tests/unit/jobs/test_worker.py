@@ -44,7 +44,7 @@ def test_a_job_starts_at_its_due_time_and_not_before(app: Mainspring, travel: Ti
     assert handle.info().lateness == 0
 
 
-def test_one_microsecond_before_its_due_time_a_job_is_pending(app: Mainspring, travel: TimeTravel) -> None:
+def test_one_microsecond_before_its_due_time_a_job_has_not_begun(app: Mainspring, travel: TimeTravel) -> None:
     ran: list[str] = []
 
     @app.job
