@@ -1,6 +1,6 @@
 """The first example of the README, killed in the middle of the wait."""
 
-import shutil
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from signal import SIGTERM
@@ -8,14 +8,17 @@ from signal import SIGTERM
 import pytest
 
 from mainspring import JobStatus, Mainspring
-from tests.processes.apps import shop
-from tests.processes.harness import GREETING, PATIENCE, Site
+from tests.processes.harness import GREETING, PATIENCE, ROOT, Site
 
 
 @pytest.fixture
 def records(site: Site) -> Iterator[Mainspring]:
-    """The jobs of the shop, which keeps them where `Mainspring()` does."""
-    shutil.copy(shop.__file__, site.folder / "shop.py")
+    """The jobs of the shop, word for word as the README has it; it keeps them where `Mainspring()` does."""
+    found = re.search(
+        r"^```python\n(# shop\.py.*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE
+    )
+    assert found is not None
+    (site.folder / "shop.py").write_text(found[1])
     with Mainspring(f"sqlite:///{site.folder / 'mainspring.db'}") as records:
         yield records
 
@@ -54,15 +57,15 @@ def test_a_handler_of_main_is_found_by_mainspring_run(site: Site, records: Mains
     assert job.type == "shop.cancel_order"
 
 
-def test_the_folder_of_the_example_holds_nothing_but_the_file_after_a_clean_stop(
-    site: Site, records: Mainspring
-) -> None:
+def test_a_clean_stop_leaves_no_log_and_no_trace_of_the_worker(site: Site, records: Mainspring) -> None:
     worker = site.start("shop.py")
-    worker.expect("order 42 was not paid in time")
+    worker.expect(GREETING)
+    assert left_behind(site.folder) == {"mainspring.db-wal", "mainspring.db-shm", "mainspring.db-workers"}
     worker.signal(SIGTERM)
     assert worker.wait() == 0
-    assert names(site.folder) == {"mainspring.db", "shop.py"}
+    assert left_behind(site.folder) == set()
 
 
-def names(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir() if path.name != "__pycache__"}
+def left_behind(folder: Path) -> set[str]:
+    """What lies beside the file of jobs; `-turn`, the lock file of those who write, always stays."""
+    return {path.name for path in folder.glob("mainspring.db-*")} - {"mainspring.db-turn"}
