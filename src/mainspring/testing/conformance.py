@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import pytest
 
-PARTS = ("bench", "submitting", "taking", "settling", "commanding", "rescuing", "reading")
+PARTS = ("submitting", "taking", "settling", "commanding", "rescuing", "reading")
 pytest.register_assert_rewrite(*(f"mainspring.testing.engine_{part}" for part in PARTS))
 
 from mainspring.testing.engine_commanding import Commanding

@@ -102,7 +102,7 @@ def opened(path: Path, clock: ManualClock, probe: Callable[[str, str], None] | N
         yield bench
     finally:
         engine.close()
-        engine.release_after_fork()
+        engine._presence.release_after_fork()  # the kernel does so when a process dies
 
 
 def snapshot(bench: Bench) -> list[JobRecord]:

@@ -1,0 +1,26 @@
+"""`clock`, and an engine on a file of its own."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mainspring.testing import ManualClock
+from mainspring.testing.engine_bench import Bench
+from tests.unit.engines.crashes import opened
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "jobs.db"
+
+
+@pytest.fixture
+def bench(path: Path, clock: ManualClock) -> Iterator[Bench]:
+    with opened(path, clock) as bench:
+        yield bench

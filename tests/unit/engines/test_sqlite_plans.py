@@ -1,0 +1,76 @@
+"""The statements of the hot path find their rows by an index, however many jobs there are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from mainspring.engines.sqlite import statements as sql
+from mainspring.testing.engine_bench import Bench
+
+LANES = "[[1, 0], [2, 0]]"
+LEASES = "[[1, 1, 0, null, null, 0, 0, 0, 0, 1, null, null], [2, 1, 0, null, null, 0, 0, 0, 0, 1, null, null]]"
+IDS = '["a", "b"]'
+
+# Each with bindings, and the indexes that it may use on jobs: the primary key is always fine.
+HOT: dict[str, tuple[tuple[Any, ...], set[str]]] = {
+    "PICK_DUE": ((LANES, 8, 1), {"claimable"}),
+    "PICK_SUSPECTS": ((LANES, 1, 1), {"suspects"}),
+    "PICK_AHEAD": ((LANES, 8, 1, 2), {"claimable"}),
+    "NEXT_DUE": ((LANES, 1), {"claimable", "suspects"}),
+    "MARK_STARTED": (("[1, 2]", 1, 1), set()),
+    "MARK_HELD": (("[1, 2]", 1), set()),
+    "START": ((LEASES, 1, 1), set()),
+    "COMPLETE": ((LEASES, 1, 1), set()),
+    "SETTLE": ((LEASES, 1, 1), set()),
+    "CURRENT": ((LEASES, 1, 1), set()),
+    "STOPS": ((1,), {"stops"}),
+    "STATUSES_OF": ((IDS,), {"jobs_by_id"}),
+    "CANCEL": ((IDS, 1), {"jobs_by_id"}),
+    "REQUEST_STOP": ((IDS,), {"jobs_by_id"}),
+    "IN_THE_WAY": ((IDS, 1), {"jobs_by_id"}),
+    "RESCUE": (("[1, 2]", 3, 1), {"jobs_by_owner"}),
+    "RESCUED": (("[1, 2]", 3), {"jobs_by_owner"}),
+    "QUARANTINED": (("[1, 2]", 3), {"jobs_by_owner"}),
+    "RELEASE": (("[1, 2]",), {"jobs_by_owner"}),
+    "GIVE_BACK_HELD": ((1,), {"jobs_by_owner"}),
+    "HAS_OWNER": ((1,), {"jobs_by_owner"}),
+    "WAITING": ((1,), {"claimable", "suspects"}),
+}
+
+
+@pytest.fixture
+def connection(bench: Bench, path: Path) -> apsw.Connection:
+    """A connection to a file with enough jobs for the planner to have a choice."""
+    bench.submit(*(f"{number}" for number in range(500)), after=-1)
+    bench.submit(*(f"pong {number}" for number in range(500)), type="pong", after=60)
+    bench.take(bench.enroll(), starts=100)
+    return apsw.Connection(str(path))
+
+
+@pytest.mark.parametrize("name", HOT)
+@pytest.mark.parametrize("is_analyzed", [False, True], ids=["as it is", "analyzed"])
+def test_jobs_are_searched_never_scanned(
+    connection: apsw.Connection,
+    name: str,
+    is_analyzed: bool,  # noqa: FBT001
+) -> None:
+    bindings, allowed = HOT[name]
+    with connection:
+        if is_analyzed:
+            connection.execute("ANALYZE")
+        plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {getattr(sql, name)}", bindings)]
+    on_jobs = [step for step in plan if is_about_jobs(step)]
+    connection.close()
+    assert on_jobs
+    assert [step for step in on_jobs if not step.startswith("SEARCH")] == [], plan
+    used = {step.split("INDEX ")[1].split()[0] for step in on_jobs if " INDEX " in step}
+    assert used <= allowed, plan
+
+
+def is_about_jobs(step: str) -> bool:
+    words = step.split()
+    return words[0] in ("SEARCH", "SCAN") and words[1] in ("jobs", "j")
