@@ -21,6 +21,7 @@ from mainspring.errors import (
     PartialSubmit,
     QueueEmpty,
     QueueFull,
+    RefusedByStore,
     RunnerClosed,
     StoreCorrupt,
     StoreTooNew,
@@ -52,6 +53,7 @@ EXAMPLES: list[tuple[MainspringError, list[str]]] = [
     ),
     (JobFailed(job_id="order-42", status="FAILED", reason="ValueError: no"), ["'order-42'", "ValueError: no"]),
     (PartialSubmit(done=["a"], failed=["b", "c"], cause="the disk is full"), ["1 jobs", "2 were", "disk is full"]),
+    (RefusedByStore(engine="SQLite file x", reason="TooBigError: too big"), ["SQLite file x", "too big"]),
     (
         EngineUnavailable(engine="SQLite file x", reason="it is locked", remedy="try again"),
         ["SQLite file x", "it is locked", "try again"],

@@ -1,7 +1,9 @@
 """The public names are a contract: adding or removing one is a decision, not an accident."""
 
+from inspect import isclass
+
 import mainspring
-from mainspring import jobs, runners, testing, timing
+from mainspring import errors, jobs, runners, testing, timing
 
 
 def test_the_package_lists_exactly_these_names() -> None:
@@ -30,6 +32,7 @@ def test_the_package_lists_exactly_these_names() -> None:
         "Priority",
         "QueueEmpty",
         "QueueFull",
+        "RefusedByStore",
         "Retry",
         "RunnerClosed",
         "RunnerStatistics",
@@ -54,6 +57,12 @@ def test_the_package_lists_exactly_these_names() -> None:
         "current_job",
         "current_runner",
     ]
+
+
+def test_every_error_is_importable_from_the_package() -> None:
+    listed = [getattr(mainspring, name) for name in mainspring.__all__]
+    found = [value for value in vars(errors).values() if isclass(value) and issubclass(value, Exception)]
+    assert [error for error in found if error not in listed] == []
 
 
 def test_the_job_manager_and_the_serializers_are_found_in_jobs() -> None:
