@@ -116,7 +116,7 @@ class Mainspring:
         self.url = url
         self.threads = threads
         self.coroutines = coroutines
-        self.queues = None if queues is None else tuple(queues)
+        self.queues = _require_names(queues)
         self.durability: Literal["full", "normal"] = durability
         self.max_payload = max_payload
         self.serializer: JsonSerializer | MsgpackSerializer = SERIALIZERS[serializer]()
@@ -290,6 +290,12 @@ class Mainspring:
         runtime, self._runtime = self._runtime, None
         if runtime is not None:
             self._abandoned.append(runtime)  # collecting it would end threads that are not here
+
+
+def _require_names(queues: list[str] | tuple[str, ...] | None) -> tuple[str, ...] | None:
+    if isinstance(queues, str):
+        raise TypeError(f"queues must be a list of names, got {queues!r}; write queues=[{queues!r}]")
+    return None if queues is None else tuple(require_id(name, "a queue") for name in queues)
 
 
 def _forget_after_fork(app: Mainspring) -> None:

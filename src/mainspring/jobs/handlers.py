@@ -42,7 +42,7 @@ class HandlerOptions:
         if not isinstance(self.aliases, tuple):
             raise TypeError(f"aliases must be a tuple of names such as ('shop.old_name',), got {self.aliases!r}")
         for alias in self.aliases:
-            require_id(alias, "an alias")
+            require_id(alias, "aliases")
         require_instance(self.priority, Priority, "priority", "Priority.USER_BLOCKING")
         require_instance(self.retry, Retry, "retry", "Retry(max_attempts=3)")
         if self.timeout is not None and to_nanoseconds(self.timeout, "timeout") == 0:

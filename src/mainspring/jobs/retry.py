@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from math import inf
 
 from mainspring.clock import Duration, to_nanoseconds
 from mainspring.jobs.instants import to_microseconds
@@ -46,11 +47,13 @@ class Retry:
         require_positive(self.max_attempts, "max_attempts", "attempts")
         to_nanoseconds(self.base, "base")
         to_nanoseconds(self.max_delay, "max_delay")
-        if not self.factor >= 1:
+        _require_number(self.factor, "factor")
+        _require_number(self.jitter, "jitter")
+        if not 1 <= self.factor < inf:
             raise ValueError(f"factor must be a number of at least 1, got {self.factor!r}; waits do not shrink")
         if not 0 <= self.jitter <= 1:
             raise ValueError(f"jitter must be a share between 0 and 1, got {self.jitter!r}")
-        if not isinstance(self.give_up_on, tuple):
+        if not isinstance(self.give_up_on, tuple) or not all(map(_is_exception, self.give_up_on)):
             raise TypeError(f"give_up_on must be a tuple of exception classes, got {self.give_up_on!r}")
 
     def delay_after(self, attempts: int, chance: random.Random) -> int | None:
@@ -63,3 +66,12 @@ class Retry:
         except OverflowError:
             wait = longest
         return round(wait * (1 + self.jitter * (2 * chance.random() - 1)))
+
+
+def _require_number(value: object, name: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+
+
+def _is_exception(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseException)

@@ -40,6 +40,8 @@ class Settling:
         self._worker = worker
         self._collect = collect
         self._outcomes: deque[Outcome] = deque()
+        self.stored = 0
+        """Grows whenever something is to be stored."""
         self._is_queued = False  # an operation that will take everything from the deque is on its way
         self._under_way: set[int] = set()  # batches that the store has not answered
         self.gives_up = False
@@ -54,6 +56,7 @@ class Settling:
     def _store(self, outcomes: list[Outcome]) -> None:
         # Whoever adds looks at the flag afterwards; whoever takes clears the flag first: nothing is left lying.
         self._outcomes.extend(outcomes)
+        self.stored += 1
         if not self._is_queued:
             self._is_queued = True
             batch: list[Outcome] = []

@@ -368,8 +368,8 @@ class Worker:
         return self._timer.next_due()
 
     def activity(self) -> object:
-        """Return something that changes with everything this worker does: all of it goes through control."""
-        return self._control.calls
+        """Return something that changes with everything this worker does."""
+        return self._control.calls, self._settling.stored
 
     def settle(self, real_seconds: float) -> str | None:
         """Wait until every alarm that is due has rung, and the store owes no answer."""

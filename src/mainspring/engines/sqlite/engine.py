@@ -7,6 +7,7 @@ their own: a job belongs to an incarnation of a worker, and that one holds a fil
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -86,7 +87,7 @@ class SqliteEngine:
     ) -> None:
         if durability not in ("full", "normal"):
             raise ValueError(f"durability must be 'full' or 'normal', got {durability!r}")
-        self.path = str(Path(path).absolute())
+        self.path = os.path.realpath(path)  # all who come by a link must find the same locks
         self._clock = clock or SystemClock()
         self._max_crashes = max_crashes
         self._is_shared = is_shared

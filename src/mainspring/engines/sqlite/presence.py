@@ -67,9 +67,7 @@ class Presence:
             return False
         try:
             descriptor = os.open(self._lock_of(worker), os.O_RDWR)
-        except FileNotFoundError:
-            return True
-        except OSError:
+        except OSError:  # who dies leaves the file behind: without it, nothing is known
             return False
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
