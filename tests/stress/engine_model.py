@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 from mainspring.jobs.engine import (
+    MAX_CRASHES,
     STATUS_AFTER,
     Attempt,
     Cause,
@@ -35,7 +36,6 @@ NEW = {
     "replayed_as": None,
     "history": (),
 }
-MAX_CRASHES = 2  # fewer than usual, so that a short story gets there
 COUNTERS = {Cause.FAILURE: "failures", Cause.TIMEOUT: "timeouts"}
 
 

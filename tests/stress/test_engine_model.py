@@ -15,6 +15,7 @@ from mainspring.engines.memory import MemoryEngine
 from mainspring.engines.sqlite import SqliteEngine
 from mainspring.jobs.engine import (
     HEAD_START,
+    SUSPECT_CRASHES,
     Cause,
     Delete,
     Engine,
@@ -29,7 +30,7 @@ from mainspring.jobs.engine import (
 from mainspring.jobs.status import JobStatus
 from mainspring.testing import ManualClock
 from mainspring.testing.engine_bench import LEAD_SECONDS, START_LEAD_SECONDS, Bench, seconds
-from tests.stress.engine_model import COUNTERS, MAX_CRASHES, Job, Model
+from tests.stress.engine_model import COUNTERS, Job, Model
 
 pytestmark = [pytest.mark.stress, pytest.mark.timeout(120)]
 
@@ -149,8 +150,8 @@ class EngineMachine(RuleBasedStateMachine):
         started = [lease.id for lease in taken.leases if lease.is_started]
         until = self.bench.now + seconds(START_LEAD_SECONDS)
         due = [job for job in self.model.claimable(types) if job["due"] <= until]
-        innocent = {job["id"] for job in due if not job["crashes"]}
-        suspected = {job["id"] for job in due if job["crashes"]}
+        innocent = {job["id"] for job in due if job["crashes"] < SUSPECT_CRASHES}
+        suspected = {job["id"] for job in due if job["crashes"] >= SUSPECT_CRASHES}
         assert len(set(started)) == len(started) <= starts
         assert set(started) <= innocent | suspected
         assert len(suspected & set(started)) <= suspects  # one at a time
@@ -161,7 +162,8 @@ class EngineMachine(RuleBasedStateMachine):
         held = [lease.id for lease in taken.leases if not lease.is_started]
         after = self.bench.now + seconds(START_LEAD_SECONDS)
         until = self.bench.now + seconds(LEAD_SECONDS)
-        soon = [job for job in self.model.claimable(types) if after < job["due"] <= until and not job["crashes"]]
+        soon = [job for job in self.model.claimable(types) if after < job["due"] <= until]
+        soon = [job for job in soon if job["crashes"] < SUSPECT_CRASHES]
         assert held == [job["id"] for job in sorted(soon, key=rank)[:ahead]]
 
     @precondition(lambda self: self.model.has_held_jobs())
@@ -262,14 +264,14 @@ def rank(job: Job) -> int:
 
 class MemoryMachine(EngineMachine):
     def make_engine(self, clock: ManualClock) -> Engine:
-        return MemoryEngine(clock=clock, max_crashes=MAX_CRASHES)
+        return MemoryEngine(clock=clock)
 
 
 class SqliteMachine(EngineMachine):
     def make_engine(self, clock: ManualClock) -> Engine:
         self.folder = TemporaryDirectory(prefix="mainspring-")
         path = Path(self.folder.name) / "jobs.db"
-        return SqliteEngine(path, clock=clock, durability="normal", is_shared=False, max_crashes=MAX_CRASHES)
+        return SqliteEngine(path, clock=clock, durability="normal", is_shared=False)
 
     def teardown(self) -> None:
         super().teardown()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from mainspring.jobs.engine import MAX_CRASHES, Cause, OutcomeKind, Reopen
+import pytest
+
+from mainspring.jobs.engine import MAX_CRASHES, SUSPECT_CRASHES, Cause, OutcomeKind, Reopen
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.engine_base import EngineSuite
 from mainspring.testing.engine_bench import STALE_SECONDS, SWEEP_SECONDS, Bench, seconds
@@ -149,43 +151,47 @@ class Rescuing(EngineSuite):
         assert bench.change(Reopen("job", bench.now)).is_done
         assert bench.take_ids(bench.enroll(), suspects=False) == ["job"]
 
-    def test_suspects_are_taken_one_at_a_time(self, bench: Bench) -> None:
-        bench.submit("a", "b", "c")
+    def test_one_crash_does_not_make_a_suspect(self, bench: Bench) -> None:
+        bench.submit("guilty", "bystander", "another")
         worker = bench.enroll()
         assert len(bench.take(worker)) == 3
         bench.crash(worker)
+        assert bench.take_ids(bench.enroll(), suspects=False) == ["guilty", "bystander", "another"]
+
+    def test_suspects_are_taken_one_at_a_time(self, bench: Bench) -> None:
+        self.make_suspects(bench, "a", "b", "c")
         bench.submit("innocent")
-        other = bench.enroll()
-        assert bench.take_ids(other, suspects=False) == ["innocent"]
-        first = bench.take(other)
-        assert [lease.crashes for lease in first] == [1]
-        assert bench.take_ids(other, suspects=False) == []
-        assert bench.settle(other, first[0], OutcomeKind.COMPLETED)
-        assert len(bench.take(other)) == 1
+        worker = bench.enroll()
+        assert bench.take_ids(worker, suspects=False) == ["innocent"]
+        first = bench.take(worker)
+        assert [lease.crashes for lease in first] == [SUSPECT_CRASHES]
+        assert bench.take_ids(worker, suspects=False) == []
+        assert bench.settle(worker, first[0], OutcomeKind.COMPLETED)
+        assert len(bench.take(worker)) == 1
 
     def test_a_suspect_is_not_starved_by_the_innocent(self, bench: Bench) -> None:
-        worker, _ = bench.begin("suspect", after=-3600)
-        bench.crash(worker)
+        self.make_suspects(bench, "suspect")
         bench.submit("a", "b")
-        other = bench.enroll()
-        taken = [*bench.take_ids(other, starts=1), *bench.take_ids(other, starts=1)]
+        worker = bench.enroll()
+        taken = [*bench.take_ids(worker, starts=1), *bench.take_ids(worker, starts=1)]
         assert "suspect" in taken
 
-    def test_a_suspect_that_is_due_soon_is_not_overlooked(self, bench: Bench) -> None:
-        worker, _ = bench.begin()
-        bench.crash(worker)
+    @pytest.mark.parametrize("delay", [0.5, 60.0], ids=["soon", "later"])
+    def test_a_suspect_that_waits_is_not_overlooked(self, bench: Bench, delay: float) -> None:
+        self.make_suspects(bench, "job")
         worker, lease = bench.take_by_new_worker()
-        assert bench.settle(worker, lease, OutcomeKind.RETRY, due=bench.now + seconds(0.5), cause=Cause.FAILURE)
-        taken = bench.look(worker)
-        assert taken.leases or taken.next_due == bench.record().due  # or nobody would look again in time
-
-    def test_a_suspect_that_is_due_later_is_told(self, bench: Bench) -> None:
-        worker, _ = bench.begin()
-        bench.crash(worker)
-        worker, lease = bench.take_by_new_worker()
-        due = bench.now + seconds(60)
+        due = bench.now + seconds(delay)
         assert bench.settle(worker, lease, OutcomeKind.RETRY, due=due, cause=Cause.FAILURE)
-        assert bench.look(worker).next_due == due
+        taken = bench.look(worker)
+        assert taken.leases or taken.next_due == due  # or nobody would look again in time
+
+    def make_suspects(self, bench: Bench, *job_ids: str) -> None:
+        """Submit jobs and let them be in the hands of so many workers that crash."""
+        bench.submit(*job_ids)
+        for _ in range(SUSPECT_CRASHES):
+            worker = bench.enroll()
+            assert len(bench.take(worker)) == len(job_ids)
+            bench.crash(worker)
 
     def test_a_job_that_was_to_stop_is_canceled_when_its_worker_dies(self, bench: Bench) -> None:
         worker, _ = bench.begin()
