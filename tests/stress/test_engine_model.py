@@ -205,7 +205,7 @@ class EngineMachine(RuleBasedStateMachine):
         worker = pool[chosen[0] % len(pool)][0]
         own = [lease for number, lease in pool if number == worker]
         leases = {lease.id: lease for lease in (own[place % len(own)] for place in chosen)}
-        return self.worker(chosen[0]) if chosen[0] % 16 == 0 else worker, list(leases.values())
+        return self.worker(chosen[0]) if chosen[0] % 8 == 1 else worker, list(leases.values())
 
     # -- time and death
 
