@@ -12,11 +12,11 @@ THREADS = 8
 def compute_beside_a_worker(site: Site, *, seconds: float) -> None:
     """Compute for so long; nobody may take the computing worker for dead."""
     computing = site.start_worker("busy")
-    ids = [busy.compute.submit(number, seconds).id for number in range(THREADS)]
+    ids = submit(seconds)
     for _ in ids:
         computing.expect("start")
     other = site.start_worker()  # sweeps at its start and once a second
-    jobs.speak.after(seconds / 2).submit(100)
+    jobs.speak.after(seconds / 4).submit(100)
     other.expect("end 100", timeout=seconds + 30)
     assert [site.app.get(job_id).status for job_id in ids] == [JobStatus.RUNNING] * THREADS, "nobody computed"
     for job_id in ids:
@@ -25,10 +25,15 @@ def compute_beside_a_worker(site: Site, *, seconds: float) -> None:
     assert [line for line in computing.lines + other.lines if line.startswith(("WARNING", "ERROR"))] == []
 
 
+def submit(seconds: float) -> list[str]:
+    """Submit a job for each thread of the computing worker."""
+    return [busy.compute.submit(number, seconds).id for number in range(THREADS)]
+
+
 def time_settles(site: Site, *, seconds: float = 4.0) -> list[float]:
     """Settle batches of 200 jobs in the computing worker, and return how many milliseconds each took."""
     worker = site.start_worker("busy", "timed")
-    ids = [busy.compute.options(queue="busy").submit(number, seconds).id for number in range(THREADS)]
+    ids = submit(seconds)
     lines = [worker.expect(f"settled {busy.BATCH} in") for _ in range(busy.ROUNDS)]
     assert [site.app.get(job_id).status for job_id in ids] == [JobStatus.RUNNING] * THREADS, "nobody computed"
     return [float(line.split()[3]) for line in lines]
