@@ -1,21 +1,32 @@
-"""Run every benchmark and rewrite RESULTS.md: `python -m benchmarks [section …]`."""
+"""Run benchmarks and rewrite their parts of RESULTS.md: `python -m benchmarks [section or group …]`."""
 
+import re
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks.jobs import bulk, control, drain, million, pickup, punctuality, single
 from benchmarks.measure import Section, machine, markdown
 from benchmarks.runners import idle, latency, throughput, timers
 from benchmarks.timing import section as wheel
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 
+# A name before a dot is a group: `python -m benchmarks jobs` measures all of its sections.
 SECTIONS: dict[str, Callable[[], Section]] = {
     "throughput": throughput.run,
     "latency": latency.run,
     "idle": idle.run,
     "wheel": wheel.run,
     "timers": timers.run,
+    "jobs.bulk": bulk.run,
+    "jobs.single": single.run,
+    "jobs.drain": drain.run,
+    "jobs.pickup": pickup.run,
+    "jobs.punctuality": punctuality.run,
+    "jobs.million": million.run,
+    "jobs.control": control.run,
 }
 
 HEAD = """\
@@ -25,20 +36,56 @@ Written by `make bench`; do not edit. Everything in one table was measured side 
 and the best of several rounds counts: the machines are shared and noisy, so only the ratios mean something.
 """
 
+MARK = "<!-- section {name} -->"
 
-def main() -> None:
-    chosen = sys.argv[1:] or list(SECTIONS)
-    unknown = set(chosen) - set(SECTIONS)
+
+def choose(arguments: list[str]) -> list[str]:
+    """Return the names of sections, in their order; all without arguments."""
+    known = set(SECTIONS) | {name.partition(".")[0] for name in SECTIONS}
+    unknown = set(arguments) - known
     if unknown:
         sys.exit(f"unknown section {', '.join(sorted(unknown))}; there are {', '.join(SECTIONS)}")
-    parts = [HEAD, machine()]
+    return [name for name in SECTIONS if not arguments or name in arguments or name.partition(".")[0] in arguments]
+
+
+def read_parts(text: str) -> dict[str, str]:
+    """Return what an earlier run wrote, by section."""
+    pieces = re.split(MARK.format(name=r"([\w.]+)"), text)
+    return {name: part.strip() for name, part in zip(pieces[1::2], pieces[2::2], strict=True)}
+
+
+def is_written_by_parts(text: str) -> bool:
+    """Whether a part can be exchanged; a file without marks is only replaced as a whole."""
+    return "## " not in text or bool(read_parts(text))
+
+
+def write_parts(parts: dict[str, str]) -> None:
+    marked = [f"{MARK.format(name=name)}\n\n{parts[name]}" for name in SECTIONS if name in parts]
+    RESULTS.write_text("\n\n".join([HEAD.strip(), *marked]) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    chosen = choose(sys.argv[1:])
+    before = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else ""
+    parts = read_parts(before)
+    writes = is_written_by_parts(before) or chosen == list(SECTIONS)
+    failed = []
     for name in chosen:
         print(f"measuring {name} …", file=sys.stderr, flush=True)
-        part = markdown(SECTIONS[name]())
+        try:
+            part = markdown(SECTIONS[name](), machine())
+        except Exception:
+            traceback.print_exc()
+            failed.append(name)
+            continue
         print(f"\n{part}\n", flush=True)
-        parts.append(part)
-    if chosen == list(SECTIONS):
-        RESULTS.write_text("\n\n".join(part.strip() for part in parts) + "\n", encoding="utf-8")
+        parts[name] = part
+        if writes:  # at once: a run that is cut short keeps what it has measured
+            write_parts(parts)
+    if not writes:
+        print("RESULTS.md has no marks of its sections, so it was left alone; run all once", file=sys.stderr)
+    if failed:
+        sys.exit(f"could not measure {', '.join(failed)}; RESULTS.md keeps their earlier figures")
 
 
 if __name__ == "__main__":

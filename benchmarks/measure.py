@@ -43,6 +43,10 @@ def percentile(samples: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
+def times(ratio: float) -> str:
+    return f"{ratio:.1f} x" if ratio >= 1 else f"{ratio:.2f} x"
+
+
 def faster(what: str, ours: float, peer: float, *, peer_name: str, at_least: float | None = None) -> Line:
     """Compare two rates per second."""
     ratio = ours / peer
@@ -50,7 +54,7 @@ def faster(what: str, ours: float, peer: float, *, peer_name: str, at_least: flo
         what=what,
         ours=f"{ours:,.0f}/s",
         peer=f"{peer:,.0f}/s {peer_name}",
-        ratio=f"{ratio:.1f} x",
+        ratio=times(ratio),
         bound="" if at_least is None else f"≥ {at_least:g} x",
         is_met=None if at_least is None else ratio >= at_least,
     )
@@ -60,8 +64,8 @@ def at_most(what: str, value: float, limit: float, unit: str) -> Line:
     return Line(what=what, ours=f"{value:.3g} {unit}", bound=f"≤ {limit:g} {unit}", is_met=value <= limit)
 
 
-def markdown(section: Section) -> str:
-    parts = [f"## {section.title}"]
+def markdown(section: Section, measured: str) -> str:
+    parts = [f"## {section.title}", measured]
     if section.lines:
         rows = ["| what | Mainspring | beside it | ratio | bound | met |", "|---|--:|--:|--:|--:|---|"]
         for line in section.lines:

@@ -1,0 +1,1 @@
+"""Durable jobs beside other systems that keep theirs in SQLite."""

@@ -1,0 +1,17 @@
+"""What worker processes load: the application of each system, on the store that the environment names."""
+
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from benchmarks.jobs.systems.every import SYSTEMS
+from benchmarks.jobs.systems.system import STORE_VARIABLE
+
+
+@cache
+def __getattr__(name: str) -> Any:
+    for system in SYSTEMS:
+        if system.key == name:
+            return system.application(Path(os.environ[STORE_VARIABLE]))
+    raise AttributeError(name)
