@@ -49,8 +49,18 @@ class CrashPoint:
 
     def _copy(self) -> None:
         # Closing a file drops the locks that this process has on it; nobody else is there to take them.
-        for suffix in ("", "-wal"):
-            shutil.copyfile(f"{self._path}{suffix}", f"{self._remains}{suffix}")
+        shutil.copyfile(f"{self._path}-wal", f"{self._remains}-wal")
+        copy_file(self._path, self._remains)
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Copy a file and, as those who die leave them behind, the locks of its workers, held by nobody."""
+    shutil.copyfile(source, target)
+    shutil.rmtree(f"{target}-workers", ignore_errors=True)
+    for lock in Path(f"{source}-workers").glob("*.lock"):
+        copy = Path(f"{target}-workers", lock.name)
+        copy.parent.mkdir(exist_ok=True)
+        copy.touch()
 
 
 class Scene:
@@ -78,7 +88,7 @@ class Scene:
 
     def copy_to(self, path: Path) -> ManualClock:
         """Make a copy, and a clock that begins when the scene was ready."""
-        shutil.copyfile(self._path, path)
+        copy_file(self._path, path)
         return ManualClock(self._now)
 
 
