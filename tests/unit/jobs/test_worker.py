@@ -250,6 +250,19 @@ def test_a_job_that_is_held_and_cancelled_never_runs(app: Mainspring, travel: Ti
     assert app.manager().active_jobs() == ()
 
 
+def test_a_start_that_the_store_refuses_is_no_start(shop: Workshop) -> None:
+    ran: list[str] = []
+    shop.manager.register("ping", lambda: ran.append(current_job().id))
+    shop.manager.start()
+    ids = [shop.manager.submit("ping", delay=0.5) for _ in range(2)]
+    shop.clock.settle()
+    shop.engine.fail("take", 1_000)  # so that the worker learns of it only when it starts the job
+    assert shop.manager.cancel(ids[0])
+    shop.clock.advance(0.5)
+    assert ran == [ids[1]]
+    assert shop.manager.get(ids[0]).starts == 0
+
+
 @pytest.mark.parametrize("delay", [0.5, 60])
 def test_a_cancelled_job_leaves_its_neighbours_alone(app: Mainspring, travel: TimeTravel, delay: float) -> None:
     ran: list[int] = []
