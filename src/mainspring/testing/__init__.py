@@ -2,13 +2,14 @@
 
 from typing import TYPE_CHECKING, Any
 
+from mainspring.testing.inline import inline
 from mainspring.testing.manual_clock import ManualClock
 from mainspring.testing.time_travel import TimeTravel, time_travel
 
 if TYPE_CHECKING:
     from mainspring.testing.conformance import EngineConformance
 
-__all__ = ["EngineConformance", "ManualClock", "TimeTravel", "time_travel"]
+__all__ = ["EngineConformance", "ManualClock", "TimeTravel", "inline", "time_travel"]
 
 
 def __getattr__(name: str) -> Any:
