@@ -1,4 +1,4 @@
-"""A worker: nothing too early, in order, no more at once than it has slots, and a cancelled job never runs."""
+"""A worker: nothing too early, in order, no more at once than it has slots."""
 
 import asyncio
 from collections.abc import Iterator
@@ -8,6 +8,7 @@ from threading import Lock
 import pytest
 
 from mainspring import Job, JobStatus, Mainspring, Priority, current_job
+from mainspring.jobs.engine import OutcomeKind
 from mainspring.testing import ManualClock, TimeTravel, time_travel
 from tests.support import Gate
 from tests.unit.jobs.workshop import Workshop, workshop
@@ -56,6 +57,21 @@ def test_one_microsecond_before_its_due_time_a_job_has_not_begun(app: Mainspring
     assert ran == []
     travel.fast_forward(timedelta(microseconds=1))
     assert ran == [handle.id]
+
+
+@pytest.mark.parametrize("stepped_at", [0, 0.495], ids=["while it is held", "while it is about to start"])
+def test_a_wall_clock_set_back_a_little_starts_nothing_early(shop: Workshop, stepped_at: float) -> None:
+    ran: list[str] = []
+    shop.manager.register("ping", lambda: ran.append(current_job().id))
+    shop.manager.start()
+    job = shop.manager.submit("ping", delay=0.5)
+    shop.clock.settle()
+    shop.clock.advance(stepped_at)
+    shop.clock.step_wall(-0.05)  # too little for jobs to be timed anew
+    shop.clock.advance(0.549 - stepped_at)
+    before = list(ran)
+    shop.clock.advance(0.001)
+    assert (before, ran) == ([], [job])
 
 
 def test_jobs_run_in_the_order_of_their_due_times(url: str) -> None:
@@ -212,6 +228,24 @@ def test_a_job_that_is_due_and_finds_no_slot_is_handed_back_as_if_never_taken(sh
     ran.wait_until_entered()
 
 
+def test_what_runs_is_not_handed_back_with_what_waits(shop: Workshop) -> None:
+    gate = Gate()
+    shop.manager.register("gate", gate.__call__)
+    shop.manager.start()
+    ids = {shop.manager.submit("gate", delay=0.5) for _ in range(2)}
+    shop.clock.settle()
+    shop.clock.jump(0.5)
+    gate.wait_until_entered()
+    shop.engine.wait_for("start")
+    shop.manager.active_jobs()  # after the control sequence has made both ready
+    shop.clock.jump(0.2)
+    (outcome,) = shop.engine.wait_for("settle")
+    (other,) = ids - {outcome.lease.id}
+    assert outcome.kind is OutcomeKind.HANDED_BACK
+    assert shop.manager.get(other).status is JobStatus.RUNNING
+    gate.open()
+
+
 def test_a_worker_holds_only_a_few_jobs_ahead_of_their_time(shop: Workshop) -> None:
     shop.manager.register("ping", lambda: None)
     shop.manager.start()
@@ -229,121 +263,6 @@ def test_jobs_that_are_far_away_are_not_in_memory(shop: Workshop) -> None:
     shop.manager.submit("ping", delay=3_600)
     shop.clock.advance(3_500)
     assert shop.manager.active_jobs() == ()
-
-
-# -- cancelling
-
-
-def test_a_job_that_is_held_and_cancelled_never_runs(app: Mainspring, travel: TimeTravel) -> None:
-    ran: list[str] = []
-
-    @app.job
-    def handler() -> None:
-        ran.append(current_job().id)
-
-    handle = handler.after(0.5).submit()
-    travel.settle()
-    assert handle.info().worker is not None
-    assert handle.cancel()
-    travel.fast_forward(minutes=1)
-    assert (handle.status(), ran) == (JobStatus.CANCELED, [])
-    assert app.manager().active_jobs() == ()
-
-
-def test_a_start_that_the_store_refuses_is_no_start(shop: Workshop) -> None:
-    ran: list[str] = []
-    shop.manager.register("ping", lambda: ran.append(current_job().id))
-    shop.manager.start()
-    ids = [shop.manager.submit("ping", delay=0.5) for _ in range(2)]
-    shop.clock.settle()
-    shop.engine.fail("take", 1_000)  # so that the worker learns of it only when it starts the job
-    assert shop.manager.cancel(ids[0])
-    shop.clock.advance(0.5)
-    assert ran == [ids[1]]
-    assert shop.manager.get(ids[0]).starts == 0
-
-
-@pytest.mark.parametrize("delay", [0.5, 60])
-def test_a_cancelled_job_leaves_its_neighbours_alone(app: Mainspring, travel: TimeTravel, delay: float) -> None:
-    ran: list[int] = []
-
-    @app.job
-    def handler(number: int) -> None:
-        ran.append(number)
-
-    handles = [handler.after(delay).submit(number) for number in range(4)]
-    travel.settle()
-    handles[1].cancel()
-    travel.fast_forward(minutes=2)
-    assert sorted(ran) == [0, 2, 3]
-
-
-def test_a_running_job_that_looks_is_stopped(shop: Workshop) -> None:
-    gate = Gate()
-
-    def handler() -> None:
-        gate()
-        if current_job().cancelled:
-            raise InterruptedError("half way")
-
-    shop.manager.register("loop", handler)
-    shop.manager.start()
-    job = shop.manager.submit("loop")
-    gate.wait_until_entered()
-    shop.engine.wait_for("take")
-    assert shop.manager.cancel(job) is False
-    shop.engine.wait_for("take")  # in which it is told of the stop
-    shop.manager.active_jobs()
-    gate.open()
-    shop.engine.wait_for("settle")
-    assert shop.manager.get(job).status is JobStatus.CANCELED
-    assert shop.manager.get(job).error == "stopped on request (InterruptedError: half way)"
-
-
-def test_a_running_coroutine_is_cancelled(shop: Workshop) -> None:
-    gate = Gate()
-    gate.open()
-
-    async def handler() -> None:
-        gate()
-        await asyncio.Event().wait()
-
-    shop.manager.register("forever", handler)
-    shop.manager.start()
-    job = shop.manager.submit("forever")
-    gate.wait_until_entered()
-    assert shop.manager.cancel(job) is False
-    shop.engine.wait_for("settle")
-    assert shop.manager.get(job).status is JobStatus.CANCELED
-
-
-def test_a_job_that_ends_in_spite_of_a_request_to_stop_has_completed(shop: Workshop) -> None:
-    gate = Gate()
-    shop.manager.register("gate", gate.__call__)
-    shop.manager.start()
-    job = shop.manager.submit("gate")
-    gate.wait_until_entered()
-    shop.manager.cancel(job)
-    gate.open()
-    shop.engine.wait_for("settle")
-    assert shop.manager.get(job).status is JobStatus.COMPLETED
-
-
-def test_a_job_that_fails_after_a_request_to_stop_is_not_tried_again(shop: Workshop) -> None:
-    gate = Gate()
-
-    def handler() -> None:
-        gate()
-        raise ValueError("no")
-
-    shop.manager.register("fails", handler)
-    shop.manager.start()
-    job = shop.manager.submit("fails")
-    gate.wait_until_entered()
-    shop.manager.cancel(job)
-    gate.open()
-    shop.engine.wait_for("settle")
-    assert shop.manager.get(job).status is JobStatus.CANCELED
 
 
 # -- handlers
