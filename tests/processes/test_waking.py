@@ -8,6 +8,7 @@ from tests.processes.apps import jobs
 from tests.processes.harness import Site
 
 AT_ONCE_NS = 300_000_000  # on a loaded machine; the safety net, a look once a second, would take 500 ms on average
+SAFETY_NET = 5.0  # seconds: one, and the patience that a loaded machine needs
 ROUNDS = 20
 
 
@@ -21,6 +22,15 @@ def test_a_submit_of_another_process_starts_at_once(site: Site) -> None:
         (start,) = (entry for entry in site.ledger() if entry.event == "start" and entry.argument == str(number))
         waits.append(start.instant_ns - before)
     assert max(waits) < AT_ONCE_NS
+
+
+def test_a_job_is_found_without_a_wake_up_by_the_look_once_a_second(site: Site) -> None:
+    worker = site.start_worker()
+    for number in range(3):
+        for pipe in site.folder.glob("jobs.db-workers/*.wake"):
+            pipe.unlink()
+        jobs.speak.submit(number)
+        worker.expect(f"end {number}", timeout=SAFETY_NET)
 
 
 def test_all_workers_are_woken_for_jobs_that_are_due_soon(site: Site) -> None:
