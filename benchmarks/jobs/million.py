@@ -177,8 +177,8 @@ def run(rounds: int = 3) -> Section:
     return Section(
         title=f"Jobs: {PENDING:,} jobs pending an hour ahead",
         lines=lines,
-        text=f"Ours were submitted in {took:.0f} s and take {size:,.0f} MB. Throughput is the best of {rounds} "
-        f"rounds, pickup and start minus due of {rounds - 1}, each in turn with a table in which nothing is pending. "
-        "A peer that would need more than a minute to fill its store got fewer jobs; its memory is above that of an "
-        "empty worker, pickup and start minus due are p50 / p99 of 100 and 200 jobs.",
+        text=f"Ours were submitted in {took:.0f} s and take {size:,.0f} MB. Throughput is the best of {rounds}, "
+        f"pickup and start minus due of {rounds - 1} rounds, each in turn with a table without them. "
+        "A peer that would need more than a minute to fill its store got fewer jobs; its memory is above that of "
+        "an empty worker, pickup and start minus due are p50 / p99 of 100 and 200 jobs.",
     )

@@ -33,7 +33,7 @@ class WorkerProcess:
         self.records.unlink(missing_ok=True)
         self._output = store.with_suffix(".output").open("wb")
         environment = {
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), str(ROOT)]),
             STORE_VARIABLE: str(store),
             workload.RECORDS_VARIABLE: str(self.records),
             workload.EXPECTED_VARIABLE: str(expected),
