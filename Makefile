@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 TYPED  := $(wildcard src tests scripts examples benchmarks)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test unit check demo bench format clean
+.PHONY: help setup test unit check demo bench soak format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -22,8 +22,8 @@ test: check ## check, then run all tests on every supported Python of this machi
 	$(BIN)/python -m pytest
 	$(BIN)/python scripts/other_pythons.py
 
-unit: setup ## run the tests without the stress tests: under a minute
-	$(BIN)/python -m pytest -m "not stress"
+unit: setup ## run the tests without stress and without processes: under a minute
+	$(BIN)/python -m pytest -m "not stress" --ignore=tests/processes
 
 check: setup ## lint, format check, types, layering
 	$(BIN)/ruff check .
@@ -36,6 +36,9 @@ demo: setup ## run the demonstration
 
 bench: setup $(VENV)/.has-bench ## run the benchmarks
 	$(BIN)/python -m benchmarks
+
+soak: setup ## run the scenarios with real processes for longer: about ten minutes
+	$(BIN)/python -m scripts.soak
 
 format: setup ## format and repair what ruff can
 	$(BIN)/ruff check --fix .

@@ -203,7 +203,7 @@ class Mainspring:
         """List jobs in the order of their submission; `after=page.next` continues."""
         return self.manager().list(status=status, queue=queue, type=type, limit=limit, after=after)
 
-    def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[JobStatus, int]:
+    def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[str, int]:
         """Count jobs by state."""
         return self.manager().counts(queue=queue, type=type)
 
@@ -230,10 +230,12 @@ class Mainspring:
         self.load_handlers()
         manager = self.manager()
         manager.start()
+        process = os.getpid()
         try:
             yield self
         finally:
-            manager.shutdown(self.grace)
+            if os.getpid() == process:  # a forked child has left the worker in its parent
+                manager.shutdown(self.grace)
 
     def run(self) -> None:
         """Run jobs in the foreground, until SIGTERM or SIGINT; a second signal does not wait for handlers."""

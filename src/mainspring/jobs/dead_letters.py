@@ -91,7 +91,7 @@ class DeadLetters:
         return tuple(replayed)
 
     def _unreplayed(self, queue: str | None, type_: str | None) -> Iterator[str]:
-        after: int | None = None
+        after: str | None = None
         while True:
             page = self._source.manager().engine.find(
                 Query(status=JobStatus.FAILED, queue=queue, type=type_, is_replayed=False, limit=PAGE, after=after)

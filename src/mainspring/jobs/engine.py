@@ -14,7 +14,7 @@ Invariants of every engine
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from enum import Enum, StrEnum
 from typing import Any, Protocol, TypeAlias
@@ -57,6 +57,8 @@ class FreshShare:
 class Capability(StrEnum):
     """What not every engine can do. An option that needs a missing one is refused when it is given."""
 
+    ATOMIC_UNIT = "atomic_unit"
+    """What is called inside of one `unit` is committed or rolled back as a whole."""
     ATOMIC_BATCH = "atomic_batch"
     """Many jobs are stored all or none."""
     VIRTUAL_TIME = "virtual_time"
@@ -145,7 +147,7 @@ class Demand(Struct, frozen=True):
 class Lease(Struct, frozen=True, gc=False):
     """A job in the hands of one worker, until it is settled or taken over."""
 
-    ref: int
+    ref: Hashable
     """The engine's own way to find the job."""
     id: str
     type: str
@@ -287,7 +289,7 @@ class Query(Struct, frozen=True):
     ids: tuple[str, ...] | None = None
     is_replayed: bool | None = None
     limit: int = 50
-    after: int | None = None
+    after: str | None = None
     """The place at which the last page ended."""
 
 
@@ -295,8 +297,8 @@ class Page(Struct, frozen=True):
     """A part of a list, and where the next one begins."""
 
     records: list[JobRecord]
-    end: int | None
-    """None: there is no more."""
+    end: str | None
+    """The engine's own way to go on; None: there is no more."""
 
 
 class Swept(Struct, frozen=True):
@@ -320,6 +322,10 @@ class Engine(Protocol):
     @property
     def capabilities(self) -> frozenset[Capability]:
         """Say what this engine can do beyond the common ground."""
+
+    @property
+    def start_lead(self) -> int:
+        """How many microseconds before a job is due its start is to be committed."""
 
     def now(self) -> int:
         """Return the engine's own time, in microseconds since 1970."""

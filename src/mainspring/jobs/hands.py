@@ -7,7 +7,7 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 
 from mainspring.jobs.active import ActiveJob
 from mainspring.jobs.engine import SUSPECT_CRASHES, Demand, Lease, Outcome
@@ -22,7 +22,7 @@ class Hands:
         self, registry: Registry, *, threads: int, coroutines: int, queues: tuple[str, ...] | None
     ) -> None:
         self._registry = registry
-        self._jobs: dict[tuple[int, int], ActiveJob] = {}  # by ref and token: a job may come again
+        self._jobs: dict[tuple[Hashable, int], ActiveJob] = {}  # by ref and token: a job may come again
         self.thread_slots = Slots(threads, lambda: registry.names(is_async=False), queues)
         # Coroutines all start at once, so there is nothing to queue up behind them.
         self.loop_slots = Slots(coroutines, lambda: registry.names(is_async=True), queues, max_window=0)

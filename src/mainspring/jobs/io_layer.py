@@ -14,13 +14,14 @@ from threading import Lock
 from typing import Any, Generic, Protocol, TypeVar
 
 from mainspring.errors import EngineUnavailable, RunnerClosed
-from mainspring.jobs.engine import Engine
+from mainspring.jobs.engine import Capability, Engine
 from mainspring.runners.func_queue import FuncQueue
 from mainspring.runners.runner import TaskRunner
 
 T = TypeVar("T")
 
 MAX_ITEMS = 5_000  # in one unit, so that nobody waits long behind a bulk operation
+MAX_BYTES = 16_777_216
 ORDER = ("submit", "change", "settle", "start", "take")  # what frees comes before what takes
 MERGED = frozenset(ORDER[:-1])  # verbs whose last argument is a batch that may grow
 
@@ -38,7 +39,7 @@ class Reply(Protocol):
 class Operation:
     """One call of the engine: for a merged verb, `items` is the batch; else it is the tail of the arguments."""
 
-    __slots__ = ("durable", "items", "options", "reply", "verb", "worker")
+    __slots__ = ("durable", "items", "options", "reply", "size", "verb", "worker")
 
     def __init__(
         self,
@@ -49,8 +50,10 @@ class Operation:
         worker: int | None = None,
         durable: bool = True,
         options: dict[str, Any] | None = None,
+        size: int = 0,
     ) -> None:
         self.verb = verb
+        self.size = size  # of what the items carry, in bytes
         self.items = items
         self.reply = reply
         self.worker = worker
@@ -100,23 +103,24 @@ class IoLayer:
                 )
             )
 
-    def call(self, verb: str, items: Sequence[Any], *, worker: int | None = None) -> Any:
+    def call(self, verb: str, items: Sequence[Any], *, worker: int | None = None, size: int = 0) -> Any:
         """Queue an operation and wait for its answer."""
         answer: Answer[Any] = Answer()
-        self.dispatch(Operation(verb, items, answer, worker=worker))
+        self.dispatch(Operation(verb, items, answer, worker=worker, size=size))
         return answer.get()
 
-    async def call_async(self, verb: str, items: Sequence[Any]) -> Any:
+    async def call_async(self, verb: str, items: Sequence[Any], *, size: int = 0) -> Any:
         """Queue an operation and await its answer."""
         loop = asyncio.get_running_loop()
         answer = AsyncAnswer(loop)
-        self.dispatch(Operation(verb, items, answer))
+        self.dispatch(Operation(verb, items, answer, size=size))
         return await answer.future
 
     def _handle(self, operations: list[Operation]) -> None:
         for operation in operations:
             operation.load()
-        for batch in _bounded(operations):
+        is_atomic = Capability.ATOMIC_UNIT in self._engine.capabilities
+        for batch in _bounded(operations) if is_atomic else [[operation] for operation in operations]:
             self._commit(batch)
 
     def _commit(self, batch: list[Operation]) -> None:
@@ -164,13 +168,15 @@ class IoLayer:
 
 def _bounded(operations: list[Operation]) -> Iterator[list[Operation]]:
     batch: list[Operation] = []
-    size = 0
+    items = size = 0
     for operation in operations:
-        if batch and size + len(operation.items) > MAX_ITEMS:
+        is_full = items + len(operation.items) > MAX_ITEMS or size + operation.size > MAX_BYTES
+        if batch and is_full:
             yield batch
-            batch, size = [], 0
+            batch, items, size = [], 0, 0
         batch.append(operation)
-        size += len(operation.items)
+        items += len(operation.items)
+        size += operation.size
     yield batch
 
 

@@ -139,15 +139,16 @@ class JobManager:
                 queue=queue,
                 type=self._full_name(type),
                 limit=require_positive(limit, "limit", "jobs"),
-                after=None if after is None else _to_place(after),
+                after=_require_cursor(after),
                 is_replayed=is_replayed,
             )
         )
-        return JobPage([to_info(record) for record in page.records], None if page.end is None else str(page.end))
+        return JobPage([to_info(record) for record in page.records], page.end)
 
-    def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[JobStatus, int]:
+    def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[str, int]:
         """Count jobs by state."""
-        return self.engine.counts(queue=queue, type=self._full_name(type))
+        counts = self.engine.counts(queue=queue, type=self._full_name(type))
+        return {str(status): count for status, count in counts.items()}
 
     def _full_name(self, type_: str | None) -> str | None:
         return None if type_ is None else self.registry.full_name(type_)
@@ -268,8 +269,7 @@ def to_status(status: JobStatus | str) -> JobStatus:
         raise ValueError(f"status must be one of {', '.join(JobStatus)}, got {status!r}") from None
 
 
-def _to_place(cursor: str) -> int:
-    try:
-        return int(cursor)
-    except (TypeError, ValueError):
-        raise ValueError(f"after must be the `next` of an earlier page, got {cursor!r}") from None
+def _require_cursor(cursor: str | None) -> str | None:
+    if cursor is not None and not isinstance(cursor, str):
+        raise ValueError(f"after must be the `next` of an earlier page, got {cursor!r}")
+    return cursor

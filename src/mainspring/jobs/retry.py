@@ -53,7 +53,8 @@ class Retry:
             raise ValueError(f"factor must be a number of at least 1, got {self.factor!r}; waits do not shrink")
         if not 0 <= self.jitter <= 1:
             raise ValueError(f"jitter must be a share between 0 and 1, got {self.jitter!r}")
-        if not isinstance(self.give_up_on, tuple) or not all(map(_is_exception, self.give_up_on)):
+        given: object = self.give_up_on
+        if not (isinstance(given, tuple) and all(map(_is_exception, given))):
             raise TypeError(f"give_up_on must be a tuple of exception classes, got {self.give_up_on!r}")
 
     def delay_after(self, attempts: int, chance: random.Random) -> int | None:

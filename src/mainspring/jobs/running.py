@@ -71,6 +71,8 @@ class Running:
         async with self._room:
             if job.claim_start():
                 job.coroutine = asyncio.ensure_future(self._executor.run_async(job))
+                if job.context.cancelled:  # the request came while it waited for its place
+                    job.coroutine.cancel()
                 began = self._begin(job, self._loop_slots)
                 self._finish(job, await job.coroutine, began)
 

@@ -10,11 +10,10 @@ from mainspring.clock import NANOSECONDS, Clock
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs.control import Control
 from mainspring.jobs.engine import Cause, Outcome, OutcomeKind
-from mainspring.jobs.io_layer import Callback, IoLayer, LateOperation, Operation
+from mainspring.jobs.io_layer import MAX_BYTES, Callback, IoLayer, LateOperation, Operation
 from mainspring.jobs.news import tell_outcome, tell_refusal
 from mainspring.timing.timer import Timer
 
-MAX_BYTES = 16_777_216  # of results in one unit
 PAUSE_NS = NANOSECONDS  # before an outcome that could not be stored is tried again
 
 logger = logging.getLogger("mainspring.worker")

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from mainspring.clock import Duration
-from mainspring.errors import ArgumentsTooLarge, DuplicateJob, MainspringError, PartialSubmit
+from mainspring.errors import ArgumentsTooLarge, DuplicateJob, LimitExceeded, MainspringError, PartialSubmit
 from mainspring.jobs.engine import Engine, NewJob
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.ids import JobIds, require_id
 from mainspring.jobs.instants import LAST_INSTANT, to_instant, to_microseconds
-from mainspring.jobs.io_layer import Answer, IoLayer, Operation
+from mainspring.jobs.io_layer import MAX_BYTES, Answer, IoLayer, Operation
 from mainspring.runners.checks import require_instance
 from mainspring.runners.traits import Priority
 
 MAX_PAYLOAD = 1_048_576
 CHUNK = 5_000  # jobs of one commit in a bulk submit
+MAX_ATOMIC = 268_435_456  # bytes of arguments that are stored all or none
 CHUNKS_IN_FLIGHT = 2  # one is committed while the next is prepared
 
 
@@ -80,7 +81,7 @@ class Submission:
     ) -> str:
         """Store one job, durably when this returns."""
         job = self._make(handler, options, positional, named)
-        _require_stored(self._io.call("submit", (job,)))
+        _require_stored(self._io.call("submit", (job,), size=len(job.payload)))
         self.after_submit()
         return job.id
 
@@ -89,7 +90,7 @@ class Submission:
     ) -> str:
         """Store one job without blocking the event loop."""
         job = self._make(handler, options, positional, named)
-        _require_stored(await self._io.call_async("submit", (job,)))
+        _require_stored(await self._io.call_async("submit", (job,), size=len(job.payload)))
         self.after_submit()
         return job.id
 
@@ -101,9 +102,15 @@ class Submission:
             raise ValueError(f"submit_many() makes the ids itself, and id={options.id!r} is one; leave it out")
         payloads = handler.arguments.encode_many(arguments)
         self.check_size(handler.name, max(payloads, key=len, default=b""))
+        if atomic and sum(map(len, payloads)) > MAX_ATOMIC:
+            raise LimitExceeded(
+                what="the arguments of this atomic submit, in bytes,",
+                size=sum(map(len, payloads)),
+                limit=MAX_ATOMIC,
+                remedy="submit in parts, or without atomic=True",
+            )
         jobs = self._make_many(handler, options, payloads)
-        size = max(1, len(jobs)) if atomic else CHUNK
-        self._store([jobs[start : start + size] for start in range(0, len(jobs), size)])
+        self._store([jobs] if atomic else list(_chunks(jobs)))
         self.after_submit()
         return [job.id for job in jobs]
 
@@ -115,7 +122,7 @@ class Submission:
                 self._confirm(chunks, answers, done)
                 done += 1
             answers.append(Answer())
-            self._io.dispatch(Operation("submit", chunk, answers[-1]))
+            self._io.dispatch(Operation("submit", chunk, answers[-1], size=_size(chunk)))
         for place in range(done, len(answers)):
             self._confirm(chunks, answers, place)
 
@@ -178,6 +185,24 @@ class Submission:
     def new_id(self) -> str:
         """Make an id."""
         return self._ids.make(self._engine.now())[0]
+
+
+def _chunks(jobs: list[NewJob]) -> Iterator[list[NewJob]]:
+    """Cut a bulk submit into commits, by number and by size."""
+    chunk: list[NewJob] = []
+    size = 0
+    for job in jobs:
+        if len(chunk) == CHUNK or (chunk and size + len(job.payload) > MAX_BYTES):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(job)
+        size += len(job.payload)
+    if chunk:
+        yield chunk
+
+
+def _size(jobs: list[NewJob]) -> int:
+    return sum(len(job.payload) for job in jobs)
 
 
 def _require_stored(answers: list[str | None]) -> None:

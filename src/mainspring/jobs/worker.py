@@ -36,7 +36,6 @@ from mainspring.timing.timer import Timer
 from mainspring.timing.wheel import TimerEntry
 
 LEAD = 1_000_000  # microseconds ahead of its due time that a job is taken
-START_LEAD = 10_000  # microseconds ahead of its due time that its start is committed
 PATIENCE_NS = 100_000_000  # how long a job that is due waits for a slot before it is handed back
 PAUSE_NS = NANOSECONDS  # after an error of the store
 PATIENCE_FOR_ANSWERS = 10.0  # seconds that a stop waits for the store
@@ -108,8 +107,12 @@ class Worker:
     def start(self) -> None:
         """Enroll, rescue what dead workers left behind, and look for jobs."""
         self.number = self._io.call("enroll", (self._info,))
+        try:
+            tell_sweep(self._io.call("sweep", (), worker=self.number))
+        except BaseException:
+            self._io.call("leave", (), worker=self.number)
+            raise
         self._clock.attach(self)
-        tell_sweep(self._io.call("sweep", (), worker=self.number))
         self._control.post(self._look)
 
     def wake(self) -> None:
@@ -137,7 +140,7 @@ class Worker:
                 ),
                 worker=self.number,
                 durable=False,
-                options={"lead": LEAD, "start_lead": START_LEAD},
+                options={"lead": LEAD, "start_lead": self._engine.start_lead},
             )
         )
 
@@ -162,7 +165,7 @@ class Worker:
         now = self._engine.now()
         for job in jobs:
             if not job.lease.is_started:
-                self._time(job, job.lease.due - START_LEAD, self._begin)
+                self._time(job, job.lease.due - self._engine.start_lead, self._begin)
             elif job.lease.due > now:
                 self._time(job, job.lease.due, self._release)
         self._make_ready([job for job in jobs if job.lease.is_started and job.lease.due <= now])
@@ -183,7 +186,7 @@ class Worker:
             return
         # What is due within the lead was left for lack of room: it comes when there is room, or when it is due.
         self._is_more_ahead = next_due <= self._engine.now() + LEAD
-        instant = next_due - (START_LEAD if self._is_more_ahead else LEAD)
+        instant = next_due - (self._engine.start_lead if self._is_more_ahead else LEAD)
         if self._look_at is None or instant < self._look_at:
             self._alarms.cancel(self._look_alarm)
             self._look_at = instant

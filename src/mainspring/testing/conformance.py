@@ -15,10 +15,13 @@ what they declare as `Capability`: tests of passing time are left out without `V
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 PARTS = ("submitting", "taking", "settling", "commanding", "rescuing", "reading")
-pytest.register_assert_rewrite(*(f"mainspring.testing.engine_{part}" for part in PARTS))
+MODULES = [f"mainspring.testing.engine_{part}" for part in PARTS]
+pytest.register_assert_rewrite(*(name for name in MODULES if name not in sys.modules))
 
 from mainspring.testing.engine_commanding import Commanding
 from mainspring.testing.engine_reading import Reading

@@ -31,7 +31,7 @@ class Reading(EngineSuite):
         ids = [f"{number:02}" for number in range(10)]
         bench.submit(*ids)
         found: list[str] = []
-        after: int | None = None
+        after: str | None = None
         sizes = []
         while True:
             page = bench.engine.find(Query(limit=4, after=after))

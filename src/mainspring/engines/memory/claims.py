@@ -17,6 +17,8 @@ from mainspring.jobs.engine import HEAD_START, SUSPECT_CRASHES, Demand, JobRecor
 Entry: TypeAlias = tuple[int, int, int, str]  # due, place, version, id
 Lane: TypeAlias = tuple[str, str, int, bool]  # type, queue, priority, whether it holds suspects
 
+MIN_DEAD = 1_000  # withdrawn entries that are not worth cleaning up
+
 
 class Claims:
     """Finds jobs by lane and due time."""
@@ -25,6 +27,7 @@ class Claims:
         self._lanes: dict[Lane, list[Entry]] = {}
         self._heads: dict[Lane, int] = {}  # entries before it are gone
         self._live: dict[str, Entry] = {}
+        self._dead = 0
         self._version = 0  # so that a job that comes back is not mistaken for its own withdrawn entry
 
     def add(self, job: JobRecord, place: int) -> None:
@@ -37,7 +40,10 @@ class Claims:
 
     def withdraw(self, job_id: str) -> None:
         """Let a job not be claimed any more."""
-        self._live.pop(job_id, None)
+        if self._live.pop(job_id, None) is not None:
+            self._dead += 1
+            if self._dead > 2 * len(self._live) + MIN_DEAD:
+                self._clean_up()
 
     def pick(self, demand: Demand, limit: int, after: float, until: int, *, suspects: bool = False) -> list[str]:
         """Return the first `limit` jobs that are due then, by their rank: due time less a head start."""
@@ -74,6 +80,13 @@ class Claims:
                 return
             if self._live.get(entry[-1]) == entry:
                 yield entry
+
+    def _clean_up(self) -> None:
+        """Drop withdrawn entries that stand behind live ones."""
+        self._dead = 0
+        for lane, entries in self._lanes.items():
+            entries[:] = [entry for entry in entries if self._live.get(entry[-1]) == entry]
+            self._heads[lane] = 0
 
     def _drop_dead(self, lane: Lane, entries: list[Entry]) -> None:
         head = self._heads[lane]

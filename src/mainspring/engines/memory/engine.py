@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from mainspring.clock import Clock, SystemClock
 from mainspring.engines.memory.claims import Claims
-from mainspring.engines.memory.reading import count, page_of
+from mainspring.engines.memory.reading import count, page_of, to_place
 from mainspring.engines.memory.records import lease_of, new_record
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs.engine import (
@@ -53,7 +53,8 @@ from mainspring.jobs.vigil import Vigil
 class MemoryEngine:
     """Jobs in this process."""
 
-    capabilities = frozenset({Capability.ATOMIC_BATCH, Capability.VIRTUAL_TIME})
+    start_lead = 10_000
+    capabilities = frozenset({Capability.ATOMIC_UNIT, Capability.ATOMIC_BATCH, Capability.VIRTUAL_TIME})
     description = "memory of this process (jobs are lost when it ends)"
 
     def __init__(self, *, clock: Clock | None = None, max_crashes: int = MAX_CRASHES) -> None:
@@ -369,7 +370,9 @@ class MemoryEngine:
     def find(self, query: Query) -> Page:
         with self._lock:
             if query.ids is None:
-                places = [place for place in self._by_place if query.after is None or place > query.after]
+                places = [
+                    place for place in self._by_place if query.after is None or place > to_place(query.after)
+                ]
             else:
                 places = sorted(self._places[job_id] for job_id in query.ids if job_id in self._places)
             return page_of([(place, self._jobs[self._by_place[place]]) for place in places], query)

@@ -15,7 +15,7 @@ def page_of(jobs: list[tuple[int, JobRecord]], query: Query) -> Page:
         if not matches(job, query):
             continue
         if query.ids is None and len(found) == query.limit:
-            return Page([job for _, job in found], found[-1][0])
+            return Page([job for _, job in found], str(found[-1][0]))
         found.append((place, job))
     return Page([job for _, job in found], None)
 
@@ -34,3 +34,11 @@ def matches(job: JobRecord, query: Query) -> bool:
     is_wanted = query.status in (None, job.status) and query.queue in (None, job.queue)
     is_replayed = job.replayed_as is not None
     return is_wanted and query.type in (None, job.type) and query.is_replayed in (None, is_replayed)
+
+
+def to_place(cursor: str) -> int:
+    """Read the end of an earlier page."""
+    try:
+        return int(cursor)
+    except ValueError:
+        raise ValueError(f"after must be the `next` of an earlier page, got {cursor!r}") from None

@@ -37,7 +37,7 @@ class Connections:
         self._on_close = on_close
         self._changed = Condition()  # guards everything below
         self._inside = 0
-        self._is_shut = False
+        self._shut = 0  # how many have shut the gate
         self._writer: apsw.Connection | None = None
         self._readers: deque[apsw.Connection] = deque()
         self._kept: dict[str, apsw.Connection] = {}  # each for one purpose and one thread
@@ -93,6 +93,16 @@ class Connections:
                 connection = self._kept[purpose] = self.connect()
             yield connection
 
+    @contextmanager
+    def lent(self) -> Iterator[apsw.Connection]:
+        """Lend a connection that is closed afterwards."""
+        with self._gate():
+            connection = self.connect()
+            try:
+                yield connection
+            finally:
+                connection.close()
+
     def close(self) -> None:
         """Close all; they open again when used."""
         self.shut()
@@ -101,7 +111,7 @@ class Connections:
     @contextmanager
     def _gate(self) -> Iterator[None]:
         with self._changed:
-            while self._is_shut:
+            while self._shut:
                 self._changed.wait()
             self._inside += 1
         try:
@@ -116,7 +126,7 @@ class Connections:
     def shut(self) -> None:
         """Let nobody in, wait until everybody is out, and close everything."""
         with self._changed:
-            self._is_shut = True
+            self._shut += 1
             while self._inside:
                 self._changed.wait()
         for connection in (self._writer, *self._readers, *self._kept.values()):
@@ -130,7 +140,7 @@ class Connections:
     def open_gate(self) -> None:
         """Let everybody in again."""
         with self._changed:
-            self._is_shut = False
+            self._shut -= 1
             self._changed.notify_all()
 
 

@@ -18,7 +18,7 @@ import apsw
 from mainspring.engines.sqlite.checkpoints import Checkpointer
 from mainspring.engines.sqlite.connections import Connections
 from mainspring.engines.sqlite.failures import translated
-from mainspring.engines.sqlite.schema import migrate
+from mainspring.engines.sqlite.schema import check, migrate
 from mainspring.engines.sqlite.turn import Turn
 from mainspring.errors import EngineUnavailable
 
@@ -69,6 +69,7 @@ class Database:
                 self._is_open = True
 
     def _prepare(self, connection: apsw.Connection) -> None:
+        check(connection, self.path)
         mode = connection.pragma("journal_mode", "wal")
         if mode != "wal":
             raise EngineUnavailable(
@@ -157,11 +158,8 @@ class Database:
 
     def copy_to(self, path: str) -> None:
         """Write a consistent, compact copy to a new file."""
-        connection = self._connections.connect()
-        try:
+        with self._connections.lent() as connection:
             connection.execute("VACUUM INTO ?", (path,))
-        finally:
-            connection.close()
 
     def watch(self) -> ChangeWatch:
         """Make a watch for one thread."""
@@ -180,7 +178,9 @@ class ChangeWatch:
         """Look at the version counter of the file: a read of one page."""
         try:
             with self._connections.kept(self._purpose) as connection:
-                version = connection.data_version()
+                version: int = connection.pragma(
+                    "data_version"
+                )  # data_version() stands still until somebody reads
         except apsw.Error:
             return True  # whoever looks next finds out what is wrong, and says so
         before, self._seen = self._seen, version

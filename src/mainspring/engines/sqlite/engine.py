@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -71,7 +71,13 @@ class SqliteEngine:
     """Jobs in one file. Several processes may use it at once; each is woken by the others' submits."""
 
     capabilities = frozenset(
-        {Capability.ATOMIC_BATCH, Capability.VIRTUAL_TIME, Capability.BACKUP, Capability.SHARED}
+        {
+            Capability.ATOMIC_UNIT,
+            Capability.ATOMIC_BATCH,
+            Capability.VIRTUAL_TIME,
+            Capability.BACKUP,
+            Capability.SHARED,
+        }
     )
 
     def __init__(
@@ -105,6 +111,8 @@ class SqliteEngine:
         self._must_wake_others = False
         self._fresh = FreshShare()
         self._vigil = Vigil(self._clock)
+
+    start_lead = 10_000
 
     @property
     def description(self) -> str:
@@ -286,7 +294,7 @@ class SqliteEngine:
         completed = [outcome for outcome in outcomes if outcome.kind is OutcomeKind.COMPLETED]
         others = [outcome for outcome in outcomes if outcome.kind is not OutcomeKind.COMPLETED]
         now = self.now()
-        accepted: set[tuple[int, int]] = set()
+        accepted: set[tuple[Hashable, int]] = set()
         with self.unit(durable=True):
             if completed:
                 accepted |= self._settle(sql.COMPLETE, completed_rows(completed), completed, worker, now)
@@ -297,9 +305,10 @@ class SqliteEngine:
 
     def _settle(
         self, statement: str, batch: str, outcomes: list[Outcome], worker: int, now: int
-    ) -> set[tuple[int, int]]:
+    ) -> set[tuple[Hashable, int]]:
         """Carry out one statement for all; if some are refused, find out which and carry it out for the rest."""
         write = self._database.write
+        accepted: set[tuple[Hashable, int]]
         write("SAVEPOINT settling")
         write(statement, (batch, worker, now))
         if self._database.changes() != len(outcomes):

@@ -139,11 +139,14 @@ class Presence:
             os.close(descriptor)
 
     def close(self) -> None:
-        """Close what was opened to wake others."""
+        """Close everything; workers that have not left are dead from now on."""
         with self._writers:
             for name in list(self._pipes):
                 self._drop(name)
             self._seen = None
+        for descriptor in self._held.values():  # the files stay: whoever sweeps removes them
+            os.close(descriptor)
+        self._held.clear()
 
     def _lock_of(self, worker: int) -> Path:
         return self._folder / f"{worker}.lock"

@@ -21,7 +21,7 @@ def find(connection: apsw.Connection, query: Query) -> Page:
     rows: list[Any] = connection.execute(statement, bindings).fetchall()
     is_more = query.ids is None and len(rows) > query.limit
     rows = rows[: query.limit] if is_more else rows
-    return Page([to_record(row) for row in rows], int(rows[-1][-1]) if is_more else None)
+    return Page([to_record(row) for row in rows], str(rows[-1][-1]) if is_more else None)
 
 
 def count(connection: apsw.Connection, *, queue: str | None, type_: str | None) -> dict[JobStatus, int]:
@@ -45,7 +45,7 @@ def _conditions(query: Query) -> tuple[list[str], dict[str, Any]]:
         conditions.append(f"j.replayed_as IS {'NOT ' if query.is_replayed else ''}NULL")
     if query.after is not None:
         conditions.append("j.seq > :after")
-        bindings["after"] = query.after
+        bindings["after"] = _to_place(query.after)
     return conditions, bindings
 
 
@@ -55,3 +55,10 @@ def _lane_condition(queue: str | None, type_: str | None, prefix: str = "") -> t
         return [], {}
     terms = " AND ".join(f"{name} = :{name}" for name in wanted)
     return [f"{prefix}lane IN (SELECT id FROM lanes WHERE {terms})"], dict(wanted)
+
+
+def _to_place(cursor: str) -> int:
+    try:
+        return int(cursor)
+    except ValueError:
+        raise ValueError(f"after must be the `next` of an earlier page, got {cursor!r}") from None

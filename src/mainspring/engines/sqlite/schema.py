@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import apsw
 
-from mainspring.errors import StoreCorrupt, StoreTooNew
+from mainspring.errors import EngineUnavailable, StoreCorrupt, StoreTooNew
 
 APPLICATION_ID = 0x4D737067  # "Mspg"
 
@@ -71,12 +71,23 @@ VERSION = len(MIGRATIONS)
 
 
 def migrate(connection: apsw.Connection, path: str) -> None:
-    """Bring the file up to this version, one process at a time; refuse files that are not ours or are newer."""
-    if _is_current(connection, path):
+    """Bring the file up to this version, one process at a time."""
+    if check(connection, path):
         return
+    try:
+        _migrate(connection, path)
+    except apsw.SQLError as error:
+        raise EngineUnavailable(
+            engine=f"SQLite file {path}",
+            reason=f"its schema could not be brought to version {VERSION} ({error})",
+            remedy="restore a backup, or report this; the file is as it was",
+        ) from error
+
+
+def _migrate(connection: apsw.Connection, path: str) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
-        if not _is_current(connection, path):  # another process may have been quicker
+        if not check(connection, path):  # another process may have been quicker
             version = connection.pragma("user_version")
             for migration in MIGRATIONS[version:]:
                 connection.execute(migration)
@@ -88,7 +99,8 @@ def migrate(connection: apsw.Connection, path: str) -> None:
         raise
 
 
-def _is_current(connection: apsw.Connection, path: str) -> bool:
+def check(connection: apsw.Connection, path: str) -> bool:
+    """Refuse files that are not ours or are newer, without touching them; answer whether it is up to date."""
     application = connection.pragma("application_id")
     version = int(connection.pragma("user_version"))
     if application != APPLICATION_ID:

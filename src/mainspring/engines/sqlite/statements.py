@@ -1,7 +1,7 @@
 """Every statement of the engine. Each works on a whole batch: see `rows` for why.
 
-Parameters are numbered; ?1 is the batch. Statuses are the numbers of `rows.STATUSES`. A `+` before a column keeps
-the planner from an index on it: the batch is the shorter list, always.
+Parameters are numbered; ?1 is the batch. Statuses are the numbers of `rows.STATUSES`. `+`, NOT INDEXED
+and CROSS JOIN keep the planner from looking up the batch in an index: it is the shorter list, always.
 Two crashes make a suspect: SUSPECT_CRASHES.
 """
 
@@ -72,19 +72,19 @@ STOPS = "SELECT json_group_array(id) FROM jobs WHERE owner = ?1 AND stop IS NOT 
 # -- starting and settling; batch of [seq, token, ...]; ?2 worker, ?3 now
 
 START = """
-UPDATE jobs SET status = 1, starts = starts + 1, started = max(?3, due)
+UPDATE jobs NOT INDEXED SET status = 1, starts = starts + 1, started = max(?3, due)
 FROM json_each(?1) AS v
 WHERE seq = v.value ->> 0 AND token = v.value ->> 1 AND +owner = ?2 AND +status = 0
 """
 CURRENT = """
 SELECT json_group_array(json_array(seq, token)) FROM json_each(?1) AS v
-JOIN jobs ON seq = v.value ->> 0 AND token = v.value ->> 1 AND +owner = ?2
+CROSS JOIN jobs ON seq = v.value ->> 0 AND token = v.value ->> 1 AND +owner = ?2
     AND +status = coalesce(v.value ->> 9, ?3)
 """
 
 # batch of [seq, token, result, codec, began]
 COMPLETE = """
-UPDATE jobs SET status = 2, owner = NULL, finished = ?3, error = NULL, stop = NULL,
+UPDATE jobs NOT INDEXED SET status = 2, owner = NULL, finished = ?3, error = NULL, stop = NULL,
     started = coalesce(v.value ->> 4, started),
     result = CASE v.value ->> 3 WHEN 'json' THEN v.value ->> 2 ELSE unhex(v.value ->> 2) END
 FROM json_each(?1) AS v
@@ -94,7 +94,7 @@ WHERE seq = v.value ->> 0 AND token = v.value ->> 1 AND +owner = ?2 AND +status 
 # batch of [seq, token, status, due, error, failures, timeouts, interruptions, takes back a start, status before,
 # attempt, began]. A job that somebody wants stopped does not go back to PENDING.
 SETTLE = """
-UPDATE jobs SET
+UPDATE jobs NOT INDEXED SET
     status = iif(v.value ->> 2 = 0 AND stop IS NOT NULL, 4, v.value ->> 2),
     finished = iif(v.value ->> 2 = 0 AND stop IS NULL, NULL, ?3),
     owner = NULL,
