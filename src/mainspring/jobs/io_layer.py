@@ -88,6 +88,7 @@ class IoLayer:
 
     def __init__(self, engine: Engine, runner: TaskRunner) -> None:
         self._engine = engine
+        self._is_atomic = Capability.ATOMIC_UNIT in engine.capabilities
         self._queue: FuncQueue[Operation] = FuncQueue(self._handle, runner, batch=True, name="io")
 
     def dispatch(self, operation: Operation) -> None:
@@ -119,8 +120,7 @@ class IoLayer:
     def _handle(self, operations: list[Operation]) -> None:
         for operation in operations:
             operation.load()
-        is_atomic = Capability.ATOMIC_UNIT in self._engine.capabilities
-        for batch in _bounded(operations) if is_atomic else [[operation] for operation in operations]:
+        for batch in _bounded(operations) if self._is_atomic else [[operation] for operation in operations]:
             self._commit(batch)
 
     def _commit(self, batch: list[Operation]) -> None:

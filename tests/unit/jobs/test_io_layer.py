@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from mainspring import EngineUnavailable, ThreadPool
-from mainspring.jobs.engine import Engine
+from mainspring.jobs.engine import Capability, Engine
 from mainspring.jobs.io_layer import MAX_ITEMS, Answer, IoLayer, Operation
 from tests.support import PATIENCE, Background, Gate, within
 
@@ -23,7 +23,8 @@ class Recorder:
 
     description = "recorder"
 
-    def __init__(self) -> None:
+    def __init__(self, *capabilities: Capability) -> None:
+        self.capabilities = frozenset(capabilities or {Capability.ATOMIC_UNIT})
         self.units: list[list[tuple[Any, ...]]] = []
         self.durable: list[bool] = []
         self.threads: set[str] = set()
