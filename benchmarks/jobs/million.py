@@ -15,7 +15,8 @@ from benchmarks.measure import Line, Section, rates, times
 
 PENDING = 1_000_000
 HOUR = 3_600.0
-SECONDS = 60
+FILL_SECONDS = 60
+FIRST_SECONDS = 30
 REST_SECONDS = 2.0
 WATCH_SECONDS = 5.0
 MEMORY_LIMIT, FIRST_LIMIT, LOAD_LIMIT, THROUGHPUT_SHARE = 60.0, 1.0, 0.01, 0.8
@@ -46,26 +47,32 @@ def fill(system: System, store: Path, count: int) -> tuple[int, float]:
         for batch in batches(range(count)):
             system.submit_many(batch, time() + HOUR)
             done += len(batch)
-            if perf_counter() - began > SECONDS:
+            if perf_counter() - began > FILL_SECONDS:
                 break
         return done, perf_counter() - began
 
 
 @contextmanager
-def burdened(system: System, store: Path) -> Iterator[tuple[WorkerProcess, Burden]]:
-    """Start a worker that finds one due job, let it come to rest, and watch it."""
+def working(system: System, store: Path) -> Iterator[WorkerProcess]:
+    """Start a worker that finds one due job, and wait until it has run it."""
     with submitter(system, store):
         system.submit(-1)
         with WorkerProcess(system, store) as worker:
-            first = worker.wait_started(1, SECONDS)[0]
-            sleep(REST_SECONDS)
-            load = worker.load(WATCH_SECONDS)
-            yield worker, Burden((first.at_ns - worker.began_ns) / 1e9, worker.memory(), load)
+            worker.wait_started(1, FIRST_SECONDS)
+            yield worker
 
 
-def burden(system: System, store: Path) -> Burden:
-    with burdened(system, store) as (_, found):
-        return found
+def burden(worker: WorkerProcess, watch_seconds: float = WATCH_SECONDS) -> Burden:
+    """Let a worker come to rest and watch it."""
+    first = worker.wait_started(1, 0)[0]
+    sleep(REST_SECONDS)
+    load = worker.load(watch_seconds)
+    return Burden((first.at_ns - worker.began_ns) / 1e9, worker.memory(), load)
+
+
+def our_burden(store: Path) -> Burden:
+    with working(FULL, store) as worker:
+        return burden(worker)
 
 
 def service(system: System, worker: WorkerProcess, jobs: int, window: float) -> Service:
@@ -74,7 +81,7 @@ def service(system: System, worker: WorkerProcess, jobs: int, window: float) -> 
 
 
 def our_service(store: Path) -> Service:
-    with burdened(FULL, store) as (worker, _):
+    with working(FULL, store) as worker:
         return service(FULL, worker, punctuality.JOBS // 2, punctuality.WINDOW_SECONDS / 2)
 
 
@@ -83,7 +90,7 @@ def burden_lines(empty: Burden, full: Burden) -> list[Line]:
     return [
         Line(
             what="memory of the worker above an empty one",
-            ours=f"{above:.0f} MB ({full.memory:.0f} - {empty.memory:.0f})",
+            ours=f"{round(above)} MB ({full.memory:.0f} - {empty.memory:.0f})",
             bound=f"< {MEMORY_LIMIT:g} MB",
             is_met=above < MEMORY_LIMIT,
         ),
@@ -145,15 +152,16 @@ def _unchanged(what: str, full: float, empty: float) -> Line:
 
 def peer_line(peer: System) -> Line:
     """Measure a peer with as many pending jobs as it can take."""
-    with fresh_store() as store:
-        empty = burden(peer, store)
+    with fresh_store() as store, working(peer, store) as worker:
+        empty = burden(worker, watch_seconds=1)
     with fresh_store() as store:
         count, took = fill(peer, store, peer.pending)
         cells = [f"filled in {took:.0f} s"]
         try:
-            with burdened(peer, store) as (worker, full):
+            with working(peer, store) as worker:
+                full = burden(worker)
                 cells += [
-                    f"memory +{full.memory - empty.memory:.0f} MB",
+                    f"memory {round(full.memory - empty.memory):+d} MB",
                     f"first {full.first_seconds:.2f} s",
                     f"idle {full.load:.0%}",
                 ]
@@ -170,7 +178,7 @@ def run(rounds: int = 3) -> Section:
     with fresh_store() as small, fresh_store() as large:
         _, took = fill(FULL, large, PENDING)
         size = sum(file.stat().st_size for file in large.parent.iterdir()) / 1e6
-        lines = burden_lines(burden(FULL, small), burden(FULL, large))
+        lines = burden_lines(our_burden(small), our_burden(large))
         lines += throughput_lines(small, large, rounds)
         lines += service_lines(small, large, rounds - 1)
     lines += [peer_line(peer) for peer in PEERS]

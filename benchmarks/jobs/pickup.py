@@ -103,7 +103,7 @@ def _line(what: str, pickups: Pickups | None, limit: float) -> Line:
     )
 
 
-def run(rounds: int = 3) -> Section:
+def run(rounds: int = 2) -> Section:
     lines = [
         *(_line(f"same process, {ours.setting}", least(partial(here, ours), rounds), HERE_LIMIT) for ours in OURS),
         *(
