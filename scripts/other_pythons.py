@@ -38,8 +38,12 @@ def tests_pass(version: str, python: Path) -> bool:
     venv = f".venv-{version}"
     setup = ["make", "--no-print-directory", "setup", f"VENV={venv}", "EXTRA=test", f"PYTHON={python}"]
     # One interpreter is enough for mypy, which checks for all versions.
-    tests = [f"{venv}/bin/python", "-m", "pytest", "--ignore=tests/typing"]
-    return all(subprocess.run(command, cwd=ROOT, check=False).returncode == 0 for command in (setup, tests))
+    pytest = [f"{venv}/bin/python", "-m", "pytest"]
+    tests = [*pytest, "--ignore=tests/typing", "--ignore=tests/processes"]
+    # The long scenarios test the operating system more than the interpreter: once is enough.
+    processes = [*pytest, "-m", "not stress", "tests/processes"]
+    commands = (setup, tests, processes)
+    return all(subprocess.run(command, cwd=ROOT, check=False).returncode == 0 for command in commands)
 
 
 def main() -> int:

@@ -12,7 +12,7 @@ import pytest
 
 from mainspring import EngineUnavailable, ThreadPool
 from mainspring.jobs.engine import Capability, Engine
-from mainspring.jobs.io_layer import MAX_ITEMS, Answer, IoLayer, Operation
+from mainspring.jobs.io_layer import MAX_BYTES, MAX_ITEMS, Answer, IoLayer, Operation
 from tests.support import PATIENCE, Background, Gate, within
 
 AWAY = 10**9  # an item with which the engine is unavailable
@@ -268,3 +268,22 @@ def test_an_answer_to_a_loop_that_was_closed_harms_nobody(io: IoLayer, recorder:
     asyncio.run(give_up())
     gate.open()
     assert io.call("submit", (5,)) == [50]
+
+
+def test_an_engine_without_transactions_gets_each_operation_in_a_unit_of_its_own(pool: ThreadPool) -> None:
+    recorder = Recorder(Capability.SHARED)
+    io = IoLayer(cast(Engine, recorder), pool)
+    with busy(io, recorder):
+        answers = [ask(io, "submit", (number,)) for number in (1, AWAY, 3)]
+    assert within(answers[0].get) == [10]
+    with pytest.raises(EngineUnavailable):
+        within(answers[1].get)
+    assert within(answers[2].get) == [30]
+
+
+def test_a_unit_is_bounded_by_the_bytes_that_its_operations_carry(io: IoLayer, recorder: Recorder) -> None:
+    with busy(io, recorder):
+        answers = [ask(io, "submit", (number,), size=MAX_BYTES // 2 + 1) for number in (1, 2)]
+    for answer in answers:
+        within(answer.get)
+    assert recorder.units[1:] == [[("submit", [1])], [("submit", [2])]]

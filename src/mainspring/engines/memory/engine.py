@@ -370,9 +370,8 @@ class MemoryEngine:
     def find(self, query: Query) -> Page:
         with self._lock:
             if query.ids is None:
-                places = [
-                    place for place in self._by_place if query.after is None or place > to_place(query.after)
-                ]
+                start = 0 if query.after is None else to_place(query.after)
+                places = [place for place in self._by_place if place > start]
             else:
                 places = sorted(self._places[job_id] for job_id in query.ids if job_id in self._places)
             return page_of([(place, self._jobs[self._by_place[place]]) for place in places], query)
