@@ -22,8 +22,8 @@ test: check ## check, then run all tests on every supported Python of this machi
 	$(BIN)/python -m pytest
 	$(BIN)/python scripts/other_pythons.py
 
-unit: setup ## run the tests without stress and without processes: under a minute
-	$(BIN)/python -m pytest -m "not stress" --ignore=tests/processes
+unit: setup ## run the unit tests: under a minute
+	$(BIN)/python -m pytest -m "not stress" tests/unit tests/architecture
 
 check: setup ## lint, format check, types, layering
 	$(BIN)/ruff check .

@@ -31,6 +31,7 @@ class Settling:
         *,
         worker: Callable[[], int],
         collect: Callable[[list[tuple[Outcome, bool]]], None],
+        announce: Callable[[], None],
     ) -> None:
         self._io = io
         self._control = control
@@ -38,6 +39,7 @@ class Settling:
         self._clock = clock
         self._worker = worker
         self._collect = collect
+        self._announce = announce  # that the store has answered, if not as hoped
         self._outcomes: deque[Outcome] = deque()
         self.stored = 0
         """Grows whenever something is to be stored."""
@@ -91,6 +93,7 @@ class Settling:
 
     def _failed(self, outcomes: list[Outcome], error: Exception) -> None:
         self._under_way.discard(id(outcomes))
+        self._announce()
         if not isinstance(error, EngineUnavailable):
             self._store_one_by_one(outcomes)
         elif self.gives_up:

@@ -85,10 +85,16 @@ class Worker:
         self._starting = Starting(
             io, control, worker=lambda: self.number, on_answer=self._started, on_failure=self._start_failed
         )
-        self._settling = Settling(
-            io, control, self._timer, clock, worker=lambda: self.number, collect=self._collect
-        )
         self._rest = Rest(clock)
+        self._settling = Settling(
+            io,
+            control,
+            self._timer,
+            clock,
+            worker=lambda: self.number,
+            collect=self._collect,
+            announce=self._rest.announce,
+        )
         # what follows belongs to the control sequence
         self.number = 0
         self._is_looking = False

@@ -16,6 +16,8 @@ from mainspring.testing.engine_bench import Bench, seconds
 from tests.support import within
 from tests.unit.engines.crashes import Crash, CrashPoint, Scene, World, integrity, opened, run_everything, snapshot
 
+pytestmark = pytest.mark.stress  # every step of every operation: many small databases
+
 
 def submit(world: World) -> Any:
     bench = world.bench
