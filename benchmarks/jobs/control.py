@@ -60,7 +60,7 @@ def answers(scene: str) -> tuple[list[float], list[float]]:
     """Return microseconds of calls with pauses between them, and of calls without."""
     with fresh_store() as store:
         command = [sys.executable, "-c", CHILD, str(store), scene]
-        done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+        done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
     samples = [int(line) / 1e3 for line in done.stdout.split()]
     half = len(samples) // 2
     return samples[:half], samples[half:]
