@@ -169,9 +169,10 @@ class JobFailed(MainspringError):
         self.job_id = job_id
         self.status = status
         self.reason = reason
+        again = ", app.retry() runs it again" if status == "FAILED" else ""
         super().__init__(
             f"job {job_id!r} is {status} and has no result: {reason}; "
-            f"app.get({job_id!r}) shows its attempts, app.retry() runs it again"
+            f"app.get({job_id!r}) shows its attempts{again}"
         )
 
 

@@ -23,7 +23,11 @@ class Application(Protocol):
     """What is run: a `Mainspring`."""
 
     threads: int
+    queues: tuple[str, ...] | None
     registry: Registry
+
+    def load_handlers(self) -> None:
+        """Import the modules that have handlers."""
 
     def running(self) -> AbstractContextManager[Any]:
         """Run jobs while the block lasts."""
@@ -53,8 +57,9 @@ class Foreground:
         sys.setswitchinterval(SWITCH_SECONDS)
         before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
+            self._greet()  # before the worker: what follows may be said by handlers
             with self._app.running():
-                self._greet()
+                _say(f"  {self._app.threads} threads at work; stop with Ctrl+C or SIGTERM")
                 self._signals.get()
                 _say("stopping: no new jobs; those that run may finish (once more to hand them back at once)")
                 Thread(target=self._await_second_signal, name="mainspring-signals", daemon=True).start()
@@ -74,10 +79,12 @@ class Foreground:
 
     def _greet(self) -> None:
         app = self._app
+        app.load_handlers()
         handlers = ", ".join(handler.name for handler in app.registry.all()) or "none"
         _say(f"Mainspring runs jobs from {app.manager().engine.description}")
         _say(f"  handlers: {handlers}")
-        _say(f"  {app.threads} threads; stop with Ctrl+C or SIGTERM")
+        if app.queues is not None:
+            _say(f"  queues: {', '.join(app.queues)}")
 
 
 def _say(line: str) -> None:

@@ -27,11 +27,17 @@ class Finished(NamedTuple):
     left_behind: list[Path]
 
 
+# A shell in the background ignores Ctrl+C, and so do its children: begin as in the foreground.
+LISTEN = (
+    "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+)
+
+
 @contextmanager
 def started(temporary: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     temporary.mkdir(exist_ok=True)
     with subprocess.Popen(
-        [sys.executable, "-W", "error", str(DEMO), "--quick", *options],
+        [sys.executable, "-c", LISTEN, sys.executable, "-W", "error", str(DEMO), "--quick", *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

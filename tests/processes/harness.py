@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 30.0  # real seconds after which a test gives up: far more than anything takes
-GREETING = "stop with Ctrl+C or SIGTERM"  # the last line that a worker says at its start
+GREETING = "stop with Ctrl+C or SIGTERM"  # what a worker says when it is at work; handlers may be quicker
 APPS = "tests.processes.apps"
 
 
@@ -198,7 +198,8 @@ class Site:
     def start_worker(self, name: str = "worker", *arguments: str, **environment: str) -> Child:
         """Start a module that ends in `app.run()`, and wait until it takes jobs."""
         worker = self.start_app(name, *arguments, **environment)
-        worker.expect(GREETING)
+        worker.expect("Mainspring runs jobs from")
+        worker.expect_all(GREETING)
         return worker
 
     def wait(self, job_id: str) -> JobInfo:

@@ -73,7 +73,7 @@ class Model:
 
     def reopen(self, job_id: str, due: int) -> bool:
         job = self.jobs.get(job_id)
-        if job is None or job["status"] is not JobStatus.FAILED:
+        if job is None or job["status"] is not JobStatus.FAILED or job["replayed_as"] is not None:
             return False
         job |= {"status": JobStatus.PENDING, "due": due, "finished": None, "error": None}
         job |= {"failures": 0, "timeouts": 0, "crashes": 0}

@@ -18,6 +18,9 @@ def load_app(reference: str) -> Mainspring:
         raise typer.BadParameter(
             f"{reference!r} is not of the form module:name; for app in shop.py it is shop:app"
         )
+    if module_name.endswith(".py") or "/" in module_name:
+        meant = module_name.removesuffix(".py").strip("./").replace("/", ".")
+        raise typer.BadParameter(f"{reference!r} names a file; name the module: {meant}:{name}")
     folder = str(Path.cwd())
     if folder not in sys.path:
         sys.path.insert(0, folder)

@@ -23,6 +23,8 @@ def run(
     application = load_app(app)
     if queues is not None:
         application.queues = tuple(name.strip() for name in queues.split(",") if name.strip())
+        if not application.queues:
+            raise typer.BadParameter(f"{queues!r} names no queue; leave --queues out to serve all")
     if threads is not None:
         application.threads = threads
     application.run()

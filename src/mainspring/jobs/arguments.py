@@ -59,12 +59,16 @@ class Arguments:
         encode, decode = self._serializer.encode, self._decode
         payloads: list[bytes] = []
         for call in calls:
-            given = self._bind_one_of_many(call)
             try:
-                payload = encode(given)
-                decode(payload)
-            except _REFUSALS as error:
-                raise self._explain(error, given) from error
+                given = self._bind_one_of_many(call)
+                try:
+                    payload = encode(given)
+                    decode(payload)
+                except _REFUSALS as error:
+                    raise self._explain(error, given) from error
+            except InvalidArguments as error:
+                problem = f"item {len(payloads)} of this submit_many: {error.problem}"
+                raise InvalidArguments(handler=self._name, parameter=error.parameter, problem=problem) from error
             payloads.append(payload)
         return payloads
 

@@ -97,12 +97,15 @@ class Execution:
     def _retry_or_give_up(self, job: ActiveJob, error: BaseException) -> Outcome:
         lease, policy = job.lease, job.handler.options.retry
         cause = Cause.TIMEOUT if job.has_timed_out else Cause.FAILURE
+        description = _describe(error)
+        if job.has_timed_out:
+            description = f"timeout after {(job.handler.timeout or 0) / 1_000_000:g} s: {description}"
         delay = policy.delay_after(lease.failures + lease.timeouts + 1, self._chance)
         if delay is None or isinstance(error, policy.give_up_on):
-            return Outcome(lease, OutcomeKind.FAILED, error=_describe(error), cause=cause)
+            return Outcome(lease, OutcomeKind.FAILED, error=description, cause=cause)
         if isinstance(error, RetryLater):
             delay = to_microseconds(error.delay, "delay")
-        return Outcome(lease, OutcomeKind.RETRY, due=self._after(delay), error=_describe(error), cause=cause)
+        return Outcome(lease, OutcomeKind.RETRY, due=self._after(delay), error=description, cause=cause)
 
     def _after(self, delay: int) -> int:
         return min(LAST_INSTANT, self._now() + delay)

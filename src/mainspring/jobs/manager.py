@@ -163,7 +163,9 @@ class JobManager:
 
     def retry(self, job_id: str) -> None:
         """Let a dead letter run again at once, as the same job, its attempts forgotten."""
-        self.change(Reopen(require_id(job_id), self.engine.now()), action="retry", needs="FAILED")
+        self.change(
+            Reopen(require_id(job_id), self.engine.now()), action="retry", needs="FAILED and was not replayed"
+        )
 
     def change(self, command: Any, *, action: str | None = None, needs: str = "") -> Changed:
         """Carry out a command; with an `action`, `InvalidTransition` if the state does not allow it."""

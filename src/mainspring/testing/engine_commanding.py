@@ -165,8 +165,14 @@ class Commanding(EngineSuite):
         assert bench.change(command) == Changed(False, None)
         assert bench.find_ids() == []
 
+    def test_a_letter_that_was_replayed_is_not_reopened(self, bench: Bench) -> None:
+        bench.bury("letter")
+        bench.engine.change([Replay("letter", "copy", 0)])
+        assert bench.engine.change([Reopen("letter", 0)]) == [Changed(False, JobStatus.FAILED, "copy")]
+
     def test_commands_are_carried_out_in_order(self, bench: Bench) -> None:
         bench.bury("letter")
+        bench.bury("another")
         bench.submit("a", "b")
         answers = bench.engine.change(
             [
@@ -179,6 +185,8 @@ class Commanding(EngineSuite):
                 Cancel("letter"),
                 Cancel("copy"),
                 Delete("letter"),
+                Reopen("another", 0),
+                Cancel("another"),
                 Cancel("b"),
             ]
         )
@@ -188,11 +196,13 @@ class Commanding(EngineSuite):
             Changed(True, JobStatus.CANCELED),
             Changed(False, None),
             Changed(True, JobStatus.FAILED),
+            Changed(False, JobStatus.FAILED, "copy"),
+            Changed(False, JobStatus.FAILED),
+            Changed(True, JobStatus.PENDING),
+            Changed(True, JobStatus.FAILED),
             Changed(True, JobStatus.FAILED),
             Changed(True, JobStatus.PENDING),
             Changed(True, JobStatus.PENDING),
-            Changed(True, JobStatus.CANCELED),
-            Changed(True, JobStatus.PENDING),
         ]
-        assert bench.find_ids() == ["b", "copy"]
+        assert bench.find_ids() == ["another", "b", "copy"]
         assert (bench.status("b"), bench.status("copy")) == (JobStatus.CANCELED, JobStatus.CANCELED)

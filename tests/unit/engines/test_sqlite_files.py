@@ -167,7 +167,7 @@ def test_a_path_below_a_file_is_refused(tmp_path: Path) -> None:
 
 def test_a_directory_in_the_place_of_the_file_is_refused(path: Path) -> None:
     path.mkdir()
-    assert "cannot be written" in str(fail_to_open(path))
+    assert "it is a directory" in str(fail_to_open(path))
 
 
 def run_script(script: str, *arguments: object) -> str:

@@ -142,6 +142,8 @@ class MemoryEngine:
         match command:
             case Cancel():
                 return self._cancel(job)
+            case Reopen() | Replay() if job.status is JobStatus.FAILED and job.replayed_as is not None:
+                return Changed(False, job.status, job.replayed_as)  # its work goes on elsewhere
             case Reopen() if job.status is JobStatus.FAILED:
                 self._put(
                     replace(
@@ -156,8 +158,6 @@ class MemoryEngine:
                     )
                 )
             case Replay() if job.status is JobStatus.FAILED:
-                if job.replayed_as is not None:
-                    return Changed(False, job.status, job.replayed_as)
                 self._replay(job, command)
             case Edit() if job.status is JobStatus.FAILED:
                 self._jobs[job.id] = replace(job, payload=command.payload, codec=command.codec)

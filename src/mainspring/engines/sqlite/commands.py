@@ -51,13 +51,14 @@ class Commands:
     def _carry_out_one(self, command: Command, status: JobStatus) -> Changed:
         write = self._database.write
         match command:
-            case Reopen() if status is JobStatus.FAILED:
-                write(sql.REOPEN, (command.id, command.due))
-            case Replay() if status is JobStatus.FAILED:
+            case Reopen() | Replay() if status is JobStatus.FAILED:
                 replayed_as = write(sql.REPLAYED_AS, (command.id,))
-                if replayed_as is not None:
+                if replayed_as is not None:  # its work goes on elsewhere
                     return Changed(False, status, replayed_as)
-                self._replay(command)
+                if isinstance(command, Replay):
+                    self._replay(command)
+                else:
+                    write(sql.REOPEN, (command.id, command.due))
             case Edit() if status is JobStatus.FAILED:
                 write(sql.EDIT, (command.id, to_stored(command.payload, command.codec), command.codec))
             case Delete() if status in FINAL and command.status in (None, status):

@@ -57,6 +57,12 @@ class Database:
         with self._writing, translated(self.path):
             if self._is_open:
                 return
+            if Path(self.path).is_dir():
+                raise EngineUnavailable(
+                    engine=f"SQLite file {self.path}",
+                    reason="it is a directory",
+                    remedy="name a file inside of it",
+                )
             folder = Path(self.path).parent
             if not folder.is_dir():
                 raise EngineUnavailable(
