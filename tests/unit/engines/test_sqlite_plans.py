@@ -17,6 +17,7 @@ IDS = '["a", "b"]'
 
 # Each with bindings, and the indexes that it may use on jobs: the primary key is always fine.
 HOT: dict[str, tuple[tuple[Any, ...], set[str]]] = {
+    "FIRST_DUE": ((LANES,), {"claimable", "suspects"}),
     "PICK_DUE": ((LANES, 8, 1), {"claimable"}),
     "PICK_SUSPECTS": ((LANES, 1, 1), {"suspects"}),
     "PICK_AHEAD": ((LANES, 8, 1, 2), {"claimable"}),

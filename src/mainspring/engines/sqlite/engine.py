@@ -28,6 +28,7 @@ from mainspring.engines.sqlite.rows import (
     are_equal,
     completed_rows,
     equal_rows,
+    first_dues,
     lease_rows,
     new_rows,
     outcome_rows,
@@ -246,8 +247,10 @@ class SqliteEngine:
                 due = self._take_due(worker, demand, lanes, now, now + start_lead)
                 is_more |= len(due) >= demand.starts
                 leases += due
-                leases += self._take_ahead(worker, demand, lanes, now + start_lead, now + lead)
                 next_due = write(sql.NEXT_DUE, (lanes, now + start_lead))
+                if demand.ahead > 0 and next_due is not None and next_due <= now + lead:
+                    leases += self._take_ahead(worker, demand, lanes, now + start_lead, now + lead)
+                    next_due = write(sql.NEXT_DUE, (lanes, now + start_lead))
                 if next_due is not None:
                     dues.append(next_due)
             stops = strings(write(sql.STOPS, (worker,)))
@@ -256,26 +259,29 @@ class SqliteEngine:
     def _take_due(self, worker: int, demand: Demand, lanes: str, now: int, until: int) -> list[Lease]:
         if demand.starts <= 0:
             return []
-        rows = lease_rows(self._database.write(sql.PICK_DUE, (lanes, demand.starts, until)))
-        share = self._fresh.share(demand.starts, rows[0].due if len(rows) == demand.starts else now, now)
-        if share:
-            fresh = lease_rows(self._database.write(sql.PICK_AHEAD, (lanes, share, now - FRESH, until)))
-            chosen = {row.seq for row in fresh}
-            rows = [row for row in rows if row.seq not in chosen][: demand.starts - len(fresh)] + fresh
-        if demand.suspects:
-            suspects = lease_rows(self._database.write(sql.PICK_SUSPECTS, (lanes, 1, until)))
-            rows = sorted(rows + suspects, key=self._rank)[: demand.starts] if suspects else rows
+        first, first_suspect = first_dues(self._database.write(sql.FIRST_DUE, (lanes,)))
+        rows = [] if first is None or first > until else self._pick_due(demand, lanes, now, until)
+        if demand.suspects and first_suspect is not None and first_suspect <= until:
+            rows += lease_rows(self._database.write(sql.PICK_SUSPECTS, (lanes, 1, until)))
+            rows = sorted(rows, key=self._rank)[: demand.starts]
         if rows:
             self._database.write(sql.MARK_STARTED, (to_json([row.seq for row in rows]), worker, now))
         return [to_lease(row, self._lanes.describe(row.lane), is_started=True) for row in rows]
+
+    def _pick_due(self, demand: Demand, lanes: str, now: int, until: int) -> list[LeaseRow]:
+        rows = lease_rows(self._database.write(sql.PICK_DUE, (lanes, demand.starts, until)))
+        share = self._fresh.share(demand.starts, rows[0].due if len(rows) == demand.starts else now, now)
+        if not share:
+            return rows
+        fresh = lease_rows(self._database.write(sql.PICK_AHEAD, (lanes, share, now - FRESH, until)))
+        chosen = {row.seq for row in fresh}
+        return [row for row in rows if row.seq not in chosen][: demand.starts - len(fresh)] + fresh
 
     def _rank(self, row: LeaseRow) -> tuple[int, int]:
         _, _, priority = self._lanes.describe(row.lane)
         return row.due - HEAD_START * priority, row.seq
 
     def _take_ahead(self, worker: int, demand: Demand, lanes: str, after: int, until: int) -> list[Lease]:
-        if demand.ahead <= 0:
-            return []
         rows = lease_rows(self._database.write(sql.PICK_AHEAD, (lanes, demand.ahead, after, until)))
         if rows:
             self._database.write(sql.MARK_HELD, (to_json([row.seq for row in rows]), worker))

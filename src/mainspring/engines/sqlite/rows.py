@@ -50,6 +50,7 @@ class LeaseRow(msgspec.Struct, array_like=True, gc=False):
 lease_rows = msgspec.json.Decoder(list[LeaseRow]).decode
 strings = msgspec.json.Decoder(list[str]).decode
 pairs = msgspec.json.Decoder(list[tuple[str, int]]).decode
+first_dues = msgspec.json.Decoder(tuple[int | None, int | None]).decode
 pairs_of_integers = msgspec.json.Decoder(list[tuple[int, int]]).decode
 
 
