@@ -39,10 +39,10 @@ def tests_pass(version: str, python: Path) -> bool:
     setup = ["make", "--no-print-directory", "setup", f"VENV={venv}", "EXTRA=test", f"PYTHON={python}"]
     # One interpreter is enough for mypy, which checks for all versions.
     pytest = [f"{venv}/bin/python", "-m", "pytest"]
-    tests = [*pytest, "--ignore=tests/typing", "--ignore=tests/processes"]
-    # The long scenarios test the operating system more than the interpreter: once is enough.
-    processes = [*pytest, "-m", "not stress", "tests/processes"]
-    commands = (setup, tests, processes)
+    # The long scenarios with crashes and processes test the storage more than the interpreter: once is enough.
+    tests = [*pytest, "-m", "not stress", "--ignore=tests/typing"]
+    stress = [*pytest, "tests/stress"]
+    commands = (setup, tests, stress)
     return all(subprocess.run(command, cwd=ROOT, check=False).returncode == 0 for command in commands)
 
 
