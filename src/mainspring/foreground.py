@@ -62,7 +62,7 @@ class Foreground:
                 _say(f"  {self._app.threads} threads at work; stop with Ctrl+C or SIGTERM")
                 self._signals.get()
                 _say("stopping: no new jobs; those that run may finish (once more to hand them back at once)")
-                Thread(target=self._await_second_signal, name="mainspring-signals", daemon=True).start()
+                self._listen_on()
             _say("stopped")
         finally:
             for number, handler in before.items():
@@ -73,9 +73,15 @@ class Foreground:
     def _on_signal(self, number: int, _frame: Any) -> None:
         self._signals.put(number)  # nothing else: whatever takes a lock may be what was interrupted
 
-    def _await_second_signal(self) -> None:
-        self._signals.get()
-        self._app.manager().hurry()
+    def _listen_on(self) -> None:
+        """Let a second signal hurry the worker that is being stopped."""
+        manager = self._app.manager()
+
+        def hurry() -> None:
+            self._signals.get()
+            manager.hurry()
+
+        Thread(target=hurry, name="mainspring-signals", daemon=True).start()
 
     def _greet(self) -> None:
         app = self._app

@@ -37,7 +37,7 @@ class ActiveJob:
         self.lease = lease
         self.handler = handler
         self.context = JobContext(lease)
-        self.alarm: TimerEntry | None = None  # for its start while it is held, for its timeout while it runs
+        self.alarm: TimerEntry | None = None  # for its timeout
         self.counts_as_started = lease.is_started  # in the slots, which it leaves as it is counted
         self.is_starting = False  # its start is being committed: wait for the answer before anything else
         self.ready_ns: int | None = None  # when it was due and could have started: by the monotonic clock,

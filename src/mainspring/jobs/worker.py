@@ -318,7 +318,7 @@ class Worker:
         return not (self._is_looking or self._starting.is_busy)
 
     def hurry(self) -> None:
-        """End a `stop` that waits for handlers. From a signal handler, too."""
+        """End a `stop` that waits for handlers. From any thread."""
         self._is_hurried = True
         self._settling.gives_up = True
         self._rest.announce()

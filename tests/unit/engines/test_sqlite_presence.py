@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
@@ -23,6 +23,20 @@ def presence_of(path: Path) -> list[str]:
     return sorted(file.name for file in folder.iterdir()) if folder.exists() else []
 
 
+class Interruption(BaseException):
+    pass
+
+
+def interrupted(bench: Bench, call: Callable[[], object]) -> None:
+    """Make a call in a unit that fails afterwards."""
+    try:
+        with bench.engine.unit(durable=True):
+            call()
+            raise Interruption
+    except Interruption:
+        return
+
+
 def test_two_engines_see_the_jobs_of_each_other(bench: Bench, path: Path, clock: ManualClock) -> None:
     with opened(path, clock) as other:
         bench.submit("a", type="new to the other")
@@ -33,17 +47,29 @@ def test_two_engines_see_the_jobs_of_each_other(bench: Bench, path: Path, clock:
 
 
 def test_a_unit_that_fails_keeps_nothing(bench: Bench) -> None:
-    class Interruption(BaseException):
-        pass
-
-    try:
-        with bench.engine.unit(durable=True):
-            bench.submit("job", type="new", queue="new")
-            raise Interruption
-    except Interruption:
-        assert bench.find_ids() == []
+    interrupted(bench, lambda: bench.submit("job", type="new", queue="new"))
+    assert bench.find_ids() == []
     bench.submit("job", type="newer", queue="newer")  # the lane of the first one must not be remembered
     assert bench.record().type == "newer"
+
+
+def test_an_enroll_whose_unit_fails_later_leaves_no_trace_and_can_be_repeated(bench: Bench, path: Path) -> None:
+    interrupted(bench, lambda: bench.engine.enroll(WorkerInfo("first", 1, ("ping",))))
+    assert presence_of(path) == []
+    worker = bench.engine.enroll(WorkerInfo("second", 1, ("ping",)))
+    assert presence_of(path) == [f"{worker}.lock", f"{worker}.wake"]
+
+
+def test_the_files_of_a_dead_worker_stay_until_its_rescue_is_committed(
+    bench: Bench, path: Path, clock: ManualClock
+) -> None:
+    with opened(path, clock) as other:
+        dead = other.enroll()
+    survivor = bench.enroll()
+    interrupted(bench, lambda: bench.engine.sweep(survivor))
+    assert f"{dead}.lock" in presence_of(path)
+    bench.engine.sweep(survivor)
+    assert f"{dead}.lock" not in presence_of(path)
 
 
 @contextmanager

@@ -110,6 +110,8 @@ class SqliteEngine:
         self._wake: Callable[[], None] = _nothing
         self._must_wake = False  # set inside of a unit, acted upon after its commit
         self._must_wake_others = False
+        self._arrived: list[int] = []  # workers of this unit, which leave again if it is rolled back
+        self._buried: list[int] = []  # workers whose files go when this unit is committed
         self._fresh = FreshShare()
         self._vigil = Vigil(self._clock)
 
@@ -142,7 +144,11 @@ class SqliteEngine:
     def _announce(self) -> None:
         must_wake, self._must_wake = self._must_wake, False
         must_wake_others, self._must_wake_others = self._must_wake_others, False
+        buried, self._buried = self._buried, []
+        self._arrived.clear()
         try:
+            for worker in buried:
+                self._presence.forget(worker)
             if must_wake:
                 self._wake()
             if must_wake_others and self._is_shared:
@@ -156,7 +162,11 @@ class SqliteEngine:
 
     def _take_back(self) -> None:
         self._must_wake = self._must_wake_others = False
+        self._buried.clear()
         self._lanes.forget()
+        for worker in self._arrived:
+            self._end_presence(worker)
+        self._arrived.clear()
 
     # -- submitters
 
@@ -196,25 +206,29 @@ class SqliteEngine:
     # -- workers
 
     def enroll(self, worker: WorkerInfo) -> int:
-        number: int = 0
-        try:
-            with self.unit(durable=True):
-                number = self._database.write(
-                    sql.ENROLL, (worker.name, worker.process, to_json(worker.types), self.now())
-                )
-                if self._is_shared:  # before the commit: whoever sees the worker finds its lock held
-                    self._presence.arrive(number)
-        except BaseException:
-            self._presence.depart(number)
-            raise
-        if self._is_shared:
-            self._listeners[number] = Listener(
-                self._presence.make_pipe(number),
-                self._database.watch(),
-                self._wake_up,
-                name=f"mainspring-listener-{number}",
+        with self.unit(durable=True):
+            number: int = self._database.write(
+                sql.ENROLL, (worker.name, worker.process, to_json(worker.types), self.now())
             )
-        return number
+            if self._is_shared:  # before the commit: whoever sees the worker finds its lock held
+                self._arrived.append(number)
+                self._begin_presence(number)
+            return number
+
+    def _begin_presence(self, worker: int) -> None:
+        self._presence.arrive(worker)
+        self._listeners[worker] = Listener(
+            self._presence.make_pipe(worker),
+            self._database.watch(),
+            self._wake_up,
+            name=f"mainspring-listener-{worker}",
+        )
+
+    def _end_presence(self, worker: int) -> None:
+        listener = self._listeners.pop(worker, None)
+        if listener is not None:
+            listener.close()
+        self._presence.depart(worker)
 
     def renew(self, worker: int) -> bool:
         with self.unit(durable=False):
@@ -226,10 +240,7 @@ class SqliteEngine:
             self._database.write(sql.GIVE_BACK_HELD, (worker,))
             has_left_jobs = self._database.write(sql.HAS_OWNER, (worker,))  # the next sweep rescues them
             self._database.write(sql.DECLARE_DEAD if has_left_jobs else sql.LEAVE, (worker,))
-        listener = self._listeners.pop(worker, None)
-        if listener is not None:
-            listener.close()
-        self._presence.depart(worker)
+        self._end_presence(worker)
 
     def take(self, worker: int, demands: Sequence[Demand], *, lead: int, start_lead: int) -> Taken:
         write = self._database.write
@@ -338,10 +349,9 @@ class SqliteEngine:
                 write(sql.RESCUE, (batch, self._max_crashes, now))
                 write(sql.RELEASE, (batch,))
                 write(sql.BURY, (batch,))
+                self._buried += dead
                 self._wake_all()
             waiting = tuple(strings(write(sql.WAITING, (now,))))
-        for number in dead:
-            self._presence.forget(number)
         return Swept(rescued, quarantined, waiting)
 
     def _find_dead(self, worker: int) -> list[int]:
