@@ -14,15 +14,111 @@ Invariants of every engine
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from enum import Enum, StrEnum
-from typing import Any, Protocol, TypeAlias
+from enum import StrEnum
+from typing import Any, Protocol
 
 from msgspec import Struct
 
+from mainspring.jobs.commands import (
+    Arrangement,
+    Cancel,
+    Changed,
+    Command,
+    Delete,
+    DropLimit,
+    Edit,
+    PauseQueue,
+    PauseSchedule,
+    PutLimit,
+    PutSchedule,
+    Regroup,
+    RemoveSchedule,
+    Reopen,
+    Replay,
+    Reschedule,
+)
+from mainspring.jobs.events import Event, EventKind, EventPage
 from mainspring.jobs.instants import MICROSECONDS
+from mainspring.jobs.records import (
+    STATUS_AFTER,
+    Attempt,
+    Cause,
+    Conflict,
+    ConflictKind,
+    FollowUp,
+    JobRecord,
+    Lease,
+    NewJob,
+    Outcome,
+    OutcomeKind,
+    Progress,
+    ProgressReport,
+    UniqueKey,
+)
+from mainspring.jobs.schedule_records import Fired, Firing, Occurrence, OccurrenceKind, Overlap, ScheduleRecord
 from mainspring.jobs.status import JobStatus
+
+__all__ = [
+    "FRESH",
+    "FRESH_SHARE",
+    "HEAD_START",
+    "MAX_CRASHES",
+    "STALE",
+    "STATUS_AFTER",
+    "SUSPECT_CRASHES",
+    "Arrangement",
+    "Attempt",
+    "Cancel",
+    "Capability",
+    "Cause",
+    "Changed",
+    "Command",
+    "Conflict",
+    "ConflictKind",
+    "Delete",
+    "Demand",
+    "DropLimit",
+    "Edit",
+    "Engine",
+    "Event",
+    "EventKind",
+    "EventPage",
+    "Fired",
+    "Firing",
+    "FollowUp",
+    "FreshShare",
+    "JobRecord",
+    "Lease",
+    "NewJob",
+    "Occurrence",
+    "OccurrenceKind",
+    "Outcome",
+    "OutcomeKind",
+    "Overlap",
+    "Page",
+    "PauseQueue",
+    "PauseSchedule",
+    "Progress",
+    "ProgressReport",
+    "Pruned",
+    "PutLimit",
+    "PutSchedule",
+    "Query",
+    "Regroup",
+    "RemoveSchedule",
+    "Reopen",
+    "Replay",
+    "Reschedule",
+    "Retention",
+    "ScheduleRecord",
+    "Situation",
+    "Swept",
+    "Taken",
+    "UniqueKey",
+    "WorkerInfo",
+]
 
 STALE = 45 * MICROSECONDS
 """How long a worker may be silent, three missed heartbeats, before its jobs belong to others."""
@@ -69,59 +165,6 @@ class Capability(StrEnum):
     """Several processes may work on the same jobs."""
 
 
-class NewJob(Struct, frozen=True, gc=False):
-    """A job to be stored."""
-
-    id: str
-    type: str
-    queue: str
-    priority: int
-    due: int
-    payload: bytes
-    codec: str
-    origin: str | None = None
-    """The dead letter of which this is a replay."""
-
-
-class Attempt(Struct, frozen=True, gc=False):
-    """An attempt that did not end well, as a job remembers it."""
-
-    number: int
-    started: int | None
-    ended: int
-    cause: str
-    error: str
-
-
-class JobRecord(Struct, frozen=True):
-    """A job as the store has it."""
-
-    id: str
-    type: str
-    queue: str
-    priority: int
-    status: JobStatus
-    due: int
-    created: int
-    payload: bytes
-    codec: str
-    token: int
-    owner: int | None
-    starts: int
-    failures: int
-    timeouts: int
-    crashes: int
-    interruptions: int
-    started: int | None
-    finished: int | None
-    result: bytes | None
-    error: str | None
-    stop_requested: bool
-    origin: str | None
-    replayed_as: str | None
-    history: tuple[Attempt, ...]
-
-
 class WorkerInfo(Struct, frozen=True):
     """A worker as it presents itself: one start of one process."""
 
@@ -144,26 +187,6 @@ class Demand(Struct, frozen=True):
     """Whether a job that has crashed two workers may be among them; one at most."""
 
 
-class Lease(Struct, frozen=True, gc=False):
-    """A job in the hands of one worker, until it is settled or taken over."""
-
-    ref: Hashable
-    """The engine's own way to find the job."""
-    id: str
-    type: str
-    queue: str
-    due: int
-    payload: bytes
-    codec: str
-    token: int
-    is_started: bool
-    failures: int
-    timeouts: int
-    crashes: int
-    interruptions: int
-    priority: int
-
-
 class Taken(Struct, frozen=True):
     """What a worker got."""
 
@@ -176,108 +199,10 @@ class Taken(Struct, frozen=True):
     """Jobs of this worker that somebody wants stopped."""
     is_alive: bool = True
     """False: this worker was declared dead, and gets nothing under its old number."""
-
-
-class OutcomeKind(Enum):
-    """How an attempt ended, or that there was none."""
-
-    COMPLETED = "completed"
-    FAILED = "failed"
-    CANCELED = "canceled"
-    RETRY = "retry"
-    SNOOZED = "snoozed"
-    INTERRUPTED = "interrupted"
-    """Stopped by a shutdown: runs again and has used up nothing."""
-    HANDED_BACK = "handed back"
-    """Never ran: it goes back as if it had not been taken."""
-
-
-STATUS_AFTER = {
-    OutcomeKind.COMPLETED: JobStatus.COMPLETED,
-    OutcomeKind.FAILED: JobStatus.FAILED,
-    OutcomeKind.CANCELED: JobStatus.CANCELED,
-    OutcomeKind.RETRY: JobStatus.PENDING,
-    OutcomeKind.SNOOZED: JobStatus.PENDING,
-    OutcomeKind.INTERRUPTED: JobStatus.PENDING,
-    OutcomeKind.HANDED_BACK: JobStatus.PENDING,
-}
-
-
-class Cause(StrEnum):
-    """What an attempt that did not end well is charged to."""
-
-    FAILURE = "failure"
-    TIMEOUT = "timeout"
-    CRASH = "crash"
-    DEPLOY = "deploy"
-
-
-class Outcome(Struct, gc=False):
-    """What becomes of a leased job."""
-
-    lease: Lease
-    kind: OutcomeKind
-    due: int | None = None
-    """When it runs again: for RETRY and SNOOZED."""
-    result: bytes | None = None
-    error: str | None = None
-    cause: Cause | None = None
-    """For RETRY and FAILED: which counter it goes to."""
-    began: int | None = None
-    """When its handler really began; None if it did not, or if nobody looked."""
-
-
-class Cancel(Struct, frozen=True, gc=False):
-    """Call a job off."""
-
-    id: str
-
-
-class Reopen(Struct, frozen=True, gc=False):
-    """Let a dead letter run again, as the same job, with its attempts forgotten."""
-
-    id: str
-    due: int
-
-
-class Replay(Struct, frozen=True, gc=False):
-    """Submit a copy of a dead letter and link the two; a letter is replayed once."""
-
-    id: str
-    new_id: str
-    due: int
-    payload: bytes | None = None
-    """Other arguments; None for the same."""
-    codec: str | None = None
-
-
-class Edit(Struct, frozen=True, gc=False):
-    """Give a dead letter other arguments."""
-
-    id: str
-    payload: bytes
-    codec: str
-
-
-class Delete(Struct, frozen=True, gc=False):
-    """Forget a job that has ended."""
-
-    id: str
-    status: JobStatus | None = None
-    """Only if it ended like this."""
-
-
-Command: TypeAlias = Cancel | Reopen | Replay | Edit | Delete
-
-
-class Changed(Struct, frozen=True, gc=False):
-    """The answer to a command: whether it was carried out, and the state of the job before it."""
-
-    is_done: bool
-    status: JobStatus | None
-    """None: there is no such job."""
-    note: str | None = None
-    """For a replay that was refused: the job that it was replayed as."""
+    next_look: int | None = None
+    """When something else comes to pass that takes a look: a limit admits again, a job expires."""
+    next_firing: int | None = None
+    """The earliest occurrence of all schedules."""
 
 
 class Query(Struct, frozen=True):
@@ -312,6 +237,44 @@ class Swept(Struct, frozen=True):
     """Handlers for which due jobs wait."""
 
 
+class Situation(Struct, frozen=True):
+    """Why a job is where it is, as far as the store knows."""
+
+    record: JobRecord
+    is_queue_paused: bool
+    behind: str | None
+    """The job before it in its sequence."""
+    full_bucket: str | None
+    """The limit that it waits for."""
+    limited_until: int | None
+    bucket_holders: tuple[str, ...]
+    """Some of the jobs that occupy that bucket."""
+    unique_holder: str | None
+    """Another job, not ended, with its unique key."""
+    workers: int
+    """How many workers there are,"""
+    knowing_workers: int
+    """and how many of them know its handler."""
+
+
+class Retention(Struct, frozen=True):
+    """How long jobs that have ended are kept, in microseconds; None: for ever."""
+
+    completed: int | None
+    canceled: int | None
+    failed: int | None
+    most: int | None = None
+    """How many, at most, that COMPLETED or were CANCELED; the oldest go first."""
+
+
+class Pruned(Struct, frozen=True):
+    """What a prune has done."""
+
+    deleted: int
+    is_more: bool
+    """Whether there may be more to do at once."""
+
+
 class Engine(Protocol):
     """Where jobs live. `now`, `get`-like reads and `unit` may be called from any thread, the rest from one."""
 
@@ -341,11 +304,14 @@ class Engine(Protocol):
 
     # -- submitters
 
-    def submit(self, jobs: Sequence[NewJob]) -> list[str | None]:
-        """Store jobs; for each the id of the one in its way, or None if it was stored."""
+    def submit(self, jobs: Sequence[NewJob]) -> list[Conflict | None]:
+        """Store jobs; for each what was in its way, or None if it was stored."""
 
     def change(self, commands: Sequence[Command]) -> list[Changed]:
-        """Carry out commands, in order."""
+        """Carry out commands on jobs, in order."""
+
+    def arrange(self, arrangements: Sequence[Arrangement]) -> list[bool]:
+        """Set up schedules, queues and limits, in order; for each whether it changed anything."""
 
     # -- workers
 
@@ -367,8 +333,17 @@ class Engine(Protocol):
     def settle(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
         """End leases; False for those whose token is stale, of which nothing is kept."""
 
+    def report(self, worker: int, reports: Sequence[ProgressReport]) -> list[bool]:
+        """Note how far jobs have come; False for those whose token is stale."""
+
     def sweep(self, worker: int) -> Swept:
         """Rescue the jobs of dead workers."""
+
+    def fire(self, firings: Sequence[Firing]) -> list[Fired]:
+        """Move schedules on and store the jobs of their occurrences, each only if nobody was quicker."""
+
+    def prune(self, retention: Retention) -> Pruned:
+        """Forget a few jobs whose time is over, and results that were to be kept for a time only."""
 
     # -- readers
 
@@ -377,6 +352,26 @@ class Engine(Protocol):
 
     def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[JobStatus, int]:
         """Count jobs by state."""
+
+    def situation(self, job_id: str) -> Situation | None:
+        """Say why a job is where it is; None if there is none."""
+
+    def schedules(
+        self, *, names: Sequence[str] | None = None, due_until: int | None = None, limit: int | None = None
+    ) -> list[ScheduleRecord]:
+        """List schedules by name; or those that are due by then, not paused, the earliest first."""
+
+    def occurrences(self, schedule: str, limit: int) -> list[Occurrence]:
+        """List the occurrences of a schedule for which no job was made, the latest first."""
+
+    def paused_queues(self) -> tuple[str, ...]:
+        """List the queues from which no jobs start."""
+
+    def listen(self, until: int) -> str:
+        """Let events be written down until an instant; return the place from which on there are some."""
+
+    def events(self, after: str, limit: int) -> EventPage:
+        """Return what happened after a place."""
 
     def backup(self, path: str) -> None:
         """Write a consistent copy, if the engine has `Capability.BACKUP`."""
