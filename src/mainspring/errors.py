@@ -14,6 +14,7 @@ MainspringError
 ├── InvalidTransition
 ├── JobFailed
 ├── PartialSubmit
+├── ScheduleInvalid
 ├── RefusedByStore
 └── EngineUnavailable
     ├── StoreCorrupt
@@ -187,6 +188,16 @@ class PartialSubmit(MainspringError):
             f"{len(done):,} jobs were stored and {len(failed):,} were not: {cause}; "
             "submit those in `failed` again, or use atomic=True for all or nothing"
         )
+
+
+class ScheduleInvalid(MainspringError):
+    """A rule by which something should recur makes no sense; nothing was scheduled."""
+
+    def __init__(self, *, rule: str, problem: str, remedy: str) -> None:
+        self.rule = rule
+        self.problem = problem
+        self.remedy = remedy
+        super().__init__(f"{rule}: {problem}; {remedy}")
 
 
 class RefusedByStore(MainspringError):

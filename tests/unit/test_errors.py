@@ -23,6 +23,7 @@ from mainspring.errors import (
     QueueFull,
     RefusedByStore,
     RunnerClosed,
+    ScheduleInvalid,
     StoreCorrupt,
     StoreTooNew,
     UnknownHandler,
@@ -53,6 +54,10 @@ EXAMPLES: list[tuple[MainspringError, list[str]]] = [
     ),
     (JobFailed(job_id="order-42", status="FAILED", reason="ValueError: no"), ["'order-42'", "ValueError: no"]),
     (PartialSubmit(done=["a"], failed=["b", "c"], cause="the disk is full"), ["1 jobs", "2 were", "disk is full"]),
+    (
+        ScheduleInvalid(rule="cron '0 25 * * *'", problem="hour is '25'", remedy="give 0 to 23"),
+        ["'0 25 * * *'", "'25'", "0 to 23"],
+    ),
     (RefusedByStore(engine="SQLite file x", reason="TooBigError: too big"), ["SQLite file x", "too big"]),
     (
         EngineUnavailable(engine="SQLite file x", reason="it is locked", remedy="try again"),

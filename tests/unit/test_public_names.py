@@ -36,6 +36,7 @@ def test_the_package_lists_exactly_these_names() -> None:
         "Retry",
         "RunnerClosed",
         "RunnerStatistics",
+        "ScheduleInvalid",
         "SequenceBound",
         "ShutdownBehavior",
         "ShutdownReport",
