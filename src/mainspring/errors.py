@@ -15,6 +15,7 @@ MainspringError
 ├── JobFailed
 ├── PartialSubmit
 ├── ScheduleInvalid
+├── ScheduleNotFound
 ├── RefusedByStore
 └── EngineUnavailable
     ├── StoreCorrupt
@@ -198,6 +199,17 @@ class ScheduleInvalid(MainspringError):
         self.problem = problem
         self.remedy = remedy
         super().__init__(f"{rule}: {problem}; {remedy}")
+
+
+class ScheduleNotFound(MainspringError):
+    """No schedule has this name: it was never stored, or it was removed."""
+
+    def __init__(self, *, name: str) -> None:
+        self.name = name
+        super().__init__(
+            f"there is no schedule {name!r}; check the name, app.schedules.list() shows them all, and those that "
+            "are declared in code are stored when a worker starts"
+        )
 
 
 class RefusedByStore(MainspringError):

@@ -24,6 +24,7 @@ from mainspring.errors import (
     RefusedByStore,
     RunnerClosed,
     ScheduleInvalid,
+    ScheduleNotFound,
     StoreCorrupt,
     StoreTooNew,
     UnknownHandler,
@@ -58,6 +59,7 @@ EXAMPLES: list[tuple[MainspringError, list[str]]] = [
         ScheduleInvalid(rule="cron '0 25 * * *'", problem="hour is '25'", remedy="give 0 to 23"),
         ["'0 25 * * *'", "'25'", "0 to 23"],
     ),
+    (ScheduleNotFound(name="nightly"), ["'nightly'"]),
     (RefusedByStore(engine="SQLite file x", reason="TooBigError: too big"), ["SQLite file x", "too big"]),
     (
         EngineUnavailable(engine="SQLite file x", reason="it is locked", remedy="try again"),

@@ -37,6 +37,7 @@ def test_the_package_lists_exactly_these_names() -> None:
         "RunnerClosed",
         "RunnerStatistics",
         "ScheduleInvalid",
+        "ScheduleNotFound",
         "SequenceBound",
         "ShutdownBehavior",
         "ShutdownReport",
