@@ -7,9 +7,11 @@ charged to.
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from mainspring.jobs import context
@@ -21,6 +23,7 @@ from mainspring.jobs.serializers import SERIALIZERS, JsonSerializer, Serializer
 from mainspring.jobs.signals import Cancel, Snooze
 
 MAX_ERROR_LENGTH = 8_000
+_OWN_FRAMES = str(Path(__file__).parent) + os.sep
 
 
 class Execution:
@@ -58,46 +61,34 @@ class Execution:
     def _complete(self, job: ActiveJob, value: Any) -> Outcome:
         if value is None or not job.handler.options.keep_result:
             return Outcome(job.lease, OutcomeKind.COMPLETED)
+        serializer = self._serializers[job.lease.codec]
         try:
-            result = bytes(self._serializers[job.lease.codec].encode(value))
-            if job.lease.codec == JsonSerializer.name:
-                result.decode()  # raw JSON of a handler may be anything
-        except Exception as error:  # whatever the encoder says; running again would not help
-            return self._refuse_result(job, str(error))
-        if len(result) > self._max_result:
-            return self._refuse_result(
-                job, f"it measures {len(result):,} bytes, and the limit is {self._max_result:,}"
-            )
+            result = encode_result(value, serializer, handler=job.handler.name, limit=self._max_result)
+        except UnstorableResult as refusal:
+            return Outcome(job.lease, OutcomeKind.FAILED, error=str(refusal), cause=Cause.FAILURE)
         return Outcome(job.lease, OutcomeKind.COMPLETED, result=result)
-
-    def _refuse_result(self, job: ActiveJob, problem: str) -> Outcome:
-        reason = (
-            f"{job.handler.name} has run, but its result cannot be stored: {problem}; return plain data, or "
-            "register it with keep_result=False"
-        )
-        return Outcome(job.lease, OutcomeKind.FAILED, error=_storable(reason), cause=Cause.FAILURE)
 
     def _explain(self, job: ActiveJob, error: BaseException) -> Outcome:
         try:
             return self._conclude(job, error)
         except Exception as another:  # an exception with faults of its own: the job must be settled all the same
-            reason = f"{type(error).__name__}, which cannot be described ({type(another).__name__})"
-            return Outcome(job.lease, OutcomeKind.FAILED, error=_storable(reason), cause=Cause.FAILURE)
+            reason = describe_fault(error, another)
+            return Outcome(job.lease, OutcomeKind.FAILED, error=reason, cause=Cause.FAILURE)
 
     def _conclude(self, job: ActiveJob, error: BaseException) -> Outcome:
         lease = job.lease
         if isinstance(error, Snooze):
             return Outcome(lease, OutcomeKind.SNOOZED, due=self._after(to_microseconds(error.delay, "delay")))
         if isinstance(error, Cancel):
-            return Outcome(lease, OutcomeKind.CANCELED, error=_storable(str(error.reason)))
+            return Outcome(lease, OutcomeKind.CANCELED, error=storable(str(error.reason)))
         if job.context.cancelled and not job.has_timed_out:
-            return Outcome(lease, OutcomeKind.CANCELED, error=f"stopped on request ({_line(error)})")
+            return Outcome(lease, OutcomeKind.CANCELED, error=f"stopped on request ({line(error)})")
         return self._retry_or_give_up(job, error)
 
     def _retry_or_give_up(self, job: ActiveJob, error: BaseException) -> Outcome:
         lease, policy = job.lease, job.handler.options.retry
         cause = Cause.TIMEOUT if job.has_timed_out else Cause.FAILURE
-        description = _describe(error)
+        description = describe(error)
         if job.has_timed_out:
             description = f"timeout after {(job.handler.timeout or 0) / 1_000_000:g} s: {description}"
         delay = policy.delay_after(lease.failures + lease.timeouts + 1, self._chance)
@@ -111,7 +102,34 @@ class Execution:
         return min(LAST_INSTANT, self._now() + delay)
 
 
-def _line(error: BaseException) -> str:
+class UnstorableResult(Exception):
+    """A handler has run, but nobody can keep what it returned: running it again would not help."""
+
+
+def encode_result(value: Any, serializer: Serializer, *, handler: str, limit: int) -> bytes:
+    """Encode what a handler returned; `UnstorableResult` says why it cannot be kept."""
+    try:
+        result = bytes(serializer.encode(value))
+        if serializer.name == JsonSerializer.name:
+            result.decode()  # raw JSON of a handler may be anything
+    except Exception as error:  # whatever the encoder says
+        raise _unstorable(handler, str(error)) from error
+    if len(result) > limit:
+        raise _unstorable(handler, f"it measures {len(result):,} bytes, and the limit is {limit:,}")
+    return result
+
+
+def _unstorable(handler: str, problem: str) -> UnstorableResult:
+    return UnstorableResult(
+        storable(
+            f"{handler} has run, but its result cannot be stored: {problem}; return plain data, or "
+            "register it with keep_result=False"
+        )
+    )
+
+
+def line(error: BaseException) -> str:
+    """Say in one line what was raised."""
     name = type(error).__name__
     if isinstance(error, asyncio.CancelledError):
         return name
@@ -119,19 +137,25 @@ def _line(error: BaseException) -> str:
         text = str(error)
     except Exception:  # its own fault: even then the job must be settled
         text = "(its message cannot be read)"
-    return _storable(f"{name}: {text}" if text else name)
+    return storable(f"{name}: {text}" if text else name)
 
 
-def _describe(error: BaseException) -> str:
+def describe(error: BaseException) -> str:
     """Say in the first line what happened, and below where: frames of Mainspring itself are left out."""
     if isinstance(error, RetryLater):
-        return _line(error)
+        return line(error)
     trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OWN_FRAMES):
         trace = trace.tb_next
     where = "".join(traceback.format_tb(trace))
-    return _storable(f"{_line(error)}\n{where}".rstrip()[:MAX_ERROR_LENGTH])
+    return storable(f"{line(error)}\n{where}".rstrip()[:MAX_ERROR_LENGTH])
 
 
-def _storable(text: str) -> str:
+def describe_fault(error: BaseException, another: BaseException) -> str:
+    """Say that describing `error` ended in `another`."""
+    return storable(f"{type(error).__name__}, which cannot be described ({type(another).__name__})")
+
+
+def storable(text: str) -> str:
+    """Replace what is no valid text, so that every store takes it."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
