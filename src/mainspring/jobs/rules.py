@@ -1,0 +1,133 @@
+"""Rules by which a schedule recurs: when next, when last, how often between.
+
+Rules are values: immutable, comparable, without a clock. Instants are microseconds since 1970 (UTC). A store keeps
+what `describe()` returns, and `rule_from` makes an equal rule of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+from mainspring.clock import Duration, to_nanoseconds
+from mainspring.errors import ScheduleInvalid
+from mainspring.jobs.cron import Cron
+from mainspring.jobs.instants import LAST_INSTANT, to_datetime, to_microseconds
+
+_ONE = timedelta(microseconds=1)
+
+
+class Rule(Protocol):
+    """When something recurs. Every question is answered in a few steps, however long the span."""
+
+    def next_after(self, instant: int) -> int | None:
+        """Return the first occurrence strictly after `instant`; None: never again."""
+
+    def last_until(self, instant: int, after: int) -> int | None:
+        """Return the latest occurrence in (after, instant]; None if there is none."""
+
+    def count_between(self, after: int, until: int, limit: int) -> int:
+        """Count the occurrences in (after, until], but stop at `limit`."""
+
+    def local(self, instant: int) -> tuple[datetime, str | None]:
+        """Return an occurrence as people read it: in the zone of the rule, with a note if clocks change then."""
+
+    def describe(self) -> dict[str, object]:
+        """Return plain data, from which `rule_from` makes an equal rule."""
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Every:
+    """Recur at a fixed interval: at `anchor` and every whole number of intervals before and after it.
+
+    Without an anchor the grid goes through 1970-01-01 00:00 UTC, so that all workers agree on it. Wall clocks do
+    not matter: `Every(timedelta(days=1))` is every 24 hours.
+    """
+
+    interval: timedelta
+    anchor: int | None = field(kw_only=True)
+
+    def __init__(self, interval: Duration, *, anchor: int | None = None) -> None:
+        object.__setattr__(self, "interval", _to_interval(interval))
+        if isinstance(anchor, bool) or not isinstance(anchor, int | None):
+            raise ScheduleInvalid(
+                rule=f"every {self.interval}",
+                problem=f"anchor is {anchor!r}",
+                remedy="give microseconds since 1970 (UTC) as an int, or None",
+            )
+        object.__setattr__(self, "anchor", anchor)
+
+    def next_after(self, instant: int) -> int | None:
+        found = self._floor(instant) + self.interval // _ONE
+        return found if found <= LAST_INSTANT else None
+
+    def last_until(self, instant: int, after: int) -> int | None:
+        found = self._floor(min(instant, LAST_INSTANT))
+        return found if found > after else None
+
+    def count_between(self, after: int, until: int, limit: int) -> int:
+        between = self._floor(min(until, LAST_INSTANT)) - self._floor(after)
+        return max(0, min(limit, between // (self.interval // _ONE)))
+
+    def local(self, instant: int) -> tuple[datetime, str | None]:
+        return to_datetime(instant), None
+
+    def describe(self) -> dict[str, object]:
+        return {"kind": "every", "interval": self.interval // _ONE, "anchor": self.anchor}
+
+    def _floor(self, instant: int) -> int:
+        """Return the latest point of the grid that is not after `instant`."""
+        return instant - (instant - (self.anchor or 0)) % (self.interval // _ONE)
+
+
+@dataclass(frozen=True, slots=True)
+class Upcoming:
+    """An occurrence to come, as a person would like to see it."""
+
+    instant: int
+    local: datetime
+    """The same instant in the time zone of the rule."""
+    note: str | None
+    """What a change of the clocks has to do with it."""
+
+
+def upcoming(rule: Rule, after: int, count: int) -> list[Upcoming]:
+    """Return the next occurrences after an instant, at most `count`."""
+    found: list[Upcoming] = []
+    instant = rule.next_after(after)
+    while instant is not None and len(found) < count:
+        found.append(Upcoming(instant, *rule.local(instant)))
+        instant = rule.next_after(instant)
+    return found
+
+
+def rule_from(description: Mapping[str, Any]) -> Rule:
+    """Make the rule that `describe()` described."""
+    match description:
+        case {"kind": "cron", "expression": expression, "tz": tz, "dst_gap": dst_gap, "dst_fold": dst_fold}:
+            return Cron(expression, tz=tz, dst_gap=dst_gap, dst_fold=dst_fold)
+        case {"kind": "every", "interval": int(interval), "anchor": anchor}:
+            return Every(_ONE * interval, anchor=anchor)
+        case _:
+            raise ScheduleInvalid(
+                rule=f"the rule described by {description!r}",
+                problem="it is neither a whole cron nor a whole every",
+                remedy="give what describe() returned; a newer version may have written this",
+            )
+
+
+def _to_interval(interval: Duration) -> timedelta:
+    try:
+        nanoseconds = to_nanoseconds(interval, "interval")
+        if nanoseconds >= 1_000:
+            return _ONE * to_microseconds(interval, "interval")
+        problem = f"the interval is {interval!r}, less than a microsecond"
+    except (TypeError, ValueError, OverflowError) as error:
+        problem = str(error)
+    raise ScheduleInvalid(
+        rule=f"every {interval!r}",
+        problem=problem,
+        remedy="give a timedelta or seconds, such as timedelta(minutes=5) or 300",
+    )

@@ -1,0 +1,142 @@
+"""Time zones for rules: the instants of a zone, cut into stretches in which its wall clock runs evenly.
+
+Everything here is whole seconds: instants since 1970 (UTC), wall times since 1970 as that wall clock shows them.
+The stretches of a year say what a recurring wall time means when clocks change:
+
+- A wall time that never comes (gap): with `"shift"` it is moved by the length of the gap, 02:30 to 03:30; with
+  `"skip"` it does not occur.
+- A wall time that comes twice (fold): with `"first"` the earlier one counts, with `"second"` the later, with
+  `"both"` both do.
+
+Stretches of a year are in order of their beginnings. They overlap only where a gap is shifted.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from datetime import datetime, timedelta
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import Literal, NamedTuple, TypeAlias
+from zoneinfo import ZoneInfo, available_timezones
+
+from mainspring.errors import ScheduleInvalid
+from mainspring.jobs.instants import EPOCH
+
+DstGap: TypeAlias = Literal["shift", "skip"]
+DstFold: TypeAlias = Literal["first", "second", "both"]
+
+DAY = 86_400
+"""No wall clock is that far from UTC."""
+FIRST_YEAR, LAST_YEAR = 3, 9990  # a `datetime` must still be able to express their neighbours
+_NAIVE_EPOCH = EPOCH.replace(tzinfo=None)
+_STEP = 2 * DAY  # between two looks at an offset; no zone has ever changed twice within six days
+
+
+class Stretch(NamedTuple):
+    """For instants from `begin` up to, not including, `end`, the wall time `instant + offset` counts."""
+
+    begin: int
+    end: int
+    offset: int
+
+
+class _Change(NamedTuple):
+    at: int
+    before: int
+    after: int
+
+
+@lru_cache(maxsize=4096)
+def stretches(tz: str, dst_gap: DstGap, dst_fold: DstFold, year: int) -> tuple[Stretch, ...]:
+    """Return the stretches of a UTC year; every occurrence in that year is in one of them."""
+    # The neighbours count too: what a change at New Year shifts or drops may lie on the other side.
+    changes = [change for near in (year - 1, year, year + 1) for change in _changes(tz, near)]
+    begin, offset = start_of(year - 1), _offset(ZoneInfo(tz), start_of(year - 1) - 1)
+    found = []
+    for at, before, after in changes:
+        gap, fold = max(after - before, 0), max(before - after, 0)
+        found.append(Stretch(begin, at - fold if dst_fold == "second" else at, before))
+        if dst_gap == "shift":
+            found.append(Stretch(at, at + gap, before))
+        begin, offset = (at + fold if dst_fold == "first" else at), after
+    found.append(Stretch(begin, start_of(year + 2), offset))
+    first, last = start_of(year), start_of(year + 1)
+    clipped = (Stretch(max(s.begin, first), min(s.end, last), s.offset) for s in found)
+    return tuple(stretch for stretch in clipped if stretch.begin < stretch.end)
+
+
+@lru_cache(maxsize=4096)
+def _changes(tz: str, year: int) -> tuple[_Change, ...]:
+    """Return when the offset changes in a UTC year; zoneinfo does not tell, so it is searched for."""
+    zone = ZoneInfo(tz)
+    found = []
+    low, last = start_of(year) - 1, start_of(year + 1) - 1
+    before = _offset(zone, low)
+    while low < last:
+        high = min(low + _STEP, last)
+        after = _offset(zone, high)
+        if after != before:
+            between = range(low + 1, high + 1)
+            at = between[bisect_left(between, True, key=lambda second: _offset(zone, second) == after)]
+            found.append(_Change(at, before, after))
+        low, before = high, after
+    return tuple(found)
+
+
+def _offset(zone: ZoneInfo, second: int) -> int:
+    offset = (EPOCH + timedelta(seconds=second)).astimezone(zone).utcoffset()
+    assert offset is not None
+    return offset.days * DAY + offset.seconds
+
+
+def start_of(year: int) -> int:
+    """Return the first second of a UTC year."""
+    return to_second(datetime(year, 1, 1))  # noqa: DTZ001 - counted as if it were UTC
+
+
+def year_of(second: int) -> int:
+    """Return the UTC year of a second."""
+    return to_wall(second).year
+
+
+def to_wall(second: int) -> datetime:
+    """Return what a wall clock shows that is so many seconds after its own 1970."""
+    return _NAIVE_EPOCH + timedelta(seconds=second)
+
+
+def to_second(wall: datetime) -> int:
+    """Convert back, without fractions."""
+    since = wall - _NAIVE_EPOCH
+    return since.days * DAY + since.seconds
+
+
+def zone_name(tz: object, rule: str) -> str:
+    """Return the name of a zone that exists; `rule` is what to blame in the error."""
+    name = tz.key if isinstance(tz, ZoneInfo) else tz
+    if not isinstance(name, str):
+        raise ScheduleInvalid(
+            rule=rule,
+            problem=f"tz is {tz!r}, which is not the name of a time zone",
+            remedy="give a name such as tz='Asia/Taipei' or tz='UTC', or a ZoneInfo that has a key",
+        )
+    try:
+        ZoneInfo(name)
+    except (KeyError, ValueError, OSError):  # unknown; not a key; a folder such as 'America'
+        close = ", ".join(map(repr, _close_zones(name)))
+        raise ScheduleInvalid(
+            rule=rule,
+            problem=f"there is no time zone {name!r}",
+            remedy=f"did you mean {close}?" if close else "give a name such as 'Asia/Taipei' or 'UTC'",
+        ) from None
+    return name
+
+
+def _close_zones(name: str) -> list[str]:
+    """Return zones spelt alike, as a whole or in their last part: people write 'new york' and 'Taipeh'."""
+    wanted = name.strip().replace(" ", "_").casefold()
+    spelt: dict[str, str] = {}
+    for zone in sorted(available_timezones(), key=lambda zone: (zone.count("/") != 1, zone)):
+        for text in (zone, zone.rpartition("/")[2]):
+            spelt.setdefault(text.casefold(), zone)
+    return list(dict.fromkeys(spelt[text] for text in get_close_matches(wanted, spelt, n=3, cutoff=0.7)))
