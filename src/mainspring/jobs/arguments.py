@@ -72,6 +72,44 @@ class Arguments:
             payloads.append(payload)
         return payloads
 
+    def bind(self, positional: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
+        """Bind a call: what was given, by the names under which it is stored."""
+        return self._bind(positional, named)
+
+    def bind_one_of_many(self, call: Any) -> dict[str, Any]:
+        """Bind one call of a `submit_many`."""
+        return self._bind_one_of_many(call)
+
+    def key(self, given: Mapping[str, Any], names: Sequence[str]) -> str:
+        """Make a text of some arguments, defaults included: equal for equal values."""
+        parts = []
+        for name in names:
+            value = given[name] if name in given else self._default(name)
+            parts.append(f"{name}={msgspec.json.encode(value, enc_hook=repr, order='sorted').decode()}")
+        return ", ".join(parts)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the parameters."""
+        return self._names
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """The names of the parameters without a default."""
+        kinds = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+        parameters = self._signature.parameters.values()
+        return tuple(p.name for p in parameters if p.default is Parameter.empty and p.kind not in kinds)
+
+    def require_parameters(self, names: Sequence[str]) -> None:
+        """Refuse names that are not those of parameters."""
+        for name in names:
+            if name not in self._names:
+                raise ValueError(f"handler {self._name!r} has no parameter {name!r}; it is {self}")
+
+    def _default(self, name: str) -> Any:
+        parameter = self._signature.parameters.get(name)
+        return None if parameter is None or parameter.default is Parameter.empty else parameter.default
+
     def _bind_one_of_many(self, call: Any) -> dict[str, Any]:
         if isinstance(call, Mapping):
             return call if self._is_plain and type(call) is dict else self._bind((), call)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from datetime import datetime
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeAlias
 
 from mainspring.jobs.engine import Lease
 from mainspring.jobs.instants import to_datetime
@@ -14,20 +16,29 @@ _current: ContextVar[JobContext | None] = ContextVar("mainspring_current_job", d
 
 logger = logging.getLogger("mainspring.job")
 
+Report: TypeAlias = Callable[[float, float | None, str | None], None]
+"""Where progress goes: done, total, note."""
+
 
 class JobContext:
     """What a handler can learn about its own job, with `mainspring.current_job()`."""
 
-    __slots__ = ("_lease", "_stop")
+    __slots__ = ("_lease", "_report", "_stop")
 
-    def __init__(self, lease: Lease) -> None:
+    def __init__(self, lease: Lease, report: Report | None = None) -> None:
         self._lease = lease
+        self._report = report
         self._stop = False
 
     @property
     def id(self) -> str:
         """The id of the job: the same in every attempt, so a good key for idempotency."""
         return self._lease.id
+
+    @property
+    def type(self) -> str:
+        """The name of its handler."""
+        return self._lease.type
 
     @property
     def attempt(self) -> int:
@@ -48,6 +59,19 @@ class JobContext:
     def fencing_token(self) -> int:
         """Grows with every take-over: let your own store refuse writes with a smaller one than it has seen."""
         return self._lease.token
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What was carried along from the submit; jobs submitted in here carry it on."""
+        return MappingProxyType(self._lease.headers or {})
+
+    def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
+        """Tell how far it has come: `progress(3, 10, "of the pages")`. Cheap: stored twice a second at most."""
+        for name, value in (("done", done), ("total", total)):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+                raise TypeError(f"{name} must be a number, got {value!r}")
+        if self._report is not None:
+            self._report(done, total, None if note is None else str(note))
 
     @property
     def cancelled(self) -> bool:
@@ -73,6 +97,12 @@ class _JobLog(logging.LoggerAdapter[logging.Logger]):
 def runs_job() -> bool:
     """Answer whether a job runs here."""
     return _current.get() is not None
+
+
+def current_headers() -> Mapping[str, str]:
+    """Return what the job that runs here carries along; nothing outside of a handler."""
+    context = _current.get()
+    return {} if context is None else context.headers
 
 
 def current_job() -> JobContext:

@@ -8,6 +8,7 @@ from mainspring.clock import Duration
 from mainspring.errors import JobFailed
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.info import JobInfo, decode_any
+from mainspring.jobs.limit_book import LimitBook
 from mainspring.jobs.manager import JobManager
 from mainspring.jobs.status import JobStatus
 
@@ -16,6 +17,10 @@ R = TypeVar("R")
 
 class ManagerSource(Protocol):
     """Where the manager of an application comes from; opened with its first use."""
+
+    @property
+    def limits(self) -> LimitBook:
+        """The limits that are declared."""
 
     def manager(self) -> JobManager:
         """Return the manager of this process."""

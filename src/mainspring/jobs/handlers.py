@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction, unwrap
 from pathlib import Path
 from threading import Lock
@@ -12,47 +11,33 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from mainspring.clock import Duration, to_nanoseconds
+from mainspring.clock import Duration
 from mainspring.errors import UnknownHandler
 from mainspring.jobs.arguments import Arguments, plain_function
-from mainspring.jobs.ids import require_id
+from mainspring.jobs.batching import one_of_batch
+from mainspring.jobs.handler_options import HandlerOptions
 from mainspring.jobs.instants import to_microseconds
-from mainspring.jobs.retry import Retry
+from mainspring.jobs.policies import names_of
 from mainspring.jobs.serializers import SERIALIZERS, Serializer
-from mainspring.runners.checks import require_instance
-from mainspring.runners.traits import Priority
-
-DEFAULT_QUEUE = "default"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandlerOptions:
-    """What `@app.job(...)` says about a handler."""
-
-    queue: str = DEFAULT_QUEUE
-    priority: Priority = Priority.USER_VISIBLE
-    retry: Retry = field(default_factory=Retry)
-    timeout: Duration | None = None
-    keep_result: bool = True
-    aliases: tuple[str, ...] = ()
-    """Earlier names: jobs submitted under them still find this handler."""
-
-    def __post_init__(self) -> None:
-        require_id(self.queue, "queue")
-        if not isinstance(self.aliases, tuple):
-            raise TypeError(f"aliases must be a tuple of names such as ('shop.old_name',), got {self.aliases!r}")
-        for alias in self.aliases:
-            require_id(alias, "aliases")
-        require_instance(self.priority, Priority, "priority", "Priority.USER_BLOCKING")
-        require_instance(self.retry, Retry, "retry", "Retry(max_attempts=3)")
-        if self.timeout is not None and to_nanoseconds(self.timeout, "timeout") == 0:
-            raise ValueError("timeout must be longer than nothing, got 0; leave it out for no timeout")
 
 
 class Handler:
     """A registered function: its name, its arguments and its policies."""
 
-    __slots__ = ("_result_type", "arguments", "function", "is_async", "name", "options", "timeout")
+    __slots__ = (
+        "_result_type",
+        "arguments",
+        "expires",
+        "function",
+        "is_async",
+        "is_process",
+        "keep_result",
+        "name",
+        "options",
+        "place",
+        "soft_timeout",
+        "timeout",
+    )
 
     def __init__(
         self, name: str, function: Callable[..., Any], options: HandlerOptions, serializer: Serializer
@@ -63,10 +48,24 @@ class Handler:
         self.name = name
         self.function = function
         self.options = options
-        self.is_async = iscoroutinefunction(plain)
-        self.arguments = Arguments(name, function, serializer)
-        self._result_type = get_type_hints(plain).get("return", Any)
-        self.timeout = None if options.timeout is None else to_microseconds(options.timeout, "timeout")
+        self.is_process = options.execution == "process"
+        self.is_async = iscoroutinefunction(plain) and not self.is_process
+        if iscoroutinefunction(plain) and options.execution == "thread":
+            raise ValueError(
+                f"handler {name!r} is a coroutine function and runs on the event loop; leave execution='thread' out"
+            )
+        self.place = _locate(function) if self.is_process else None
+        call = function if options.batch is None else one_of_batch(name, function)
+        self.arguments = Arguments(name, call, serializer)
+        for policy in (options.unique, options.rate, options.concurrency):
+            if policy is not None and not isinstance(policy, str):
+                self.arguments.require_parameters(names_of(policy.by))
+        self._result_type = get_type_hints(plain).get("return", Any) if options.batch is None else Any
+        self.timeout = _optional(options.timeout, "timeout")
+        self.soft_timeout = _optional(options.soft_timeout, "soft_timeout")
+        self.expires = _optional(options.expires, "expires")
+        keep = options.keep_result
+        self.keep_result = None if isinstance(keep, bool) else to_microseconds(keep, "keep_result")
 
     def decode_result(self, data: bytes, codec: str) -> Any:
         """Decode a result into what the handler says that it returns, or into plain data if it does not fit."""
@@ -120,18 +119,28 @@ class Registry:
             unique = {id(handler): handler for handler in self._handlers.values()}
         return sorted(unique.values(), key=lambda handler: handler.name)
 
-    def names(self, *, is_async: bool) -> tuple[str, ...]:
+    def names(self, accepts: Callable[[Handler], bool]) -> tuple[str, ...]:
         """Return the names, aliases included, of one kind of handler."""
         with self._lock:
-            return tuple(name for name, handler in self._handlers.items() if handler.is_async is is_async)
+            return tuple(name for name, handler in self._handlers.items() if accepts(handler))
+
+
+def _locate(function: Callable[..., Any]) -> tuple[str, str]:
+    from mainspring.jobs.processes import locate  # noqa: PLC0415 - it needs this module
+
+    return locate(function)
+
+
+def _optional(duration: Duration | None, name: str) -> int | None:
+    return None if duration is None else to_microseconds(duration, name)
 
 
 def default_name(function: Callable[..., Any]) -> str:
     """Name a handler by its module and qualified name; one in `__main__` by its file, as others import it."""
     module = getattr(function, "__module__", None) or "__main__"
     qualname = getattr(function, "__qualname__", None) or type(function).__qualname__
-    if module == "__main__":
-        main = sys.modules["__main__"]
+    if module in ("__main__", "__mp_main__"):  # the latter in a process that was spawned
+        main = sys.modules[module]
         spec = getattr(main, "__spec__", None)
         if spec is not None and spec.name:  # python -m package.module
             module = spec.name.removesuffix(".__main__")

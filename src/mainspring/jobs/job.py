@@ -9,12 +9,17 @@ from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
 from mainspring.clock import Duration
 from mainspring.jobs.handle import JobHandle, ManagerSource
+from mainspring.jobs.handler_options import FollowingJob
 from mainspring.jobs.handlers import Handler
-from mainspring.jobs.submission import SubmitOptions
+from mainspring.jobs.policies import Unique
+from mainspring.jobs.records import FollowUp
+from mainspring.jobs.shaping import describe_follow_up
+from mainspring.jobs.submit_options import SubmitOptions
 from mainspring.runners.traits import Priority
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 class Job(Generic[P, R]):
@@ -37,6 +42,16 @@ class Job(Generic[P, R]):
     def name(self) -> str:
         """The name under which jobs find this handler."""
         return self._handler.name
+
+    @property
+    def handler(self) -> Handler:
+        """The handler as it is registered."""
+        return self._handler
+
+    @property
+    def chosen(self) -> SubmitOptions:
+        """The options of this variant."""
+        return self._options
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function, here and now: no job."""
@@ -81,10 +96,37 @@ class Job(Generic[P, R]):
         id: str | None = None,
         queue: str | None = None,
         priority: Priority | None = None,
+        unique: str | Unique | None = None,
+        sequence: str | None = None,
+        steps_aside: bool | None = None,
+        expires: Duration | None = None,
+        headers: Mapping[str, str] | None = None,
+        then: FollowingJob | None = None,
     ) -> Self:
-        """Return a variant with other options: when and where its jobs run, and the id of the next one."""
-        changed = self._options.changed(delay=delay, at=at, id=id, queue=queue, priority=priority)
+        """Return a variant with other options: when, where and under which policies its jobs run.
+
+        `unique` is a key, or a `Unique`; jobs of equal `sequence` run one after another, in the order (due, submit);
+        `expires` is how long after its due time a job may still start; `headers` are carried along; `then` is the job
+        to be submitted in the same step that completes this one.
+        """
+        changed = self._options.changed(
+            delay=delay,
+            at=at,
+            id=id,
+            queue=queue,
+            priority=priority,
+            unique=unique,
+            sequence=sequence,
+            steps_aside=steps_aside,
+            expires=expires,
+            headers=headers,
+            then=then,
+        )
         return type(self)(self._handler, self._function, self._source, changed)
+
+    def follow_up(self) -> FollowUp:
+        """Describe the job that this variant makes when it follows another: `then=other.options(...)`."""
+        return describe_follow_up(self._handler, self._options, self._source.limits)
 
     def __repr__(self) -> str:
         return f"<Job {self.name}>"
@@ -96,6 +138,16 @@ class AsyncJob(Job[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:  # type: ignore[override]
         """Call the coroutine function, here and now: no job."""
         return self._function(*args, **kwargs)  # type: ignore[no-any-return]
+
+
+class BatchDecorator(Protocol):
+    """What `@app.job(batch=...)` returns: jobs carry one element each of the handler's list."""
+
+    @overload
+    def __call__(self, function: Callable[[list[T]], Coroutine[Any, Any, Any]], /) -> AsyncJob[[T], Any]: ...
+
+    @overload
+    def __call__(self, function: Callable[[list[T]], Any], /) -> Job[[T], Any]: ...
 
 
 class Decorator(Protocol):

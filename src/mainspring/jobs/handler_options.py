@@ -1,0 +1,112 @@
+"""What `@app.job(...)` may say about a handler, checked when it is said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TypeAlias
+
+from mainspring.clock import Duration, to_nanoseconds
+from mainspring.jobs.ids import require_id
+from mainspring.jobs.policies import Concurrency, Rate, Unique
+from mainspring.jobs.records import FollowUp
+from mainspring.jobs.retry import Retry
+from mainspring.runners.checks import require_instance, require_positive
+from mainspring.runners.traits import Priority
+
+DEFAULT_QUEUE = "default"
+
+Execution: TypeAlias = Literal["thread", "process"]
+
+
+class FollowingJob(Protocol):
+    """What `then=` takes: a job, or a variant of one."""
+
+    def follow_up(self) -> FollowUp:
+        """Describe the job that follows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerOptions:
+    """What `@app.job(...)` says about a handler."""
+
+    queue: str = DEFAULT_QUEUE
+    priority: Priority = Priority.USER_VISIBLE
+    retry: Retry = field(default_factory=Retry)
+    timeout: Duration | None = None
+    """How long an attempt may take: a coroutine is cancelled then, a process killed, a thread asked to stop."""
+    soft_timeout: Duration | None = None
+    """When `current_job().cancelled` is set, so that the handler can end in order before its timeout."""
+    execution: Execution | None = None
+    """`"process"` for a process of its own, which can be killed; else a thread, or the event loop for `async def`."""
+    keep_result: bool | Duration = True
+    """Whether the result is stored; or for how long, if not as long as the job itself."""
+    unique: str | Unique | None = None
+    rate: Rate | None = None
+    concurrency: Concurrency | None = None
+    expires: Duration | None = None
+    """How long after its due time a job may still start; later it is a dead letter."""
+    then: FollowingJob | None = None
+    """The job to be submitted in the same step that completes this one, with its result as argument."""
+    batch: int | None = None
+    """How many jobs the handler takes in one call: its one parameter is a list."""
+    steps_aside: bool = False
+    """Whether a retry lets those behind it in its sequence go first; by default it holds its place."""
+    aliases: tuple[str, ...] = ()
+    """Earlier names: jobs submitted under them still find this handler."""
+
+    def __post_init__(self) -> None:
+        require_id(self.queue, "queue")
+        if not isinstance(self.aliases, tuple):
+            raise TypeError(f"aliases must be a tuple of names such as ('shop.old_name',), got {self.aliases!r}")
+        for alias in self.aliases:
+            require_id(alias, "aliases")
+        require_instance(self.priority, Priority, "priority", "Priority.USER_BLOCKING")
+        require_instance(self.retry, Retry, "retry", "Retry(max_attempts=3)")
+        self._check_times()
+        if self.execution not in (None, "thread", "process"):
+            raise ValueError(f"execution must be 'thread' or 'process', got {self.execution!r}")
+        if self.batch is not None:
+            require_positive(self.batch, "batch", "jobs in one call")
+        if isinstance(self.unique, str):
+            object.__setattr__(self, "unique", Unique(self.unique))
+        for name, kind, example in (
+            ("unique", Unique, "Unique(by='order_id')"),
+            ("rate", Rate, "Rate(10, per=60)"),
+            ("concurrency", Concurrency, "Concurrency(5, by='tenant')"),
+        ):
+            value = getattr(self, name)
+            if value is not None:
+                require_instance(value, kind, name, example)
+        if self.then is not None:
+            require_following_job(self.then)
+
+    def _check_times(self) -> None:
+        for name in ("timeout", "soft_timeout", "expires"):
+            value = getattr(self, name)
+            if value is not None and to_nanoseconds(value, name) == 0:
+                raise ValueError(f"{name} must be longer than nothing, got 0; leave it out for no {name}")
+        if not isinstance(self.keep_result, bool):
+            to_nanoseconds(self.keep_result, "keep_result")
+        if self.timeout is not None and self.soft_timeout is not None:
+            soft, hard = to_nanoseconds(self.soft_timeout, "soft_timeout"), to_nanoseconds(self.timeout, "timeout")
+            if soft >= hard:
+                raise ValueError(
+                    f"soft_timeout must be shorter than timeout, got {self.soft_timeout!r} and {self.timeout!r}"
+                )
+
+
+def require_following_job(value: object) -> FollowingJob:
+    """Refuse what cannot follow a job."""
+    if not hasattr(value, "follow_up"):
+        raise TypeError(f"then must be a job such as other or other.options(delay=60), got {value!r}")
+    return value  # type: ignore[return-value]
+
+
+def require_headers(headers: object) -> dict[str, str]:
+    """Refuse headers that are not text by text."""
+    if not isinstance(headers, Mapping) or not all(
+        isinstance(name, str) and isinstance(value, str) for name, value in headers.items()
+    ):
+        raise TypeError(f"headers must be a dict of strings such as {{'user': '42'}}, got {headers!r}")
+    return dict(headers)

@@ -1,0 +1,67 @@
+"""Which limits hold for which jobs: those of its handler, and those of its queue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mainspring.jobs.commands import DropLimit, PutLimit
+from mainspring.jobs.handlers import Handler
+from mainspring.jobs.limits import Limit, bucket_of
+from mainspring.jobs.policies import Concurrency, Rate, names_of
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A limit as it is declared: a bucket for each value of some parameters."""
+
+    name: str
+    limit: Limit
+    by: tuple[str, ...]
+
+    def bucket(self, handler: Handler, given: Mapping[str, Any]) -> str:
+        """Return the bucket of a job with these arguments."""
+        return bucket_of(self.name, handler.arguments.key(given, self.by) if self.by else "")
+
+
+class LimitBook:
+    """The limits that this process knows."""
+
+    def __init__(self) -> None:
+        self._queues: dict[str, tuple[Family, ...]] = {}
+
+    def limit_queue(self, queue: str, concurrency: Concurrency | None, rate: Rate | None) -> None:
+        """Declare the limits of a queue."""
+        self._queues[queue] = _families(f"queue {queue}", concurrency, rate)
+
+    def families(self, handler: Handler, queue: str) -> tuple[Family, ...]:
+        """Return the limits of a job."""
+        options = handler.options
+        own = _families(f"handler {handler.name}", options.concurrency, options.rate)
+        return own + self._queues.get(queue, ())
+
+    def buckets(self, handler: Handler, queue: str, given: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the buckets of a job with these arguments."""
+        families = self.families(handler, queue)
+        return tuple(family.bucket(handler, given) for family in families) if families else ()
+
+    def arrangements(self, handlers: Iterable[Handler]) -> list[PutLimit | DropLimit]:
+        """Tell a store what holds now: limits that are declared, and those of these handlers that are not."""
+        names = [(f"handler {h.name}", h.options.concurrency, h.options.rate) for h in handlers]
+        declared = [family for name, *limits in names for family in _families(name, *limits)]
+        declared += [family for families in self._queues.values() for family in families]
+        known = {family.name for family in declared}
+        mentioned = [name for name, *_ in names] + [f"queue {queue}" for queue in self._queues]
+        possible = [f"{kind} of {name}" for name in mentioned for kind in ("concurrency", "rate")]
+        puts = [PutLimit(family.name, family.limit.most, family.limit.per, family.by) for family in declared]
+        return [*puts, *(DropLimit(name) for name in possible if name not in known)]
+
+
+def _families(of: str, concurrency: Concurrency | None, rate: Rate | None) -> tuple[Family, ...]:
+    policies = (("concurrency", concurrency), ("rate", rate))
+    return tuple(
+        Family(f"{kind} of {of}", policy.limit, names_of(policy.by))
+        for kind, policy in policies
+        if policy is not None
+    )

@@ -1,0 +1,114 @@
+"""Middleware: what an application does around every submit and around every attempt.
+
+    class Tracing(Middleware):
+        @contextmanager
+        def submitting(self, submit):
+            submit.headers["traceparent"] = current_traceparent()
+            yield
+
+        @contextmanager
+        def attempting(self, job):
+            with tracer.start_span(job.type, job.headers.get("traceparent")):
+                yield
+
+Those added first are the outermost. What a block raises ends the submit, or fails the attempt, as if the handler had
+raised it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    AsyncExitStack,
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
+from dataclasses import dataclass
+
+from mainspring.jobs.context import JobContext
+from mainspring.runners.checks import require_instance
+
+
+@dataclass(slots=True)
+class Submit:
+    """A submit that is about to happen."""
+
+    type: str
+    queue: str
+    count: int
+    """How many jobs."""
+    headers: dict[str, str]
+    """What is carried along with them: add to it."""
+
+
+class Middleware:
+    """Derive from this and override what is needed. Each method returns a context manager."""
+
+    def submitting(self, submit: Submit) -> AbstractContextManager[object]:
+        """Be around a submit, in the submitter; the jobs are stored when the block has ended without an error."""
+        return nullcontext()
+
+    def attempting(self, job: JobContext) -> AbstractContextManager[object]:
+        """Be around an attempt, in the thread or coroutine that runs it (beside the process, for a process)."""
+        return nullcontext()
+
+    @asynccontextmanager
+    async def attempting_async(self, job: JobContext) -> AsyncIterator[object]:
+        """Be around an attempt of a coroutine; by default what `attempting` does."""
+        with self.attempting(job):
+            yield
+
+
+class Middlewares:
+    """The middleware of an application, in order."""
+
+    def __init__(self) -> None:
+        self._all: tuple[Middleware, ...] = ()
+
+    def add(self, middleware: Middleware) -> None:
+        """Add one, inside of those before it."""
+        require_instance(middleware, Middleware, "middleware", "class Tracing(Middleware)")
+        self._all = (*self._all, middleware)
+
+    def __bool__(self) -> bool:
+        return bool(self._all)
+
+    def submitting(self, submit: Submit) -> AbstractContextManager[object]:
+        """Be around a submit."""
+        return self._stack_submit(submit) if self._all else _NOTHING
+
+    def attempting(self, job: JobContext) -> AbstractContextManager[object]:
+        """Be around an attempt."""
+        return self._stack_attempt(job) if self._all else _NOTHING
+
+    def attempting_async(self, job: JobContext) -> AbstractAsyncContextManager[object]:
+        """Be around an attempt of a coroutine."""
+        return self._stack_async(job) if self._all else _NOTHING
+
+    @contextmanager
+    def _stack_submit(self, submit: Submit) -> Iterator[None]:
+        with ExitStack() as stack:
+            for middleware in self._all:
+                stack.enter_context(middleware.submitting(submit))
+            yield
+
+    @contextmanager
+    def _stack_attempt(self, job: JobContext) -> Iterator[None]:
+        with ExitStack() as stack:
+            for middleware in self._all:
+                stack.enter_context(middleware.attempting(job))
+            yield
+
+    @asynccontextmanager
+    async def _stack_async(self, job: JobContext) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            for middleware in self._all:
+                await stack.enter_async_context(middleware.attempting_async(job))
+            yield
+
+
+_NOTHING = nullcontext()

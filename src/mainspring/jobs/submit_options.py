@@ -1,0 +1,84 @@
+"""When and how a job is to run, as a submit says it: immutable, so variants can be kept and used again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from mainspring.clock import Duration
+from mainspring.jobs.handler_options import FollowingJob, require_following_job, require_headers
+from mainspring.jobs.ids import require_id
+from mainspring.jobs.instants import LAST_INSTANT, to_instant, to_microseconds
+from mainspring.jobs.policies import Unique
+from mainspring.runners.checks import require_instance
+from mainspring.runners.traits import Priority
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmitOptions:
+    """When and how a job is to run; what is None is the handler's."""
+
+    delay: int | None = None
+    at: int | None = None
+    id: str | None = None
+    queue: str | None = None
+    priority: Priority | None = None
+    unique: Unique | None = None
+    sequence: str | None = None
+    steps_aside: bool | None = None
+    expires: int | None = None
+    headers: Mapping[str, str] | None = None
+    then: FollowingJob | None = None
+
+    def changed(
+        self,
+        *,
+        delay: Duration | None = None,
+        at: datetime | None = None,
+        id: str | None = None,
+        queue: str | None = None,
+        priority: Priority | None = None,
+        unique: str | Unique | None = None,
+        sequence: str | None = None,
+        steps_aside: bool | None = None,
+        expires: Duration | None = None,
+        headers: Mapping[str, str] | None = None,
+        then: FollowingJob | None = None,
+    ) -> SubmitOptions:
+        """Return a copy with other options, checked; a delay replaces an instant and the other way round."""
+        changes: dict[str, Any] = {}
+        if delay is not None and at is not None:
+            raise ValueError("give delay= or at=, not both")
+        if delay is not None:
+            changes |= {"delay": to_microseconds(delay, "delay"), "at": None}
+        if at is not None:
+            changes |= {"at": to_instant(at, "at"), "delay": None}
+        if id is not None:
+            changes["id"] = require_id(id)
+        if queue is not None:
+            changes["queue"] = require_id(queue, "queue")
+        if priority is not None:
+            changes["priority"] = require_instance(priority, Priority, "priority", "Priority.USER_BLOCKING")
+        if unique is not None:
+            policy = Unique(unique) if isinstance(unique, str) else unique
+            changes["unique"] = require_instance(policy, Unique, "unique", "Unique(by='order_id')")
+        if sequence is not None:
+            changes["sequence"] = require_id(sequence, "sequence")
+        if steps_aside is not None:
+            changes["steps_aside"] = require_instance(steps_aside, bool, "steps_aside", "True")
+        if expires is not None:
+            changes["expires"] = to_microseconds(expires, "expires")
+        if headers is not None:
+            changes["headers"] = require_headers(headers)
+        if then is not None:
+            changes["then"] = require_following_job(then)
+        return replace(self, **changes)
+
+    def due(self, now: int) -> int:
+        """Return the due instant of a job that is submitted now."""
+        due = now + (self.delay or 0) if self.at is None else self.at
+        if due > LAST_INSTANT:
+            raise ValueError(f"the job would be due after the year 9999, {due - now} microseconds from now")
+        return due
