@@ -1,21 +1,9 @@
-"""Handlers in processes of their own: spawned, never forked, and killed when nothing else helps."""
+"""Handlers in processes of their own: spawned, never forked, and killed when nothing else helps.
 
-from mainspring.jobs.processes.child import require_main_guard
-from mainspring.jobs.processes.child_process import CannotStart, ChildDied, Running
+`pool` runs requests on children, `child_process` is one child as its worker sees it, `child` is what runs inside,
+`messages` is what they say to each other. Only `locate` is imported here: registering a handler needs no more.
+"""
+
 from mainspring.jobs.processes.locating import locate
-from mainspring.jobs.processes.messages import Answer, AnswerKind, Note, Reply, Request
-from mainspring.jobs.processes.pool import ProcessPool
 
-__all__ = [
-    "Answer",
-    "AnswerKind",
-    "CannotStart",
-    "ChildDied",
-    "Note",
-    "ProcessPool",
-    "Reply",
-    "Request",
-    "Running",
-    "locate",
-    "require_main_guard",
-]
+__all__ = ["locate"]

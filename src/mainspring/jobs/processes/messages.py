@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from mainspring.jobs.engine import Lease
 from mainspring.jobs.handlers import Handler
-from mainspring.jobs.processes.locating import locate
+from mainspring.jobs.processes.locating import MAIN, locate
 
 
 class Request(Struct, frozen=True, array_like=True):
@@ -31,9 +31,11 @@ class Request(Struct, frozen=True, array_like=True):
     @classmethod
     def of(cls, handler: Handler, leases: list[Lease], *, max_result: int, is_batch: bool = False) -> Request:
         """Ask for a registered handler; where it is found comes from the registry, never from the store."""
-        module, qualname = locate(handler.function)
+        module, qualname = handler.place or locate(handler.function)
         bare = [replace(lease, ref=None, follow_up=None) for lease in leases]  # what only the engine understands
-        return cls(handler.name, module, qualname, bare, is_batch, handler.options.keep_result, max_result)
+        return cls(
+            handler.name, module, qualname, bare, is_batch, handler.options.keep_result is not False, max_result
+        )
 
 
 class Stop(Struct, frozen=True, array_like=True):
@@ -66,8 +68,8 @@ class AnswerKind(StrEnum):
     CANCELED = "canceled"
     RETRY_LATER = "retry later"
     FAILED = "failed"
-    UNSTORABLE = "unstorable"
-    """It has run, but its result cannot be kept: running it again would not help."""
+    HOPELESS = "hopeless"
+    """Failed, and running it again would not help: its result cannot be stored."""
 
 
 class Answer(Struct, frozen=True, array_like=True):
@@ -104,5 +106,5 @@ decode_from_child = _from_child.decode
 
 def full_name(kind: type) -> str:
     """Name a class so that both ends agree: a script is `__main__` here and `__mp_main__` in a child."""
-    module = "__main__" if kind.__module__ == "__mp_main__" else kind.__module__
+    module = MAIN[0] if kind.__module__ in MAIN else kind.__module__
     return f"{module}.{kind.__qualname__}"

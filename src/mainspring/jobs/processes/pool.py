@@ -1,0 +1,175 @@
+"""The children of a worker: at most `size`, spawned with the first jobs, kept, recycled and replaced.
+
+A request runs on one child, and a child runs one request at a time. A child that died idle harms nobody: its
+request goes to a fresh one. A child that died at work is charged to that work alone. Processes live by real time:
+no manual clock reaches them.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+from contextlib import suppress
+from threading import Condition, Thread
+from weakref import WeakSet
+
+from mainspring.clock import NANOSECONDS, Duration, SystemClock, to_nanoseconds
+from mainspring.jobs.processes.child import require_main_guard
+from mainspring.jobs.processes.child_process import CannotStart, ChildProcess, OnNote, OnStart
+from mainspring.jobs.processes.messages import Reply, Request
+from mainspring.runners.checks import require_positive
+
+START_TIMEOUT = 60.0
+"""Seconds that a process may take until a handler begins in it: spawning, and importing modules."""
+_RETIREMENT = 10.0  # seconds that a recycled process may take to leave in order
+_CLOSING_ROUNDS = 100  # tenths of a second
+
+
+class ProcessPool:
+    """Runs requests in child processes."""
+
+    def __init__(
+        self,
+        size: int,
+        *,
+        max_jobs: int | None = None,
+        max_memory: int | None = None,
+        start_timeout: float = START_TIMEOUT,
+    ) -> None:
+        require_main_guard()
+        self.size = require_positive(size, "size", "processes")
+        self._max_jobs = max_jobs if max_jobs is None else require_positive(max_jobs, "max_jobs", "jobs")
+        self._max_memory = (
+            max_memory if max_memory is None else require_positive(max_memory, "max_memory", "bytes")
+        )
+        self._start_timeout = start_timeout
+        self._owner = os.getpid()
+        self._changed = Condition()  # re-entrant; guards what follows
+        self._idle: list[ChildProcess] = []
+        self._children: set[ChildProcess] = set()
+        self._busy = 0
+        self._leaving = 0
+        self._is_closed = False
+        _pools.add(self)
+        atexit.register(self.close, 0)  # before multiprocessing waits for all children, for ever
+
+    def run(self, request: Request, *, on_start: OnStart, on_note: OnNote) -> Reply:
+        """Have a request answered, on this thread.
+
+        When the handler begins, `on_start` gets the hold by which it can be stopped; `on_note` gets what it says
+        about its progress. `ChildDied`: its process ended under it. `CannotStart`: nothing of it has run.
+        """
+        with self._changed:
+            self._require_room()
+            self._busy += 1
+            idle = self._idle.pop() if self._idle else None
+        try:
+            if idle is not None:
+                try:
+                    return self._run_on(idle, request, on_start, on_note)
+                except CannotStart as refusal:  # it has died while it was idle
+                    if refusal.was_killed:
+                        raise
+            return self._run_on(self._add_child(), request, on_start, on_note)
+        finally:
+            with self._changed:
+                self._busy -= 1
+                self._changed.notify_all()
+
+    def _require_room(self) -> None:
+        if self._is_closed:
+            raise RuntimeError("this pool of processes is closed and runs nothing more")
+        if self._busy >= self.size:
+            raise RuntimeError(f"all {self.size} processes are busy; run no more requests at once than that")
+
+    def _add_child(self) -> ChildProcess:
+        with self._changed:
+            child = ChildProcess(self._start_timeout)
+            self._children.add(child)
+            return child
+
+    def _run_on(self, child: ChildProcess, request: Request, on_start: OnStart, on_note: OnNote) -> Reply:
+        try:
+            child.start()
+            reply = child.run(request, on_start, on_note)
+        except BaseException:
+            self._bury(child, patience=0)
+            raise
+        self._put_back(child, reply.memory)
+        return reply
+
+    def _put_back(self, child: ChildProcess, memory: int) -> None:
+        is_worn = self._max_jobs is not None and child.jobs >= self._max_jobs
+        is_large = self._max_memory is not None and memory > self._max_memory
+        with self._changed:
+            if not (is_worn or is_large or self._is_closed):
+                self._idle.append(child)
+                return
+            successor = None
+            if not self._is_closed:
+                successor = self._add_child()
+                self._idle.insert(0, successor)
+            self._leaving += 1
+        Thread(target=self._retire, args=(child, successor), name="mainspring-recycling", daemon=True).start()
+
+    def _retire(self, child: ChildProcess, successor: ChildProcess | None) -> None:
+        child.ask_to_end()
+        if successor is not None:
+            with suppress(CannotStart):  # whoever needs it tries again, and is told
+                successor.start()
+        self._bury(child, patience=_RETIREMENT)
+        with self._changed:
+            self._leaving -= 1
+            self._changed.notify_all()
+
+    def _bury(self, child: ChildProcess, *, patience: float) -> None:
+        child.bury(patience)
+        with self._changed:
+            self._children.discard(child)
+
+    def close(self, timeout: Duration = 5) -> None:
+        """Let the children finish and leave; kill those that have not done so within `timeout`."""
+        if os.getpid() != self._owner:  # they belong to the process that this one was forked from
+            return
+        clock = SystemClock()
+        deadline = clock.monotonic_ns() + to_nanoseconds(timeout, "timeout")
+
+        def remaining() -> float:
+            return max(0, deadline - clock.monotonic_ns()) / NANOSECONDS
+
+        with self._changed:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+        for child in idle:
+            child.ask_to_end()
+        for child in idle:
+            self._bury(child, patience=remaining())
+        with self._changed:
+            self._changed.wait_for(self._is_quiet, remaining())
+            for _ in range(_CLOSING_ROUNDS):
+                if self._is_quiet():
+                    break
+                for child in self._children:
+                    child.kill()
+                self._changed.wait(0.1)
+        atexit.unregister(self.close)
+
+    def _is_quiet(self) -> bool:
+        return not self._busy and not self._leaving
+
+    def let_go(self) -> None:
+        """In a forked process: leave the children to their worker."""
+        for child in self._children:
+            child.let_go()
+
+
+_pools: WeakSet[ProcessPool] = WeakSet()
+
+
+def _let_go_after_fork() -> None:
+    for pool in _pools:
+        pool.let_go()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go_after_fork)
