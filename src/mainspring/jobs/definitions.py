@@ -1,0 +1,155 @@
+"""What the author of a schedule has said, checked, and as a store keeps it.
+
+A definition says nothing about where the schedule is in time. The one thing that it takes from the stored schedule
+is the anchor of an `Every` that has none of its own: so it stays where it is, whoever stores it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, TypeAlias
+
+from mainspring.clock import Duration
+from mainspring.jobs.cron import Cron
+from mainspring.jobs.ids import require_id
+from mainspring.jobs.instants import to_instant, to_microseconds
+from mainspring.jobs.job import Job
+from mainspring.jobs.limit_book import LimitBook
+from mainspring.jobs.planning import MOST
+from mainspring.jobs.policies import CatchUp
+from mainspring.jobs.rules import Every
+from mainspring.jobs.schedule_records import Overlap, ScheduleRecord
+from mainspring.jobs.shaping import Shape
+from mainspring.jobs.stored_rules import encode_rule, rule_of
+
+Misfire: TypeAlias = Literal["skip", "once"] | CatchUp
+OverlapName: TypeAlias = Literal["skip", "queue", "replace", "allow"]
+CallArguments: TypeAlias = tuple[Any, ...] | Mapping[str, Any]
+
+CARRIED = ("queue", "priority", "expires")  # of the options of a job
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A schedule as its author wants it."""
+
+    name: str
+    job: Job[..., Any]
+    rule: Cron | Every
+    given: dict[str, Any]
+    misfire: Misfire
+    overlap: Overlap
+    jitter: int
+    start: int | None
+    end: int | None
+
+    def record(self, stored: ScheduleRecord | None, book: LimitBook, now: int) -> ScheduleRecord:
+        """Make what a store keeps, without a next occurrence; the stored one gives its anchor."""
+        handler = self.job.handler
+        payload = handler.arguments.encode_stored(self.given)
+        model = Shape(handler, self.job.chosen, book, now=0).job("", payload, self.given)
+        return ScheduleRecord(
+            name=self.name,
+            type=model.type,
+            queue=model.queue,
+            priority=model.priority,
+            payload=payload,
+            codec=model.codec,
+            rule=self._encoded_rule(stored, now),
+            misfire="all" if isinstance(self.misfire, CatchUp) else self.misfire,
+            catch_up=self.misfire.limit if isinstance(self.misfire, CatchUp) else 0,
+            overlap=self.overlap,
+            jitter=self.jitter,
+            start=self.start,
+            end=self.end,
+            expires=model.expires,  # after a due time of zero
+            limits=model.limits,
+            next_due=None,
+        )
+
+    def _encoded_rule(self, stored: ScheduleRecord | None, now: int) -> str:
+        rule = self.rule
+        if not isinstance(rule, Every) or rule.anchor is not None:
+            return encode_rule(rule)
+        if self.start is None and stored is not None:
+            before = rule_of(stored)
+            if isinstance(before, Every) and before.interval == rule.interval:
+                return stored.rule
+        return encode_rule(Every(rule.interval, anchor=now if self.start is None else self.start))
+
+
+def define(
+    name: str,
+    job: Job[..., Any],
+    rule: Cron | Every | str,
+    *,
+    arguments: CallArguments = (),
+    misfire: Misfire = "once",
+    overlap: OverlapName | Overlap = "skip",
+    jitter: Duration = 0,
+    start: datetime | None = None,
+    end: datetime | None = None,
+) -> Definition:
+    """Check what an author says."""
+    _check_job(name, job)
+    bind = job.handler.arguments.bind
+    given = bind((), arguments) if isinstance(arguments, Mapping) else bind(tuple(arguments), {})
+    definition = Definition(
+        name=require_id(name, "name"),
+        job=job,
+        rule=_to_rule(rule),
+        given=given,
+        misfire=_require_misfire(misfire),
+        overlap=_to_overlap(overlap),
+        jitter=to_microseconds(jitter, "jitter"),
+        start=None if start is None else to_instant(start, "start"),
+        end=None if end is None else to_instant(end, "end"),
+    )
+    if definition.start is not None and definition.end is not None and definition.end < definition.start:
+        raise ValueError(f"schedule {name!r}: end must not be before start, got {end} and {start}")
+    return definition
+
+
+def _check_job(name: str, job: object) -> None:
+    if not isinstance(job, Job):
+        raise TypeError(f"schedule {name!r}: job must be what @app.job made of a function, got {job!r}")
+    default = type(job.chosen)()
+    chosen = [field for field in type(default).__dataclass_fields__ if field not in CARRIED]
+    lost = [field for field in chosen if getattr(job.chosen, field) != getattr(default, field)]
+    if lost:
+        raise ValueError(
+            f"schedule {name!r}: a schedule keeps {', '.join(CARRIED)} of a job's options, and not "
+            f"{', '.join(lost)}; leave it out"
+        )
+    if job.handler.options.then is not None:
+        raise ValueError(
+            f"schedule {name!r}: {job.name} has then=, which a schedule does not keep; submit what follows in it"
+        )
+
+
+def _to_rule(rule: object) -> Cron | Every:
+    if isinstance(rule, str):
+        return Cron(rule)
+    if isinstance(rule, Cron | Every):
+        return rule
+    raise TypeError(f"rule must be a cron expression, a Cron or an Every, got {rule!r}")
+
+
+def _require_misfire(misfire: object) -> Misfire:
+    if isinstance(misfire, CatchUp):
+        if misfire.limit > MOST:
+            raise ValueError(f"CatchUp makes up for {MOST:,} occurrences at most, got {misfire.limit:,}")
+        return misfire
+    if misfire in ("skip", "once"):
+        return misfire
+    raise ValueError(f"misfire must be 'skip', 'once' or CatchUp(limit), got {misfire!r}")
+
+
+def _to_overlap(overlap: object) -> Overlap:
+    try:
+        return Overlap(overlap)  # type: ignore[arg-type]
+    except ValueError:
+        names = ", ".join(repr(str(name)) for name in Overlap)
+        raise ValueError(f"overlap must be one of {names}, got {overlap!r}") from None

@@ -1,0 +1,106 @@
+"""A schedule as its users see it: aware datetimes, decoded arguments, its rule and its next dates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from mainspring.jobs.definitions import Misfire
+from mainspring.jobs.info import decode_any
+from mainspring.jobs.instants import to_datetime
+from mainspring.jobs.planning import first_due
+from mainspring.jobs.policies import CatchUp
+from mainspring.jobs.rules import Rule
+from mainspring.jobs.schedule_records import Occurrence, OccurrenceKind, Overlap, ScheduleRecord
+from mainspring.jobs.stored_rules import rule_of
+from mainspring.runners.checks import require_positive
+from mainspring.runners.traits import Priority
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleInfo:
+    """A snapshot of a schedule."""
+
+    name: str
+    type: str
+    queue: str
+    priority: Priority
+    rule: Rule | None
+    """A `Cron` or an `Every`; None if a newer version has written it, and this one cannot read it."""
+    arguments: Any
+    misfire: Misfire
+    overlap: Overlap
+    jitter: timedelta
+    start: datetime | None
+    end: datetime | None
+    next_due: datetime | None
+    """The next occurrence; None: there is none any more."""
+    last_due: datetime | None
+    """The last occurrence that was decided about: see the jobs of this schedule, or its history."""
+    is_paused: bool
+    created: datetime
+    record: ScheduleRecord = field(repr=False, compare=False)
+    """As the store has it."""
+
+    def upcoming(self, count: int = 5) -> list[datetime]:
+        """Return the next occurrences, in the time zone of the rule; none while it is paused."""
+        require_positive(count, "count", "occurrences")
+        instant, rule = self.record.next_due, self.rule
+        found: list[datetime] = []
+        while instant is not None and rule is not None and not self.is_paused and len(found) < count:
+            found.append(rule.local(instant)[0])
+            instant = first_due(rule, self.record.start, self.record.end, instant)
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OccurrenceInfo:
+    """Occurrences for which no job was made: one, or several in a row."""
+
+    first: datetime
+    last: datetime
+    count: int
+    """How many; at most 10,000 are counted."""
+    kind: OccurrenceKind
+    """`skipped`, `coalesced` (the next one was run for all of them) or `missed`."""
+    note: str
+    decided: datetime
+
+
+def to_schedule_info(record: ScheduleRecord) -> ScheduleInfo:
+    """Make a snapshot of what the store has."""
+    return ScheduleInfo(
+        name=record.name,
+        type=record.type,
+        queue=record.queue,
+        priority=Priority(record.priority),
+        rule=rule_of(record),
+        arguments=decode_any(record.payload, record.codec),
+        misfire=CatchUp(record.catch_up) if record.misfire == "all" else record.misfire,  # type: ignore[arg-type]
+        overlap=record.overlap,
+        jitter=timedelta(microseconds=record.jitter),
+        start=_optional(record.start),
+        end=_optional(record.end),
+        next_due=_optional(record.next_due),
+        last_due=_optional(record.last_due),
+        is_paused=record.is_paused,
+        created=to_datetime(record.created),
+        record=record,
+    )
+
+
+def to_occurrence_info(occurrence: Occurrence) -> OccurrenceInfo:
+    """Make a snapshot of a record of occurrences."""
+    return OccurrenceInfo(
+        first=to_datetime(occurrence.due),
+        last=to_datetime(occurrence.until),
+        count=occurrence.count,
+        kind=occurrence.kind,
+        note=occurrence.note,
+        decided=to_datetime(occurrence.decided),
+    )
+
+
+def _optional(instant: int | None) -> datetime | None:
+    return None if instant is None else to_datetime(instant)

@@ -1,0 +1,112 @@
+"""The schedules of an application: put, looked at, paused, removed while it runs.
+
+Those that are declared in code are here, too. What is done to them here lasts until a worker starts with a
+definition that differs; one that was removed comes back then.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, TypeAlias
+
+from mainspring.clock import Duration
+from mainspring.errors import ScheduleNotFound
+from mainspring.jobs.cron import Cron
+from mainspring.jobs.definitions import CallArguments, Misfire, OverlapName, define
+from mainspring.jobs.engine import PauseSchedule, RemoveSchedule
+from mainspring.jobs.handle import ManagerSource
+from mainspring.jobs.ids import require_id
+from mainspring.jobs.job import Job
+from mainspring.jobs.planning import first_due
+from mainspring.jobs.rules import Every
+from mainspring.jobs.schedule_info import OccurrenceInfo, ScheduleInfo, to_occurrence_info, to_schedule_info
+from mainspring.jobs.schedule_records import Overlap, ScheduleRecord
+from mainspring.jobs.stored_rules import decode_rule
+from mainspring.jobs.storing import store_all
+from mainspring.runners.checks import require_positive
+
+Occurrences: TypeAlias = list[OccurrenceInfo]
+
+
+class Schedules:
+    """Makes jobs recur: `app.schedules`."""
+
+    def __init__(self, source: ManagerSource) -> None:
+        self._source = source
+
+    def put(
+        self,
+        name: str,
+        job: Job[..., Any],
+        rule: Cron | Every | str,
+        *,
+        arguments: CallArguments = (),
+        misfire: Misfire = "once",
+        overlap: OverlapName | Overlap = "skip",
+        jitter: Duration = 0,
+        start: datetime | None = None,
+        end: datetime | None = None,
+    ) -> ScheduleInfo:
+        """Store a schedule under a name, or change the one that has it.
+
+        An equal definition changes nothing. A changed one holds from now on: what the old one owes until now is
+        done by its rule, so no occurrence is lost or doubled. An `Every` without an anchor begins one interval
+        from now, or at `start`, and keeps its place when it is put again.
+        """
+        definition = define(
+            name,
+            job,
+            rule,
+            arguments=arguments,
+            misfire=misfire,
+            overlap=overlap,
+            jitter=jitter,
+            start=start,
+            end=end,
+        )
+        manager = self._source.manager()
+        store_all(manager, [definition], manager.engine.schedules(names=[name]), self._source.limits)
+        return self.get(name)
+
+    def get(self, name: str) -> ScheduleInfo:
+        """Return a schedule; `ScheduleNotFound` if there is none."""
+        return to_schedule_info(self._record(name))
+
+    def list(self) -> list[ScheduleInfo]:
+        """List all schedules by name."""
+        return [to_schedule_info(record) for record in self._source.manager().engine.schedules()]
+
+    def remove(self, name: str) -> None:
+        """Forget a schedule and its history; jobs that it has made stay."""
+        (is_done,) = self._source.manager().arrange([RemoveSchedule(require_id(name, "name"))])
+        if not is_done:
+            raise ScheduleNotFound(name=name)
+
+    def pause(self, name: str) -> bool:
+        """Let a schedule rest; True if it did not rest already. Jobs that it has made are not touched."""
+        return self._pause(PauseSchedule(require_id(name, "name"), is_paused=True, next_due=None))
+
+    def resume(self, name: str) -> bool:
+        """Let a schedule go on with its first occurrence from now on; True if it was paused."""
+        record = self._record(name)
+        after = max(self._source.manager().engine.now(), record.last_due or 0)
+        next_due = first_due(decode_rule(record.rule), record.start, record.end, after)
+        return self._pause(PauseSchedule(name, is_paused=False, next_due=next_due))
+
+    def history(self, name: str, limit: int = 50) -> Occurrences:
+        """Return the occurrences for which no job was made, the latest first; the newest hundred are kept."""
+        require_positive(limit, "limit", "occurrences")
+        self._record(name)
+        return [to_occurrence_info(found) for found in self._source.manager().engine.occurrences(name, limit)]
+
+    def _pause(self, arrangement: PauseSchedule) -> bool:
+        (is_done,) = self._source.manager().arrange([arrangement])
+        if not is_done:
+            self._record(arrangement.name)
+        return is_done
+
+    def _record(self, name: str) -> ScheduleRecord:
+        found = self._source.manager().engine.schedules(names=[require_id(name, "name")])
+        if not found:
+            raise ScheduleNotFound(name=name)
+        return found[0]

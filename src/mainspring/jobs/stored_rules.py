@@ -1,0 +1,36 @@
+"""Rules as a store keeps them: a text of JSON, equal for equal rules, decoded once."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from mainspring.errors import MainspringError
+from mainspring.jobs.rules import Rule, rule_from
+from mainspring.jobs.schedule_records import ScheduleRecord
+
+REMEMBERED = 20_000
+
+UNREADABLE = (MainspringError, msgspec.MsgspecError, TypeError, ValueError, LookupError)
+"""What it takes for a rule that another version has written not to be understood."""
+
+
+def encode_rule(rule: Rule) -> str:
+    """Make the text that a store keeps."""
+    return msgspec.json.encode(rule.describe(), order="sorted").decode()
+
+
+@lru_cache(REMEMBERED)
+def decode_rule(text: str) -> Rule:
+    """Make the rule of a text; one of `UNREADABLE` if a newer version has written it."""
+    return rule_from(msgspec.json.decode(text, type=dict[str, Any]))
+
+
+def rule_of(record: ScheduleRecord) -> Rule | None:
+    """Return the rule of a schedule; None if this version cannot read it."""
+    try:
+        return decode_rule(record.rule)
+    except UNREADABLE:
+        return None
