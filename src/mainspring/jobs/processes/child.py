@@ -204,11 +204,17 @@ class Child:
         return self._handlers[key]
 
     def _call(self, handler: Handler, positional: Any, named: dict[str, Any]) -> Any:
-        if iscoroutinefunction(plain_function(handler.function)):
-            return asyncio.run(self._await(handler, positional, named))
-        return handler.function(*positional, **named)
+        if not iscoroutinefunction(plain_function(handler.function)):
+            return handler.function(*positional, **named)
+        value, error = asyncio.run(self._await(handler, positional, named))
+        if error is not None:
+            raise error
+        return value
 
-    async def _await(self, handler: Handler, positional: Any, named: dict[str, Any]) -> Any:
+    async def _await(
+        self, handler: Handler, positional: Any, named: dict[str, Any]
+    ) -> tuple[Any, BaseException | None]:
+        """Return what it returns or raises: an error that left the loop by itself would show the loop's frames."""
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
         assert task is not None
         with self._lock:
@@ -216,7 +222,9 @@ class Child:
             if self._current is not None and self._current.cancelled:
                 task.cancel()
         try:
-            return await handler.function(*positional, **named)
+            return await handler.function(*positional, **named), None
+        except BaseException as error:  # a cancelled attempt is an answer, too
+            return None, error
         finally:
             with self._lock:
                 self._cancel = None

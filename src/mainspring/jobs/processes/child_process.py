@@ -2,7 +2,7 @@
 
 Whoever runs a request owns the child meanwhile: it alone reads, closes the connections and reaps. Others may stop
 or kill, through the `Running` of a request and only while that request is under way: a kill that comes too late
-finds another request, or none, and does nothing. A request that has not `Started` has done nothing and may be given
+finds another request, or none, and does nothing. A request that has not `Started` has done nothing and may go
 to another child.
 """
 

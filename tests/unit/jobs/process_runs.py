@@ -1,0 +1,88 @@
+"""Requests to child processes, run on threads of their own and watched by tests."""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Event
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from mainspring.jobs.handler_options import HandlerOptions
+from mainspring.jobs.handlers import Handler
+from mainspring.jobs.processes.child_process import Running
+from mainspring.jobs.processes.messages import Answer, AnswerKind, Note, Reply, Request
+from mainspring.jobs.processes.pool import ProcessPool
+from mainspring.jobs.serializers import JsonSerializer
+from tests.support import PATIENCE, Background
+from tests.unit.jobs.leases import make_lease
+
+SPAWNING = 30.0  # real seconds: a process that starts on a busy machine
+
+
+class Run:
+    """A request on a thread of its own."""
+
+    def __init__(self, pool: ProcessPool, request: Request) -> None:
+        self.notes: list[Note] = []
+        self.has_started = Event()
+        self.has_spoken = Event()
+        self.running: Running | None = None
+        self._call = Background(lambda: pool.run(request, on_start=self._start, on_note=self._note))
+
+    def _start(self, running: Running) -> None:
+        assert self.running is None, "a request started twice"
+        self.running = running
+        self.has_started.set()
+
+    def _note(self, note: Note) -> None:
+        self.notes.append(note)
+        self.has_spoken.set()
+
+    def started(self) -> Running:
+        assert self.has_started.wait(SPAWNING), "the handler has not begun"
+        assert self.running is not None
+        return self.running
+
+    def reply(self) -> Reply:
+        return self._call.result(SPAWNING)
+
+    def answer(self) -> Answer:
+        (answer,) = self.reply().answers
+        return answer
+
+    def result(self) -> Any:
+        answer = self.answer()
+        assert answer.kind is AnswerKind.COMPLETED, answer.error
+        return None if answer.result is None else msgspec.json.decode(answer.result)
+
+
+def request_for(function: Callable[..., Any], *, max_result: int = 1_000_000, **arguments: Any) -> Request:
+    lease = replace(make_lease(msgspec.json.encode(arguments), failures=2), headers={"user": "42"})
+    return Request.of(handler_of(function), [lease], max_result=max_result)
+
+
+def handler_of(function: Callable[..., Any], **options: Any) -> Handler:
+    return Handler("shop.handler", function, HandlerOptions(execution="process", **options), JsonSerializer())
+
+
+def run(pool: ProcessPool, function: Callable[..., Any], **arguments: Any) -> Run:
+    return Run(pool, request_for(function, **arguments))
+
+
+@contextmanager
+def watched(pid: int) -> Iterator[Callable[[], None]]:
+    """Watch a process, and wait for its end."""
+    handle = os.pidfd_open(pid)
+
+    def wait_for_end() -> None:
+        assert select.select([handle], [], [], PATIENCE)[0], f"process {pid} lives on"
+
+    try:
+        yield wait_for_end
+    finally:
+        os.close(handle)
