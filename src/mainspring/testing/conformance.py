@@ -19,17 +19,66 @@ import sys
 
 import pytest
 
-PARTS = ("submitting", "taking", "settling", "commanding", "rescuing", "reading")
+PARTS = (
+    "bench",
+    "timetable",
+    "submitting",
+    "uniqueness",
+    "taking",
+    "sequences",
+    "limits",
+    "rates",
+    "queues",
+    "settling",
+    "following",
+    "commanding",
+    "schedules",
+    "firing",
+    "rescuing",
+    "reading",
+    "explaining",
+    "events",
+    "pruning",
+)
 MODULES = [f"mainspring.testing.engine_{part}" for part in PARTS]
 pytest.register_assert_rewrite(*(name for name in MODULES if name not in sys.modules))
 
 from mainspring.testing.engine_commanding import Commanding
+from mainspring.testing.engine_events import Events
+from mainspring.testing.engine_explaining import Explaining
+from mainspring.testing.engine_firing import Firings
+from mainspring.testing.engine_following import Following
+from mainspring.testing.engine_limits import Limits
+from mainspring.testing.engine_pruning import Pruning
+from mainspring.testing.engine_queues import Queues
+from mainspring.testing.engine_rates import Rates
 from mainspring.testing.engine_reading import Reading
 from mainspring.testing.engine_rescuing import Rescuing
+from mainspring.testing.engine_schedules import Schedules
+from mainspring.testing.engine_sequences import Sequences
 from mainspring.testing.engine_settling import Settling
 from mainspring.testing.engine_submitting import Submitting
 from mainspring.testing.engine_taking import Taking
+from mainspring.testing.engine_uniqueness import Uniqueness
 
 
-class EngineConformance(Submitting, Taking, Settling, Commanding, Rescuing, Reading):
+class EngineConformance(
+    Submitting,
+    Uniqueness,
+    Taking,
+    Sequences,
+    Limits,
+    Rates,
+    Queues,
+    Settling,
+    Following,
+    Commanding,
+    Schedules,
+    Firings,
+    Rescuing,
+    Reading,
+    Explaining,
+    Events,
+    Pruning,
+):
     """What holds for every engine."""

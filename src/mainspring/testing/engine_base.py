@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from mainspring.jobs.engine import Capability
 from mainspring.testing.engine_bench import Bench, MakeEngine
+from mainspring.testing.engine_timetable import Timetable
 from mainspring.testing.manual_clock import ManualClock
 
 
@@ -27,3 +29,18 @@ class EngineSuite:
         bench = Bench(make_engine(clock), clock)
         yield bench
         bench.engine.close()
+
+    @pytest.fixture
+    def other(self, bench: Bench, make_engine: MakeEngine) -> Iterator[Bench]:
+        """Lend the bench of another process with the same jobs; the same one, if there can be no other."""
+        if Capability.SHARED not in bench.engine.capabilities:
+            yield bench
+            return
+        other = Bench(make_engine(bench.clock), bench.clock)
+        yield other
+        other.engine.close()
+
+    @pytest.fixture
+    def timetable(self, bench: Bench) -> Timetable:
+        """Lend schedules on the bench."""
+        return Timetable(bench)

@@ -9,6 +9,7 @@ import pytest
 
 from mainspring.jobs.engine import (
     STALE,
+    Arrangement,
     Cancel,
     Capability,
     Cause,
@@ -21,7 +22,12 @@ from mainspring.jobs.engine import (
     NewJob,
     Outcome,
     OutcomeKind,
+    PauseQueue,
+    Progress,
+    ProgressReport,
+    PutLimit,
     Query,
+    Situation,
     Swept,
     Taken,
     WorkerInfo,
@@ -82,10 +88,12 @@ class Bench:
         priority: int = 1,
         payload: bytes = b"{}",
         codec: str = "json",
-        origin: str | None = None,
+        expires: float | None = None,
+        **policies: Any,
     ) -> NewJob:
-        """Describe a job that is due some seconds from now."""
-        return NewJob(job_id, type, queue, priority, self.now + seconds(after), payload, codec, origin)
+        """Describe a job that is due, and perhaps expires, some seconds from now."""
+        policies["expires"] = None if expires is None else self.now + seconds(expires)
+        return NewJob(job_id, type, queue, priority, self.now + seconds(after), payload, codec, **policies)
 
     def submit(self, *job_ids: str, **options: Any) -> None:
         """Store jobs that are alike but for their ids."""
@@ -100,6 +108,25 @@ class Bench:
     def cancel(self, job_id: str = "job") -> Changed:
         """Call a job off."""
         return self.change(Cancel(job_id))
+
+    # -- operators
+
+    def arrange(self, arrangement: Arrangement) -> bool:
+        """Carry out one arrangement."""
+        (is_changed,) = self.engine.arrange([arrangement])
+        return is_changed
+
+    def limit(self, family: str, most: int, *, per: float | None = None) -> bool:
+        """Define a limit: so many at once, or so many in some seconds."""
+        return self.arrange(PutLimit(family, most, None if per is None else seconds(per)))
+
+    def pause(self, queue: str = "default") -> bool:
+        """Let no more jobs of a queue start."""
+        return self.arrange(PauseQueue(queue, is_paused=True))
+
+    def resume(self, queue: str = "default") -> bool:
+        """Let jobs of a queue start again."""
+        return self.arrange(PauseQueue(queue, is_paused=False))
 
     # -- workers
 
@@ -150,6 +177,16 @@ class Bench:
         (is_accepted,) = self.engine.settle(worker, [Outcome(lease, kind, **details)])
         return is_accepted
 
+    def complete(self, worker: int, *leases: Lease) -> None:
+        """End leases well."""
+        outcomes = [Outcome(lease, OutcomeKind.COMPLETED) for lease in leases]
+        assert self.engine.settle(worker, outcomes) == [True] * len(leases)
+
+    def report(self, worker: int, lease: Lease, done: float) -> bool:
+        """Tell how far a job has come."""
+        (is_accepted,) = self.engine.report(worker, [ProgressReport(lease, Progress(done, None, None, self.now))])
+        return is_accepted
+
     def bury(self, job_id: str = "job", **options: Any) -> None:
         """Make a dead letter."""
         worker, lease = self.begin(job_id, **options)
@@ -194,6 +231,12 @@ class Bench:
     def status(self, job_id: str = "job") -> JobStatus:
         """Return the state of a job."""
         return self.record(job_id).status
+
+    def situation(self, job_id: str = "job") -> Situation:
+        """Return why a job is where it is."""
+        situation = self.engine.situation(job_id)
+        assert situation is not None
+        return situation
 
     def find_ids(self, **options: Any) -> list[str]:
         """List jobs."""

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from mainspring.jobs.engine import Cancel, Delete, JobRecord, OutcomeKind
+from mainspring.jobs.engine import (
+    Cancel,
+    Conflict,
+    ConflictKind,
+    Delete,
+    FollowUp,
+    JobRecord,
+    OutcomeKind,
+)
+from mainspring.jobs.instants import MICROSECONDS
 from mainspring.jobs.status import FINAL, JobStatus
 from mainspring.testing.engine_base import EngineSuite
 from mainspring.testing.engine_bench import Bench
@@ -48,6 +59,25 @@ class Submitting(EngineSuite):
             history=(),
         )
 
+    def test_policies_are_kept_as_they_were_given(self, bench: Bench) -> None:
+        follow_up = FollowUp(
+            "next", "orders", 2, 5, "result", "key", True, 60, (("rate of next", ("tenant", "größe")),)
+        )
+        policies: dict[str, Any] = {
+            "sequence": NAMES,
+            "steps_aside": True,
+            "limits": ("a\x1f", f"b\x1f{NAMES}"),
+            "headers": {"trace": "1", NAMES: '"'},
+            "follow_up": follow_up,
+        }
+        bench.engine.submit([bench.job("job", expires=60, **policies)])
+        record = bench.record()
+        assert {name: getattr(record, name) for name in policies} == policies
+        assert (record.expires, record.progress) == (record.due + 60 * MICROSECONDS, None)
+        _, lease = bench.take_by_new_worker()
+        carried = ("sequence", "limits", "headers", "follow_up")
+        assert {name: getattr(lease, name) for name in carried} == {name: policies[name] for name in carried}
+
     def test_a_job_knows_when_it_was_submitted(self, bench: Bench) -> None:
         before = bench.now
         bench.submit("job", after=-3600)
@@ -59,25 +89,28 @@ class Submitting(EngineSuite):
     def test_a_duplicate_is_refused_and_the_first_is_kept(self, bench: Bench) -> None:
         bench.submit("job", payload=b"1")
         before = bench.record()
-        assert bench.engine.submit([bench.job("job", payload=b"2", queue="other")]) == ["job"]
+        assert bench.engine.submit([bench.job("job", payload=b"2", queue="other")]) == [
+            Conflict("job", ConflictKind.ID)
+        ]
         assert bench.record() == before
         assert bench.find_ids() == ["job"]
 
     def test_the_second_of_two_alike_in_one_batch_is_refused(self, bench: Bench) -> None:
         answers = bench.engine.submit([bench.job("job", payload=b"1"), bench.job("job", payload=b"2")])
-        assert answers == [None, "job"]
+        assert answers == [None, Conflict("job", ConflictKind.ID)]
         assert bench.record().payload == b"1"
 
     def test_a_duplicate_does_not_keep_the_rest_of_its_batch_out(self, bench: Bench) -> None:
         bench.submit("b")
         jobs = [bench.job(job_id) for job_id in ("a", "b", "c", "a", "d")]
-        assert bench.engine.submit(jobs) == [None, "b", None, "a", None]
+        of_a, of_b = Conflict("a", ConflictKind.ID), Conflict("b", ConflictKind.ID)
+        assert bench.engine.submit(jobs) == [None, of_b, None, of_a, None]
         assert sorted(bench.find_ids()) == ["a", "b", "c", "d"]
 
     @pytest.mark.parametrize("status", sorted(FINAL))
     def test_the_id_of_a_job_that_has_ended_is_taken(self, bench: Bench, status: JobStatus) -> None:
         bench.end("job", status)
-        assert bench.engine.submit([bench.job("job")]) == ["job"]
+        assert bench.engine.submit([bench.job("job")]) == [Conflict("job", ConflictKind.ID)]
         assert bench.status() is status
 
     def test_the_id_of_a_deleted_job_is_free(self, bench: Bench) -> None:

@@ -1,0 +1,120 @@
+"""Conformance of engines: why a job is where it is."""
+
+from __future__ import annotations
+
+from mainspring.jobs.engine import Cause, OutcomeKind, Reschedule, Situation, UniqueKey
+from mainspring.jobs.limits import bucket_of
+from mainspring.jobs.status import JobStatus
+from mainspring.testing.engine_base import EngineSuite
+from mainspring.testing.engine_bench import Bench, seconds
+
+ALL = bucket_of("all")
+TENANT = bucket_of("by tenant", "a")
+
+
+class Explaining(EngineSuite):
+    """`situation`."""
+
+    def test_nothing_is_in_the_way_of_most_jobs(self, bench: Bench) -> None:
+        bench.submit("job")
+        assert bench.situation() == Situation(
+            record=bench.record(),
+            is_queue_paused=False,
+            behind=None,
+            full_bucket=None,
+            limited_until=None,
+            bucket_holders=(),
+            unique_holder=None,
+            workers=0,
+            knowing_workers=0,
+        )
+
+    def test_there_may_be_no_such_job_to_explain(self, bench: Bench) -> None:
+        assert bench.engine.situation("nowhere") is None
+
+    def test_workers_that_know_its_handler_are_counted(self, bench: Bench, other: Bench) -> None:
+        bench.submit("job")
+        bench.enroll("ping", "pong")
+        leaver = other.enroll()
+        other.enroll("pong", "pinging")
+        situation = bench.situation()
+        assert (situation.workers, situation.knowing_workers) == (3, 2)
+        other.engine.leave(leaver)
+        situation = bench.situation()
+        assert (situation.workers, situation.knowing_workers) == (2, 1)
+
+    def test_its_queue_may_be_paused(self, bench: Bench) -> None:
+        bench.submit("job", queue="a")
+        bench.pause("b")
+        assert not bench.situation().is_queue_paused
+        bench.pause("a")
+        assert bench.situation().is_queue_paused
+
+    # -- sequences
+
+    def test_it_may_be_behind_the_running_one_of_its_sequence(self, bench: Bench) -> None:
+        bench.submit("a", "b", "c", sequence="key")
+        bench.submit("other", sequence="other key")
+        worker = bench.enroll()
+        lease, _ = bench.take(worker)
+        behind = {job_id: bench.situation(job_id).behind for job_id in ("a", "b", "c", "other")}
+        assert behind == {"a": None, "b": "a", "c": "a", "other": None}
+        bench.complete(worker, lease)
+        behind = {job_id: bench.situation(job_id).behind for job_id in "abc"}
+        assert behind == {"a": None, "b": None, "c": "b"}
+
+    def test_it_may_be_behind_a_retry_that_holds_its_place(self, bench: Bench) -> None:
+        worker, lease = bench.begin("a", sequence="key")
+        bench.submit("b", sequence="key")
+        due = bench.now + seconds(60)
+        assert bench.settle(worker, lease, OutcomeKind.RETRY, due=due, cause=Cause.FAILURE)
+        assert (bench.situation("a").behind, bench.situation("b").behind) == (None, "a")
+        assert bench.change(Reschedule("a", due)).is_done
+        assert (bench.situation("a").behind, bench.situation("b").behind) == ("b", None)
+
+    # -- limits
+
+    def test_it_may_wait_for_room_in_a_limit(self, bench: Bench) -> None:
+        bench.limit("all", 2)
+        bench.limit("by tenant", 9)
+        bench.submit("a", "b", "c", "d", limits=(TENANT, ALL))
+        worker = bench.enroll()
+        lease, _ = bench.take(worker)
+        situation = bench.situation("c")
+        assert (situation.full_bucket, situation.limited_until) == (ALL, None)
+        assert sorted(situation.bucket_holders) == ["a", "b"]
+        assert bench.situation("a").full_bucket is None
+        bench.complete(worker, lease)
+        situation = bench.situation("c")
+        assert (situation.full_bucket, situation.bucket_holders) == (None, ())
+
+    def test_it_may_wait_for_its_rate(self, bench: Bench) -> None:
+        bench.limit("all", 2, per=10)
+        bench.submit("a", "b", "c", limits=(ALL,))
+        bench.take(bench.enroll())
+        until = bench.now + seconds(5)
+        situation = bench.situation("c")
+        assert (situation.full_bucket, situation.limited_until) == (ALL, until)
+        bench.pass_time(4.999)
+        assert bench.situation("c").limited_until == until
+        bench.pass_time(0.001)
+        situation = bench.situation("c")
+        assert (situation.full_bucket, situation.limited_until) == (None, None)
+
+    def test_asking_uses_up_no_room(self, bench: Bench) -> None:
+        bench.limit("all", 1, per=10)
+        bench.submit("a", limits=(ALL,))
+        for _ in range(3):
+            assert bench.situation("a").full_bucket is None
+        assert bench.take_ids(bench.enroll()) == ["a"]
+
+    # -- unique keys
+
+    def test_another_job_may_have_its_unique_key(self, bench: Bench) -> None:
+        bench.submit("a", unique=UniqueKey("key", (JobStatus.PENDING,)))
+        worker, lease = bench.take_by_new_worker()
+        assert bench.situation("a").unique_holder is None
+        bench.submit("b", unique=UniqueKey("key", (JobStatus.PENDING,)))
+        assert (bench.situation("a").unique_holder, bench.situation("b").unique_holder) == ("b", "a")
+        assert bench.settle(worker, lease, OutcomeKind.FAILED)
+        assert (bench.situation("a").unique_holder, bench.situation("b").unique_holder) == ("b", None)

@@ -1,0 +1,164 @@
+"""Conformance of engines: how far a job has come, what follows on it, and how long its result is kept."""
+
+from __future__ import annotations
+
+import pytest
+
+from mainspring.jobs.engine import (
+    SUSPECT_CRASHES,
+    Attempt,
+    Cause,
+    FollowUp,
+    OutcomeKind,
+    Progress,
+    ProgressReport,
+    Pruned,
+    Replay,
+    Retention,
+    UniqueKey,
+)
+from mainspring.jobs.status import JobStatus
+from mainspring.testing.engine_base import EngineSuite
+from mainspring.testing.engine_bench import Bench, seconds
+
+FOR_EVER = Retention(None, None, None)
+OTHER_ENDS = [kind for kind in OutcomeKind if kind is not OutcomeKind.COMPLETED]
+
+
+class Following(EngineSuite):
+    """`report`, `follow_up`, `keep_result_until`, and children that die."""
+
+    # -- progress
+
+    def test_a_running_job_tells_how_far_it_has_come(self, bench: Bench) -> None:
+        worker, lease = bench.begin()
+        assert bench.record().progress is None
+        for progress in (Progress(1, 3, "größe", bench.now), Progress(2.5, None, None, bench.now + 1)):
+            assert bench.engine.report(worker, [ProgressReport(lease, progress)]) == [True]
+            assert bench.record().progress == progress
+
+    def test_progress_stays_until_it_is_told_anew(self, bench: Bench) -> None:
+        worker, lease = bench.begin()
+        assert bench.report(worker, lease, 1)
+        progress = bench.record().progress
+        assert bench.settle(worker, lease, OutcomeKind.RETRY, cause=Cause.FAILURE)
+        assert bench.record().progress == progress
+        (lease,) = bench.take(worker)
+        assert bench.record().progress == progress
+        bench.complete(worker, lease)
+        assert bench.record().progress == progress
+
+    def test_only_the_holder_tells_how_far_a_job_has_come(self, bench: Bench) -> None:
+        worker, stale = bench.begin()
+        assert bench.settle(worker, stale, OutcomeKind.HANDED_BACK)
+        (lease,) = bench.take(worker)
+        assert not bench.report(worker, stale, 1)
+        assert not bench.report(bench.enroll(), lease, 1)
+        assert bench.record().progress is None
+
+    def test_a_held_job_has_not_come_anywhere(self, bench: Bench) -> None:
+        worker, lease = bench.begin("job", after=0.5)
+        assert not bench.report(worker, lease, 1)
+        assert bench.record().progress is None
+
+    def test_reports_of_a_batch_are_answered_one_by_one(self, bench: Bench) -> None:
+        bench.submit("a", "b")
+        worker = bench.enroll()
+        a, b = bench.take(worker)
+        bench.complete(worker, a)
+        reports = [ProgressReport(lease, Progress(1, None, None, bench.now)) for lease in (a, b)]
+        assert bench.engine.report(worker, reports) == [False, True]
+        assert (bench.record("a").progress, bench.record("b").progress) == (None, reports[1].progress)
+        assert bench.engine.report(worker, []) == []
+
+    # -- children that die
+
+    @pytest.mark.parametrize("kind", [OutcomeKind.RETRY, OutcomeKind.FAILED], ids=lambda kind: kind.value)
+    def test_a_child_process_that_died_is_a_crash_of_its_job(self, bench: Bench, kind: OutcomeKind) -> None:
+        worker, lease = bench.begin()
+        assert bench.settle(worker, lease, kind, error="killed by signal 9", cause=Cause.CRASH)
+        record = bench.record()
+        assert (record.crashes, record.failures, record.timeouts) == (1, 0, 0)
+        assert record.history == (Attempt(1, record.started, bench.now, Cause.CRASH, "killed by signal 9"),)
+
+    def test_a_job_whose_children_die_becomes_a_suspect(self, bench: Bench) -> None:
+        bench.submit("job")
+        worker = bench.enroll()
+        for crashes in range(SUSPECT_CRASHES):
+            (lease,) = bench.take(worker, suspects=False)
+            assert lease.crashes == crashes
+            assert bench.settle(worker, lease, OutcomeKind.RETRY, error="died", cause=Cause.CRASH)
+        assert bench.take(worker, suspects=False) == []
+        assert bench.take_ids(worker) == ["job"]
+
+    # -- follow-ups
+
+    def test_what_follows_is_stored_with_the_end_of_a_job(self, bench: Bench) -> None:
+        worker, lease = bench.begin("first")
+        follow_up = bench.job("second", payload=b"[1]", headers={"trace": "1"}, sequence="key")
+        before = bench.wakes
+        assert bench.settle(worker, lease, OutcomeKind.COMPLETED, follow_up=follow_up)
+        assert bench.wakes > before
+        record = bench.record("second")
+        assert (record.status, record.payload, record.created) == (JobStatus.PENDING, b"[1]", bench.now)
+        assert (record.headers, record.sequence) == ({"trace": "1"}, "key")
+        assert bench.take_ids(worker) == ["second"]
+
+    @pytest.mark.parametrize("kind", OTHER_ENDS, ids=lambda kind: kind.value)
+    def test_nothing_follows_on_a_job_that_did_not_complete(self, bench: Bench, kind: OutcomeKind) -> None:
+        worker, lease = bench.begin("first")
+        assert bench.settle(worker, lease, kind, follow_up=bench.job("second"))
+        assert bench.find_ids() == ["first"]
+
+    def test_nothing_follows_on_an_outcome_that_is_refused(self, bench: Bench) -> None:
+        worker, stale = bench.begin("first")
+        assert bench.settle(worker, stale, OutcomeKind.HANDED_BACK)
+        (lease,) = bench.take(worker)
+        assert not bench.settle(worker, stale, OutcomeKind.COMPLETED, follow_up=bench.job("stale"))
+        bench.complete(worker, lease)
+        assert not bench.settle(worker, lease, OutcomeKind.COMPLETED, follow_up=bench.job("again"))
+        assert bench.find_ids() == ["first"]
+
+    def test_what_is_in_the_way_of_a_follow_up_stays_as_it_is(self, bench: Bench) -> None:
+        unique = UniqueKey("key", (JobStatus.PENDING,))
+        bench.submit("holder", unique=unique, after=60)
+        bench.submit("second", payload=b"1", after=60)
+        for number, follow_up in enumerate([bench.job("second", payload=b"2"), bench.job("third", unique=unique)]):
+            worker, lease = bench.begin(f"first {number}")
+            assert bench.settle(worker, lease, OutcomeKind.COMPLETED, follow_up=follow_up)
+            assert bench.status(f"first {number}") is JobStatus.COMPLETED
+        assert bench.record("second").payload == b"1"
+        assert "third" not in bench.find_ids()
+
+    def test_a_replay_is_followed_by_the_same(self, bench: Bench) -> None:
+        follow_up = FollowUp("next", "orders", 2, argument="result")
+        bench.bury("job", follow_up=follow_up, headers={"trace": "1"})
+        assert bench.change(Replay("job", "copy", bench.now)).is_done
+        assert (bench.record("copy").follow_up, bench.record("copy").headers) == (follow_up, {"trace": "1"})
+
+    # -- results
+
+    def test_a_result_is_kept_for_its_time(self, bench: Bench) -> None:
+        until = bench.now + seconds(10)
+        worker, lease = bench.begin()
+        assert bench.settle(worker, lease, OutcomeKind.COMPLETED, result=b"1", keep_result_until=until)
+        bench.pass_time(9.999)
+        assert bench.engine.prune(FOR_EVER) == Pruned(0, is_more=False)
+        assert bench.record().result == b"1"
+        bench.pass_time(0.001)
+        assert bench.engine.prune(FOR_EVER).deleted == 0
+        assert (bench.record().result, bench.status()) == (None, JobStatus.COMPLETED)
+        assert bench.engine.prune(FOR_EVER) == Pruned(0, is_more=False)
+
+    def test_a_result_without_a_time_is_kept_with_its_job(self, bench: Bench) -> None:
+        worker, lease = bench.begin()
+        assert bench.settle(worker, lease, OutcomeKind.COMPLETED, result=b"1")
+        bench.pass_time(86_400)
+        bench.engine.prune(FOR_EVER)
+        assert bench.record().result == b"1"
+
+    def test_a_result_that_is_not_to_be_kept_goes_with_the_next_prune(self, bench: Bench) -> None:
+        worker, lease = bench.begin()
+        assert bench.settle(worker, lease, OutcomeKind.COMPLETED, result=b"1", keep_result_until=bench.now)
+        bench.engine.prune(FOR_EVER)
+        assert bench.record().result is None

@@ -1,0 +1,211 @@
+"""Conformance of engines: queues that rest, jobs that come too late, and jobs that get another time."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from mainspring.jobs.engine import Cause, Changed, OutcomeKind, Reopen, Replay, Reschedule
+from mainspring.jobs.status import FINAL, JobStatus
+from mainspring.testing.engine_base import EngineSuite
+from mainspring.testing.engine_bench import Bench, seconds
+
+EXPIRED = "expired: it did not start within its time"
+
+
+class Queues(EngineSuite):
+    """`PauseQueue`, `expires` and `Reschedule`."""
+
+    # -- pauses
+
+    def test_a_pause_says_whether_it_is_new(self, bench: Bench) -> None:
+        assert bench.engine.paused_queues() == ()
+        assert not bench.resume("b")
+        assert [bench.pause("b"), bench.pause("b"), bench.pause("a")] == [True, False, True]
+        assert sorted(bench.engine.paused_queues()) == ["a", "b"]
+        assert [bench.resume("b"), bench.resume("b")] == [True, False]
+        assert bench.engine.paused_queues() == ("a",)
+
+    def test_jobs_of_a_paused_queue_wait_and_others_go_on(self, bench: Bench) -> None:
+        bench.submit("before", queue="paused")
+        bench.pause("paused")
+        bench.submit("during", queue="paused")
+        bench.submit("other")
+        worker = bench.enroll()
+        assert bench.take_ids(worker) == ["other"]
+        before = bench.wakes
+        bench.resume("paused")
+        assert bench.wakes > before
+        assert bench.take_ids(worker) == ["before", "during"]
+
+    def test_other_processes_heed_a_pause(self, bench: Bench, other: Bench) -> None:
+        bench.submit("job")
+        worker = other.enroll()
+        bench.pause()
+        assert other.take(worker) == []
+        bench.resume()
+        assert other.take_ids(worker) == ["job"]
+
+    def test_nobody_looks_for_jobs_of_a_paused_queue(self, bench: Bench) -> None:
+        bench.submit("due", "due too", queue="paused")
+        bench.submit("later", queue="paused", after=60)
+        bench.pause("paused")
+        worker = bench.enroll()
+        taken = bench.look(worker, starts=1)
+        assert (taken.leases, taken.is_more, taken.next_due) == ([], False, None)
+        assert bench.engine.sweep(worker).waiting == ()
+
+    def test_a_held_job_is_taken_from_its_worker_by_a_pause(self, bench: Bench) -> None:
+        worker, stale = bench.begin("job", after=0.5)
+        bench.pause()
+        record = bench.record()
+        assert (record.status, record.owner, record.token) == (JobStatus.PENDING, None, stale.token + 1)
+        assert bench.engine.start(worker, [stale]) == [False]
+        assert not bench.settle(worker, stale, OutcomeKind.HANDED_BACK)
+        assert bench.take(worker) == []
+        bench.resume()
+        assert [lease.token > stale.token for lease in bench.take(worker)] == [True]
+
+    def test_a_held_job_of_another_queue_can_be_started_during_a_pause(self, bench: Bench) -> None:
+        worker, lease = bench.begin("job", after=0.5)
+        bench.pause("other")
+        assert bench.engine.start(worker, [lease]) == [True]
+
+    def test_a_running_job_goes_on_during_a_pause(self, bench: Bench) -> None:
+        worker, lease = bench.begin()
+        bench.pause()
+        assert (bench.status(), bench.record().token) == (JobStatus.RUNNING, lease.token)
+        bench.complete(worker, lease)
+        assert bench.status() is JobStatus.COMPLETED
+
+    def test_a_job_that_runs_again_waits_for_the_end_of_the_pause(self, bench: Bench) -> None:
+        worker, lease = bench.begin()
+        bench.pause()
+        assert bench.settle(worker, lease, OutcomeKind.RETRY, cause=Cause.FAILURE)
+        assert bench.take(worker) == []
+        bench.resume()
+        assert bench.take_ids(worker) == ["job"]
+
+    def test_a_job_of_a_paused_queue_can_be_called_off(self, bench: Bench) -> None:
+        bench.submit("job")
+        bench.pause()
+        assert bench.cancel().is_done
+
+    def test_a_pause_outlives_the_engine(self, bench: Bench) -> None:
+        bench.submit("job")
+        bench.pause()
+        bench.engine.close()
+        again = Bench(bench.engine, bench.clock)
+        assert again.engine.paused_queues() == ("default",)
+        assert again.take(again.enroll()) == []
+
+    # -- expiry
+
+    @pytest.mark.parametrize("looks_for", ["ping", "other"])
+    def test_a_job_that_did_not_start_within_its_time_is_a_dead_letter(self, bench: Bench, looks_for: str) -> None:
+        bench.submit("job", expires=10)
+        before = bench.record()
+        bench.pass_time(10)
+        assert bench.take(bench.enroll(looks_for), looks_for) == []
+        assert bench.record() == replace(before, status=JobStatus.FAILED, error=EXPIRED, finished=bench.now)
+
+    def test_a_job_starts_until_its_time_is_over(self, bench: Bench) -> None:
+        bench.submit("job", expires=10)
+        bench.pass_time(9.999)
+        worker, lease = bench.take_by_new_worker()
+        bench.pass_time(60)
+        assert bench.take(worker) == []
+        bench.complete(worker, lease)
+        assert bench.status() is JobStatus.COMPLETED
+
+    def test_a_worker_is_told_when_a_job_expires(self, bench: Bench) -> None:
+        worker = bench.enroll()
+        assert bench.look(worker).next_look is None
+        bench.submit("sooner", after=60, expires=70)
+        bench.submit("later", after=60, expires=80, type="other")
+        expiries = [bench.record(job_id).expires for job_id in ("sooner", "later")]
+        for expires in expiries:
+            next_look = bench.look(worker, "ping").next_look
+            assert next_look is not None
+            assert expires is not None
+            assert bench.now < next_look <= expires
+            bench.pass_time((expires - bench.now) / seconds(1))
+        assert bench.look(worker).next_look is None
+        assert bench.engine.counts()[JobStatus.FAILED] == 2
+
+    def test_a_job_of_a_paused_queue_expires(self, bench: Bench) -> None:
+        bench.submit("job", expires=10)
+        bench.pause()
+        bench.pass_time(10)
+        bench.take(bench.enroll())
+        assert (bench.status(), bench.record().error) == (JobStatus.FAILED, EXPIRED)
+
+    def test_a_held_job_does_not_expire_in_the_hands_of_its_worker(self, bench: Bench) -> None:
+        worker, lease = bench.begin("job", after=0.5, expires=0.6)
+        bench.pass_time(1)
+        bench.take(bench.enroll())
+        assert (bench.record().status, bench.record().owner) == (JobStatus.PENDING, worker)
+        assert bench.settle(worker, lease, OutcomeKind.HANDED_BACK)
+        bench.take(worker)
+        assert bench.status() is JobStatus.FAILED
+
+    def test_many_jobs_expire_and_none_of_them_starts(self, bench: Bench) -> None:
+        late = [bench.job(str(number), expires=1) for number in range(700)]
+        assert bench.engine.submit(late) == [None] * len(late)
+        bench.pass_time(1)
+        bench.submit("in time")
+        worker = bench.enroll()
+        taken = [job_id for _ in range(3) for job_id in bench.take_ids(worker, starts=1_000)]
+        assert taken == ["in time"]
+        assert bench.engine.counts()[JobStatus.FAILED] == len(late)
+
+    def test_a_letter_that_expired_runs_when_it_is_reopened_or_replayed(self, bench: Bench) -> None:
+        bench.submit("a", "b", expires=1)
+        bench.pass_time(1)
+        worker = bench.enroll()
+        bench.take(worker)
+        assert bench.change(Reopen("a", bench.now)).is_done
+        assert bench.change(Replay("b", "copy", bench.now)).is_done
+        assert sorted(bench.take_ids(worker)) == ["a", "copy"]
+
+    # -- another time
+
+    def test_a_job_can_be_put_forward(self, bench: Bench) -> None:
+        bench.submit("job", after=3600)
+        before = bench.record()
+        wakes = bench.wakes
+        assert bench.change(Reschedule("job", bench.now)) == Changed(True, JobStatus.PENDING)
+        assert bench.wakes > wakes
+        assert bench.record() == replace(before, due=bench.now)
+        assert bench.take_ids(bench.enroll()) == ["job"]
+
+    def test_a_job_can_be_put_off(self, bench: Bench) -> None:
+        bench.submit("job")
+        due = bench.now + seconds(60)
+        assert bench.change(Reschedule("job", due)).is_done
+        worker = bench.enroll()
+        taken = bench.look(worker)
+        assert (taken.leases, taken.next_due) == ([], due)
+        bench.pass_time(60)
+        assert bench.take_ids(worker) == ["job"]
+
+    def test_a_held_job_that_is_put_off_is_taken_from_its_worker(self, bench: Bench) -> None:
+        worker, stale = bench.begin("job", after=0.5)
+        assert bench.change(Reschedule("job", bench.now + seconds(60))) == Changed(True, JobStatus.PENDING)
+        assert (bench.record().owner, bench.record().token) == (None, stale.token + 1)
+        assert bench.engine.start(worker, [stale]) == [False]
+        assert not bench.settle(worker, stale, OutcomeKind.HANDED_BACK)
+
+    def test_a_job_that_has_started_or_does_not_exist_gets_no_other_time(self, bench: Bench) -> None:
+        assert bench.change(Reschedule("job", 0)) == Changed(False, None)
+        bench.begin()
+        before = bench.record()
+        assert bench.change(Reschedule("job", 0)) == Changed(False, JobStatus.RUNNING)
+        assert bench.record() == before
+
+    @pytest.mark.parametrize("status", sorted(FINAL))
+    def test_a_job_that_has_ended_gets_no_other_time(self, bench: Bench, status: JobStatus) -> None:
+        bench.end("job", status)
+        before = bench.record()
+        assert bench.change(Reschedule("job", 0)) == Changed(False, status)
+        assert bench.record() == before

@@ -1,0 +1,168 @@
+"""Conformance of engines: so many starts in a time, and turns between the keys of a limit."""
+
+from __future__ import annotations
+
+import pytest
+
+from mainspring.jobs.engine import OutcomeKind
+from mainspring.jobs.limits import bucket_of
+from mainspring.testing.engine_base import EngineSuite
+from mainspring.testing.engine_bench import Bench, seconds
+
+ALL = (bucket_of("all"),)
+A = (bucket_of("by tenant", "a"),)
+B = (bucket_of("by tenant", "b"),)
+
+
+class Rates(EngineSuite):
+    """Limits with a `per`, and fairness."""
+
+    # -- so many in a time
+
+    def test_no_more_start_in_a_time_than_the_limit_says(self, bench: Bench) -> None:
+        bench.limit("all", 2, per=10)
+        bench.submit(*"abcde", limits=ALL)
+        worker = bench.enroll()
+        assert bench.take_ids(worker) == ["a", "b"]
+        bench.pass_time(4.999)
+        assert bench.take_ids(worker) == []
+        bench.pass_time(0.001)
+        assert bench.take_ids(worker) == ["c"]
+        assert bench.take_ids(worker) == []
+
+    def test_a_worker_is_told_when_to_look_again(self, bench: Bench) -> None:
+        bench.limit("all", 2, per=10)
+        bench.submit(*"abcd", limits=ALL)
+        worker = bench.enroll()
+        taken = bench.look(worker)
+        assert len(taken.leases) == 2
+        for job_id in "cd":
+            assert taken.next_look is not None
+            assert bench.now < taken.next_look <= bench.now + seconds(5)
+            bench.pass_time(5)
+            taken = bench.look(worker)
+            assert [lease.id for lease in taken.leases] == [job_id]
+        assert taken.next_look is None
+
+    def test_a_worker_without_room_is_told_nothing_that_makes_it_spin(self, bench: Bench) -> None:
+        bench.limit("all", 1, per=10)
+        bench.submit("a", "b", limits=ALL)
+        worker = bench.enroll()
+        bench.take(worker)
+        for _ in range(2):
+            taken = bench.look(worker, starts=0)
+            assert (taken.leases, taken.is_more) == ([], False)
+            assert taken.next_look is None or taken.next_look > bench.now
+
+    @pytest.mark.parametrize("kind", OutcomeKind, ids=lambda kind: kind.value)
+    def test_a_start_is_used_up_however_it_ends(self, bench: Bench, kind: OutcomeKind) -> None:
+        bench.limit("all", 1, per=10)
+        bench.submit("a", "b", limits=ALL)
+        worker = bench.enroll()
+        (lease,) = bench.take(worker)
+        assert bench.settle(worker, lease, kind)
+        assert bench.take(worker) == []
+        bench.pass_time(10)
+        assert len(bench.take(worker)) == 1
+
+    def test_what_is_not_used_is_not_saved_up_beyond_the_limit(self, bench: Bench) -> None:
+        bench.limit("all", 3, per=1)
+        bench.submit(*"abcdefgh", limits=ALL)
+        worker = bench.enroll()
+        bench.pass_time(3600)
+        assert len(bench.take(worker)) == 3
+        bench.pass_time(3600)
+        assert len(bench.take(worker)) == 3
+
+    def test_over_a_long_time_the_rate_is_kept_and_used(self, bench: Bench) -> None:
+        bench.limit("all", 3, per=1)
+        bench.engine.submit([bench.job(str(number), limits=ALL) for number in range(60)])
+        worker = bench.enroll()
+        started = 0
+        for tenth in range(101):
+            started += len(bench.take(worker))
+            # rounded up, an interval is a third of a second and a little
+            assert 3 * tenth // 10 - 1 <= started - 3 <= 3 * tenth // 10
+            bench.pass_time(0.1)
+        assert started == 32
+
+    def test_the_rate_holds_across_processes(self, bench: Bench, other: Bench) -> None:
+        bench.limit("all", 2, per=10)
+        bench.submit("a", "b", "c", limits=ALL)
+        here, there = bench.enroll(), other.enroll()
+        assert bench.take_ids(here, starts=1) == ["a"]
+        assert other.take_ids(there) == ["b"]
+        assert bench.take_ids(here) == []
+
+    def test_each_key_has_a_rate_of_its_own(self, bench: Bench) -> None:
+        bench.limit("by tenant", 1, per=10)
+        bench.submit("a1", "a2", limits=A)
+        bench.submit("b1", "b2", limits=B)
+        worker = bench.enroll()
+        assert sorted(bench.take_ids(worker)) == ["a1", "b1"]
+        bench.pass_time(10)
+        assert sorted(bench.take_ids(worker)) == ["a2", "b2"]
+
+    def test_a_job_may_have_a_rate_and_a_number_at_once(self, bench: Bench) -> None:
+        bench.limit("all", 1)
+        bench.limit("by tenant", 2, per=10)
+        bench.submit("a1", "a2", "a3", limits=ALL + A)
+        worker = bench.enroll()
+        for job_id in ("a1", "a2"):
+            (lease,) = bench.take(worker)
+            assert lease.id == job_id
+            bench.complete(worker, lease)
+        assert bench.take(worker) == []
+        bench.pass_time(5)
+        assert bench.take_ids(worker) == ["a3"]
+
+    def test_a_raised_rate_counts_from_now_on(self, bench: Bench) -> None:
+        bench.limit("all", 1, per=3600)
+        bench.submit("a", "b", limits=ALL)
+        worker = bench.enroll()
+        assert bench.take_ids(worker) == ["a"]
+        before = bench.wakes
+        assert bench.limit("all", 1)
+        assert bench.wakes > before
+        assert bench.take_ids(worker) == []  # it still runs
+        assert bench.limit("all", 2)
+        assert bench.take_ids(worker) == ["b"]
+
+    # -- fairness
+
+    def test_a_tenant_with_few_jobs_is_not_starved_by_one_with_many(self, bench: Bench) -> None:
+        bench.limit("by tenant", 100)
+        bench.engine.submit([bench.job(f"a{number}", limits=A, after=-1) for number in range(200)])
+        bench.submit("b0", "b1", limits=B)
+        assert {"b0", "b1"} <= set(self.run(bench, 6))
+
+    def test_tenants_that_are_limited_to_one_at_once_take_turns(self, bench: Bench) -> None:
+        bench.limit("by tenant", 1)
+        bench.engine.submit([bench.job(f"a{number}", limits=A, after=-1) for number in range(20)])
+        bench.engine.submit([bench.job(f"b{number}", limits=B) for number in range(20)])
+        order = self.run(bench, 10)
+        assert [job_id for job_id in order if job_id[0] == "a"] == [f"a{number}" for number in range(5)]
+        assert [job_id for job_id in order if job_id[0] == "b"] == [f"b{number}" for number in range(5)]
+
+    def test_jobs_under_a_limit_without_a_key_come_in_the_usual_order(self, bench: Bench) -> None:
+        bench.limit("all", 100)
+        bench.submit("a0", "a1", "a2", limits=ALL, after=-2)
+        bench.submit("plain", after=-1)
+        assert self.run(bench, 4) == ["a0", "a1", "a2", "plain"]
+
+    def test_a_tenant_gets_every_start_while_nobody_else_waits(self, bench: Bench) -> None:
+        bench.limit("by tenant", 100)
+        bench.submit(*(f"a{number}" for number in range(8)), limits=A)
+        bench.submit("later", limits=B, after=3600)
+        assert bench.take_ids(bench.enroll(), starts=8) == [f"a{number}" for number in range(8)]
+
+    def run(self, bench: Bench, starts: int) -> list[str]:
+        """Take and complete jobs, one at a time and each in a millisecond; return their order."""
+        worker = bench.enroll()
+        order = []
+        for _ in range(starts):
+            (lease,) = bench.take(worker, starts=1)
+            order.append(lease.id)
+            bench.pass_time(0.001)
+            bench.complete(worker, lease)
+        return order

@@ -1,0 +1,317 @@
+"""Conformance of engines: jobs of one sequence run one after another, in the order of their turns."""
+
+from __future__ import annotations
+
+import pytest
+
+from mainspring.jobs.engine import MAX_CRASHES, Cause, Lease, OutcomeKind, Reopen, Replay, Reschedule
+from mainspring.jobs.status import JobStatus
+from mainspring.testing.engine_base import EngineSuite
+from mainspring.testing.engine_bench import Bench, seconds
+
+ENDS = [OutcomeKind.COMPLETED, OutcomeKind.FAILED, OutcomeKind.CANCELED]
+RUNS_LATER = [OutcomeKind.RETRY, OutcomeKind.SNOOZED]
+RUNS_NOW = [OutcomeKind.INTERRUPTED, OutcomeKind.HANDED_BACK]
+
+
+def name_of(kind: OutcomeKind) -> str:
+    """Name a parameter."""
+    return kind.value
+
+
+class Sequences(EngineSuite):
+    """`sequence` and `steps_aside`."""
+
+    def begin(self, bench: Bench, job_ids: str = "abc", **options: bool) -> tuple[int, Lease]:
+        """Submit jobs of one sequence, a millisecond apart and all due; a new worker starts the first one."""
+        for number, job_id in enumerate(job_ids):
+            bench.submit(job_id, sequence="key", after=(number - len(job_ids)) / 1_000, **options)
+        worker, lease = bench.take_by_new_worker()
+        assert lease.id == job_ids[0]
+        return worker, lease
+
+    def run_all(self, bench: Bench) -> list[str]:
+        """Take and complete jobs, one at a time, until there are no more; return their order."""
+        worker = bench.enroll()
+        order = []
+        while leases := bench.take(worker):
+            assert len(leases) == 1
+            bench.complete(worker, *leases)
+            order.append(leases[0].id)
+        return order
+
+    # -- one at a time
+
+    def test_jobs_of_one_sequence_run_one_at_a_time(self, bench: Bench) -> None:
+        worker, lease = self.begin(bench)
+        assert bench.take(worker) == []
+        assert bench.take(bench.enroll()) == []
+        bench.complete(worker, lease)
+        assert self.run_all(bench) == ["b", "c"]
+
+    def test_workers_of_other_processes_wait_as_well(self, bench: Bench, other: Bench) -> None:
+        worker, lease = self.begin(bench)
+        elsewhere = other.enroll()
+        assert other.take(elsewhere) == []
+        bench.complete(worker, lease)
+        assert other.take_ids(elsewhere) == ["b"]
+        assert bench.take(worker) == []
+
+    def test_sequences_run_beside_each_other_and_beside_other_jobs(self, bench: Bench) -> None:
+        bench.submit("a1", "a2", sequence="a")
+        bench.submit("b1", "b2", sequence="b")
+        bench.submit("free", "another")
+        assert bench.take_ids(bench.enroll()) == ["a1", "b1", "free", "another"]
+
+    def test_a_sequence_reaches_over_types_and_queues(self, bench: Bench) -> None:
+        bench.submit("a", sequence="key", type="x", queue="one")
+        bench.submit("b", sequence="key", type="y", queue="two")
+        worker = bench.enroll("x", "y")
+        assert bench.take(worker, "y") == []
+        (lease,) = bench.take(worker, "x", "y")
+        assert (lease.id, lease.sequence) == ("a", "key")
+        assert bench.take(worker, "y") == []
+        bench.complete(worker, lease)
+        assert bench.take_ids(worker, "y") == ["b"]
+
+    def test_many_sequences_each_keep_their_order(self, bench: Bench) -> None:
+        keys = [f"key {number}" for number in range(100)]
+        jobs = [bench.job(f"{key} {turn}", sequence=key) for turn in range(3) for key in keys]
+        assert bench.engine.submit(jobs) == [None] * len(jobs)
+        worker = bench.enroll()
+        for turn in range(3):
+            leases = bench.take(worker, starts=200)
+            assert sorted(lease.id for lease in leases) == sorted(f"{key} {turn}" for key in keys)
+            bench.complete(worker, *leases)
+        assert bench.take(worker) == []
+
+    def test_one_unit_may_end_a_job_and_take_the_next(self, bench: Bench) -> None:
+        worker, lease = self.begin(bench)
+        with bench.engine.unit(durable=True):
+            bench.complete(worker, lease)
+            assert bench.take_ids(worker) == ["b"]
+            assert bench.take(worker) == []
+
+    def test_the_order_outlives_the_engine(self, bench: Bench) -> None:
+        worker, lease = self.begin(bench)
+        due = bench.now + seconds(60)
+        assert bench.settle(worker, lease, OutcomeKind.RETRY, due=due, cause=Cause.FAILURE)
+        bench.engine.close()
+        again = Bench(bench.engine, bench.clock)
+        assert again.take(again.enroll()) == []
+        again.pass_time(60)
+        assert self.run_all(again) == ["a", "b", "c"]
+
+    # -- order
+
+    def test_they_run_in_the_order_of_due_time_and_submission(self, bench: Bench) -> None:
+        for job_id, age in (("third", 10), ("first", 30), ("second", 20), ("fourth", 10)):
+            bench.submit(job_id, sequence="key", after=-age)
+        assert self.run_all(bench) == ["first", "second", "third", "fourth"]
+
+    def test_priority_does_not_change_their_order(self, bench: Bench) -> None:
+        bench.submit("a", sequence="key", priority=0, after=-1)
+        bench.submit("b", sequence="key", priority=2)
+        assert self.run_all(bench) == ["a", "b"]
+
+    def test_a_job_that_is_due_later_does_not_hold_up_the_earlier_one(self, bench: Bench) -> None:
+        bench.submit("later", sequence="key", after=60)
+        bench.submit("now", sequence="key")
+        assert self.run_all(bench) == ["now"]
+        bench.pass_time(60)
+        assert self.run_all(bench) == ["later"]
+
+    # -- time
+
+    def test_a_job_of_a_sequence_is_not_taken_ahead(self, bench: Bench) -> None:
+        bench.submit("job", sequence="key", after=0.5)
+        worker = bench.enroll()
+        taken = bench.look(worker)
+        assert (taken.leases, taken.next_due) == ([], bench.record().due)
+        bench.pass_time(0.495)
+        assert [lease.is_started for lease in bench.take(worker)] == [True]
+
+    def test_those_behind_are_not_worth_a_look(self, bench: Bench) -> None:
+        worker, lease = self.begin(bench)
+        bench.submit("d", sequence="key", after=60)
+        taken = bench.look(worker, starts=1)
+        assert (taken.leases, taken.is_more, taken.next_due) == ([], False, None)
+        bench.complete(worker, lease)
+        assert bench.take_ids(worker) == ["b"]
+
+    def test_the_head_that_is_not_due_is_worth_a_look(self, bench: Bench) -> None:
+        bench.submit("b", sequence="key", after=70)
+        bench.submit("a", sequence="key", after=60)
+        assert bench.look(bench.enroll()).next_due == bench.record("a").due
+
+    def test_a_sweep_tells_only_of_jobs_whose_turn_it_is(self, bench: Bench) -> None:
+        bench.submit("a", sequence="key")
+        bench.submit("b", sequence="key", type="other")
+        worker, lease = bench.take_by_new_worker()
+        assert bench.engine.sweep(worker).waiting == ()
+        bench.complete(worker, lease)
+        assert bench.engine.sweep(worker).waiting == ("other",)
+
+    # -- how a turn ends
+
+    @pytest.mark.parametrize("kind", ENDS, ids=name_of)
+    def test_the_end_of_a_job_lets_the_next_one_go_and_wakes_workers(
+        self, bench: Bench, kind: OutcomeKind
+    ) -> None:
+        worker, lease = self.begin(bench)
+        before = bench.wakes
+        assert bench.settle(worker, lease, kind)
+        assert bench.wakes > before
+        assert self.run_all(bench) == ["b", "c"]
+
+    @pytest.mark.parametrize("kind", RUNS_LATER, ids=name_of)
+    def test_a_job_that_runs_later_holds_its_place(self, bench: Bench, kind: OutcomeKind) -> None:
+        worker, lease = self.begin(bench)
+        due = bench.now + seconds(60)
+        assert bench.settle(worker, lease, kind, due=due)
+        taken = bench.look(worker)
+        assert (taken.leases, taken.next_due, taken.is_more) == ([], due, False)
+        bench.pass_time(60)
+        assert self.run_all(bench) == ["a", "b", "c"]
+
+    @pytest.mark.parametrize("kind", RUNS_LATER, ids=name_of)
+    def test_a_job_may_step_aside_when_it_runs_later(self, bench: Bench, kind: OutcomeKind) -> None:
+        worker, lease = self.begin(bench, steps_aside=True)
+        bench.submit("d", sequence="key", after=70)
+        before = bench.wakes
+        assert bench.settle(worker, lease, kind, due=bench.now + seconds(60))
+        assert bench.wakes > before
+        assert self.run_all(bench) == ["b", "c"]
+        bench.pass_time(70)
+        assert self.run_all(bench) == ["a", "d"]
+
+    @pytest.mark.parametrize("steps_aside", [False, True], ids=["holds", "steps aside"])
+    @pytest.mark.parametrize("kind", RUNS_NOW, ids=name_of)
+    def test_a_job_that_could_not_run_is_first_again(
+        self, bench: Bench, kind: OutcomeKind, *, steps_aside: bool
+    ) -> None:
+        worker, lease = self.begin(bench, steps_aside=steps_aside)
+        assert bench.settle(worker, lease, kind)
+        assert self.run_all(bench) == ["a", "b", "c"]
+
+    def test_the_next_one_does_not_wait_for_a_head_that_is_called_off(self, bench: Bench) -> None:
+        worker, lease = self.begin(bench)
+        assert bench.settle(worker, lease, OutcomeKind.SNOOZED, due=bench.now + seconds(60))
+        before = bench.wakes
+        assert bench.cancel("a").is_done
+        assert bench.wakes > before
+        assert self.run_all(bench) == ["b", "c"]
+
+    def test_one_that_is_called_off_while_it_waits_is_passed_over(self, bench: Bench) -> None:
+        worker, lease = self.begin(bench)
+        assert bench.cancel("b").is_done
+        assert bench.take(worker) == []
+        bench.complete(worker, lease)
+        assert self.run_all(bench) == ["c"]
+
+    def test_one_that_is_asked_to_stop_holds_its_turn_until_it_has(self, bench: Bench) -> None:
+        worker, lease = self.begin(bench)
+        bench.cancel("a")
+        assert bench.take(worker) == []
+        assert bench.settle(worker, lease, OutcomeKind.RETRY, due=bench.now + seconds(60))
+        assert bench.status("a") is JobStatus.CANCELED
+        assert self.run_all(bench) == ["b", "c"]
+
+    def test_an_outcome_that_is_refused_lets_nobody_go(self, bench: Bench) -> None:
+        worker, stale = self.begin(bench)
+        assert bench.settle(worker, stale, OutcomeKind.HANDED_BACK)
+        assert bench.take_ids(worker) == ["a"]
+        assert not bench.settle(worker, stale, OutcomeKind.COMPLETED)
+        assert bench.take(worker) == []
+
+    def test_an_expired_head_holds_up_nobody(self, bench: Bench) -> None:
+        bench.submit("a", sequence="key", after=-1, expires=1)
+        bench.submit("b", sequence="key", type="other")
+        bench.pass_time(1)
+        before = bench.wakes
+        assert bench.take(bench.enroll()) == []
+        assert bench.wakes > before
+        assert bench.take_ids(bench.enroll("other"), "other") == ["b"]
+
+    # -- crashes
+
+    def test_a_rescued_job_holds_its_place(self, bench: Bench) -> None:
+        worker, _ = self.begin(bench, steps_aside=True)
+        assert bench.crash(worker).rescued == ["a"]
+        assert self.run_all(bench) == ["a", "b", "c"]
+
+    def test_a_quarantined_job_holds_up_nobody(self, bench: Bench) -> None:
+        worker, _ = self.begin(bench)
+        for _ in range(MAX_CRASHES - 1):
+            bench.crash(worker)
+            worker, lease = bench.take_by_new_worker()
+            assert lease.id == "a"
+        survivor = bench.enroll()
+        before = bench.wakes
+        assert bench.outlive(survivor).quarantined == ["a"]
+        assert bench.wakes > before
+        assert self.run_all(bench) == ["b", "c"]
+
+    # -- commands
+
+    def test_a_head_that_is_put_off_goes_behind(self, bench: Bench) -> None:
+        bench.submit("a", sequence="key", after=-2)
+        bench.submit("b", sequence="key", after=-1)
+        before = bench.wakes
+        assert bench.change(Reschedule("a", bench.now)).is_done
+        assert bench.wakes > before
+        assert self.run_all(bench) == ["b", "a"]
+
+    def test_one_that_is_put_forward_comes_first(self, bench: Bench) -> None:
+        bench.submit("a", "b", sequence="key", after=-1)
+        assert bench.change(Reschedule("b", bench.now - seconds(2))).is_done
+        assert self.run_all(bench) == ["b", "a"]
+
+    def test_a_retry_that_is_rescheduled_gives_up_its_place(self, bench: Bench) -> None:
+        worker, lease = self.begin(bench)
+        assert bench.settle(worker, lease, OutcomeKind.RETRY, due=bench.now + seconds(60), cause=Cause.FAILURE)
+        assert bench.change(Reschedule("a", bench.now + seconds(30))).is_done
+        assert self.run_all(bench) == ["b", "c"]
+        bench.pass_time(30)
+        assert self.run_all(bench) == ["a"]
+
+    def test_a_reopened_letter_queues_up_again_by_its_due_time(self, bench: Bench) -> None:
+        worker, lease = self.begin(bench)
+        assert bench.settle(worker, lease, OutcomeKind.FAILED)
+        bench.submit("d", sequence="key", after=1)
+        assert bench.change(Reopen("a", bench.now)).is_done
+        assert self.run_all(bench) == ["b", "c", "a"]
+
+    def test_a_reopened_letter_waits_for_the_one_that_runs(self, bench: Bench) -> None:
+        worker, lease = self.begin(bench)
+        assert bench.settle(worker, lease, OutcomeKind.FAILED)
+        assert bench.take_ids(worker) == ["b"]
+        assert bench.change(Reopen("a", bench.now - seconds(60))).is_done
+        assert bench.take(worker) == []
+
+    def test_a_replay_is_of_the_same_sequence(self, bench: Bench) -> None:
+        worker, lease = self.begin(bench, steps_aside=True)
+        assert bench.settle(worker, lease, OutcomeKind.FAILED)
+        assert bench.change(Replay("a", "copy", bench.now)).is_done
+        assert (bench.record("copy").sequence, bench.record("copy").steps_aside) == ("key", True)
+        assert self.run_all(bench) == ["b", "c", "copy"]
+
+    # -- beside other policies
+
+    def test_a_head_in_a_paused_queue_holds_up_those_behind(self, bench: Bench) -> None:
+        bench.submit("a", sequence="key", queue="paused", after=-1)
+        bench.submit("b", sequence="key")
+        bench.pause("paused")
+        taken = bench.look(bench.enroll())
+        assert (taken.leases, taken.is_more, taken.next_due) == ([], False, None)
+        bench.resume("paused")
+        assert self.run_all(bench) == ["a", "b"]
+
+    def test_a_head_without_room_in_its_limit_holds_up_those_behind(self, bench: Bench) -> None:
+        bench.limit("limit", 1)
+        worker, lease = bench.begin("busy", limits=("limit\x1f",))
+        bench.submit("a", sequence="key", limits=("limit\x1f",), after=-1)
+        bench.submit("b", sequence="key")
+        assert bench.take(worker) == []
+        bench.complete(worker, lease)
+        assert self.run_all(bench) == ["a", "b"]
