@@ -1,0 +1,504 @@
+"""Schedules as users see them: put, changed by a deploy, paused, looked at; and those declared in code."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Any, cast
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from mainspring import Cron, Every, InvalidArguments, Job, Priority, ScheduleInvalid, ScheduleNotFound
+from mainspring.jobs.declared import DeclaredSchedules
+from mainspring.jobs.handle import ManagerSource
+from mainspring.jobs.instants import MICROSECONDS, to_instant
+from mainspring.jobs.planning import plan
+from mainspring.jobs.policies import CatchUp, Concurrency
+from mainspring.jobs.schedule_records import OccurrenceKind, Overlap
+from mainspring.jobs.schedules import Schedules
+from mainspring.jobs.stored_rules import decode_rule
+from mainspring.testing import ManualClock
+from tests.unit.jobs.timetable import Source, Timetable, every
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+MINUTE = 60 * MICROSECONDS
+HOUR = 60 * MINUTE
+FIVE_MINUTES = Every(timedelta(minutes=5))
+
+
+def after(**duration: float) -> datetime:
+    return START + timedelta(**duration)
+
+
+@pytest.fixture
+def timetable(clock: ManualClock) -> Timetable:
+    return Timetable(clock)
+
+
+@pytest.fixture
+def source(timetable: Timetable) -> Source:
+    return Source(timetable)
+
+
+@pytest.fixture
+def schedules(source: Source) -> Schedules:
+    return Schedules(cast(ManagerSource, source))
+
+
+@pytest.fixture
+def report(source: Source) -> Job[..., None]:
+    def report(day: int = 0, *, note: str = "") -> None: ...
+
+    return source.job(report, queue="reports", priority=Priority.BEST_EFFORT)
+
+
+# -- putting
+
+
+def test_a_schedule_is_shown_as_it_was_put(schedules: Schedules, report: Job[..., None]) -> None:
+    rule = Cron("0 2 * * *", tz="Asia/Taipei", dst_fold="both")
+    shown = schedules.put(
+        "nightly",
+        report,
+        rule,
+        arguments=(7,),
+        misfire=CatchUp(3),
+        overlap="queue",
+        jitter=timedelta(minutes=1),
+        start=after(days=1),
+        end=after(days=9),
+    )
+    assert (shown.name, shown.type, shown.queue) == ("nightly", "shop.report", "reports")
+    assert (shown.priority, shown.rule, shown.arguments) == (Priority.BEST_EFFORT, rule, {"day": 7})
+    assert (shown.misfire, shown.overlap, shown.jitter) == (CatchUp(3), Overlap.QUEUE, timedelta(minutes=1))
+    assert (shown.start, shown.end, shown.created) == (after(days=1), after(days=9), START)
+    assert (shown.next_due, shown.last_due, shown.is_paused) == (after(days=1, hours=18), None, False)
+    assert schedules.get("nightly") == shown
+    assert schedules.list() == [shown]
+
+
+def test_a_schedule_has_sensible_defaults(schedules: Schedules, report: Job[..., None]) -> None:
+    shown = schedules.put("nightly", report, "@daily")
+    assert (shown.rule, shown.misfire, shown.overlap) == (Cron("@daily"), "once", Overlap.SKIP)
+    assert (shown.jitter, shown.start, shown.end, shown.arguments) == (timedelta(), None, None, {})
+
+
+def test_arguments_may_be_named(schedules: Schedules, report: Job[..., None]) -> None:
+    shown = schedules.put("nightly", report, "@daily", arguments={"note": "for the board"})
+    assert shown.arguments == {"note": "for the board"}
+
+
+def test_options_of_the_job_are_kept(
+    schedules: Schedules, timetable: Timetable, source: Source, report: Job[..., None]
+) -> None:
+    variant = report.options(queue="urgent", priority=Priority.USER_BLOCKING, expires=timedelta(minutes=10))
+    shown = schedules.put("nightly", variant, "@daily")
+    assert (shown.queue, shown.priority) == ("urgent", Priority.USER_BLOCKING)
+    assert shown.record.expires == 10 * MINUTE
+    limited = source.job(lambda tenant="a": None, name="shop.limited", concurrency=Concurrency(1, by="tenant"))
+    (limit,) = schedules.put("limited", limited, "@daily").record.limits
+    assert limit.startswith("concurrency of handler shop.limited")
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"id": "report-1"},
+        {"delay": 5},
+        {"at": START},
+        {"unique": "a"},
+        {"sequence": "a"},
+        {"headers": {"user": "1"}},
+        {"steps_aside": True},
+    ],
+    ids=lambda option: next(iter(option)),
+)
+def test_options_that_a_schedule_cannot_keep_are_refused(
+    schedules: Schedules, report: Job[..., None], option: dict[str, Any]
+) -> None:
+    with pytest.raises(ValueError, match=f"and not {next(iter(option))}; leave it out"):
+        schedules.put("nightly", report.options(**option), "@daily")
+
+
+def test_a_follow_up_that_would_get_lost_is_refused(
+    schedules: Schedules, source: Source, report: Job[..., None]
+) -> None:
+    with pytest.raises(ValueError, match=r"shop\.first has then="):
+        schedules.put("nightly", source.job(lambda: None, name="shop.first", then=report), "@daily")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        ({"misfire": "always"}, ValueError, "misfire must be 'skip', 'once' or CatchUp"),
+        ({"misfire": CatchUp(10_001)}, ValueError, "10,000 occurrences at most, got 10,001"),
+        (
+            {"overlap": "stack"},
+            ValueError,
+            "one of 'skip', 'queue', 'replace', 'allow', got 'stack'",
+        ),
+        ({"jitter": -1}, ValueError, "jitter must not be negative"),
+        ({"start": START.replace(tzinfo=None)}, ValueError, "start must be an aware datetime"),
+        ({"end": 5}, TypeError, "end must be an aware datetime"),
+        ({"start": after(days=2), "end": after(days=1)}, ValueError, "end must not be before start"),
+        ({"rule": "0 25 * * *"}, ScheduleInvalid, "25"),
+        ({"rule": 60}, TypeError, "rule must be a cron expression, a Cron or an Every, got 60"),
+        ({"name": ""}, ValueError, "name must be a non-empty"),
+        ({"job": print}, TypeError, "job must be what @app.job made of a function"),
+        ({"arguments": (1, 2)}, InvalidArguments, "too many positional"),
+        ({"arguments": {"week": 1}}, InvalidArguments, "week"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    schedules: Schedules,
+    report: Job[..., None],
+    wrong: dict[str, Any],
+    error: type[Exception],
+    message: str,
+) -> None:
+    given: dict[str, Any] = {"name": "nightly", "job": report, "rule": "@daily"} | wrong
+    with pytest.raises(error, match=message):
+        schedules.put(given.pop("name"), given.pop("job"), given.pop("rule"), **given)
+    assert schedules.list() == []
+
+
+# -- putting again
+
+
+def test_an_equal_definition_changes_nothing(
+    schedules: Schedules, timetable: Timetable, report: Job[..., None]
+) -> None:
+    first = schedules.put("nightly", report, "@daily", arguments=(1,))
+    timetable.clock.advance(days=3)
+    assert schedules.put("nightly", report, Cron("@daily"), arguments={"day": 1}) == first
+    assert (timetable.calls["arrange"], timetable.calls["fire"]) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rule": Cron("@daily", tz="Asia/Taipei")},
+        {"arguments": (2,)},
+        {"misfire": "skip"},
+        {"overlap": "allow"},
+        {"jitter": 1},
+        {"start": after(days=1)},
+        {"end": after(days=1)},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_changed_definition_replaces_the_stored_one(
+    schedules: Schedules, timetable: Timetable, report: Job[..., None], change: dict[str, Any]
+) -> None:
+    before = schedules.put("nightly", report, "@daily", arguments=(1,))
+    timetable.clock.advance(hours=1)
+    given: dict[str, Any] = {"rule": "@daily", "arguments": (1,)} | change
+    changed = schedules.put("nightly", report, given.pop("rule"), **given)
+    assert (changed.record.revision, changed.created) == (2, START)
+    assert not changed.record.has_definition_of(before.record)
+
+
+def test_a_changed_definition_does_first_what_the_old_one_owes(
+    schedules: Schedules, timetable: Timetable, report: Job[..., None]
+) -> None:
+    schedules.put("hourly", report, every(hours=1), misfire=CatchUp(2), arguments=(1,))
+    timetable.clock.advance(hours=3, minutes=30)  # no worker
+    changed = schedules.put("hourly", report, every(minutes=20), arguments=(2,))
+    assert timetable.due_times() == [after(hours=2), after(hours=3)]
+    assert {job.payload for job in timetable.jobs} == {b'{"day":1}'}
+    assert [(record.count, record.kind) for record in schedules.history("hourly")] == [(1, OccurrenceKind.MISSED)]
+    assert (changed.last_due, changed.next_due) == (after(hours=3), after(hours=3, minutes=40))
+
+
+def test_an_occurrence_that_was_fired_ahead_of_its_time_is_not_repeated_by_the_new_definition(
+    schedules: Schedules, timetable: Timetable, report: Job[..., None]
+) -> None:
+    record = schedules.put("hourly", report, every(hours=1)).record
+    timetable.clock.advance(hours=1, milliseconds=-5)
+    (fired,) = timetable.fire([_firing(timetable, record.name)])
+    assert fired.is_done
+    changed = schedules.put("hourly", report, every(minutes=30))
+    assert (changed.last_due, changed.next_due) == (after(hours=1), after(hours=1, minutes=30))
+
+
+def _firing(timetable: Timetable, name: str) -> Firing:
+    (record,) = timetable.schedules(names=[name])
+    return plan(record, decode_rule(record.rule), timetable.now() + timetable.start_lead, lambda _now: "early")
+
+
+def test_a_definition_that_another_process_stored_meanwhile_is_replaced_in_turn(
+    schedules: Schedules, timetable: Timetable, report: Job[..., None]
+) -> None:
+    schedules.put("hourly", report, every(hours=1))
+    timetable.before_arrange = lambda: cast(None, schedules.put("hourly", report, every(hours=2)))
+    changed = schedules.put("hourly", report, every(hours=3))
+    assert (changed.rule, changed.record.revision) == (every(hours=3), 3)
+
+
+def test_a_definition_that_another_process_stored_meanwhile_and_is_equal_stays(
+    schedules: Schedules, timetable: Timetable, report: Job[..., None]
+) -> None:
+    timetable.before_arrange = lambda: cast(None, schedules.put("hourly", report, every(hours=1)))
+    assert schedules.put("hourly", report, every(hours=1)).record.revision == 1
+
+
+def test_what_another_process_has_fired_meanwhile_is_not_fired_again(
+    schedules: Schedules, timetable: Timetable, report: Job[..., None]
+) -> None:
+    schedules.put("hourly", report, every(hours=1))
+    timetable.clock.advance(hours=1)
+
+    def be_quicker() -> None:
+        timetable.before_fire = lambda: None
+        timetable.fire([_firing(timetable, "hourly")])
+
+    timetable.before_fire = be_quicker
+    changed = schedules.put("hourly", report, every(hours=2))
+    assert [job.id for job in timetable.jobs] == ["early"]
+    assert changed.next_due == after(hours=2)
+
+
+def test_a_changed_definition_of_a_paused_schedule_stays_paused_and_owes_nothing(
+    schedules: Schedules, timetable: Timetable, report: Job[..., None]
+) -> None:
+    schedules.put("hourly", report, every(hours=1))
+    schedules.pause("hourly")
+    timetable.clock.advance(hours=5)
+    assert schedules.put("hourly", report, every(hours=2)).is_paused
+    assert timetable.jobs == []
+
+
+def test_a_rule_that_cannot_be_read_can_be_replaced(
+    schedules: Schedules, timetable: Timetable, report: Job[..., None]
+) -> None:
+    timetable.put("hourly", '{"kind":"moon"}', next_due=timetable.now())
+    shown = schedules.get("hourly")
+    assert (shown.rule, shown.upcoming()) == (None, [])
+    assert schedules.put("hourly", report, every(hours=1)).next_due == after(hours=1)
+
+
+def test_deploys_at_any_time_neither_lose_nor_double_an_occurrence(
+    schedules: Schedules, timetable: Timetable, report: Job[..., None]
+) -> None:
+    random = Random(7)
+    rules: list[Every | Cron] = [every(minutes=1), every(seconds=90), every(minutes=5), Cron("*/2 * * * *")]
+    policy = CatchUp(10_000)
+    rule = rules[0]
+    schedules.put("report", report, rule, misfire=policy, overlap="allow")
+    expected: list[int] = []
+    for _ in range(100):
+        began = timetable.now()
+        timetable.clock.advance(seconds=random.choice([0, 1, 30, 60, 300, 301.5]))
+        if random.random() < 0.5:  # a worker had a look just before
+            while (timetable.next_firing or 0) <= timetable.now() + timetable.start_lead:
+                timetable.fire([_firing(timetable, "report")])
+        occurrence = rule.next_after(began)
+        while occurrence is not None and occurrence <= timetable.now():
+            expected.append(occurrence)
+            occurrence = rule.next_after(occurrence)
+        rule = random.choice(rules)
+        schedules.put("report", report, rule, misfire=policy, overlap="allow")
+    assert [job.occurrence for job in timetable.jobs] == expected
+    assert schedules.history("report") == []
+    assert len(expected) > 50
+
+
+# -- intervals without an anchor
+
+
+def test_an_interval_begins_with_the_moment_it_is_put(
+    schedules: Schedules, timetable: Timetable, report: Job[..., None]
+) -> None:
+    timetable.clock.advance(seconds=7)
+    assert schedules.put("sync", report, FIVE_MINUTES).next_due == after(minutes=5, seconds=7)
+
+
+def test_an_interval_keeps_its_place_when_it_is_put_again(
+    schedules: Schedules, timetable: Timetable, report: Job[..., None]
+) -> None:
+    schedules.put("sync", report, FIVE_MINUTES)
+    timetable.clock.advance(minutes=3)
+    assert schedules.put("sync", report, FIVE_MINUTES).record.revision == 1
+    changed = schedules.put("sync", report, FIVE_MINUTES, overlap="allow")
+    assert (changed.record.revision, changed.next_due) == (2, after(minutes=5))
+
+
+def test_another_interval_begins_anew(schedules: Schedules, timetable: Timetable, report: Job[..., None]) -> None:
+    schedules.put("sync", report, "*/5 * * * *")
+    timetable.clock.advance(minutes=3)
+    assert schedules.put("sync", report, FIVE_MINUTES).next_due == after(minutes=8)
+    timetable.clock.advance(minutes=1)
+    assert schedules.put("sync", report, Every(timedelta(minutes=10))).next_due == after(minutes=14)
+
+
+def test_an_interval_with_a_start_begins_there(
+    schedules: Schedules, timetable: Timetable, report: Job[..., None]
+) -> None:
+    shown = schedules.put("sync", report, FIVE_MINUTES, start=after(hours=1, seconds=1))
+    assert shown.upcoming(2) == [after(hours=1, seconds=1), after(hours=1, minutes=5, seconds=1)]
+    timetable.clock.advance(minutes=3)
+    assert schedules.put("sync", report, FIVE_MINUTES, start=after(hours=1, seconds=1)) == shown
+
+
+def test_an_anchor_of_its_own_is_kept(schedules: Schedules, report: Job[..., None]) -> None:
+    anchored = Every(timedelta(minutes=5), anchor=to_instant(after(seconds=3), "anchor"))
+    assert schedules.put("sync", report, anchored).next_due == after(seconds=3)
+
+
+# -- looking
+
+
+def test_the_next_dates_are_shown_in_the_zone_of_the_rule(schedules: Schedules, report: Job[..., None]) -> None:
+    dates = schedules.put("nightly", report, Cron("0 2 * * *", tz="Asia/Taipei")).upcoming()
+    assert len(dates) == 5
+    assert dates[0] == datetime(2026, 1, 2, 2, tzinfo=ZoneInfo("Asia/Taipei"))
+    assert {date.hour for date in dates} == {2}
+
+
+def test_the_next_dates_end_with_the_schedule(schedules: Schedules, report: Job[..., None]) -> None:
+    shown = schedules.put("nightly", report, "@daily", end=after(days=2))
+    assert shown.upcoming(9) == [after(days=1), after(days=2)]
+    over = schedules.put("over", report, "@daily", end=START)
+    assert (over.next_due, over.upcoming()) == (None, [])
+
+
+def test_a_number_of_dates_or_records_must_be_positive(schedules: Schedules, report: Job[..., None]) -> None:
+    shown = schedules.put("nightly", report, "@daily")
+    with pytest.raises(ValueError, match="count"):
+        shown.upcoming(0)
+    with pytest.raises(ValueError, match="limit"):
+        schedules.history("nightly", limit=0)
+
+
+def test_history_shows_the_latest_first(
+    schedules: Schedules, timetable: Timetable, report: Job[..., None]
+) -> None:
+    schedules.put("hourly", report, every(hours=1), misfire="skip")
+    for _ in range(3):
+        timetable.clock.advance(hours=1, minutes=30)
+        timetable.fire([_firing(timetable, "hourly")])
+    first, second = schedules.history("hourly", limit=2)
+    assert (first.first, first.last, first.count) == (after(hours=4), after(hours=4), 1)
+    assert (first.kind, first.decided) == (OccurrenceKind.SKIPPED, after(hours=4, minutes=30, milliseconds=10))
+    assert second.first == after(hours=2)
+
+
+# -- pausing and removing
+
+
+def test_a_schedule_is_paused_and_goes_on_with_its_next_occurrence(
+    schedules: Schedules, timetable: Timetable, report: Job[..., None]
+) -> None:
+    schedules.put("hourly", report, every(hours=1))
+    assert schedules.pause("hourly")
+    assert not schedules.pause("hourly")
+    paused = schedules.get("hourly")
+    assert (paused.is_paused, paused.upcoming()) == (True, [])
+    timetable.clock.advance(hours=5, minutes=1)
+    assert schedules.resume("hourly")
+    assert not schedules.resume("hourly")
+    resumed = schedules.get("hourly")
+    assert (resumed.is_paused, resumed.next_due) == (False, after(hours=6))
+
+
+def test_a_schedule_that_is_resumed_does_not_repeat_what_was_fired_ahead(
+    schedules: Schedules, timetable: Timetable, report: Job[..., None]
+) -> None:
+    schedules.put("hourly", report, every(hours=1))
+    timetable.clock.advance(hours=1, milliseconds=-5)
+    timetable.fire([_firing(timetable, "hourly")])
+    schedules.pause("hourly")
+    schedules.resume("hourly")
+    assert schedules.get("hourly").next_due == after(hours=2)
+
+
+def test_a_schedule_that_is_removed_is_gone(schedules: Schedules, report: Job[..., None]) -> None:
+    schedules.put("nightly", report, "@daily")
+    schedules.remove("nightly")
+    assert schedules.list() == []
+
+
+@pytest.mark.parametrize("verb", ["get", "remove", "pause", "resume", "history"])
+def test_a_schedule_that_is_not_there_is_not_found(schedules: Schedules, verb: str) -> None:
+    with pytest.raises(ScheduleNotFound, match="'nightly'"):
+        getattr(schedules, verb)("nightly")
+
+
+# -- declared in code
+
+
+@pytest.fixture
+def declared(source: Source) -> DeclaredSchedules:
+    return DeclaredSchedules(source.limits)
+
+
+def test_declared_schedules_are_stored(
+    declared: DeclaredSchedules, schedules: Schedules, source: Source, report: Job[..., None]
+) -> None:
+    declared.add("nightly", report, Cron("@daily"), misfire="skip", overlap="allow", jitter=5)
+    declared.add("sync", report, FIVE_MINUTES)
+    declared.store(source.manager())
+    nightly, sync = schedules.list()
+    assert (nightly.misfire, nightly.overlap, nightly.next_due) == ("skip", Overlap.ALLOW, after(days=1))
+    assert (sync.next_due, len(declared)) == (after(minutes=5), 2)
+
+
+def test_ten_thousand_declared_schedules_cost_one_read_and_no_write_when_nothing_has_changed(
+    declared: DeclaredSchedules, timetable: Timetable, source: Source, report: Job[..., None]
+) -> None:
+    for number in range(10_000):
+        declared.add(f"report {number}", report, FIVE_MINUTES if number % 2 else Cron(f"{number % 60} 2 * * *"))
+    declared.store(source.manager())
+    timetable.clock.advance(minutes=1)
+    timetable.calls.clear()
+    declared.store(source.manager())
+    assert timetable.calls == {"schedules": 1}
+
+
+def test_only_what_differs_is_written(
+    declared: DeclaredSchedules, timetable: Timetable, source: Source, report: Job[..., None]
+) -> None:
+    for number in range(10):
+        declared.add(f"report {number}", report, "@daily")
+    declared.store(source.manager())
+    declared.add("report 3", report, "@hourly")
+    declared.store(source.manager())
+    revisions = {record.name: record.revision for record in timetable.schedules()}
+    assert [name for name, revision in revisions.items() if revision == 2] == ["report 3"]
+
+
+def test_two_workers_that_start_together_agree(
+    declared: DeclaredSchedules, timetable: Timetable, source: Source, report: Job[..., None]
+) -> None:
+    declared.add("nightly", report, "@daily")
+    declared.add("sync", report, FIVE_MINUTES)
+    timetable.before_arrange = lambda: declared.store(source.manager())
+    declared.store(source.manager())
+    assert [record.revision for record in timetable.schedules()] == [1, 1]
+
+
+def test_without_declared_schedules_the_store_is_not_asked(
+    declared: DeclaredSchedules, timetable: Timetable, source: Source
+) -> None:
+    declared.store(source.manager())
+    assert timetable.calls == {}
+
+
+def test_a_handler_with_required_parameters_cannot_be_declared(
+    declared: DeclaredSchedules, source: Source
+) -> None:
+    def cancel_order(order_id: int, reason: str) -> None: ...
+
+    with pytest.raises(TypeError, match=r"nobody would give it order_id, reason; .* app\.schedules\.put"):
+        declared.add("nightly", source.job(cancel_order), "@daily")
+
+
+def test_a_name_is_declared_by_one_job(
+    declared: DeclaredSchedules, source: Source, report: Job[..., None]
+) -> None:
+    declared.add("nightly", report, "@daily")
+    declared.add("nightly", report, "@hourly")  # its module was loaded again
+    with pytest.raises(ValueError, match=r"'nightly': one of shop\.report and one of shop\.other; give one"):
+        declared.add("nightly", source.job(lambda: None, name="shop.other"), "@daily")
+    assert len(declared) == 1
