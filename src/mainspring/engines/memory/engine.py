@@ -7,47 +7,50 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from math import inf
 from threading import RLock
 
-from msgspec.structs import replace
-
 from mainspring.clock import Clock, SystemClock
-from mainspring.engines.memory.claims import Claims
+from mainspring.engines.memory.arranging import Arrangements
+from mainspring.engines.memory.commands import Commands
+from mainspring.engines.memory.explaining import situation_of
+from mainspring.engines.memory.intake import Intake
+from mainspring.engines.memory.jobs import Jobs
+from mainspring.engines.memory.journal import Journal
+from mainspring.engines.memory.pruning import prune
 from mainspring.engines.memory.reading import count, page_of, to_place
-from mainspring.engines.memory.records import lease_of, new_record
+from mainspring.engines.memory.schedules import Firings, Schedules
+from mainspring.engines.memory.settling import Settling
+from mainspring.engines.memory.taking import Taking
+from mainspring.engines.memory.workers import Rescue, Workers
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs.engine import (
-    FRESH,
-    HEAD_START,
     MAX_CRASHES,
-    STATUS_AFTER,
-    Attempt,
-    Cancel,
+    Arrangement,
     Capability,
-    Cause,
     Changed,
     Command,
-    Delete,
+    Conflict,
     Demand,
-    Edit,
-    FreshShare,
-    JobRecord,
+    EventPage,
+    Fired,
+    Firing,
     Lease,
     NewJob,
+    Occurrence,
     Outcome,
-    OutcomeKind,
     Page,
+    ProgressReport,
+    Pruned,
     Query,
-    Reopen,
-    Replay,
+    Retention,
+    ScheduleRecord,
+    Situation,
     Swept,
     Taken,
     WorkerInfo,
 )
 from mainspring.jobs.instants import to_instant
-from mainspring.jobs.status import FINAL, JobStatus
-from mainspring.jobs.vigil import Vigil
+from mainspring.jobs.status import JobStatus
 
 
 class MemoryEngine:
@@ -61,19 +64,17 @@ class MemoryEngine:
         self._clock = clock or SystemClock()
         self._max_crashes = max_crashes
         self._lock = RLock()  # guards everything below
-        self._jobs: dict[str, JobRecord] = {}
-        self._places: dict[str, int] = {}  # order of submission
-        self._by_place: dict[int, str] = {}
-        self._last_place = 0
-        self._claims = Claims()
-        self._fresh = FreshShare()
-        self._vigil = Vigil(self._clock)
-        self._owned: set[str] = set()
-        self._stops: set[str] = set()
-        self._heartbeats: dict[int, int] = {}
-        self._last_worker = 0
+        self._jobs = Jobs()
+        self._journal = Journal()
+        self._schedules = Schedules()
+        self._workers = Workers(self._clock, self._jobs)
+        self._intake = Intake(self._jobs, self._journal)
+        self._commands = Commands(self._jobs, self._intake, self._journal)
+        self._arrangements = Arrangements(self._jobs, self._schedules)
+        self._taking = Taking(self._jobs, self._journal)
+        self._settling = Settling(self._jobs, self._intake, self._journal)
+        self._firings = Firings(self._schedules, self._jobs, self._intake, self._commands, self._journal)
         self._wake: Callable[[], None] = lambda: None
-        self._must_wake = False
         self._depth = 0  # units inside of units
 
     def now(self) -> int:
@@ -94,276 +95,111 @@ class MemoryEngine:
                 yield
             finally:
                 self._depth -= 1
-            must_wake = self._must_wake and not self._depth
-            self._must_wake &= not must_wake
+            must_wake = self._jobs.must_wake and not self._depth
+            self._jobs.must_wake &= not must_wake
         if must_wake:
             self._wake()
 
     # -- submitters
 
-    def submit(self, jobs: Sequence[NewJob]) -> list[str | None]:
+    def submit(self, jobs: Sequence[NewJob]) -> list[Conflict | None]:
         with self.unit(durable=True):
-            return [self._add(job) for job in jobs]
-
-    def _add(self, job: NewJob) -> str | None:
-        if job.id in self._jobs:
-            return job.id
-        self._last_place += 1
-        self._places[job.id] = self._last_place
-        self._by_place[self._last_place] = job.id
-        self._put(new_record(job, self.now()))
-        return None
-
-    def _put(self, job: JobRecord) -> None:
-        """Keep a job, and keep what is known about it elsewhere in step."""
-        self._jobs[job.id] = job
-        self._claims.withdraw(job.id)
-        if job.status is JobStatus.PENDING and job.owner is None:
-            self._claims.add(job, self._places[job.id])
-            self._must_wake = True
-        if job.owner is None:
-            self._owned.discard(job.id)
-        else:
-            self._owned.add(job.id)
-        if job.stop_requested:
-            self._stops.add(job.id)
-        else:
-            self._stops.discard(job.id)
+            now = self.now()
+            return [self._intake.add(job, now) for job in jobs]
 
     def change(self, commands: Sequence[Command]) -> list[Changed]:
         with self.unit(durable=True):
-            self._must_wake = True
-            return [self._carry_out(command) for command in commands]
+            self._jobs.must_wake = True
+            now = self.now()
+            return [self._commands.carry_out(command, now) for command in commands]
 
-    def _carry_out(self, command: Command) -> Changed:
-        job = self._jobs.get(command.id)
-        if job is None:
-            return Changed(False, None)
-        match command:
-            case Cancel():
-                return self._cancel(job)
-            case Reopen() | Replay() if job.status is JobStatus.FAILED and job.replayed_as is not None:
-                return Changed(False, job.status, job.replayed_as)  # its work goes on elsewhere
-            case Reopen() if job.status is JobStatus.FAILED:
-                self._put(
-                    replace(
-                        job,
-                        status=JobStatus.PENDING,
-                        due=command.due,
-                        finished=None,
-                        error=None,
-                        failures=0,
-                        timeouts=0,
-                        crashes=0,
-                    )
-                )
-            case Replay() if job.status is JobStatus.FAILED:
-                self._replay(job, command)
-            case Edit() if job.status is JobStatus.FAILED:
-                self._jobs[job.id] = replace(job, payload=command.payload, codec=command.codec)
-            case Delete() if job.status in FINAL and command.status in (None, job.status):
-                del self._jobs[job.id]
-                del self._by_place[self._places.pop(job.id)]
-            case _:
-                return Changed(False, job.status)
-        return Changed(True, job.status)
-
-    def _cancel(self, job: JobRecord) -> Changed:
-        if job.status is JobStatus.PENDING:
-            finished = {"finished": self.now(), "error": "canceled before it started"}
-            self._put(replace(job, status=JobStatus.CANCELED, owner=None, **finished))
-        elif job.status is JobStatus.RUNNING:
-            self._put(replace(job, stop_requested=True))
-        return Changed(job.status is JobStatus.PENDING, job.status)
-
-    def _replay(self, job: JobRecord, command: Replay) -> None:
-        self._add(
-            NewJob(
-                id=command.new_id,
-                type=job.type,
-                queue=job.queue,
-                priority=job.priority,
-                due=command.due,
-                payload=command.payload or job.payload,
-                codec=command.codec or job.codec,
-                origin=job.id,
-            )
-        )
-        self._jobs[job.id] = replace(job, replayed_as=command.new_id)
+    def arrange(self, arrangements: Sequence[Arrangement]) -> list[bool]:
+        with self.unit(durable=True):
+            self._jobs.must_wake = True
+            now = self.now()
+            return [self._arrangements.carry_out(arrangement, now) for arrangement in arrangements]
 
     # -- workers
 
     def enroll(self, worker: WorkerInfo) -> int:
         with self.unit(durable=True):
-            self._last_worker += 1
-            self._heartbeats[self._last_worker] = self.now()
-            return self._last_worker
+            return self._workers.enroll(worker, self.now())
 
     def renew(self, worker: int) -> bool:
         with self.unit(durable=False):
-            if worker not in self._heartbeats:
-                return False
-            self._heartbeats[worker] = self.now()
-            return True
+            return self._workers.renew(worker, self.now())
 
     def leave(self, worker: int) -> None:
         with self.unit(durable=False):
-            for job in self._jobs_of({worker}):
-                if job.status is JobStatus.PENDING:
-                    self._put(replace(job, owner=None))
-            if self._jobs_of({worker}):  # it left jobs behind: dead from now on
-                self._heartbeats[worker] = 0
-            else:
-                self._heartbeats.pop(worker, None)
-
-    def _jobs_of(self, workers: set[int]) -> list[JobRecord]:
-        return [job for job in (self._jobs[job_id] for job_id in self._owned) if job.owner in workers]
+            self._workers.leave(worker)
 
     def take(self, worker: int, demands: Sequence[Demand], *, lead: int, start_lead: int) -> Taken:
-        now = self.now()
         leases: list[Lease] = []
         dues: list[int] = []
         is_more = False
         with self.unit(durable=False):
-            if worker not in self._heartbeats:
+            if not self._workers.is_enrolled(worker):
                 return Taken([], None, is_more=False, stops=[], is_alive=False)
+            now = self.now()
+            self._taking.refresh(now)
             for demand in demands:
-                due = self._pick_due(demand, now, now + start_lead)
-                if demand.suspects:
-                    due += self._claims.pick(demand, 1, -inf, now + start_lead, suspects=True)
-                    due = sorted(due, key=self._rank)[: demand.starts]
-                is_more |= len(due) >= demand.starts
-                leases += [self._lease(job_id, worker, is_started=True) for job_id in due]
-                ahead = self._claims.pick(demand, demand.ahead, now + start_lead, now + lead)
-                leases += [self._lease(job_id, worker, is_started=False) for job_id in ahead]
-                next_due = self._claims.next_due(demand, now + start_lead)
+                started = self._taking.start_due(worker, demand, now, now + start_lead)
+                is_full = len(started) >= demand.starts
+                is_more |= is_full and self._taking.is_more(demand, now, now + start_lead)
+                leases += started
+                leases += self._taking.hold_ahead(worker, demand, now + start_lead, now + lead)
+                next_due = self._jobs.backlog.claims.next_due(demand, now + start_lead)
                 if next_due is not None:
                     dues.append(next_due)
-            stops = [job_id for job_id in self._stops if self._jobs[job_id].owner == worker]
-        return Taken(leases, min(dues, default=None), is_more, stops)
-
-    def _pick_due(self, demand: Demand, now: int, until: int) -> list[str]:
-        due = self._claims.pick(demand, demand.starts, -inf, until)
-        oldest = self._jobs[due[0]].due if due and len(due) == demand.starts else now
-        share = self._fresh.share(demand.starts, oldest, now)
-        fresh = self._claims.pick(demand, share, now - FRESH, until)
-        return [job_id for job_id in due if job_id not in fresh][: demand.starts - len(fresh)] + fresh
-
-    def _rank(self, job_id: str) -> tuple[int, int]:
-        job = self._jobs[job_id]
-        return job.due - HEAD_START * job.priority, self._places[job_id]
-
-    def _lease(self, job_id: str, worker: int, *, is_started: bool) -> Lease:
-        job = self._jobs[job_id]
-        taken = replace(job, owner=worker, token=job.token + 1)
-        self._put(self._started(taken) if is_started else taken)
-        return lease_of(taken, self._places[job_id], is_started=is_started)
-
-    def _started(self, job: JobRecord) -> JobRecord:
-        return replace(job, status=JobStatus.RUNNING, starts=job.starts + 1, started=max(self.now(), job.due))
+            return Taken(
+                leases,
+                min(dues, default=None),
+                is_more,
+                stops=[job_id for job_id in self._jobs.stops if self._jobs.records[job_id].owner == worker],
+                next_look=self._taking.next_look(),
+                next_firing=self._schedules.next_firing(),
+            )
 
     def start(self, worker: int, leases: Sequence[Lease]) -> list[bool]:
         with self.unit(durable=False):
+            now = self.now()
             answers = []
             for lease in leases:
-                job = self._leased(lease, worker, JobStatus.PENDING)
+                job = self._jobs.leased(lease, worker, JobStatus.PENDING)
                 answers.append(job is not None)
                 if job is not None:
-                    self._put(self._started(job))
+                    self._taking.start(job, now)
             return answers
-
-    def _leased(self, lease: Lease, worker: int, status: JobStatus) -> JobRecord | None:
-        job = self._jobs.get(lease.id)
-        is_current = job is not None and (job.token, job.owner, job.status) == (lease.token, worker, status)
-        return job if is_current else None
 
     def settle(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
         with self.unit(durable=True):
-            return [self._settle(worker, outcome) for outcome in outcomes]
+            now = self.now()
+            return [self._settling.settle(worker, outcome, now) for outcome in outcomes]
 
-    def _settle(self, worker: int, outcome: Outcome) -> bool:
-        is_handed_back = outcome.kind is OutcomeKind.HANDED_BACK
-        is_held = is_handed_back and not outcome.lease.is_started
-        job = self._leased(outcome.lease, worker, JobStatus.PENDING if is_held else JobStatus.RUNNING)
-        if job is None:
-            return False
-        is_taken_back = is_handed_back and not is_held
-        is_interrupted = outcome.kind is OutcomeKind.INTERRUPTED
-        status = STATUS_AFTER[outcome.kind]
-        if status is JobStatus.PENDING and job.stop_requested:
-            status = JobStatus.CANCELED
-        is_completed = status is JobStatus.COMPLETED
-        self._put(
-            replace(
-                job,
-                status=status,
-                finished=None if status is JobStatus.PENDING else self.now(),
-                owner=None,
-                stop_requested=False,
-                due=job.due if outcome.due is None else outcome.due,
-                started=None if is_taken_back and job.starts == 1 else outcome.began or job.started,
-                result=outcome.result if is_completed else job.result,
-                error=None if is_completed else outcome.error or job.error,
-                failures=job.failures + (outcome.cause is Cause.FAILURE),
-                timeouts=job.timeouts + (outcome.cause is Cause.TIMEOUT),
-                interruptions=job.interruptions + is_interrupted,
-                starts=job.starts - is_taken_back,
-                history=job.history + self._attempts(job, outcome),
-            )
-        )
-        return True
-
-    def _attempts(self, job: JobRecord, outcome: Outcome) -> tuple[Attempt, ...]:
-        cause = Cause.DEPLOY if outcome.kind is OutcomeKind.INTERRUPTED else outcome.cause
-        if cause is None:
-            return ()
-        error = outcome.error or "interrupted by a shutdown"
-        return (Attempt(job.starts, outcome.began or job.started, self.now(), cause.value, error),)
+    def report(self, worker: int, reports: Sequence[ProgressReport]) -> list[bool]:
+        with self.unit(durable=False):
+            now = self.now()
+            return [self._settling.report(worker, report, now) for report in reports]
 
     def sweep(self, worker: int) -> Swept:
-        now = self.now()
-        rescued: list[str] = []
-        quarantined: list[str] = []
         with self.unit(durable=True):
-            others = {number: beat for number, beat in self._heartbeats.items() if number != worker}
-            dead = set(self._vigil.find_silent(others))
-            for job in self._jobs_of(dead):
-                self._rescue(job, rescued, quarantined)
+            now = self.now()
+            rescue = Rescue(self._jobs, self._journal, self._max_crashes)
+            dead = self._workers.find_dead(worker)
+            for job in self._jobs.of(dead):
+                rescue.take(job, now)
             for number in dead:
-                del self._heartbeats[number]
-            waiting = self._claims.waiting_types(now)
-        return Swept(rescued, quarantined, waiting)
+                self._workers.bury(number)
+            return Swept(rescue.rescued, rescue.quarantined, self._taking.waiting_types(now))
 
-    def _rescue(self, job: JobRecord, rescued: list[str], quarantined: list[str]) -> None:
-        if job.status is JobStatus.PENDING:
-            self._put(replace(job, owner=None))
-            return
-        crashes = job.crashes + 1
-        error = job.error
-        if job.stop_requested:
-            status = JobStatus.CANCELED
-        elif crashes >= self._max_crashes:
-            status = JobStatus.FAILED
-            error = f"quarantined: {crashes} workers died while they ran it"
-            quarantined.append(job.id)
-        else:
-            status = JobStatus.PENDING
-            rescued.append(job.id)
-        self._put(
-            replace(
-                job,
-                status=status,
-                finished=None if status is JobStatus.PENDING else self.now(),
-                error=error,
-                crashes=crashes,
-                owner=None,
-                stop_requested=False,
-                history=(
-                    *job.history,
-                    Attempt(job.starts, job.started, self.now(), Cause.CRASH, f"its worker {job.owner} died"),
-                ),
-            )
-        )
+    def fire(self, firings: Sequence[Firing]) -> list[Fired]:
+        with self.unit(durable=True):
+            now = self.now()
+            return [self._firings.fire(firing, now) for firing in firings]
+
+    def prune(self, retention: Retention) -> Pruned:
+        with self.unit(durable=True):
+            return prune(self._jobs, self._settling.results, retention, self.now())
 
     # -- readers
 
@@ -371,14 +207,42 @@ class MemoryEngine:
         with self._lock:
             if query.ids is None:
                 start = 0 if query.after is None else to_place(query.after)
-                places = [place for place in self._by_place if place > start]
+                places = [place for place in self._jobs.by_place if place > start]
             else:
-                places = sorted(self._places[job_id] for job_id in query.ids if job_id in self._places)
-            return page_of([(place, self._jobs[self._by_place[place]]) for place in places], query)
+                known = self._jobs.places
+                places = sorted(known[job_id] for job_id in query.ids if job_id in known)
+            return page_of([(place, self._jobs.at(place)) for place in places], query)
 
     def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[JobStatus, int]:
         with self._lock:
-            return count(self._jobs.values(), Query(queue=queue, type=type))
+            return count(self._jobs.records.values(), Query(queue=queue, type=type))
+
+    def situation(self, job_id: str) -> Situation | None:
+        with self._lock:
+            job = self._jobs.records.get(job_id)
+            return None if job is None else situation_of(job, self._jobs, self._workers, self.now())
+
+    def schedules(
+        self, *, names: Sequence[str] | None = None, due_until: int | None = None, limit: int | None = None
+    ) -> list[ScheduleRecord]:
+        with self._lock:
+            return self._schedules.find(names, due_until, limit)
+
+    def occurrences(self, schedule: str, limit: int) -> list[Occurrence]:
+        with self._lock:
+            return self._schedules.occurrences(schedule, limit)
+
+    def paused_queues(self) -> tuple[str, ...]:
+        with self._lock:
+            return tuple(sorted(self._jobs.backlog.claims.paused))
+
+    def listen(self, until: int) -> str:
+        with self._lock:
+            return self._journal.listen(until)
+
+    def events(self, after: str, limit: int) -> EventPage:
+        with self._lock:
+            return self._journal.read(after, limit)
 
     def backup(self, path: str) -> None:
         raise EngineUnavailable(

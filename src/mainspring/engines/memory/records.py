@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mainspring.jobs.engine import JobRecord, Lease, NewJob
+from mainspring.jobs.engine import JobRecord, Lease, NewJob, Replay
 from mainspring.jobs.status import JobStatus
 
 
@@ -33,6 +33,34 @@ def new_record(job: NewJob, now: int) -> JobRecord:
         origin=job.origin,
         replayed_as=None,
         history=(),
+        sequence=job.sequence,
+        steps_aside=job.steps_aside,
+        limits=job.limits,
+        unique_key=None if job.unique is None else job.unique.key,
+        expires=job.expires,
+        schedule=job.schedule,
+        occurrence=job.occurrence,
+        headers=job.headers,
+        follow_up=job.follow_up,
+    )
+
+
+def copy_of(job: JobRecord, replay: Replay) -> NewJob:
+    """Make the job as which a dead letter is replayed: no key, schedule or expiry of the letter is in its way."""
+    return NewJob(
+        id=replay.new_id,
+        type=job.type,
+        queue=job.queue,
+        priority=job.priority,
+        due=replay.due,
+        payload=replay.payload or job.payload,
+        codec=replay.codec or job.codec,
+        origin=job.id,
+        sequence=job.sequence,
+        steps_aside=job.steps_aside,
+        limits=job.limits,
+        headers=job.headers,
+        follow_up=job.follow_up,
     )
 
 
@@ -53,4 +81,8 @@ def lease_of(job: JobRecord, place: int, *, is_started: bool) -> Lease:
         crashes=job.crashes,
         interruptions=job.interruptions,
         priority=job.priority,
+        sequence=job.sequence,
+        limits=job.limits,
+        headers=job.headers,
+        follow_up=job.follow_up,
     )

@@ -1,0 +1,115 @@
+"""All jobs in memory, and what else is known of them.
+
+Records are replaced, not changed. Whoever replaces one does it by `put`, which keeps everything in step: the
+backlog, the buckets of limits, the keys, the times at which jobs expire and those at which they ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mainspring.engines.memory.backlog import Backlog, is_waiting
+from mainspring.engines.memory.buckets import Buckets
+from mainspring.engines.memory.keys import Keys
+from mainspring.engines.memory.line import Line
+from mainspring.jobs.engine import JobRecord, Lease
+from mainspring.jobs.status import FINAL, JobStatus
+
+
+class Jobs:
+    """The records by id and by place, which is the order of submission."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, JobRecord] = {}
+        self.places: dict[str, int] = {}
+        self.by_place: dict[int, str] = {}
+        self.backlog = Backlog(self.records, self.places)
+        self.buckets = Buckets()
+        self.keys = Keys()
+        self.expiring = Line()
+        """PENDING jobs that expire."""
+        self.ended: dict[JobStatus, Line] = {status: Line() for status in FINAL}
+        """Jobs by their end."""
+        self.stops: set[str] = set()
+        """Jobs that are to stop."""
+        self.must_wake = False
+        """Whether something can be taken, or somebody is to be told, that was not so before."""
+        self._owned: set[str] = set()
+        self._last_place = 0
+
+    def at(self, place: int) -> JobRecord:
+        """Return the job at a place."""
+        return self.records[self.by_place[place]]
+
+    def of(self, workers: set[int]) -> list[JobRecord]:
+        """Return the jobs in the hands of workers."""
+        return [job for job in self.in_hands() if job.owner in workers]
+
+    def in_hands(self) -> Iterator[JobRecord]:
+        """Go over the jobs in anybody's hands."""
+        return iter([self.records[job_id] for job_id in self._owned])
+
+    def leased(self, lease: Lease, worker: int, status: JobStatus) -> JobRecord | None:
+        """Return the job of a lease, if the worker still has it."""
+        job = self.records.get(lease.id)
+        is_current = job is not None and (job.token, job.owner, job.status) == (lease.token, worker, status)
+        return job if is_current else None
+
+    def add(self, job: JobRecord) -> None:
+        """Keep a new job."""
+        self._last_place += 1
+        self.places[job.id] = self._last_place
+        self.by_place[self._last_place] = job.id
+        self.put(job)
+
+    def put(self, job: JobRecord, *, is_placed_anew: bool = False) -> None:
+        """Keep a job as it is now; one that is placed anew goes to the stand of its due time in its sequence."""
+        before = self.records.get(job.id)
+        self.records[job.id] = job
+        if job.limits:
+            self._count(before, job)
+        self.backlog.update(before, job, is_placed_anew=is_placed_anew)
+        if job.unique_key is not None or job.schedule is not None:
+            self.keys.update(before, job, self.places[job.id])
+        if job.expires is not None or (before is not None and before.expires is not None):
+            self._watch(job)
+        if job.status in FINAL or (before is not None and before.status in FINAL):
+            self._note_end(before, job)
+        if job.owner is None:
+            self._owned.discard(job.id)
+            self.must_wake |= is_waiting(job) or job.sequence is not None or bool(job.limits)
+        else:
+            self._owned.add(job.id)
+        if job.stop_requested:
+            self.stops.add(job.id)
+        else:
+            self.stops.discard(job.id)
+
+    def remove(self, job: JobRecord) -> None:
+        """Forget a job that has ended."""
+        place = self.places.pop(job.id)
+        del self.by_place[place]
+        del self.records[job.id]
+        self.ended[job.status].leave(job.id)
+        self.keys.remove(job, place)
+
+    def _count(self, before: JobRecord | None, job: JobRecord) -> None:
+        was_running = before is not None and before.status is JobStatus.RUNNING
+        is_running = job.status is JobStatus.RUNNING
+        if is_running and not was_running:
+            self.buckets.enter(job.limits, job.id)
+        elif was_running and not is_running:
+            self.buckets.leave(job.limits, job.id)
+            self.backlog.groups.free(job.limits)
+
+    def _watch(self, job: JobRecord) -> None:
+        if job.expires is not None and job.status is JobStatus.PENDING:
+            self.expiring.enter(job.expires, self.places[job.id], job.id)
+        else:
+            self.expiring.leave(job.id)
+
+    def _note_end(self, before: JobRecord | None, job: JobRecord) -> None:
+        if before is not None and before.status in FINAL:
+            self.ended[before.status].leave(job.id)
+        if job.finished is not None:
+            self.ended[job.status].enter(job.finished, self.places[job.id], job.id)

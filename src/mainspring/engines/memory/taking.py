@@ -1,0 +1,172 @@
+"""Taking: which jobs a worker gets, and how they are held, started, or found to be too late.
+
+Jobs are started one after another, because each start may use up what a later one needs, and may let another job
+of its group be claimed that comes before the rest.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from mainspring.engines.memory.claims import Pick
+from mainspring.engines.memory.jobs import Jobs
+from mainspring.engines.memory.journal import Journal
+from mainspring.engines.memory.records import lease_of
+from mainspring.jobs.engine import (
+    FRESH,
+    HEAD_START,
+    SUSPECT_CRASHES,
+    Demand,
+    EventKind,
+    FreshShare,
+    JobRecord,
+    Lease,
+)
+from mainspring.jobs.status import JobStatus
+
+
+class Search(Struct, gc=False):
+    """Which jobs to start for a worker."""
+
+    worker: int
+    demand: Demand
+    now: int
+    after: float
+    until: int
+    suspects: bool
+    """Whether one suspect may be among them."""
+
+
+class Taking:
+    """Gives jobs to workers."""
+
+    def __init__(self, jobs: Jobs, journal: Journal) -> None:
+        self._jobs = jobs
+        self._claims = jobs.backlog.claims
+        self._groups = jobs.backlog.groups
+        self._journal = journal
+        self._fresh = FreshShare()
+
+    def start_due(self, worker: int, demand: Demand, now: int, until: int) -> list[Lease]:
+        """Start what is due: the oldest, and beside a backlog some that have just become due."""
+        room = demand.starts
+        if room <= 0:
+            return []
+        search = Search(worker, demand, now, -inf, until, demand.suspects)
+        picks = self._pick(search, room)
+        share = self._fresh.share(room, self._ready(picks[0]) if len(picks) == room else now, now)
+        if not share:
+            return self._start(search, picks, room)
+        fresh_search = Search(worker, demand, now, now - FRESH, until, suspects=False)
+        fresh = self._start(fresh_search, self._pick(fresh_search, share), share)
+        room -= len(fresh)
+        return self._start(search, self._pick(search, room), room) + fresh
+
+    def is_more(self, demand: Demand, now: int, until: int) -> bool:
+        """Answer whether more could be started if there were room."""
+        search = Search(0, demand, now, -inf, until, demand.suspects)
+        while picks := self._pick(search, 1):
+            job = self._jobs.records[picks[0][-1]]
+            refusal = self._jobs.buckets.look(job.limits, now) if job.limits else None
+            if refusal is None:
+                return True
+            self._groups.park(job, refusal)
+        return False
+
+    def hold_ahead(self, worker: int, demand: Demand, after: int, until: int) -> list[Lease]:
+        """Hold what will be due soon."""
+        if demand.ahead <= 0:
+            return []
+        picks = self._claims.pick_ahead(demand, demand.ahead, after, until)
+        return [self._hold(self._jobs.records[pick[-1]], worker) for pick in picks]
+
+    def start(self, job: JobRecord, now: int) -> None:
+        """Mark a job RUNNING."""
+        started = max(now, job.due)
+        self._jobs.put(replace(job, status=JobStatus.RUNNING, starts=job.starts + 1, started=started))
+        self._journal.write(EventKind.STARTED, job, now)
+
+    def refresh(self, now: int) -> None:
+        """Give up the jobs whose time has run out, and look again at the limits that may admit by now."""
+        self._expire(now)
+        self._groups.free_until(now)
+
+    def _expire(self, now: int) -> None:
+        """Give jobs up, except for those in a worker's hands, which are its own to start."""
+        expiring = self._jobs.expiring
+        while (first := expiring.first()) is not None and first[0] <= now:
+            expiring.leave(first[-1])
+            job = self._jobs.records[first[-1]]
+            if job.owner is None:
+                error = "expired: it did not start within its time"
+                late = replace(job, status=JobStatus.FAILED, finished=now, error=error)
+                self._jobs.put(late)
+                self._journal.write_failed(late, now)
+
+    def next_look(self) -> int | None:
+        """Return when a limit admits again or a job expires."""
+        first = self._jobs.expiring.first()
+        instants = (None if first is None else first[0], self._groups.next_token())
+        return min((instant for instant in instants if instant is not None), default=None)
+
+    def waiting_types(self, now: int) -> tuple[str, ...]:
+        """Return the handlers for which there are jobs that anybody who knew them could start."""
+        return self._claims.waiting_types(now, lambda job_id: self._may_start(self._jobs.records[job_id], now))
+
+    def _may_start(self, job: JobRecord, now: int) -> bool:
+        is_late = job.expires is not None and job.expires <= now
+        return not is_late and (not job.limits or self._jobs.buckets.look(job.limits, now) is None)
+
+    def _pick(self, search: Search, limit: int) -> list[Pick]:
+        picks = self._claims.pick(search.demand, limit, search.after, search.until)
+        if search.suspects:
+            suspects = self._claims.pick(search.demand, 1, search.after, search.until, suspects=True)
+            picks = sorted(picks + suspects)[:limit] if suspects else picks
+        return picks
+
+    def _ready(self, pick: Pick) -> int:
+        rank, _, _, job_id = pick
+        return rank + HEAD_START * self._jobs.records[job_id].priority
+
+    def _start(self, search: Search, picks: list[Pick], room: int) -> list[Lease]:
+        leases: list[Lease] = []
+        while picks and room > 0:
+            is_limited = False
+            for pick in picks:
+                job = self._jobs.records[pick[-1]]
+                is_limited |= bool(job.limits)
+                if job.limits and not self._is_admitted(job, search.now):
+                    continue
+                held = self._taken(job, search.worker)
+                self.start(held, search.now)
+                leases.append(lease_of(held, self._jobs.places[held.id], is_started=True))
+                search.suspects &= job.crashes < SUSPECT_CRASHES  # one at most
+                if job.limits and self._comes_before(picks[-1], job):
+                    break
+            # without limits these were all; with them some were refused, and others have come up
+            picks = self._pick(search, room - len(leases)) if is_limited else []
+        return leases
+
+    def _is_admitted(self, job: JobRecord, now: int) -> bool:
+        refusal = self._jobs.buckets.admit(job.limits, now)
+        if refusal is None:
+            self._groups.note_start(job, now)
+        else:
+            self._groups.park(job, refusal)
+        return refusal is None
+
+    def _comes_before(self, last: Pick, job: JobRecord) -> bool:
+        """Answer whether the next job of the group of one that was started is to be looked at before the last."""
+        first = self._groups.first_after(job)
+        return first is not None and first < last
+
+    def _hold(self, job: JobRecord, worker: int) -> Lease:
+        held = self._taken(job, worker)
+        self._jobs.put(held)
+        return lease_of(held, self._jobs.places[held.id], is_started=False)
+
+    def _taken(self, job: JobRecord, worker: int) -> JobRecord:
+        return replace(job, owner=worker, token=job.token + 1)

@@ -1,0 +1,103 @@
+"""The workers there are, by their heartbeats, and the rescue of what the dead ones had."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from mainspring.clock import Clock
+from mainspring.engines.memory.jobs import Jobs
+from mainspring.engines.memory.journal import Journal
+from mainspring.jobs.engine import Attempt, Cause, EventKind, JobRecord, WorkerInfo
+from mainspring.jobs.status import JobStatus
+from mainspring.jobs.vigil import DECLARED_DEAD, Vigil
+
+
+class Workers:
+    """Incarnations, each with a number that is never used again."""
+
+    def __init__(self, clock: Clock, jobs: Jobs) -> None:
+        self._jobs = jobs
+        self._vigil = Vigil(clock)
+        self._heartbeats: dict[int, int] = {}
+        self._types: dict[int, frozenset[str]] = {}
+        self._last = 0
+
+    def enroll(self, worker: WorkerInfo, now: int) -> int:
+        """Begin an incarnation."""
+        self._last += 1
+        self._heartbeats[self._last] = now
+        self._types[self._last] = frozenset(worker.types)
+        return self._last
+
+    def is_enrolled(self, worker: int) -> bool:
+        """Answer whether a worker was neither declared dead nor has left."""
+        return worker in self._heartbeats
+
+    def renew(self, worker: int, now: int) -> bool:
+        """Note a heartbeat."""
+        if worker not in self._heartbeats:
+            return False
+        self._heartbeats[worker] = now
+        return True
+
+    def leave(self, worker: int) -> None:
+        """End an incarnation: what it held goes back; if it left jobs running, it is dead from now on."""
+        for job in self._jobs.of({worker}):
+            if job.status is JobStatus.PENDING:
+                self._jobs.put(replace(job, owner=None))
+        if self._jobs.of({worker}):
+            self._heartbeats[worker] = DECLARED_DEAD
+        else:
+            self.bury(worker)
+
+    def find_dead(self, observer: int) -> set[int]:
+        """Return the others that have been silent for too long."""
+        others = {number: beat for number, beat in self._heartbeats.items() if number != observer}
+        return set(self._vigil.find_silent(others))
+
+    def bury(self, worker: int) -> None:
+        """Forget a worker."""
+        self._heartbeats.pop(worker, None)
+        self._types.pop(worker, None)
+
+    def count(self) -> int:
+        """Return how many there are."""
+        return sum(beat != DECLARED_DEAD for beat in self._heartbeats.values())
+
+    def count_knowing(self, type_: str) -> int:
+        """Return how many of them know a handler."""
+        alive = (number for number, beat in self._heartbeats.items() if beat != DECLARED_DEAD)
+        return sum(type_ in self._types[number] for number in alive)
+
+
+class Rescue:
+    """Takes jobs from the dead, one by one, and remembers what became of them."""
+
+    def __init__(self, jobs: Jobs, journal: Journal, max_crashes: int) -> None:
+        self._jobs = jobs
+        self._journal = journal
+        self._max_crashes = max_crashes
+        self.rescued: list[str] = []
+        self.quarantined: list[str] = []
+
+    def take(self, job: JobRecord, now: int) -> None:
+        """Take one job."""
+        if job.status is JobStatus.PENDING:
+            self._jobs.put(replace(job, owner=None))
+            return
+        crashes = job.crashes + 1
+        attempt = Attempt(job.starts, job.started, now, Cause.CRASH, f"its worker {job.owner} died")
+        charged = replace(job, crashes=crashes, owner=None, stop_requested=False, history=(*job.history, attempt))
+        if job.stop_requested:
+            self._jobs.put(replace(charged, status=JobStatus.CANCELED, finished=now))
+            self._journal.write(EventKind.CANCELED, job, now)
+        elif crashes >= self._max_crashes:
+            error = f"quarantined: {crashes} workers died while they ran it"
+            letter = replace(charged, status=JobStatus.FAILED, finished=now, error=error)
+            self._jobs.put(letter)
+            self._journal.write_failed(letter, now)
+            self.quarantined.append(job.id)
+        else:
+            self._jobs.put(replace(charged, status=JobStatus.PENDING))
+            self._journal.write(EventKind.RESCUED, job, now)
+            self.rescued.append(job.id)
