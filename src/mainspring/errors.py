@@ -84,13 +84,15 @@ class WouldDeadlock(MainspringError, RuntimeError):
 
 
 class DuplicateJob(MainspringError):
-    """A job with this id exists already; nothing was stored."""
+    """A job with this id, or with this unique key, exists already; nothing was stored."""
 
-    def __init__(self, *, existing_id: str) -> None:
+    def __init__(self, *, existing_id: str, key: str | None = None) -> None:
         self.existing_id = existing_id
+        self.key = key
+        why = "exists already" if key is None else f"has the unique key {key!r}"
+        remedy = "submit with another id=" if key is None else "let unique= return or replace it"
         super().__init__(
-            f"job {existing_id!r} exists already and nothing was stored; "
-            f"look at it with app.get({existing_id!r}), or submit with another id="
+            f"job {existing_id!r} {why} and nothing was stored; look at it with app.get({existing_id!r}), or {remedy}"
         )
 
 

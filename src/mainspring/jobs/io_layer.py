@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 MAX_ITEMS = 5_000  # in one unit, so that nobody waits long behind a bulk operation
 MAX_BYTES = 16_777_216
-ORDER = ("submit", "change", "settle", "start", "take")  # what frees comes before what takes
+ORDER = ("submit", "arrange", "change", "fire", "report", "settle", "start", "take")  # what frees, then what takes
 MERGED = frozenset(ORDER[:-1])  # verbs whose last argument is a batch that may grow
 
 

@@ -86,6 +86,7 @@ class Admission:
     def admit(self, buckets: Iterable[Bucket]) -> Refusal | None:
         """Count a job in; or say which of its buckets is full."""
         wanted = [(bucket, limit) for bucket in buckets if (limit := self._limits.get(family_of(bucket)))]
+        wanted.sort(key=_is_shared)  # whoever is full by itself does not wait in the line for what all share
         for bucket, limit in wanted:
             if self._room(bucket, limit) <= 0:
                 return Refusal(bucket, self._free_at(bucket, limit))
@@ -118,3 +119,7 @@ class Admission:
         if limit.per is None:
             return None
         return self._state(bucket).full_at - limit.interval * (limit.most - 1)
+
+
+def _is_shared(entry: tuple[Bucket, Limit]) -> bool:
+    return entry[0].endswith(SEPARATOR)

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from mainspring.jobs.records import NewJob
+from mainspring.jobs.records import FollowUp, NewJob
 
 
 class Overlap(StrEnum):
@@ -49,6 +49,8 @@ class ScheduleRecord(Struct, frozen=True):
     revision: int = 0
     """Grows with every change of its definition."""
     created: int = 0
+    steps_aside: bool = False
+    follow_up: FollowUp | None = None
 
     def has_definition_of(self, other: ScheduleRecord) -> bool:
         """Answer whether both mean the same, apart from where they are in time."""
@@ -72,6 +74,8 @@ class ScheduleRecord(Struct, frozen=True):
             self.end,
             self.expires,
             self.limits,
+            self.steps_aside,
+            self.follow_up,
         )
 
 

@@ -1,26 +1,45 @@
-"""Commands of users and operators on single jobs: cancel, reopen, replay, edit, delete."""
+"""Commands of users and operators on single jobs: cancel, reschedule, reopen, replay, edit, delete, regroup."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from mainspring.engines.sqlite import statements as sql
-from mainspring.engines.sqlite.database import Database
-from mainspring.engines.sqlite.rows import STATUSES, pairs, to_json, to_stored
-from mainspring.jobs.engine import Cancel, Changed, Command, Delete, Edit, Reopen, Replay
+from mainspring.engines.sqlite.lines import Places
+from mainspring.engines.sqlite.rows import STATUSES, limits_of, pairs, to_group, to_json, to_stored
+from mainspring.engines.sqlite.store import Store
+from mainspring.jobs.engine import (
+    Cancel,
+    Changed,
+    Command,
+    Delete,
+    Edit,
+    EventKind,
+    Regroup,
+    Reopen,
+    Replay,
+    Reschedule,
+)
 from mainspring.jobs.status import FINAL, JobStatus
+
+LANE_OF = "SELECT lane FROM jobs WHERE id = ?1"
+UNIQUE_KEY_OF = "SELECT unique_key FROM jobs WHERE id = ?1"
 
 
 class Commands:
     """Carries commands out, inside of a unit."""
 
-    def __init__(self, database: Database, now: Callable[[], int]) -> None:
-        self._database = database
-        self._now = now
+    def __init__(self, store: Store) -> None:
+        self._database = store.database
+        self._lines = store.lines
+        self._journal = store.journal
+        self._now = store.now
 
     def carry_out(self, commands: Sequence[Command]) -> list[Changed]:
         """Carry out commands in order; cancels that stand next to each other are one statement."""
-        found = pairs(self._database.write(sql.STATUSES_OF, (to_json([command.id for command in commands]),)))
+        ids = [command.id for command in commands]
+        places = self._lines.of_ids(ids)
+        found = pairs(self._database.write(sql.STATUSES_OF, (to_json(ids),)))
         statuses = {job_id: STATUSES[code] for job_id, code in found}
         answers: list[Changed] = []
         cancels: list[str] = []
@@ -34,12 +53,19 @@ class Commands:
                     statuses[command.id] = JobStatus.CANCELED
                 continue
             self._cancel(cancels)
-            answer = Changed(False, None) if status is None else self._carry_out_one(command, status)
+            answer = Changed(False, None) if status is None else self._carry_out_one(command, status, places)
             answers.append(answer)
             if answer.is_done:
                 _follow(command, statuses)
         self._cancel(cancels)
+        self._settle_lines(places)
+        self._tell(commands, answers)
         return answers
+
+    def _settle_lines(self, places: Places) -> None:
+        if places:
+            self._lines.put_in_order(places)
+            self._lines.admit_others(bucket for group in places.groups for bucket in limits_of(group))
 
     def _cancel(self, ids: list[str]) -> None:
         if ids:
@@ -48,17 +74,17 @@ class Commands:
             self._database.write(sql.CANCEL, (batch, self._now()))
             ids.clear()
 
-    def _carry_out_one(self, command: Command, status: JobStatus) -> Changed:
+    def _carry_out_one(self, command: Command, status: JobStatus, places: Places) -> Changed:
         write = self._database.write
         match command:
             case Reopen() | Replay() if status is JobStatus.FAILED:
-                replayed_as = write(sql.REPLAYED_AS, (command.id,))
-                if replayed_as is not None:  # its work goes on elsewhere
-                    return Changed(False, status, replayed_as)
-                if isinstance(command, Replay):
-                    self._replay(command)
-                else:
-                    write(sql.REOPEN, (command.id, command.due))
+                return self._revive(command, status)
+            case Reschedule() if status is JobStatus.PENDING:
+                write(sql.RESCHEDULE, (command.id, command.due))
+            case Regroup() if status is JobStatus.PENDING:
+                group = to_group(write(LANE_OF, (command.id,)), command.limits)
+                write(sql.REGROUP, (command.id, group))
+                places.add([(None, group)])
             case Edit() if status is JobStatus.FAILED:
                 write(sql.EDIT, (command.id, to_stored(command.payload, command.codec), command.codec))
             case Delete() if status in FINAL and command.status in (None, status):
@@ -67,12 +93,45 @@ class Commands:
                 return Changed(False, status)
         return Changed(True, status)
 
+    def _revive(self, command: Reopen | Replay, status: JobStatus) -> Changed:
+        write = self._database.write
+        replayed_as = write(sql.REPLAYED_AS, (command.id,))
+        if replayed_as is not None:  # its work goes on elsewhere
+            return Changed(False, status, replayed_as)
+        if isinstance(command, Replay):
+            self._replay(command)
+            return Changed(True, status)
+        key = write(UNIQUE_KEY_OF, (command.id,))
+        holder = None if key is None else write(sql.ALIVE_HOLDER, (key, command.id))
+        if holder is not None:
+            return Changed(False, status, holder, is_unique_conflict=True)
+        write(sql.REOPEN, (command.id, command.due))
+        return Changed(True, status)
+
     def _replay(self, command: Replay) -> None:
         payload = None if command.payload is None else to_stored(command.payload, command.codec)
         self._database.write(
             sql.REPLAY, (command.id, command.new_id, command.due, self._now(), payload, command.codec)
         )
         self._database.write(sql.LINK_REPLAY, (command.id, command.new_id))
+
+    def _tell(self, commands: Sequence[Command], answers: list[Changed]) -> None:
+        if not self._journal.is_listened():
+            return
+        for command, answer in zip(commands, answers, strict=True):
+            if not answer.is_done:
+                continue
+            match command:
+                case Cancel():
+                    self._journal.write_of([command.id], EventKind.CANCELED, "canceled before it started")
+                case Reschedule():
+                    self._journal.write_of([command.id], EventKind.RESCHEDULED)
+                case Reopen():
+                    self._journal.write_of([command.id], EventKind.REOPENED)
+                case Replay():
+                    self._journal.write_of([command.new_id], EventKind.SUBMITTED, f"a replay of {command.id}")
+                case _:
+                    pass
 
 
 def _follow(command: Command, statuses: dict[str, JobStatus]) -> None:

@@ -8,51 +8,58 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 import apsw
 
 from mainspring.clock import Clock, SystemClock
+from mainspring.engines.sqlite import line_statements
 from mainspring.engines.sqlite import statements as sql
 from mainspring.engines.sqlite.commands import Commands
 from mainspring.engines.sqlite.database import Database, Durability, Probe
-from mainspring.engines.sqlite.lanes import Lanes
+from mainspring.engines.sqlite.journal import read_events
 from mainspring.engines.sqlite.presence import Listener, Presence
 from mainspring.engines.sqlite.reading import count, find
-from mainspring.engines.sqlite.rows import (
-    PENDING,
-    RUNNING,
-    LeaseRow,
-    are_equal,
-    completed_rows,
-    equal_rows,
-    first_dues,
-    lease_rows,
-    new_rows,
-    outcome_rows,
-    pairs_of_integers,
-    strings,
-    to_json,
-    to_lease,
-)
+from mainspring.engines.sqlite.rows import pairs_of_integers, strings, to_json
+from mainspring.engines.sqlite.scheduling import Scheduling, read_occurrences, read_schedules
+from mainspring.engines.sqlite.settling import Settling
+from mainspring.engines.sqlite.situations import situation_of
+from mainspring.engines.sqlite.store import Store
+from mainspring.engines.sqlite.submitting import Submitting
+from mainspring.engines.sqlite.sweeping import Sweeping
+from mainspring.engines.sqlite.taking import Taking
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs.engine import (
-    FRESH,
-    HEAD_START,
     MAX_CRASHES,
+    Arrangement,
     Capability,
     Changed,
     Command,
+    Conflict,
     Demand,
-    FreshShare,
+    DropLimit,
+    EventPage,
+    Fired,
+    Firing,
     Lease,
     NewJob,
+    Occurrence,
     Outcome,
     OutcomeKind,
     Page,
+    PauseQueue,
+    PauseSchedule,
+    ProgressReport,
+    Pruned,
+    PutLimit,
+    PutSchedule,
     Query,
+    RemoveSchedule,
+    Retention,
+    ScheduleRecord,
+    Situation,
     Swept,
     Taken,
     WorkerInfo,
@@ -96,15 +103,19 @@ class SqliteEngine:
             raise ValueError(f"durability must be 'full' or 'normal', got {durability!r}")
         self.path = os.path.realpath(path)  # all who come by a link must find the same locks
         self._clock = clock or SystemClock()
-        self._max_crashes = max_crashes
         self._is_shared = is_shared
         self._database = Database(
             self.path, durability=durability, busy_timeout=busy_timeout, is_shared=is_shared, probe=probe
         )
         self._database.after_commit = self._announce
         self._database.after_rollback = self._take_back
-        self._lanes = Lanes(self._database)
-        self._commands = Commands(self._database, self.now)
+        self._store = store = Store(self._database, self.now, self._wake_all)
+        self._submitting = Submitting(store)
+        self._taking = Taking(store)
+        self._settling = Settling(store, self._submitting)
+        self._commands = Commands(store)
+        self._scheduling = Scheduling(store, self._submitting, self._commands)
+        self._sweeping = Sweeping(store, max_crashes)
         self._presence = Presence(self.path)
         self._listeners: dict[int, Listener] = {}
         self._wake: Callable[[], None] = _nothing
@@ -112,7 +123,6 @@ class SqliteEngine:
         self._must_wake_others = False
         self._arrived: list[int] = []  # workers of this unit, which leave again if it is rolled back
         self._buried: list[int] = []  # workers whose files go when this unit is committed
-        self._fresh = FreshShare()
         self._vigil = Vigil(self._clock)
 
     start_lead = 10_000
@@ -133,7 +143,7 @@ class SqliteEngine:
             self._listeners.pop(worker).close()
         self._presence.close()
         self._database.close()
-        self._lanes.forget()
+        self._store.forget()
 
     def unit(self, *, durable: bool) -> AbstractContextManager[None]:
         return self._database.unit(durable=durable)
@@ -163,45 +173,55 @@ class SqliteEngine:
     def _take_back(self) -> None:
         self._must_wake = self._must_wake_others = False
         self._buried.clear()
-        self._lanes.forget()
+        self._store.forget()
         for worker in self._arrived:
             self._end_presence(worker)
         self._arrived.clear()
 
     # -- submitters
 
-    def submit(self, jobs: Sequence[NewJob]) -> list[str | None]:
+    def submit(self, jobs: Sequence[NewJob]) -> list[Conflict | None]:
         if not jobs:
             return []
-        write = self._database.write
-        now = self.now()
         with self.unit(durable=True):
-            lanes = self._lanes.numbers({(job.queue, job.type, job.priority) for job in jobs})
-            last = write(sql.LAST_SEQ)
-            if are_equal(jobs):
-                first = jobs[0]
-                lane = lanes[first.queue, first.type, first.priority]
-                write(sql.INSERT_EQUAL, (equal_rows(jobs), now, lane, first.due, first.codec))
-            else:
-                write(sql.INSERT, (new_rows(jobs, lanes), now))
-            is_complete = self._database.changes() == len(jobs)
-            self._must_wake = True
-            self._must_wake_others |= min(job.due for job in jobs) <= now + NEAR
-            return [None] * len(jobs) if is_complete else self._conflicts([job.id for job in jobs], last)
+            answers = self._submitting.submit(jobs)
+            self._expect(jobs)
+            return answers
 
-    def _conflicts(self, ids: list[str], last: int) -> list[str | None]:
-        taken = set(strings(self._database.write(sql.IN_THE_WAY, (to_json(ids), last))))
-        answers: list[str | None] = []
-        for job_id in ids:
-            answers.append(job_id if job_id in taken else None)
-            taken.add(job_id)  # a second one of the same batch is in the way of itself
-        return answers
+    def _expect(self, jobs: Sequence[NewJob]) -> None:
+        """Wake those for whom there is something to do soon."""
+        self._must_wake = True
+        self._must_wake_others |= min(job.due for job in jobs) <= self.now() + NEAR
 
     def change(self, commands: Sequence[Command]) -> list[Changed]:
+        if not commands:
+            return []
         with self.unit(durable=True):
             answers = self._commands.carry_out(commands)
             self._wake_all()  # something may have become due, or is to be stopped
             return answers
+
+    def arrange(self, arrangements: Sequence[Arrangement]) -> list[bool]:
+        with self.unit(durable=True):
+            answers = [self._arrange(arrangement) for arrangement in arrangements]
+            if any(answers):
+                self._wake_all()
+            return answers
+
+    def _arrange(self, arrangement: Arrangement) -> bool:
+        match arrangement:
+            case PutSchedule():
+                return self._scheduling.put(arrangement)
+            case PauseSchedule():
+                return self._scheduling.pause(arrangement)
+            case RemoveSchedule():
+                return self._scheduling.remove(arrangement)
+            case PauseQueue():
+                return self._store.settings.pause(arrangement)
+            case PutLimit():
+                return self._store.settings.put_limit(arrangement)
+            case DropLimit():
+                return self._store.settings.drop_limit(arrangement)
 
     # -- workers
 
@@ -243,116 +263,48 @@ class SqliteEngine:
         self._end_presence(worker)
 
     def take(self, worker: int, demands: Sequence[Demand], *, lead: int, start_lead: int) -> Taken:
-        write = self._database.write
-        now = self.now()
-        leases: list[Lease] = []
-        dues: list[int] = []
-        is_more = False
         with self.unit(durable=False):
-            if not write(sql.IS_ENROLLED, (worker,)):
-                return Taken([], None, is_more=False, stops=[], is_alive=False)
-            for demand in demands:
-                lanes = self._lanes.matching(demand.types, demand.queues)
-                if not lanes:
-                    continue
-                due = self._take_due(worker, demand, lanes, now, now + start_lead)
-                is_more |= len(due) >= demand.starts
-                leases += due
-                next_due = write(sql.NEXT_DUE, (lanes, now + start_lead))
-                if demand.ahead > 0 and next_due is not None and next_due <= now + lead:
-                    leases += self._take_ahead(worker, demand, lanes, now + start_lead, now + lead)
-                    next_due = write(sql.NEXT_DUE, (lanes, now + start_lead))
-                if next_due is not None:
-                    dues.append(next_due)
-            stops = strings(write(sql.STOPS, (worker,)))
-        return Taken(leases, min(dues, default=None), is_more, stops)
-
-    def _take_due(self, worker: int, demand: Demand, lanes: str, now: int, until: int) -> list[Lease]:
-        if demand.starts <= 0:
-            return []
-        first, first_suspect = first_dues(self._database.write(sql.FIRST_DUE, (lanes,)))
-        rows = [] if first is None or first > until else self._pick_due(demand, lanes, now, until)
-        if demand.suspects and first_suspect is not None and first_suspect <= until:
-            rows += lease_rows(self._database.write(sql.PICK_SUSPECTS, (lanes, 1, until)))
-            rows = sorted(rows, key=self._rank)[: demand.starts]
-        if rows:
-            self._database.write(sql.MARK_STARTED, (to_json([row.seq for row in rows]), worker, now))
-        return [to_lease(row, self._lanes.describe(row.lane), is_started=True) for row in rows]
-
-    def _pick_due(self, demand: Demand, lanes: str, now: int, until: int) -> list[LeaseRow]:
-        rows = lease_rows(self._database.write(sql.PICK_DUE, (lanes, demand.starts, until)))
-        share = self._fresh.share(demand.starts, rows[0].due if len(rows) == demand.starts else now, now)
-        if not share:
-            return rows
-        fresh = lease_rows(self._database.write(sql.PICK_AHEAD, (lanes, share, now - FRESH, until)))
-        chosen = {row.seq for row in fresh}
-        return [row for row in rows if row.seq not in chosen][: demand.starts - len(fresh)] + fresh
-
-    def _rank(self, row: LeaseRow) -> tuple[int, int]:
-        _, _, priority = self._lanes.describe(row.lane)
-        return row.due - HEAD_START * priority, row.seq
-
-    def _take_ahead(self, worker: int, demand: Demand, lanes: str, after: int, until: int) -> list[Lease]:
-        rows = lease_rows(self._database.write(sql.PICK_AHEAD, (lanes, demand.ahead, after, until)))
-        if rows:
-            self._database.write(sql.MARK_HELD, (to_json([row.seq for row in rows]), worker))
-        return [to_lease(row, self._lanes.describe(row.lane), is_started=False) for row in rows]
+            return self._taking.take(worker, demands, lead=lead, start_lead=start_lead)
 
     def start(self, worker: int, leases: Sequence[Lease]) -> list[bool]:
-        batch = to_json([(lease.ref, lease.token) for lease in leases])
         with self.unit(durable=False):
-            current = set(pairs_of_integers(self._database.write(sql.CURRENT, (batch, worker, PENDING))))
-            self._database.write(sql.START, (batch, worker, self.now()))
-        return [(lease.ref, lease.token) in current for lease in leases]
+            return self._settling.start(worker, leases)
 
     def settle(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
         if not outcomes:
             return []
-        completed = [outcome for outcome in outcomes if outcome.kind is OutcomeKind.COMPLETED]
-        others = [outcome for outcome in outcomes if outcome.kind is not OutcomeKind.COMPLETED]
-        now = self.now()
-        accepted: set[tuple[Hashable, int]] = set()
         with self.unit(durable=True):
-            if completed:
-                accepted |= self._settle(sql.COMPLETE, completed_rows(completed), completed, worker, now)
-            if others:
-                accepted |= self._settle(sql.SETTLE, outcome_rows(others, now), others, worker, now)
-                self._wake_all()
-        return [(outcome.lease.ref, outcome.lease.token) in accepted for outcome in outcomes]
+            answers = self._settling.settle(worker, outcomes)
+            follow_ups = [outcome.follow_up for outcome in outcomes if outcome.follow_up is not None]
+            if follow_ups:
+                self._expect(follow_ups)
+            if any(outcome.kind is not OutcomeKind.COMPLETED for outcome in outcomes):
+                self._wake_all()  # some are to run again
+            return answers
 
-    def _settle(
-        self, statement: str, batch: str, outcomes: list[Outcome], worker: int, now: int
-    ) -> set[tuple[Hashable, int]]:
-        """Carry out one statement for all; if some are refused, find out which and carry it out for the rest."""
-        write = self._database.write
-        accepted: set[tuple[Hashable, int]]
-        write("SAVEPOINT settling")
-        write(statement, (batch, worker, now))
-        if self._database.changes() != len(outcomes):
-            write("ROLLBACK TO settling")
-            accepted = set(pairs_of_integers(write(sql.CURRENT, (batch, worker, RUNNING))))
-            write(statement, (batch, worker, now))
-        else:
-            accepted = {(outcome.lease.ref, outcome.lease.token) for outcome in outcomes}
-        write("RELEASE settling")
-        return accepted
+    def report(self, worker: int, reports: Sequence[ProgressReport]) -> list[bool]:
+        with self.unit(durable=False):
+            return self._settling.report(worker, reports)
+
+    def fire(self, firings: Sequence[Firing]) -> list[Fired]:
+        with self.unit(durable=True):
+            answers = self._scheduling.fire(firings)
+            if any(answer.is_done for answer in answers):
+                self._wake_all()
+            return answers
+
+    def prune(self, retention: Retention) -> Pruned:
+        with self.unit(durable=False):
+            return self._sweeping.prune(retention)
 
     def sweep(self, worker: int) -> Swept:
-        write = self._database.write
-        now = self.now()
         with self.unit(durable=True):
             dead = self._find_dead(worker)
-            batch = to_json(dead)
-            rescued = strings(write(sql.RESCUED, (batch, self._max_crashes))) if dead else []
-            quarantined = strings(write(sql.QUARANTINED, (batch, self._max_crashes))) if dead else []
+            swept = self._sweeping.rescue(dead)
             if dead:
-                write(sql.RESCUE, (batch, self._max_crashes, now))
-                write(sql.RELEASE, (batch,))
-                write(sql.BURY, (batch,))
                 self._buried += dead
                 self._wake_all()
-            waiting = tuple(strings(write(sql.WAITING, (now,))))
-        return Swept(rescued, quarantined, waiting)
+            return swept
 
     def _find_dead(self, worker: int) -> list[int]:
         others = dict(pairs_of_integers(self._database.write(sql.OTHERS, (worker,))))
@@ -370,6 +322,32 @@ class SqliteEngine:
     def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[JobStatus, int]:
         with self._database.reader() as connection:
             return count(connection, queue=queue, type_=type)
+
+    def situation(self, job_id: str) -> Situation | None:
+        with self._database.reader() as connection:
+            return situation_of(connection, job_id, self.now())
+
+    def schedules(
+        self, *, names: Sequence[str] | None = None, due_until: int | None = None, limit: int | None = None
+    ) -> list[ScheduleRecord]:
+        with self._database.reader() as connection:
+            return read_schedules(connection, names, due_until, limit)
+
+    def occurrences(self, schedule: str, limit: int) -> list[Occurrence]:
+        with self._database.reader() as connection:
+            return read_occurrences(connection, schedule, limit)
+
+    def paused_queues(self) -> tuple[str, ...]:
+        with self._database.reader() as connection:
+            return tuple(sorted(strings(connection.execute(line_statements.PAUSED_QUEUES).get)))
+
+    def listen(self, until: int) -> str:
+        with self.unit(durable=False):
+            return self._store.journal.listen(until)
+
+    def events(self, after: str, limit: int) -> EventPage:
+        with self._database.reader() as connection:
+            return read_events(connection, after, limit)
 
     def backup(self, path: str) -> None:
         """Write a consistent, compact copy while everybody works on."""

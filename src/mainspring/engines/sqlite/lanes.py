@@ -10,6 +10,7 @@ import msgspec
 from mainspring.engines.sqlite import statements as sql
 from mainspring.engines.sqlite.database import Database
 from mainspring.engines.sqlite.rows import to_json
+from mainspring.engines.sqlite.settings import paused_queues
 from mainspring.jobs.engine import HEAD_START
 
 Lane: TypeAlias = tuple[str, str, int]
@@ -25,7 +26,8 @@ class Lanes:
         self._numbers: dict[Lane, int] = {}
         self._lanes: dict[int, Lane] = {}
         self._batches: dict[tuple[tuple[str, ...], tuple[str, ...] | None], str] = {}
-        self._version: int | None = None
+        self._version: str | None = None
+        self._paused: frozenset[str] = frozenset()
 
     def numbers(self, wanted: Iterable[Lane]) -> dict[Lane, int]:
         """Return the numbers of these lanes, made if need be, inside of the current unit."""
@@ -37,10 +39,14 @@ class Lanes:
         return self._numbers
 
     def matching(self, types: tuple[str, ...], queues: tuple[str, ...] | None) -> str:
-        """Return the batch of lanes, with their head starts, that serve these handlers; empty if there is none."""
+        """Return the batch of lanes, with their head starts, that serve these handlers; empty if there is none.
+
+        Lanes of paused queues are not among them.
+        """
         version = self._database.write(sql.LANES_VERSION)
         if version != self._version:
             self._read()
+            self._paused = paused_queues(self._database)
             self._version = version
         key = (types, queues)
         batch = self._batches.get(key)
@@ -48,7 +54,7 @@ class Lanes:
             lanes = [
                 (number, HEAD_START * priority)
                 for number, (queue, kind, priority) in self._lanes.items()
-                if kind in types and (queues is None or queue in queues)
+                if kind in types and (queues is None or queue in queues) and queue not in self._paused
             ]
             batch = self._batches[key] = to_json(lanes) if lanes else ""
         return batch

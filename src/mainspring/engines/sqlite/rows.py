@@ -11,7 +11,18 @@ from typing import Any
 
 import msgspec
 
-from mainspring.jobs.engine import STATUS_AFTER, Attempt, Cause, JobRecord, Lease, NewJob, Outcome, OutcomeKind
+from mainspring.jobs.engine import (
+    STATUS_AFTER,
+    Attempt,
+    Cause,
+    FollowUp,
+    JobRecord,
+    Lease,
+    NewJob,
+    Outcome,
+    OutcomeKind,
+    Progress,
+)
 from mainspring.jobs.serializers import JsonSerializer
 from mainspring.jobs.status import JobStatus
 
@@ -24,11 +35,12 @@ _history_decoder = msgspec.json.Decoder(tuple[Attempt, ...])
 
 # The columns that make a lease, in the order of LeaseRow.
 LEASE_COLUMNS = """seq, id, lane, due, CASE typeof(payload) WHEN 'blob' THEN hex(payload) ELSE payload END, codec,
-    token + 1, failures, timeouts, crashes, interruptions"""
+    token + 1, failures, timeouts, crashes, interruptions, ready, sequence, grp, headers, follow_up"""
 
 RECORD_COLUMNS = """j.id, l.type, l.queue, l.priority, j.status, j.due, j.created, j.payload, j.codec, j.token,
     j.owner, j.starts, j.failures, j.timeouts, j.crashes, j.interruptions, j.started, j.finished, j.result,
-    j.error, j.stop, j.origin, j.replayed_as, j.history, j.seq"""
+    j.error, j.stop, j.origin, j.replayed_as, j.history, j.sequence, j.aside, j.grp, j.unique_key, j.expires,
+    j.schedule, j.occurrence, j.headers, j.follow_up, j.progress, j.seq"""
 
 
 class LeaseRow(msgspec.Struct, array_like=True, gc=False):
@@ -45,13 +57,24 @@ class LeaseRow(msgspec.Struct, array_like=True, gc=False):
     timeouts: int
     crashes: int
     interruptions: int
+    ready: int
+    sequence: str | None
+    grp: str | None
+    headers: str | None
+    follow_up: str | None
 
 
 lease_rows = msgspec.json.Decoder(list[LeaseRow]).decode
 strings = msgspec.json.Decoder(list[str]).decode
 pairs = msgspec.json.Decoder(list[tuple[str, int]]).decode
 first_dues = msgspec.json.Decoder(tuple[int | None, int | None]).decode
+instants = msgspec.json.Decoder(tuple[int | None, int | None, int | None]).decode
 pairs_of_integers = msgspec.json.Decoder(list[tuple[int, int]]).decode
+pairs_by_number = msgspec.json.Decoder(list[tuple[int, str]]).decode
+_headers = msgspec.json.Decoder(dict[str, str]).decode
+to_follow_up = msgspec.json.Decoder(FollowUp).decode
+_progress = msgspec.json.Decoder(Progress).decode
+_group = msgspec.json.Decoder(tuple[str | int, ...]).decode
 
 
 def to_json(batch: object) -> str:
@@ -74,20 +97,43 @@ def to_bytes(value: Any) -> bytes:
     return value.encode() if isinstance(value, str) else bytes(value)
 
 
+def to_optional_json(value: object) -> str | None:
+    """Encode what may be missing, for a column of its own."""
+    return None if value is None else to_json(value)
+
+
+def to_group(lane: int, limits: Sequence[str]) -> str | None:
+    """Name the group of a job: those of one lane under the same limits."""
+    return to_json((lane, *limits)) if limits else None
+
+
+def limits_of(group: str | None) -> tuple[str, ...]:
+    """Return the buckets of a group."""
+    return () if group is None else _group(group)[1:]  # type: ignore[return-value]
+
+
 def new_rows(jobs: Iterable[NewJob], lanes: dict[tuple[str, str, int], int]) -> str:
     """Encode jobs to be inserted."""
-    return to_json(
-        [
-            (
-                job.id,
-                lanes[job.queue, job.type, job.priority],
-                job.due,
-                to_text(job.payload, job.codec),
-                job.codec,
-                job.origin,
-            )
-            for job in jobs
-        ]
+    return to_json([_new_row(job, lanes[job.queue, job.type, job.priority]) for job in jobs])
+
+
+def _new_row(job: NewJob, lane: int) -> tuple[Any, ...]:
+    return (
+        job.id,
+        lane,
+        job.due,
+        to_text(job.payload, job.codec),
+        job.codec,
+        job.origin,
+        job.sequence,
+        int(job.steps_aside),
+        to_group(lane, job.limits),
+        None if job.unique is None else job.unique.key,
+        job.expires,
+        job.schedule,
+        job.occurrence,
+        to_optional_json(job.headers),
+        to_optional_json(job.follow_up),
     )
 
 
@@ -99,9 +145,9 @@ def equal_rows(jobs: Iterable[NewJob]) -> str:
 def are_equal(jobs: Sequence[NewJob]) -> bool:
     """Answer whether jobs differ by nothing but id and payload, as those of a bulk submit do."""
     first = jobs[0]
-    kind = (first.due, first.type, first.queue, first.priority, first.codec, None)
+    kind = (first.due, first.type, first.queue, first.priority, first.codec)
     return len({job.id for job in jobs}) == len(jobs) and all(
-        (job.due, job.type, job.queue, job.priority, job.codec, job.origin) == kind for job in jobs
+        (job.due, job.type, job.queue, job.priority, job.codec) == kind and job.is_plain for job in jobs
     )
 
 
@@ -124,6 +170,10 @@ def to_lease(row: LeaseRow, lane: tuple[str, str, int], *, is_started: bool) -> 
         row.crashes,
         row.interruptions,
         priority,
+        row.sequence,
+        limits_of(row.grp),
+        None if row.headers is None else _headers(row.headers),
+        None if row.follow_up is None else to_follow_up(row.follow_up),
     )
 
 
@@ -137,6 +187,7 @@ def completed_rows(outcomes: Sequence[Outcome]) -> str:
                 None if outcome.result is None else to_text(outcome.result, outcome.lease.codec),
                 outcome.lease.codec,
                 outcome.began,
+                outcome.keep_result_until,
             )
             for outcome in outcomes
         ]
@@ -165,6 +216,7 @@ def _outcome_row(outcome: Outcome, now: int) -> tuple[Any, ...]:
         PENDING if is_handed_back and not lease.is_started else RUNNING,
         _attempt(outcome, now),
         outcome.began,
+        int(outcome.cause is Cause.CRASH),
     )
 
 
@@ -203,4 +255,14 @@ def to_record(row: Sequence[Any]) -> JobRecord:
         origin=row[21],
         replayed_as=row[22],
         history=() if row[23] is None else _history_decoder.decode(row[23]),
+        sequence=row[24],
+        steps_aside=bool(row[25]),
+        limits=limits_of(row[26]),
+        unique_key=row[27],
+        expires=row[28],
+        schedule=row[29],
+        occurrence=row[30],
+        headers=None if row[31] is None else _headers(row[31]),
+        follow_up=None if row[32] is None else to_follow_up(row[32]),
+        progress=None if row[33] is None else _progress(row[33]),
     )

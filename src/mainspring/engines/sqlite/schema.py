@@ -65,6 +65,123 @@ MIGRATIONS = (
         heartbeat INTEGER NOT NULL
     ) STRICT;
     """,
+    """
+    ALTER TABLE jobs ADD COLUMN ready INTEGER NOT NULL DEFAULT 0;   -- orders the claims: see `lines`
+    ALTER TABLE jobs ADD COLUMN wait INTEGER NOT NULL DEFAULT 0;    -- 1 behind in its sequence, 2 in its group
+    ALTER TABLE jobs ADD COLUMN exact INTEGER NOT NULL DEFAULT 0;   -- 1: it is not taken ahead of its time
+    ALTER TABLE jobs ADD COLUMN sequence TEXT;
+    ALTER TABLE jobs ADD COLUMN turn INTEGER;                       -- its place in the sequence
+    ALTER TABLE jobs ADD COLUMN aside INTEGER;                      -- 1: a retry gives its place up
+    ALTER TABLE jobs ADD COLUMN grp TEXT;                           -- JSON: lane and limits
+    ALTER TABLE jobs ADD COLUMN unique_key TEXT;
+    ALTER TABLE jobs ADD COLUMN expires INTEGER;
+    ALTER TABLE jobs ADD COLUMN schedule TEXT;
+    ALTER TABLE jobs ADD COLUMN occurrence INTEGER;
+    ALTER TABLE jobs ADD COLUMN headers TEXT;                       -- JSON
+    ALTER TABLE jobs ADD COLUMN follow_up TEXT;                     -- JSON
+    ALTER TABLE jobs ADD COLUMN progress TEXT;                      -- JSON
+    ALTER TABLE jobs ADD COLUMN forget INTEGER;                     -- when its result may be forgotten
+    UPDATE jobs SET ready = due;
+
+    DROP INDEX claimable;
+    DROP INDEX suspects;
+    CREATE INDEX claimable ON jobs (lane, ready, exact)
+        WHERE status = 0 AND owner IS NULL AND crashes < 2 AND wait = 0;
+    CREATE INDEX suspects ON jobs (lane, ready) WHERE status = 0 AND owner IS NULL AND crashes >= 2 AND wait = 0;
+    CREATE INDEX sequences ON jobs (sequence, status, turn) WHERE sequence IS NOT NULL AND status < 2;
+    CREATE INDEX sequence_heads ON jobs (sequence) WHERE sequence IS NOT NULL AND status = 0 AND wait <> 1;
+    CREATE INDEX groups ON jobs (grp, due) WHERE grp IS NOT NULL AND status = 0 AND owner IS NULL AND wait <> 1;
+    CREATE INDEX group_heads ON jobs (grp) WHERE grp IS NOT NULL AND status = 0 AND owner IS NULL AND wait = 0;
+    CREATE INDEX unique_keys ON jobs (unique_key, status, created) WHERE unique_key IS NOT NULL;
+    CREATE INDEX expiring ON jobs (expires) WHERE expires IS NOT NULL AND status = 0 AND owner IS NULL;
+    CREATE UNIQUE INDEX occurrences_of_schedules ON jobs (schedule, occurrence) WHERE schedule IS NOT NULL;
+    CREATE INDEX alive_of_schedules ON jobs (schedule) WHERE schedule IS NOT NULL AND status < 2;
+    CREATE INDEX forgettable ON jobs (forget) WHERE forget IS NOT NULL;
+
+    CREATE TABLE limits (
+        family TEXT PRIMARY KEY,
+        most   INTEGER NOT NULL,
+        per    INTEGER,                               -- NULL: at once
+        by     TEXT NOT NULL                          -- JSON: parameters
+    ) STRICT, WITHOUT ROWID;
+
+    CREATE TABLE holds (                              -- jobs that run and count in a bucket
+        bucket TEXT NOT NULL,
+        seq    INTEGER NOT NULL,
+        PRIMARY KEY (bucket, seq)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX holds_by_job ON holds (seq);
+
+    CREATE TABLE rates (
+        bucket  TEXT PRIMARY KEY,
+        full_at INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
+
+    CREATE TABLE parked (                             -- groups that a bucket has refused
+        grp    TEXT PRIMARY KEY,
+        bucket TEXT NOT NULL,
+        until  INTEGER,                               -- NULL: until a job of the bucket ends
+        since  INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX parked_by_bucket ON parked (bucket, since);
+    CREATE INDEX parked_by_time ON parked (until) WHERE until IS NOT NULL;
+
+    CREATE TABLE paused_queues (name TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
+
+    CREATE TABLE schedules (
+        name      TEXT PRIMARY KEY,
+        type      TEXT NOT NULL,
+        queue     TEXT NOT NULL,
+        priority  INTEGER NOT NULL,
+        payload   ANY NOT NULL,
+        codec     TEXT NOT NULL,
+        rule      TEXT NOT NULL,
+        misfire   TEXT NOT NULL,
+        catch_up  INTEGER NOT NULL,
+        overlap   TEXT NOT NULL,
+        jitter    INTEGER NOT NULL,
+        begins    INTEGER,
+        ends      INTEGER,
+        expires   INTEGER,
+        limits    TEXT NOT NULL,                      -- JSON
+        next_due  INTEGER,
+        last_due  INTEGER,
+        is_paused INTEGER NOT NULL,
+        revision  INTEGER NOT NULL,
+        created   INTEGER NOT NULL,
+        aside     INTEGER NOT NULL,
+        follow_up TEXT                                -- JSON
+    ) STRICT;
+    CREATE INDEX schedules_by_time ON schedules (next_due) WHERE is_paused = 0 AND next_due IS NOT NULL;
+
+    CREATE TABLE occurrences (                        -- for which no job was made
+        schedule TEXT NOT NULL,
+        due      INTEGER NOT NULL,
+        until    INTEGER NOT NULL,
+        count    INTEGER NOT NULL,
+        kind     TEXT NOT NULL,
+        note     TEXT NOT NULL,
+        decided  INTEGER NOT NULL
+    ) STRICT;
+    CREATE INDEX occurrences_by_schedule ON occurrences (schedule);
+
+    CREATE TABLE events (                             -- written only while somebody listens
+        seq   INTEGER PRIMARY KEY AUTOINCREMENT,
+        kind  TEXT NOT NULL,
+        at    INTEGER NOT NULL,
+        id    TEXT NOT NULL,
+        type  TEXT NOT NULL,
+        queue TEXT NOT NULL,
+        note  TEXT
+    ) STRICT;
+
+    CREATE TABLE settings (                           -- one row
+        one          INTEGER PRIMARY KEY CHECK (one = 1),
+        arrangements INTEGER NOT NULL,                -- grows with every change of queues and limits
+        listening    INTEGER NOT NULL                 -- until when events are written
+    ) STRICT;
+    INSERT INTO settings VALUES (1, 0, 0);
+    """,
 )
 
 VERSION = len(MIGRATIONS)

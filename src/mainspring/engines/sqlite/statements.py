@@ -2,7 +2,8 @@
 
 Parameters are numbered; ?1 is the batch. Statuses are the numbers of `rows.STATUSES`. `+`, NOT INDEXED
 and CROSS JOIN keep the planner from looking up the batch in an index: it is the shorter list, always.
-Two crashes make a suspect: SUSPECT_CRASHES.
+Two crashes make a suspect: SUSPECT_CRASHES. Those for sequences and groups are in `line_statements`, those for
+schedules in `schedule_statements`.
 """
 
 from __future__ import annotations
@@ -13,23 +14,47 @@ from mainspring.engines.sqlite.rows import LEASE_COLUMNS, RECORD_COLUMNS
 
 ADD_LANE = "INSERT INTO lanes (queue, type, priority) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING"
 LANES = "SELECT json_group_array(json_array(id, queue, type, priority)) FROM lanes"
-LANES_VERSION = "SELECT coalesce(max(id), 0) FROM lanes"
+LANES_VERSION = "SELECT coalesce(max(id), 0) || ' ' || (SELECT arrangements FROM settings) FROM lanes"
 LAST_SEQ = "SELECT coalesce(max(seq), 0) FROM jobs"
 
-# batch of [id, lane, due, payload, codec, origin]; ?2 now
-INSERT = """
-INSERT INTO jobs (id, lane, due, created, payload, codec, origin)
-SELECT value ->> 0, value ->> 1, value ->> 2, ?2,
-       CASE value ->> 4 WHEN 'json' THEN value ->> 3 ELSE unhex(value ->> 3) END, value ->> 4, value ->> 5
+# What a job waits for when it comes in; its lines then say who is next.
+WAIT = "CASE WHEN {sequence} IS NOT NULL THEN 1 WHEN {grp} IS NOT NULL THEN 2 ELSE 0 END"
+_WAITS = WAIT.format(sequence="sequence", grp="grp")
+
+# batch of [id, lane, due, payload, codec, origin, sequence, aside, grp, unique key, expires, schedule, occurrence,
+# headers, follow up]; ?2 now
+INSERT = f"""
+INSERT INTO jobs (id, lane, due, ready, turn, created, payload, codec, origin, sequence, aside, grp, unique_key,
+                  expires, schedule, occurrence, headers, follow_up, wait, exact)
+SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 2, value ->> 2, ?2,
+       CASE value ->> 4 WHEN 'json' THEN value ->> 3 ELSE unhex(value ->> 3) END, value ->> 4, value ->> 5,
+       value ->> 6, value ->> 7, value ->> 8, value ->> 9, value ->> 10, value ->> 11, value ->> 12, value ->> 13,
+       value ->> 14, {WAIT.format(sequence="(value ->> 6)", grp="(value ->> 8)")},
+       (value ->> 6) IS NOT NULL OR (value ->> 8) IS NOT NULL
 FROM json_each(?1) WHERE true
 ON CONFLICT (id) DO NOTHING
 """
 
 # batch of {id: payload} for jobs that are otherwise equal; ?2 now, ?3 lane, ?4 due, ?5 codec
 INSERT_EQUAL = """
-INSERT INTO jobs (id, lane, due, created, payload, codec)
-SELECT key, ?3, ?4, ?2, iif(?5 = 'json', value, unhex(value)), ?5 FROM json_each(?1) WHERE true
+INSERT INTO jobs (id, lane, due, ready, created, payload, codec)
+SELECT key, ?3, ?4, ?4, ?2, iif(?5 = 'json', value, unhex(value)), ?5 FROM json_each(?1) WHERE true
 ON CONFLICT (id) DO NOTHING
+"""
+
+# batch of keys; for each and for each state the newest
+HOLDERS = """
+SELECT json_group_array(json_array(unique_key, status, id, created)) FROM (
+    SELECT j.unique_key, j.status, j.id, max(j.created) AS created
+    FROM json_each(?1) AS k CROSS JOIN jobs AS j ON j.unique_key = k.value
+    GROUP BY j.unique_key, j.status)
+"""
+# ?1 id, ?2 due, ?3 payload, ?4 codec, ?5 headers, ?6 expires, ?7 group, ?8 follow up
+REPLACE = f"""
+UPDATE jobs SET due = ?2, ready = ?2, turn = ?2, payload = ?3, codec = ?4, headers = ?5, expires = ?6, grp = ?7,
+    follow_up = ?8, exact = sequence IS NOT NULL OR ?7 IS NOT NULL, token = token + (owner IS NOT NULL),
+    owner = NULL, wait = {WAIT.format(sequence="sequence", grp="?7")}
+WHERE id = ?1 AND status = 0
 """
 
 # batch of ids; ?2 the last row before the insert
@@ -41,12 +66,12 @@ IN_THE_WAY = "SELECT json_group_array(id) FROM jobs WHERE id IN (SELECT value FR
 FIRST_DUE = """
 SELECT json_array(
     (SELECT min(first) FROM (
-        SELECT (SELECT min(due) FROM jobs
-                WHERE lane = l.value ->> 0 AND status = 0 AND owner IS NULL AND crashes < 2) AS first
+        SELECT (SELECT min(ready) FROM jobs
+                WHERE lane = l.value ->> 0 AND status = 0 AND owner IS NULL AND crashes < 2 AND wait = 0) AS first
         FROM json_each(?1) AS l)),
     (SELECT min(first) FROM (
-        SELECT (SELECT min(due) FROM jobs
-                WHERE lane = l.value ->> 0 AND status = 0 AND owner IS NULL AND crashes >= 2) AS first
+        SELECT (SELECT min(ready) FROM jobs
+                WHERE lane = l.value ->> 0 AND status = 0 AND owner IS NULL AND crashes >= 2 AND wait = 0) AS first
         FROM json_each(?1) AS l)))
 """
 
@@ -54,13 +79,16 @@ _PICK = """
 SELECT json_group_array(json_array({columns})) FROM (
     SELECT j.* FROM json_each(?1) AS l JOIN jobs AS j ON j.seq IN (
         SELECT seq FROM jobs
-        WHERE lane = l.value ->> 0 AND status = 0 AND owner IS NULL AND {condition}
-        ORDER BY due, seq LIMIT ?2)
-    ORDER BY j.due - (l.value ->> 1), j.seq LIMIT ?2)
+        WHERE lane = l.value ->> 0 AND status = 0 AND owner IS NULL AND wait = 0 AND {condition}
+        ORDER BY ready, seq LIMIT ?2)
+    ORDER BY j.ready - (l.value ->> 1), j.seq LIMIT ?2)
 """
-PICK_DUE = _PICK.format(columns=LEASE_COLUMNS, condition="crashes < 2 AND due <= ?3")
-PICK_SUSPECTS = _PICK.format(columns=LEASE_COLUMNS, condition="crashes >= 2 AND due <= ?3")
-PICK_AHEAD = _PICK.format(columns=LEASE_COLUMNS, condition="crashes < 2 AND due > ?3 AND due <= ?4")
+PICK_DUE = _PICK.format(columns=LEASE_COLUMNS, condition="crashes < 2 AND ready <= ?3")
+PICK_SUSPECTS = _PICK.format(columns=LEASE_COLUMNS, condition="crashes >= 2 AND ready <= ?3")
+PICK_FRESH = _PICK.format(columns=LEASE_COLUMNS, condition="crashes < 2 AND ready > ?3 AND ready <= ?4")
+PICK_AHEAD = _PICK.format(
+    columns=LEASE_COLUMNS, condition="crashes < 2 AND ready > ?3 AND ready <= ?4 AND exact = 0"
+)
 
 # batch of seq; ?2 worker, ?3 now
 MARK_STARTED = """
@@ -71,16 +99,41 @@ MARK_HELD = "UPDATE jobs SET owner = ?2, token = token + 1 WHERE seq IN (SELECT 
 
 # batch of [lane, ...]; ?2 an instant
 NEXT_DUE = """
-SELECT min(due) FROM (
-    SELECT (SELECT min(due) FROM jobs
-            WHERE lane = l.value ->> 0 AND status = 0 AND owner IS NULL AND crashes < 2 AND due > ?2) AS due
+SELECT min(first) FROM (
+    SELECT (SELECT min(ready) FROM jobs
+            WHERE lane = l.value ->> 0 AND status = 0 AND owner IS NULL AND wait = 0
+                AND crashes < 2 AND ready > ?2) AS first
     FROM json_each(?1) AS l
     UNION ALL
-    SELECT (SELECT min(due) FROM jobs
-            WHERE lane = l.value ->> 0 AND status = 0 AND owner IS NULL AND crashes >= 2 AND due > ?2) AS due
+    SELECT (SELECT min(ready) FROM jobs
+            WHERE lane = l.value ->> 0 AND status = 0 AND owner IS NULL AND wait = 0
+                AND crashes >= 2 AND ready > ?2) AS first
     FROM json_each(?1) AS l)
 """
+# What else a worker has to look for: the first job that expires, the first limit that admits again, the first
+# occurrence of a schedule.
+INSTANTS = """
+SELECT json_array(
+    (SELECT min(expires) FROM jobs WHERE expires IS NOT NULL AND status = 0 AND owner IS NULL),
+    (SELECT min(until) FROM parked WHERE until IS NOT NULL),
+    (SELECT min(next_due) FROM schedules WHERE is_paused = 0 AND next_due IS NOT NULL))
+"""
+# ?1 now; a part of those whose time is over: see `lines` for what is done with them
+EXPIRED = """
+SELECT json_group_array(json_array(seq, id)) FROM (
+    SELECT seq, id FROM jobs
+    WHERE expires IS NOT NULL AND status = 0 AND owner IS NULL AND expires <= ?1 LIMIT 500)
+"""
+EXPIRE = """
+UPDATE jobs SET status = 3, finished = ?2, error = 'expired: it did not start within its time'
+WHERE seq IN (SELECT value FROM json_each(?1))
+"""
 STOPS = "SELECT json_group_array(id) FROM jobs WHERE owner = ?1 AND stop IS NOT NULL AND owner IS NOT NULL"
+
+REPORT = """
+UPDATE jobs NOT INDEXED SET progress = v.value -> 2 FROM json_each(?1) AS v
+WHERE seq = v.value ->> 0 AND token = v.value ->> 1 AND +owner = ?2 AND +status = 1
+"""
 
 # -- starting and settling; batch of [seq, token, ...]; ?2 worker, ?3 now
 
@@ -95,19 +148,23 @@ CROSS JOIN jobs ON seq = v.value ->> 0 AND token = v.value ->> 1 AND +owner = ?2
     AND +status = coalesce(v.value ->> 9, ?3)
 """
 
-# batch of [seq, token, result, codec, began]
+# batch of [seq, token, result, codec, began, forget]
 COMPLETE = """
 UPDATE jobs NOT INDEXED SET status = 2, owner = NULL, finished = ?3, error = NULL, stop = NULL,
-    started = coalesce(v.value ->> 4, started),
+    started = coalesce(v.value ->> 4, started), forget = v.value ->> 5,
     result = CASE v.value ->> 3 WHEN 'json' THEN v.value ->> 2 ELSE unhex(v.value ->> 2) END
 FROM json_each(?1) AS v
 WHERE seq = v.value ->> 0 AND token = v.value ->> 1 AND +owner = ?2 AND +status = 1
 """
 
 # batch of [seq, token, status, due, error, failures, timeouts, interruptions, takes back a start, status before,
-# attempt, began]. A job that somebody wants stopped does not go back to PENDING.
-SETTLE = """
+# attempt, began, crashes]. A job that somebody wants stopped does not go back to PENDING.
+SETTLE = f"""
 UPDATE jobs NOT INDEXED SET
+    wait = {_WAITS},
+    ready = coalesce(v.value ->> 3, due),
+    turn = iif(aside AND v.value ->> 3 IS NOT NULL, v.value ->> 3, turn),
+    crashes = crashes + (v.value ->> 12),
     status = iif(v.value ->> 2 = 0 AND stop IS NOT NULL, 4, v.value ->> 2),
     finished = iif(v.value ->> 2 = 0 AND stop IS NULL, NULL, ?3),
     owner = NULL,
@@ -130,19 +187,34 @@ WHERE seq = v.value ->> 0 AND token = v.value ->> 1 AND +owner = ?2 AND +status 
 STATUSES_OF = """
 SELECT json_group_array(json_array(id, status)) FROM jobs WHERE id IN (SELECT value FROM json_each(?1))
 """
+PLACE_OF = "SELECT json_array(type, queue, unique_key) FROM jobs JOIN lanes ON lanes.id = lane WHERE jobs.id = ?1"
 CANCEL = """
 UPDATE jobs SET status = 4, finished = ?2, owner = NULL, error = 'canceled before it started'
 WHERE id IN (SELECT value FROM json_each(?1)) AND +status = 0
 """
 REQUEST_STOP = "UPDATE jobs SET stop = 1 WHERE id IN (SELECT value FROM json_each(?1)) AND +status = 1"
-REOPEN = """
-UPDATE jobs SET status = 0, due = ?2, finished = NULL, error = NULL, failures = 0, timeouts = 0, crashes = 0
+REOPEN = f"""
+UPDATE jobs SET status = 0, due = ?2, ready = ?2, turn = ?2, finished = NULL, error = NULL, failures = 0,
+    timeouts = 0, crashes = 0, expires = NULL, wait = {_WAITS}
 WHERE id = ?1 AND status = 3
 """
-REPLAY = """
-INSERT INTO jobs (id, lane, due, created, payload, codec, origin)
-SELECT ?2, lane, ?3, ?4, coalesce(?5, payload), coalesce(?6, codec), id FROM jobs WHERE id = ?1
+RESCHEDULE = f"""
+UPDATE jobs SET due = ?2, ready = ?2, turn = ?2, token = token + (owner IS NOT NULL), owner = NULL, wait = {_WAITS}
+WHERE id = ?1 AND status = 0
 """
+REGROUP = f"""
+UPDATE jobs SET grp = ?2, exact = sequence IS NOT NULL OR ?2 IS NOT NULL, ready = due,
+    token = token + (owner IS NOT NULL), owner = NULL, wait = {WAIT.format(sequence="sequence", grp="?2")}
+WHERE id = ?1 AND status = 0
+"""
+REPLAY = f"""
+INSERT INTO jobs (id, lane, due, ready, turn, created, payload, codec, origin, sequence, aside, grp, headers,
+                  follow_up, exact, wait)
+SELECT ?2, lane, ?3, ?3, ?3, ?4, coalesce(?5, payload), coalesce(?6, codec), id, sequence, aside, grp, headers,
+       follow_up, exact, {_WAITS}
+FROM jobs WHERE id = ?1
+"""
+ALIVE_HOLDER = "SELECT id FROM jobs WHERE unique_key = ?1 AND status IN (0, 1) AND id <> ?2 LIMIT 1"
 LINK_REPLAY = "UPDATE jobs SET replayed_as = ?2 WHERE id = ?1"
 REPLAYED_AS = "SELECT replayed_as FROM jobs WHERE id = ?1"
 EDIT = "UPDATE jobs SET payload = ?2, codec = ?3 WHERE id = ?1"
@@ -168,8 +240,10 @@ HAS_OWNER = "SELECT EXISTS (SELECT 1 FROM jobs WHERE owner = ?1)"
 _CRASHED = "owner IN (SELECT value FROM json_each(?1)) AND +status = 1 AND stop IS NULL"
 RESCUED = f"SELECT json_group_array(id) FROM jobs WHERE {_CRASHED} AND crashes + 1 < ?2"
 QUARANTINED = f"SELECT json_group_array(id) FROM jobs WHERE {_CRASHED} AND crashes + 1 >= ?2"
-RESCUE = """
+RESCUE = f"""
 UPDATE jobs SET
+    wait = {_WAITS},
+    ready = due,
     status = CASE WHEN stop IS NOT NULL THEN 4 WHEN crashes + 1 >= ?2 THEN 3 ELSE 0 END,
     finished = iif(stop IS NOT NULL OR crashes + 1 >= ?2, ?3, NULL),
     error = iif(stop IS NULL AND crashes + 1 >= ?2,
@@ -184,10 +258,12 @@ WHERE owner IN (SELECT value FROM json_each(?1)) AND +status = 1
 RELEASE = "UPDATE jobs SET owner = NULL WHERE owner IN (SELECT value FROM json_each(?1)) AND +status = 0"
 BURY = "DELETE FROM workers WHERE id IN (SELECT value FROM json_each(?1))"
 WAITING = """
-SELECT json_group_array(DISTINCT type) FROM lanes WHERE EXISTS (
-    SELECT 1 FROM jobs WHERE lane = lanes.id AND status = 0 AND owner IS NULL AND crashes < 2 AND due <= ?1)
+SELECT json_group_array(DISTINCT type) FROM lanes WHERE queue NOT IN (SELECT name FROM paused_queues) AND (EXISTS (
+    SELECT 1 FROM jobs WHERE lane = lanes.id AND status = 0 AND owner IS NULL AND wait = 0
+        AND crashes < 2 AND ready <= ?1)
 OR EXISTS (
-    SELECT 1 FROM jobs WHERE lane = lanes.id AND status = 0 AND owner IS NULL AND crashes >= 2 AND due <= ?1)
+    SELECT 1 FROM jobs WHERE lane = lanes.id AND status = 0 AND owner IS NULL AND wait = 0
+        AND crashes >= 2 AND ready <= ?1))
 """
 
 # -- reading

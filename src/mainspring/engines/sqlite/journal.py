@@ -1,0 +1,96 @@
+"""The journal: events are written, in the unit that makes them happen, only while somebody listens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import apsw
+import msgspec
+
+from mainspring.engines.sqlite.database import Database
+from mainspring.engines.sqlite.rows import to_json
+from mainspring.jobs.engine import Event, EventKind, EventPage, Outcome, OutcomeKind
+
+KEPT = 100_000  # events, for those who are slow
+
+IS_LISTENED = "SELECT listening > ?1 FROM settings"
+LISTEN = "UPDATE settings SET listening = max(listening, ?1)"
+LAST = "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0)"
+# batch of [kind, at, id, type, queue, note]
+WRITE = """
+INSERT INTO events (kind, at, id, type, queue, note)
+SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5 FROM json_each(?1)
+"""
+# batch of ids; ?2 kind, ?3 now, ?4 note: events of jobs that are known by their ids only
+WRITE_OF_IDS = """
+INSERT INTO events (kind, at, id, type, queue, note)
+SELECT ?2, ?3, j.id, l.type, l.queue, ?4
+FROM json_each(?1) AS v CROSS JOIN jobs AS j ON j.id = v.value JOIN lanes AS l ON l.id = j.lane
+"""
+DROP_OLD = "DELETE FROM events WHERE seq <= (SELECT max(seq) FROM events) - ?1"
+READ = """
+SELECT json_group_array(json_array(seq, kind, at, id, type, queue, note)) FROM (
+    SELECT * FROM events WHERE seq > ?1 ORDER BY seq LIMIT ?2)
+"""
+
+_rows = msgspec.json.Decoder(list[tuple[int, EventKind, int, str, str, str, str | None]]).decode
+
+KINDS = {
+    OutcomeKind.COMPLETED: EventKind.COMPLETED,
+    OutcomeKind.FAILED: EventKind.FAILED,
+    OutcomeKind.CANCELED: EventKind.CANCELED,
+    OutcomeKind.RETRY: EventKind.RETRIED,
+    OutcomeKind.SNOOZED: EventKind.SNOOZED,
+    OutcomeKind.INTERRUPTED: EventKind.INTERRUPTED,
+}
+
+
+class Journal:
+    """Writes events inside of units."""
+
+    def __init__(self, database: Database, now: Callable[[], int]) -> None:
+        self._database = database
+        self._now = now
+
+    def is_listened(self) -> bool:
+        """Answer whether anybody wants to know."""
+        return bool(self._database.write(IS_LISTENED, (self._now(),)))
+
+    def write(self, events: Iterable[Event]) -> None:
+        """Write events; the caller has asked whether anybody listens."""
+        batch = [(e.kind, e.at, e.id, e.type, e.queue, e.note) for e in events]
+        if batch:
+            self._database.write(WRITE, (to_json(batch),))
+
+    def write_of(self, ids: list[str], kind: EventKind, note: str | None = None) -> None:
+        """Write the same about several jobs, if anybody listens."""
+        if ids and self.is_listened():
+            self._database.write(WRITE_OF_IDS, (to_json(ids), kind.value, self._now(), note))
+
+    def write_outcomes(self, outcomes: Iterable[Outcome]) -> None:
+        """Write how attempts ended, if anybody listens."""
+        if not self.is_listened():
+            return
+        now = self._now()
+        self.write(
+            Event(kind, now, outcome.lease.id, outcome.lease.type, outcome.lease.queue, first_line(outcome.error))
+            for outcome in outcomes
+            if (kind := KINDS.get(outcome.kind)) is not None
+        )
+
+    def listen(self, until: int) -> str:
+        """Let events be written until then; return the place at which they begin."""
+        self._database.write(LISTEN, (until,))
+        self._database.write(DROP_OLD, (KEPT,))
+        return str(self._database.write(LAST))
+
+
+def read_events(connection: apsw.Connection, after: str, limit: int) -> EventPage:
+    """Read what was written after a place, on a connection that only reads."""
+    rows = _rows(connection.execute(READ, (int(after), limit)).get)
+    return EventPage([Event(*row[1:]) for row in rows], str(rows[-1][0]) if rows else after)
+
+
+def first_line(error: str | None) -> str | None:
+    """Return what happened, without where."""
+    return None if error is None else error.partition("\n")[0]

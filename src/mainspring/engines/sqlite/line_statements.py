@@ -1,0 +1,125 @@
+"""Statements for the lines in which jobs wait: sequences, and groups under the same limits. See `lines`."""
+
+from __future__ import annotations
+
+from mainspring.engines.sqlite.rows import LEASE_COLUMNS
+
+# batch of seq; what has a line among them
+LINES_OF = """
+SELECT json_group_array(json_array(sequence, grp)) FROM json_each(?1) AS v CROSS JOIN jobs ON seq = v.value
+WHERE sequence IS NOT NULL OR grp IS NOT NULL
+"""
+# batch of ids
+LINES_OF_IDS = """
+SELECT json_group_array(json_array(sequence, grp)) FROM json_each(?1) AS v CROSS JOIN jobs ON id = v.value
+WHERE sequence IS NOT NULL OR grp IS NOT NULL
+"""
+# batch of workers
+LINES_OF_OWNERS = """
+SELECT json_group_array(json_array(sequence, grp)) FROM json_each(?1) AS v CROSS JOIN jobs ON owner = v.value
+WHERE sequence IS NOT NULL OR grp IS NOT NULL
+"""
+
+# batch of sequences: [who may go now, who should], as seq
+SEQUENCE_HEADS = """
+SELECT json_group_array(json_array(
+    (SELECT seq FROM jobs WHERE sequence = k.value AND sequence IS NOT NULL AND status = 0 AND wait <> 1),
+    CASE WHEN EXISTS (SELECT 1 FROM jobs
+                      WHERE sequence = k.value AND sequence IS NOT NULL AND status < 2 AND status = 1) THEN NULL
+    ELSE (SELECT seq FROM jobs WHERE sequence = k.value AND sequence IS NOT NULL AND status < 2 AND status = 0
+          ORDER BY turn, seq LIMIT 1) END))
+FROM json_each(?1) AS k
+"""
+# batch of groups: [who may go now, who should], as seq
+GROUP_HEADS = """
+SELECT json_group_array(json_array(
+    (SELECT seq FROM jobs WHERE grp = k.value AND grp IS NOT NULL AND status = 0 AND owner IS NULL AND wait = 0),
+    CASE WHEN EXISTS (SELECT 1 FROM parked WHERE grp = k.value) THEN NULL
+    ELSE (SELECT seq FROM jobs
+          WHERE grp = k.value AND grp IS NOT NULL AND status = 0 AND owner IS NULL AND wait <> 1
+          ORDER BY due, seq LIMIT 1) END))
+FROM json_each(?1) AS k
+"""
+# batch of seq
+LEAVE_SEQUENCE_HEAD = "UPDATE jobs SET wait = 1, ready = due WHERE seq IN (SELECT value FROM json_each(?1))"
+BECOME_SEQUENCE_HEAD = (
+    "UPDATE jobs SET wait = iif(grp IS NULL, 0, 2) WHERE seq IN (SELECT value FROM json_each(?1))"
+)
+LEAVE_GROUP_HEAD = "UPDATE jobs SET wait = 2, ready = due WHERE seq IN (SELECT value FROM json_each(?1))"
+# ?2 the earliest time at which it counts as ready: now for groups that take turns
+BECOME_GROUP_HEAD = "UPDATE jobs SET wait = 0, ready = max(due, ?2) WHERE seq IN (SELECT value FROM json_each(?1))"
+
+# batch of groups; ?2 how many of each, ?3 due until
+PICK_OF_GROUPS = f"""
+SELECT json_group_array(json_array({LEASE_COLUMNS})) FROM (
+    SELECT j.* FROM json_each(?1) AS g JOIN jobs AS j ON j.seq IN (
+        SELECT seq FROM jobs
+        WHERE grp = g.value AND grp IS NOT NULL AND status = 0 AND owner IS NULL AND wait <> 1
+            AND crashes < 2 AND due <= ?3
+        ORDER BY due, seq LIMIT ?2)
+    ORDER BY j.due, j.seq)
+"""
+
+# -- limits
+
+LIMITS = "SELECT json_group_array(json_array(family, most, per, json(by))) FROM limits"
+PUT_LIMIT = """
+INSERT INTO limits (family, most, per, by) VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT (family) DO UPDATE SET most = ?2, per = ?3, by = ?4 WHERE (most, per, by) IS NOT (?2, ?3, ?4)
+"""
+DROP_LIMIT = "DELETE FROM limits WHERE family = ?1"
+
+# batch of buckets
+STATES = """
+SELECT json_group_array(json_array(value, (SELECT count(*) FROM holds WHERE bucket = value),
+    coalesce((SELECT full_at FROM rates WHERE bucket = value), 0)))
+FROM json_each(?1)
+"""
+# batch of [bucket, seq]
+HOLD = "INSERT OR IGNORE INTO holds (bucket, seq) SELECT value ->> 0, value ->> 1 FROM json_each(?1)"
+# batch of seq
+LET_GO = "DELETE FROM holds WHERE seq IN (SELECT value FROM json_each(?1))"
+# holds of jobs that do not run: those of the dead workers of a batch
+LET_GO_OF_OWNERS = """
+DELETE FROM holds WHERE seq IN (
+    SELECT seq FROM json_each(?1) AS v CROSS JOIN jobs ON owner = v.value)
+"""
+# batch of [bucket, full at]
+SPEND = """
+INSERT INTO rates (bucket, full_at) SELECT value ->> 0, value ->> 1 FROM json_each(?1) WHERE true
+ON CONFLICT (bucket) DO UPDATE SET full_at = excluded.full_at
+"""
+HOLDERS_OF = """
+SELECT json_group_array(id) FROM (
+    SELECT id FROM holds JOIN jobs USING (seq) WHERE bucket = ?1 ORDER BY seq LIMIT 5)
+"""
+
+# -- parked groups
+
+# batch of [group, bucket, until]; ?2 now
+PARK = """
+INSERT OR REPLACE INTO parked (grp, bucket, until, since)
+SELECT value ->> 0, value ->> 1, value ->> 2, ?2 FROM json_each(?1)
+"""
+IS_PARKED = "SELECT EXISTS (SELECT 1 FROM parked)"
+PARKED_UNTIL = """
+SELECT json_group_array(grp) FROM (SELECT grp FROM parked WHERE until IS NOT NULL AND until <= ?1 LIMIT 500)
+"""
+PARKED_FOR = "SELECT json_group_array(grp) FROM (SELECT grp FROM parked WHERE bucket = ?1 ORDER BY since LIMIT ?2)"
+PARKED_FOR_FAMILY = "SELECT json_group_array(grp) FROM parked WHERE bucket >= ?1 AND bucket < ?2"
+LONGEST_PARKED = """
+SELECT json_group_array(json_array(grp, bucket)) FROM (
+    SELECT grp, bucket FROM parked WHERE until IS NULL ORDER BY since LIMIT 50)
+"""
+UNPARK = "DELETE FROM parked WHERE grp IN (SELECT value FROM json_each(?1))"
+
+# -- queues
+
+PAUSED_QUEUES = "SELECT json_group_array(name) FROM paused_queues"
+PAUSE_QUEUE = "INSERT INTO paused_queues (name) VALUES (?1) ON CONFLICT DO NOTHING"
+RESUME_QUEUE = "DELETE FROM paused_queues WHERE name = ?1"
+TAKE_BACK_HELD = """
+UPDATE jobs SET owner = NULL, token = token + 1
+WHERE owner IS NOT NULL AND status = 0 AND lane IN (SELECT id FROM lanes WHERE queue = ?1)
+"""
+ARRANGED = "UPDATE settings SET arrangements = arrangements + 1"

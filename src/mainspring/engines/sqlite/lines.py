@@ -1,0 +1,168 @@
+"""The lines in which jobs wait for others: sequences, and groups of jobs of one lane under the same limits.
+
+Invariants, after every unit
+- Of each sequence at most one PENDING job does not wait (`wait` is not 1): the first by (turn, seq), and none
+  while one of it runs.
+- Of the jobs of a group that do not wait for their sequence, at most one can be claimed (`wait` is 0): the first
+  by (due, seq), and none while the group is parked, that is, refused by one of its buckets.
+- So the claims hold one job for each line, however long the lines are, and what is blocked costs nothing.
+
+Groups with a key take turns: whoever becomes the head of its group is ready from that moment on, not from its due
+time, and so queues up behind the heads of others.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
+
+import msgspec
+
+from mainspring.engines.sqlite import line_statements as sql
+from mainspring.engines.sqlite.database import Database
+from mainspring.engines.sqlite.rows import limits_of, strings, to_json
+from mainspring.jobs.limits import BucketState, Refusal, is_fair
+
+_lines = msgspec.json.Decoder(list[tuple[str | None, str | None]]).decode
+_heads = msgspec.json.Decoder(list[tuple[int | None, int | None]]).decode
+_states = msgspec.json.Decoder(list[tuple[str, int, int]]).decode
+_parked = msgspec.json.Decoder(list[tuple[str, str]]).decode
+
+
+class Places:
+    """Where some jobs stand: the sequences and groups that a change of them may concern."""
+
+    def __init__(self, lines: Iterable[tuple[str | None, str | None]] = ()) -> None:
+        self.sequences: set[str] = set()
+        self.groups: set[str] = set()
+        self.add(lines)
+
+    def add(self, lines: Iterable[tuple[str | None, str | None]]) -> None:
+        """Add the sequence and group of each of some jobs."""
+        for sequence, group in lines:
+            if sequence is not None:
+                self.sequences.add(sequence)
+            if group is not None:
+                self.groups.add(group)
+
+    def __bool__(self) -> bool:
+        return bool(self.sequences or self.groups)
+
+
+class Lines:
+    """Keeps the lines in order, inside of units. `wake` is called when somebody may go who could not before."""
+
+    def __init__(self, database: Database, now: Callable[[], int], wake: Callable[[], None]) -> None:
+        self._database = database
+        self._now = now
+        self._wake = wake
+
+    # -- finding out
+
+    def of_ids(self, ids: Collection[str]) -> Places:
+        """Return where jobs stand."""
+        return Places(_lines(self._database.write(sql.LINES_OF_IDS, (to_json(list(ids)),))))
+
+    def of_rows(self, seqs: Collection[int]) -> Places:
+        """Return where jobs stand."""
+        return Places(_lines(self._database.write(sql.LINES_OF, (to_json(list(seqs)),))))
+
+    def of_owners(self, workers: Collection[int]) -> Places:
+        """Return where the jobs of workers stand."""
+        return Places(_lines(self._database.write(sql.LINES_OF_OWNERS, (to_json(list(workers)),))))
+
+    # -- putting in order
+
+    def put_in_order(self, places: Places) -> None:
+        """Let the right ones go: something was added to these lines, moved in them or taken out of them."""
+        groups = set(places.groups)
+        if places.sequences:
+            groups |= self._order_sequences(places.sequences)
+        if groups:
+            self._order_groups(groups)
+        if places:
+            self._wake()
+
+    def _order_sequences(self, sequences: Collection[str]) -> set[str]:
+        """Return the groups in which something moved."""
+        before, after = self._moves(sql.SEQUENCE_HEADS, sequences)
+        if before:
+            self._database.write(sql.LEAVE_SEQUENCE_HEAD, (to_json(before),))
+        if after:
+            self._database.write(sql.BECOME_SEQUENCE_HEAD, (to_json(after),))
+        return self.of_rows(before + after).groups if before or after else set()
+
+    def _order_groups(self, groups: Collection[str]) -> None:
+        fair = [group for group in groups if is_fair(limits_of(group))]
+        plain = [group for group in groups if not is_fair(limits_of(group))]
+        for names, ready in ((fair, self._now()), (plain, 0)):
+            before, after = self._moves(sql.GROUP_HEADS, names) if names else ([], [])
+            if before:
+                self._database.write(sql.LEAVE_GROUP_HEAD, (to_json(before),))
+            if after:
+                self._database.write(sql.BECOME_GROUP_HEAD, (to_json(after), ready))
+
+    def _moves(self, statement: str, keys: Collection[str]) -> tuple[list[int], list[int]]:
+        heads = _heads(self._database.write(statement, (to_json(list(keys)),)))
+        before = [old for old, new in heads if old is not None and old != new]
+        after = [new for old, new in heads if new is not None and old != new]
+        return before, after
+
+    # -- limits
+
+    def states(self, buckets: Collection[str]) -> dict[str, BucketState]:
+        """Return the state of buckets."""
+        rows = _states(self._database.write(sql.STATES, (to_json(list(buckets)),)))
+        return {bucket: BucketState(running, full_at) for bucket, running, full_at in rows}
+
+    def hold(self, holds: list[tuple[str, int]], spent: list[tuple[str, int]]) -> None:
+        """Count jobs that start: [bucket, seq] for those at once, [bucket, full at] for rates."""
+        if holds:
+            self._database.write(sql.HOLD, (to_json(holds),))
+        if spent:
+            self._database.write(sql.SPEND, (to_json(spent),))
+
+    def let_go(self, seqs: Collection[int], buckets: Iterable[str]) -> None:
+        """Count jobs out that have ended, and let those go who waited for them."""
+        self._database.write(sql.LET_GO, (to_json(list(seqs)),))
+        self.admit_others(buckets)
+
+    def let_go_of_dead(self, workers: Collection[int]) -> None:
+        """Count the jobs of dead workers out."""
+        self._database.write(sql.LET_GO_OF_OWNERS, (to_json(list(workers)),))
+
+    def admit_others(self, buckets: Iterable[str]) -> None:
+        """Let groups try again that wait for these buckets: as many as there are places."""
+        if not self._database.write(sql.IS_PARKED):
+            return
+        groups: set[str] = set()
+        for bucket, count in Counter(buckets).items():
+            groups.update(strings(self._database.write(sql.PARKED_FOR, (bucket, count))))
+        self._unpark(groups)
+
+    def park(self, refusals: dict[str, Refusal]) -> None:
+        """Let groups wait until their buckets admit again."""
+        batch = [(group, refusal.bucket, refusal.until) for group, refusal in refusals.items()]
+        self._database.write(sql.PARK, (to_json(batch), self._now()))
+
+    def unpark_due(self, now: int) -> None:
+        """Let groups try again whose time has come."""
+        self._unpark(set(strings(self._database.write(sql.PARKED_UNTIL, (now,)))))
+
+    def unpark_family(self, family: str) -> None:
+        """Let all groups try again that wait for a bucket of a family: its limit has changed."""
+        bounds = (f"{family}\x1f", f"{family}\x20")
+        self._unpark(set(strings(self._database.write(sql.PARKED_FOR_FAMILY, bounds))))
+
+    def unpark_free(self, has_room: Callable[[Collection[str]], set[str]]) -> None:
+        """Let groups try again that wait for a bucket which has room: whoever was to use it has not."""
+        parked = _parked(self._database.write(sql.LONGEST_PARKED))
+        if parked:
+            free = has_room({bucket for _, bucket in parked})
+            self._unpark({group for group, bucket in parked if bucket in free})
+
+    def _unpark(self, groups: set[str]) -> None:
+        if groups:
+            self._database.write(sql.UNPARK, (to_json(sorted(groups)),))
+            self._order_groups(groups)
+            self._wake()

@@ -1,0 +1,205 @@
+"""Schedules: put, paused, and fired; a firing is one conditional step, so nobody fires twice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import apsw
+import msgspec
+
+from mainspring.engines.sqlite import schedule_statements as sql
+from mainspring.engines.sqlite.commands import Commands
+from mainspring.engines.sqlite.rows import (
+    pairs,
+    strings,
+    to_bytes,
+    to_follow_up,
+    to_json,
+    to_optional_json,
+    to_stored,
+)
+from mainspring.engines.sqlite.store import Store
+from mainspring.engines.sqlite.submitting import Submitting
+from mainspring.jobs.engine import (
+    Cancel,
+    Event,
+    EventKind,
+    Fired,
+    Firing,
+    NewJob,
+    Occurrence,
+    OccurrenceKind,
+    Overlap,
+    PauseSchedule,
+    PutSchedule,
+    RemoveSchedule,
+    ScheduleRecord,
+)
+
+_limits = msgspec.json.Decoder(tuple[str, ...]).decode
+_alive = msgspec.json.Decoder(list[tuple[str, str]]).decode
+
+
+class Scheduling:
+    """Changes schedules, inside of units."""
+
+    def __init__(self, store: Store, submitting: Submitting, commands: Commands) -> None:
+        self._database = store.database
+        self._journal = store.journal
+        self._now = store.now
+        self._submitting = submitting
+        self._commands = commands
+
+    def put(self, command: PutSchedule) -> bool:
+        """Store a schedule, if nobody else has changed it."""
+        record = command.record
+        if self._database.write(sql.REVISION, (record.name,)) != command.expected:
+            return False
+        columns = _columns(record)
+        follows = (int(record.steps_aside), to_optional_json(record.follow_up))
+        if command.expected is None:
+            place = (record.next_due, record.last_due, int(record.is_paused), 1, self._now())
+            self._database.write(sql.PUT, (*columns, *place, *follows))
+        else:
+            self._database.write(sql.REPLACE, (*columns, record.next_due, *follows))
+        return True
+
+    def pause(self, command: PauseSchedule) -> bool:
+        """Let a schedule rest, or wake it up."""
+        if command.is_paused:
+            self._database.write(sql.PAUSE, (command.name,))
+        else:
+            self._database.write(sql.RESUME, (command.name, command.next_due))
+        return self._database.changes() > 0
+
+    def remove(self, command: RemoveSchedule) -> bool:
+        """Forget a schedule and what it has left out."""
+        self._database.write(sql.REMOVE_OCCURRENCES, (command.name,))
+        self._database.write(sql.REMOVE, (command.name,))
+        return self._database.changes() > 0
+
+    def fire(self, firings: Sequence[Firing]) -> list[Fired]:
+        """Move schedules on, and store the jobs of their occurrences."""
+        write = self._database.write
+        asked = [(firing.schedule, firing.revision, firing.expected) for firing in firings]
+        still_due = set(strings(write(sql.STILL_DUE, (to_json(asked),))))
+        valid = [firing for firing in firings if firing.schedule in still_due]
+        if not valid:
+            return [Fired(False)] * len(firings)
+        write(sql.MOVE_ON, (to_json([(f.schedule, f.next_due, f.last_due) for f in valid]),))
+        alive = dict(_alive(write(sql.ALIVE, (to_json([firing.schedule for firing in valid]),))))
+        known = self._known(valid)
+        answers: list[Fired] = []
+        jobs: list[NewJob] = []
+        for firing in firings:
+            if firing.schedule not in still_due:
+                answers.append(Fired(False))
+                continue
+            still_due.discard(firing.schedule)  # a second firing of the same batch is too late
+            stored = [job for job in firing.jobs if (job.schedule, job.occurrence) not in known]
+            answers.append(self._fire(firing, stored, alive.get(firing.schedule)))
+            jobs += stored if answers[-1].submitted else ()
+        if jobs:
+            self._submitting.submit(jobs)
+        return answers
+
+    def _known(self, firings: Sequence[Firing]) -> set[tuple[str | None, int | None]]:
+        asked = [(job.schedule, job.occurrence) for firing in firings for job in firing.jobs]
+        return set(pairs(self._database.write(sql.KNOWN, (to_json(asked),)))) if asked else set()
+
+    def _fire(self, firing: Firing, jobs: list[NewJob], alive: str | None) -> Fired:
+        records = list(firing.records)
+        is_skipped = alive is not None and firing.overlap is Overlap.SKIP
+        if is_skipped:
+            note = f"job {alive} of an earlier occurrence has not ended"
+            records += [_skipped(job, note, self._now()) for job in jobs]
+        elif alive is not None and firing.overlap is Overlap.REPLACE and jobs:
+            before = strings(self._database.write(sql.ALIVE_OF, (firing.schedule,)))
+            self._commands.carry_out([Cancel(job_id) for job_id in before])
+        self._record(firing.schedule, records)
+        if is_skipped:
+            return Fired(True, (), alive)
+        return Fired(True, tuple(job.id for job in jobs))
+
+    def _record(self, schedule: str, records: list[Occurrence]) -> None:
+        if not records:
+            return
+        batch = [(schedule, r.due, r.until, r.count, r.kind, r.note, r.decided) for r in records]
+        self._database.write(sql.RECORD, (to_json(batch),))
+        self._database.write(sql.FORGET, (schedule,))
+        if self._journal.is_listened():
+            self._journal.write(
+                Event(EventKind.SKIPPED, r.decided, schedule, "", "", f"{r.kind}: {r.note}") for r in records
+            )
+
+
+def _skipped(job: NewJob, note: str, now: int) -> Occurrence:
+    at = job.due if job.occurrence is None else job.occurrence
+    return Occurrence(at, at, 1, OccurrenceKind.SKIPPED, note, now)
+
+
+def _columns(record: ScheduleRecord) -> tuple[Any, ...]:
+    return (
+        record.name,
+        record.type,
+        record.queue,
+        record.priority,
+        to_stored(record.payload, record.codec),
+        record.codec,
+        record.rule,
+        record.misfire,
+        record.catch_up,
+        record.overlap.value,
+        record.jitter,
+        record.start,
+        record.end,
+        record.expires,
+        to_json(record.limits),
+    )
+
+
+def read_schedules(
+    connection: apsw.Connection, names: Sequence[str] | None, due_until: int | None, limit: int | None
+) -> list[ScheduleRecord]:
+    """List schedules, on a connection that only reads."""
+    if due_until is not None:
+        rows: list[Any] = connection.execute(sql.DUE, (due_until, -1 if limit is None else limit)).fetchall()
+    elif names is not None:
+        rows = connection.execute(sql.NAMED, (to_json(list(names)),)).fetchall()
+    else:
+        rows = connection.execute(sql.ALL).fetchall()
+    return [_record_of(row) for row in rows[:limit]]
+
+
+def _record_of(row: Sequence[Any]) -> ScheduleRecord:
+    return ScheduleRecord(
+        name=row[0],
+        type=row[1],
+        queue=row[2],
+        priority=row[3],
+        payload=to_bytes(row[4]),
+        codec=row[5],
+        rule=row[6],
+        misfire=row[7],
+        catch_up=row[8],
+        overlap=Overlap(row[9]),
+        jitter=row[10],
+        start=row[11],
+        end=row[12],
+        expires=row[13],
+        limits=_limits(row[14]),
+        next_due=row[15],
+        last_due=row[16],
+        is_paused=bool(row[17]),
+        revision=row[18],
+        created=row[19],
+        steps_aside=bool(row[20]),
+        follow_up=None if row[21] is None else to_follow_up(row[21]),
+    )
+
+
+def read_occurrences(connection: apsw.Connection, schedule: str, limit: int) -> list[Occurrence]:
+    """List what a schedule has left out, the latest first."""
+    rows: list[Any] = connection.execute(sql.OCCURRENCES, (schedule, limit)).fetchall()
+    return [Occurrence(row[0], row[1], row[2], OccurrenceKind(row[3]), row[4], row[5]) for row in rows]

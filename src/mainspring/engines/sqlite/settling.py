@@ -1,0 +1,123 @@
+"""Starting and settling: what holders of current tokens say about their jobs, and what follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from mainspring.engines.sqlite import statements as sql
+from mainspring.engines.sqlite.lines import Places
+from mainspring.engines.sqlite.rows import (
+    PENDING,
+    RUNNING,
+    completed_rows,
+    outcome_rows,
+    pairs_of_integers,
+    to_group,
+    to_json,
+)
+from mainspring.engines.sqlite.store import Store
+from mainspring.engines.sqlite.submitting import Submitting
+from mainspring.jobs.engine import Event, EventKind, Lease, Outcome, OutcomeKind, ProgressReport
+
+
+class Settling:
+    """Moves leased jobs on, inside of units."""
+
+    def __init__(self, store: Store, submitting: Submitting) -> None:
+        self._database = store.database
+        self._lanes = store.lanes
+        self._lines = store.lines
+        self._journal = store.journal
+        self._now = store.now
+        self._submitting = submitting
+
+    def start(self, worker: int, leases: Sequence[Lease]) -> list[bool]:
+        """Mark held jobs RUNNING."""
+        batch = to_json([(lease.ref, lease.token) for lease in leases])
+        current = set(pairs_of_integers(self._database.write(sql.CURRENT, (batch, worker, PENDING))))
+        self._database.write(sql.START, (batch, worker, self._now()))
+        answers = [(lease.ref, lease.token) in current for lease in leases]
+        if self._journal.is_listened():
+            now = self._now()
+            self._journal.write(
+                Event(EventKind.STARTED, now, lease.id, lease.type, lease.queue)
+                for lease, is_started in zip(leases, answers, strict=True)
+                if is_started
+            )
+        return answers
+
+    def settle(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
+        """End leases."""
+        completed = [outcome for outcome in outcomes if outcome.kind is OutcomeKind.COMPLETED]
+        others = [outcome for outcome in outcomes if outcome.kind is not OutcomeKind.COMPLETED]
+        now = self._now()
+        accepted: set[tuple[Hashable, int]] = set()
+        if completed:
+            accepted |= self._settle(sql.COMPLETE, completed_rows(completed), completed, worker, now)
+        if others:
+            accepted |= self._settle(sql.SETTLE, outcome_rows(others, now), others, worker, now)
+        answers = [(outcome.lease.ref, outcome.lease.token) in accepted for outcome in outcomes]
+        self._follow(outcomes if all(answers) else [o for o, ok in zip(outcomes, answers, strict=True) if ok])
+        return answers
+
+    def _settle(
+        self, statement: str, batch: str, outcomes: list[Outcome], worker: int, now: int
+    ) -> set[tuple[Hashable, int]]:
+        """Carry out one statement for all; if some are refused, find out which and carry it out for the rest."""
+        write = self._database.write
+        accepted: set[tuple[Hashable, int]]
+        write("SAVEPOINT settling")
+        write(statement, (batch, worker, now))
+        if self._database.changes() != len(outcomes):
+            write("ROLLBACK TO settling")
+            accepted = set(pairs_of_integers(write(sql.CURRENT, (batch, worker, RUNNING))))
+            write(statement, (batch, worker, now))
+        else:
+            accepted = {(outcome.lease.ref, outcome.lease.token) for outcome in outcomes}
+        write("RELEASE settling")
+        return accepted
+
+    def _follow(self, outcomes: Sequence[Outcome]) -> None:
+        """Let go who waited for these, store what follows them, and write down what happened."""
+        self._journal.write_outcomes(outcomes)
+        leases = [outcome.lease for outcome in outcomes if outcome.lease.frees_others]
+        if leases:
+            self._free(leases)
+        follow_ups = [
+            outcome.follow_up
+            for outcome in outcomes
+            if outcome.follow_up is not None and outcome.kind is OutcomeKind.COMPLETED
+        ]
+        if follow_ups:
+            self._submitting.submit(follow_ups)
+
+    def _free(self, leases: list[Lease]) -> None:
+        lanes = self._lanes.numbers({(lease.queue, lease.type, lease.priority) for lease in leases})
+        limited = [lease for lease in leases if lease.limits]
+        places = Places(
+            (lease.sequence, to_group(lanes[lease.queue, lease.type, lease.priority], lease.limits))
+            for lease in leases
+        )
+        if limited:
+            self._lines.let_go(
+                [lease.ref for lease in limited],  # type: ignore[misc]  # our refs are integers
+                [bucket for lease in limited for bucket in lease.limits],
+            )
+        self._lines.put_in_order(places)
+
+    def report(self, worker: int, reports: Sequence[ProgressReport]) -> list[bool]:
+        """Note how far jobs have come."""
+        batch = to_json([(report.lease.ref, report.lease.token, report.progress) for report in reports])
+        current = set(pairs_of_integers(self._database.write(sql.CURRENT, (batch, worker, RUNNING))))
+        self._database.write(sql.REPORT, (batch, worker))
+        answers = [(report.lease.ref, report.lease.token) in current for report in reports]
+        if self._journal.is_listened():
+            self._journal.write(_progress_event(report) for report, ok in zip(reports, answers, strict=True) if ok)
+        return answers
+
+
+def _progress_event(report: ProgressReport) -> Event:
+    lease, progress = report.lease, report.progress
+    total = "" if progress.total is None else f" of {progress.total:g}"
+    note = f"{progress.done:g}{total}{f' {progress.note}' if progress.note else ''}"
+    return Event(EventKind.PROGRESS, progress.at, lease.id, lease.type, lease.queue, note)

@@ -1,0 +1,29 @@
+"""What the verbs of the engine share: the file, its lanes and lines, and the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mainspring.engines.sqlite.database import Database
+from mainspring.engines.sqlite.journal import Journal
+from mainspring.engines.sqlite.lanes import Lanes
+from mainspring.engines.sqlite.lines import Lines
+from mainspring.engines.sqlite.settings import Settings
+
+
+class Store:
+    """The parts of one open file. `wake` lets everybody look for jobs, once the current unit is committed."""
+
+    def __init__(self, database: Database, now: Callable[[], int], wake: Callable[[], None]) -> None:
+        self.database = database
+        self.now = now
+        self.wake = wake
+        self.lanes = Lanes(database)
+        self.journal = Journal(database, now)
+        self.lines = Lines(database, now, wake)
+        self.settings = Settings(database, self.lines, now)
+
+    def forget(self) -> None:
+        """Read again what was remembered: it may have been rolled back."""
+        self.lanes.forget()
+        self.settings.forget()

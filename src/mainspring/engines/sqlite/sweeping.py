@@ -1,0 +1,111 @@
+"""Sweeping: the jobs of dead workers run again, and what nobody uses is forgotten, a little at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import msgspec
+
+from mainspring.engines.sqlite import line_statements
+from mainspring.engines.sqlite import statements as sql
+from mainspring.engines.sqlite.rows import limits_of, strings, to_json
+from mainspring.engines.sqlite.store import Store
+from mainspring.jobs.engine import EventKind, Pruned, Retention, Swept
+
+SCANNED = 2_000  # rows that one prune looks at
+DELETED = 500  # and the most that it deletes
+
+# ?1 from, ?2 how many rows to look at, ?3 ?4 ?5 the latest end of COMPLETED, FAILED, CANCELED that goes, ?6 how
+# many go at most: [the last row looked at, those that go]
+OUTDATED = """
+SELECT json_array(max(seq), json_group_array(seq) FILTER (WHERE finished <= limit_of)) FROM (
+    SELECT seq, finished, CASE status WHEN 2 THEN ?3 WHEN 3 THEN ?4 WHEN 4 THEN ?5 END AS limit_of
+    FROM jobs NOT INDEXED WHERE seq > ?1 ORDER BY seq LIMIT ?2)
+"""
+OLDEST_ENDED = """
+SELECT json_group_array(seq) FROM (
+    SELECT seq FROM (SELECT seq FROM jobs WHERE status = 2 UNION ALL SELECT seq FROM jobs WHERE status = 4)
+    ORDER BY seq LIMIT ?1)
+"""
+ENDED = "SELECT count(*) FROM jobs WHERE status IN (2, 4)"
+DELETE_ROWS = "DELETE FROM jobs WHERE seq IN (SELECT value FROM json_each(?1))"
+FORGET_RESULTS = """
+UPDATE jobs SET result = NULL, forget = NULL
+WHERE seq IN (SELECT seq FROM jobs WHERE forget IS NOT NULL AND forget <= ?1 LIMIT ?2)
+"""
+FORGET_RATES = """
+DELETE FROM rates WHERE bucket IN (SELECT bucket FROM rates WHERE full_at <= ?1 LIMIT ?2)
+"""
+
+_scan = msgspec.json.Decoder(tuple[int | None, list[int]]).decode
+_numbers = msgspec.json.Decoder(list[int]).decode
+
+
+class Sweeping:
+    """Rescues and prunes, inside of units."""
+
+    def __init__(self, store: Store, max_crashes: int) -> None:
+        self._database = store.database
+        self._lines = store.lines
+        self._settings = store.settings
+        self._journal = store.journal
+        self._now = store.now
+        self._max_crashes = max_crashes
+        self._pruned_until = 0  # the last row that a prune has looked at
+
+    def rescue(self, dead: Collection[int]) -> Swept:
+        """Take the jobs of dead workers over, and say what waits."""
+        write = self._database.write
+        now = self._now()
+        batch = to_json(list(dead))
+        rescued: list[str] = []
+        quarantined: list[str] = []
+        if dead:
+            rescued = strings(write(sql.RESCUED, (batch, self._max_crashes)))
+            quarantined = strings(write(sql.QUARANTINED, (batch, self._max_crashes)))
+            places = self._lines.of_owners(dead)
+            self._lines.let_go_of_dead(dead)
+            write(sql.RESCUE, (batch, self._max_crashes, now))
+            write(sql.RELEASE, (batch,))
+            write(sql.BURY, (batch,))
+            self._lines.put_in_order(places)
+            self._lines.admit_others(bucket for group in places.groups for bucket in limits_of(group))
+            self._journal.write_of(rescued, EventKind.RESCUED)
+            self._journal.write_of(quarantined, EventKind.FAILED, "quarantined")
+        if write(line_statements.IS_PARKED):
+            self._lines.unpark_free(self._settings.with_room)
+        return Swept(rescued, quarantined, tuple(strings(write(sql.WAITING, (now,)))))
+
+    def prune(self, retention: Retention) -> Pruned:
+        """Forget some of what is old; the next call goes on where this one stopped."""
+        write = self._database.write
+        now = self._now()
+        deleted, has_ended = self._prune_by_age(retention, now)
+        if has_ended and retention.most is not None:  # counting takes a while, so once in a round
+            surplus = max(0, write(ENDED) - retention.most)
+            extra = _numbers(write(OLDEST_ENDED, (min(surplus, DELETED),))) if surplus else []
+            self._delete(extra)
+            deleted += len(extra)
+            has_ended = surplus <= DELETED
+        write(FORGET_RESULTS, (now, DELETED))
+        forgotten = self._database.changes()
+        write(FORGET_RATES, (now, DELETED))
+        return Pruned(deleted, is_more=not has_ended or forgotten >= DELETED)
+
+    def _prune_by_age(self, retention: Retention, now: int) -> tuple[int, bool]:
+        ages = (retention.completed, retention.failed, retention.canceled)
+        ends = [None if age is None else now - age for age in ages]
+        if ends == [None, None, None]:
+            return 0, True
+        last, old = _scan(self._database.write(OUTDATED, (self._pruned_until, SCANNED, *ends)))
+        if len(old) > DELETED:
+            old = old[:DELETED]
+            last = old[-1]
+        self._delete(old)
+        has_ended = last is None
+        self._pruned_until = 0 if last is None else last
+        return len(old), has_ended
+
+    def _delete(self, seqs: list[int]) -> None:
+        if seqs:
+            self._database.write(DELETE_ROWS, (to_json(seqs),))

@@ -1,0 +1,233 @@
+"""Taking: what is due starts, what is due soon is held, what came too late expires.
+
+A take costs a handful of statements, however many jobs there are: the claims hold one job for each line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from mainspring.engines.sqlite import line_statements
+from mainspring.engines.sqlite import statements as sql
+from mainspring.engines.sqlite.lines import Places
+from mainspring.engines.sqlite.rows import (
+    LeaseRow,
+    first_dues,
+    instants,
+    lease_rows,
+    limits_of,
+    pairs_by_number,
+    strings,
+    to_json,
+    to_lease,
+)
+from mainspring.engines.sqlite.store import Store
+from mainspring.jobs.engine import FRESH, HEAD_START, Demand, Event, EventKind, FreshShare, Lease, Taken
+from mainspring.jobs.limits import Admission, Refusal, family_of
+
+MAX_ROUNDS = 20  # of picking, when limits refuse what was picked
+
+
+class Taking:
+    """Leases jobs to workers, inside of units."""
+
+    def __init__(self, store: Store) -> None:
+        self._database = store.database
+        self._lanes = store.lanes
+        self._lines = store.lines
+        self._journal = store.journal
+        self._now = store.now
+        self._settings = store.settings
+        self._wake = store.wake
+        self._fresh = FreshShare()
+
+    def take(self, worker: int, demands: Sequence[Demand], *, lead: int, start_lead: int) -> Taken:
+        """Lease jobs to a worker."""
+        write = self._database.write
+        now = self._now()
+        if not write(sql.IS_ENROLLED, (worker,)):
+            return Taken([], None, is_more=False, stops=[], is_alive=False)
+        next_look, next_firing = self._do_what_is_due(now)
+        leases: list[Lease] = []
+        dues: list[int] = []
+        is_more = False
+        for demand in demands:
+            lanes = self._lanes.matching(demand.types, demand.queues)
+            if not lanes:
+                continue
+            due = self._take_due(worker, demand, lanes, now, now + start_lead)
+            is_more |= len(due) >= demand.starts
+            leases += due
+            next_due = write(sql.NEXT_DUE, (lanes, now + start_lead))
+            if demand.ahead > 0 and next_due is not None and next_due <= now + lead:
+                leases += self._take_ahead(worker, demand, lanes, now + start_lead, now + lead)
+                next_due = write(sql.NEXT_DUE, (lanes, now + start_lead))
+            if next_due is not None:
+                dues.append(next_due)
+        if any(lease.limits for lease in leases):
+            next_look = self._next_look()
+        stops = strings(write(sql.STOPS, (worker,)))
+        self._tell_started(leases)
+        return Taken(leases, min(dues, default=None), is_more, stops, next_look=next_look, next_firing=next_firing)
+
+    def _do_what_is_due(self, now: int) -> tuple[int | None, int | None]:
+        """Let jobs expire and limits admit again; return when to look next for that, and the next firing."""
+        expiry, admission, firing = instants(self._database.write(sql.INSTANTS))
+        if (expiry is not None and expiry <= now) or (admission is not None and admission <= now):
+            self._expire(now)
+            self._lines.unpark_due(now)
+            return self._next_look(), firing
+        return min((at for at in (expiry, admission) if at is not None), default=None), firing
+
+    def _next_look(self) -> int | None:
+        expiry, admission, _ = instants(self._database.write(sql.INSTANTS))
+        return min((at for at in (expiry, admission) if at is not None), default=None)
+
+    def _expire(self, now: int) -> None:
+        while expired := pairs_by_number(self._database.write(sql.EXPIRED, (now,))):
+            seqs = [seq for seq, _ in expired]
+            places = self._lines.of_rows(seqs)
+            self._database.write(sql.EXPIRE, (to_json(seqs), now))
+            self.leave_lines(places)
+            self._journal.write_of([job_id for _, job_id in expired], EventKind.FAILED, "expired")
+
+    def leave_lines(self, places: Places) -> None:
+        """Put lines in order from which jobs have gone that did not run, and let others use what they leave."""
+        if places:
+            self._lines.put_in_order(places)
+            self._lines.admit_others(bucket for group in places.groups for bucket in limits_of(group))
+
+    # -- due
+
+    def _take_due(self, worker: int, demand: Demand, lanes: str, now: int, until: int) -> list[Lease]:
+        if demand.starts <= 0:
+            return []
+        taken: list[LeaseRow] = []
+        for _ in range(MAX_ROUNDS):
+            rows = self._pick(demand, demand.starts - len(taken), lanes, now, until)
+            limited = [row for row in rows if row.grp is not None]
+            if not limited:
+                self._mark_started(worker, rows, now)
+                taken += rows
+                break
+            started, is_settled = self._take_limited(worker, demand.starts - len(taken), rows, now, until)
+            taken += started
+            if is_settled or len(taken) >= demand.starts:
+                break
+        else:
+            self._wake()  # there is more to be found
+        return [to_lease(row, self._lanes.describe(row.lane), is_started=True) for row in taken]
+
+    def _pick(self, demand: Demand, starts: int, lanes: str, now: int, until: int) -> list[LeaseRow]:
+        first, first_suspect = first_dues(self._database.write(sql.FIRST_DUE, (lanes,)))
+        rows = [] if first is None or first > until else self._pick_due(starts, lanes, now, until)
+        if demand.suspects and first_suspect is not None and first_suspect <= until:
+            rows += lease_rows(self._database.write(sql.PICK_SUSPECTS, (lanes, 1, until)))
+            rows = sorted(rows, key=self._rank)[:starts]
+        return rows
+
+    def _pick_due(self, starts: int, lanes: str, now: int, until: int) -> list[LeaseRow]:
+        rows = lease_rows(self._database.write(sql.PICK_DUE, (lanes, starts, until)))
+        share = self._fresh.share(starts, rows[0].ready if len(rows) == starts else now, now)
+        if not share:
+            return rows
+        fresh = lease_rows(self._database.write(sql.PICK_FRESH, (lanes, share, now - FRESH, until)))
+        chosen = {row.seq for row in fresh}
+        return [row for row in rows if row.seq not in chosen][: starts - len(fresh)] + fresh
+
+    def _rank(self, row: LeaseRow) -> tuple[int, int]:
+        _, _, priority = self._lanes.describe(row.lane)
+        return row.ready - HEAD_START * priority, row.seq
+
+    def _mark_started(self, worker: int, rows: Collection[LeaseRow], now: int) -> None:
+        if rows:
+            self._database.write(sql.MARK_STARTED, (to_json([row.seq for row in rows]), worker, now))
+
+    # -- under limits
+
+    def _take_limited(
+        self, worker: int, starts: int, rows: list[LeaseRow], now: int, until: int
+    ) -> tuple[list[LeaseRow], bool]:
+        """Start what is admitted; also say whether there is nothing left to try."""
+        admission = self._settings.admission({bucket for row in rows for bucket in limits_of(row.grp)})
+        refusals: dict[str, Refusal] = {}
+        started = _admitted(rows, admission, refusals)
+        groups = {row.grp for row in rows if row.grp is not None}
+        self._mark_started(worker, started, now)
+        more = self._pick_more(starts - len(started), groups - refusals.keys(), admission, until)
+        further = _admitted(more, admission, refusals)
+        self._mark_started(worker, further, now)
+        started += further
+        self._count(started, admission)
+        if refusals:
+            self._lines.park(refusals)
+        self._lines.put_in_order(Places((None, group) for group in groups))
+        self._pass_on(refusals, admission)
+        return started, not groups
+
+    def _pick_more(self, room: int, groups: Collection[str], admission: Admission, until: int) -> list[LeaseRow]:
+        """Pick further jobs of groups that were admitted, as many of each as there is room for all."""
+        if room <= 0 or not groups:
+            return []
+        share = max(1, room // len(groups))
+        wanted = [group for group in groups if admission.room(limits_of(group), share)]
+        if not wanted:
+            return []
+        batch = to_json(wanted)
+        return lease_rows(self._database.write(line_statements.PICK_OF_GROUPS, (batch, share, until)))[:room]
+
+    def _count(self, started: Collection[LeaseRow], admission: Admission) -> None:
+        limits = self._settings.limits()
+        holds = []
+        for row in started:
+            for bucket in limits_of(row.grp):
+                limit = limits.get(family_of(bucket))
+                if limit is None or limit.per is None:
+                    holds.append((bucket, row.seq))
+        spent = [
+            (bucket, state.full_at)
+            for bucket, state in admission.changed.items()
+            if limits[family_of(bucket)].per is not None
+        ]
+        self._lines.hold(holds, spent)
+
+    def _pass_on(self, refusals: dict[str, Refusal], admission: Admission) -> None:
+        """Let others try the buckets with room of those that another bucket has refused."""
+        self._lines.admit_others(
+            bucket
+            for group, refusal in refusals.items()
+            for bucket in limits_of(group)
+            if bucket != refusal.bucket and admission.room((bucket,), 1)
+        )
+
+    # -- ahead
+
+    def _take_ahead(self, worker: int, demand: Demand, lanes: str, after: int, until: int) -> list[Lease]:
+        rows = lease_rows(self._database.write(sql.PICK_AHEAD, (lanes, demand.ahead, after, until)))
+        if rows:
+            self._database.write(sql.MARK_HELD, (to_json([row.seq for row in rows]), worker))
+        return [to_lease(row, self._lanes.describe(row.lane), is_started=False) for row in rows]
+
+    def _tell_started(self, leases: list[Lease]) -> None:
+        if any(lease.is_started for lease in leases) and self._journal.is_listened():
+            now = self._now()
+            self._journal.write(
+                Event(EventKind.STARTED, now, lease.id, lease.type, lease.queue)
+                for lease in leases
+                if lease.is_started
+            )
+
+
+def _admitted(rows: list[LeaseRow], admission: Admission, refusals: dict[str, Refusal]) -> list[LeaseRow]:
+    """Return the rows that may start; note for each other group which bucket has refused it."""
+    admitted = []
+    for row in rows:
+        if row.grp is not None:
+            if row.grp in refusals:
+                continue
+            refusal = admission.admit(limits_of(row.grp))
+            if refusal is not None:
+                refusals[row.grp] = refusal
+                continue
+        admitted.append(row)
+    return admitted
