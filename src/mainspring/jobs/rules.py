@@ -17,6 +17,7 @@ from mainspring.jobs.cron import Cron
 from mainspring.jobs.instants import LAST_INSTANT, to_datetime, to_microseconds
 
 _ONE = timedelta(microseconds=1)
+_LONGEST = timedelta.max // _ONE
 
 
 class Rule(Protocol):
@@ -108,7 +109,7 @@ def rule_from(description: Mapping[str, Any]) -> Rule:
     match description:
         case {"kind": "cron", "expression": expression, "tz": tz, "dst_gap": dst_gap, "dst_fold": dst_fold}:
             return Cron(expression, tz=tz, dst_gap=dst_gap, dst_fold=dst_fold)
-        case {"kind": "every", "interval": int(interval), "anchor": anchor}:
+        case {"kind": "every", "interval": int(interval), "anchor": anchor} if interval <= _LONGEST:
             return Every(_ONE * interval, anchor=anchor)
         case _:
             raise ScheduleInvalid(
