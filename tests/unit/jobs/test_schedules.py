@@ -15,7 +15,7 @@ from mainspring.jobs.handle import ManagerSource
 from mainspring.jobs.instants import MICROSECONDS, to_instant
 from mainspring.jobs.planning import plan
 from mainspring.jobs.policies import CatchUp, Concurrency
-from mainspring.jobs.schedule_records import OccurrenceKind, Overlap
+from mainspring.jobs.schedule_records import Firing, OccurrenceKind, Overlap
 from mainspring.jobs.schedules import Schedules
 from mainspring.jobs.stored_rules import decode_rule
 from mainspring.testing import ManualClock
