@@ -2,99 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, TypeAlias
-
 from mainspring.jobs.engine import (
     MAX_CRASHES,
     STATUS_AFTER,
     Attempt,
     Cause,
+    EventKind,
     Lease,
-    NewJob,
     Outcome,
     OutcomeKind,
+    ProgressReport,
 )
 from mainspring.jobs.status import FINAL, JobStatus
+from tests.stress.model_jobs import Job
+from tests.stress.model_schedules import Schedules
+from tests.stress.model_turns import Turns
 
-Job: TypeAlias = dict[str, Any]
-
-NEW = {
-    "status": JobStatus.PENDING,
-    "token": 0,
-    "owner": None,
-    "starts": 0,
-    "failures": 0,
-    "timeouts": 0,
-    "crashes": 0,
-    "interruptions": 0,
-    "started": None,
-    "finished": None,
-    "result": None,
-    "error": None,
-    "stop_requested": False,
-    "replayed_as": None,
-    "history": (),
+COUNTERS = {Cause.FAILURE: "failures", Cause.TIMEOUT: "timeouts", Cause.CRASH: "crashes"}
+TOLD = {
+    OutcomeKind.COMPLETED: EventKind.COMPLETED,
+    OutcomeKind.FAILED: EventKind.FAILED,
+    OutcomeKind.CANCELED: EventKind.CANCELED,
+    OutcomeKind.RETRY: EventKind.RETRIED,
+    OutcomeKind.SNOOZED: EventKind.SNOOZED,
+    OutcomeKind.INTERRUPTED: EventKind.INTERRUPTED,
 }
-COUNTERS = {Cause.FAILURE: "failures", Cause.TIMEOUT: "timeouts"}
 
 
-class Model:
-    """Jobs as dicts, in the order of submission, and the numbers of the workers that live."""
-
-    def __init__(self) -> None:
-        self.jobs: dict[str, Job] = {}
-        self.workers: list[int] = []
-
-    def counts(self) -> dict[JobStatus, int]:
-        statuses = [job["status"] for job in self.jobs.values()]
-        return {status: statuses.count(status) for status in JobStatus}
-
-    # -- submitters
-
-    def submit(self, job: NewJob, now: int) -> str | None:
-        if job.id in self.jobs:
-            return job.id
-        given = {name: getattr(job, name) for name in job.__struct_fields__}
-        self.jobs[job.id] = NEW | given | {"created": now}
-        return None
-
-    def cancel(self, job_id: str, now: int) -> tuple[bool, JobStatus | None]:
-        job = self.jobs.get(job_id)
-        if job is None:
-            return False, None
-        before = job["status"]
-        if before is JobStatus.PENDING:
-            job |= {"status": JobStatus.CANCELED, "owner": None, "finished": now}
-            job["error"] = "canceled before it started"
-        elif before is JobStatus.RUNNING:
-            job["stop_requested"] = True
-        return before is JobStatus.PENDING, before
-
-    def reopen(self, job_id: str, due: int) -> bool:
-        job = self.jobs.get(job_id)
-        if job is None or job["status"] is not JobStatus.FAILED or job["replayed_as"] is not None:
-            return False
-        job |= {"status": JobStatus.PENDING, "due": due, "finished": None, "error": None}
-        job |= {"failures": 0, "timeouts": 0, "crashes": 0}
-        return True
-
-    def replay(self, job_id: str, new_id: str, due: int, now: int) -> bool:
-        job = self.jobs.get(job_id)
-        if job is None or job["status"] is not JobStatus.FAILED or job["replayed_as"] is not None:
-            return False
-        kept = {name: job[name] for name in ("type", "queue", "priority", "payload", "codec")}
-        self.jobs[new_id] = NEW | kept | {"id": new_id, "due": due, "created": now, "origin": job_id}
-        job["replayed_as"] = new_id
-        return True
-
-    def delete(self, job_id: str) -> bool:
-        if job_id not in self.jobs or self.jobs[job_id]["status"] not in FINAL:
-            return False
-        del self.jobs[job_id]
-        return True
-
-    # -- workers
+class Model(Turns, Schedules):
+    """What workers do with jobs, beside what users and operators do."""
 
     def is_busy(self, worker: int) -> bool:
         return any(job["owner"] == worker for job in self.jobs.values())
@@ -102,12 +38,7 @@ class Model:
     def has_held_jobs(self) -> bool:
         return any(job["owner"] and job["status"] is JobStatus.PENDING for job in self.jobs.values())
 
-    def claimable(self, types: Iterable[str]) -> list[Job]:
-        return [
-            job
-            for job in self.jobs.values()
-            if job["status"] is JobStatus.PENDING and job["owner"] is None and job["type"] in types
-        ]
+    # -- starting
 
     def take(self, lease: Lease, worker: int, now: int) -> None:
         job = self.jobs[lease.id]
@@ -116,7 +47,9 @@ class Model:
             self._start(job, now)
 
     def _start(self, job: Job, now: int) -> None:
+        self.use_up(job, now)
         job |= {"status": JobStatus.RUNNING, "starts": job["starts"] + 1, "started": max(now, job["due"])}
+        self.tell(EventKind.STARTED, job["id"])
 
     def start(self, worker: int, lease: Lease, now: int) -> bool:
         job = self._held(worker, lease, JobStatus.PENDING)
@@ -130,12 +63,43 @@ class Model:
             return None
         return job
 
+    def report(self, worker: int, report: ProgressReport) -> bool:
+        job = self._held(worker, report.lease, JobStatus.RUNNING)
+        if job is not None:
+            job["progress"] = report.progress
+            self.tell(EventKind.PROGRESS, job["id"])
+        return job is not None
+
+    # -- ending
+
     def settle(self, worker: int, outcome: Outcome, now: int) -> bool:
         is_back = outcome.kind is OutcomeKind.HANDED_BACK
         is_held = is_back and not outcome.lease.is_started
         job = self._held(worker, outcome.lease, JobStatus.PENDING if is_held else JobStatus.RUNNING)
         if job is None:
             return False
+        self._charge(job, outcome, now)
+        if is_back and not is_held:
+            job["starts"] -= 1
+            job["started"] = job["started"] if job["starts"] else None
+        if outcome.due is not None:
+            job["due"] = outcome.due
+            job["turn"] = outcome.due if job["steps_aside"] else job["turn"]
+        is_stopped = job["stop_requested"] and STATUS_AFTER[outcome.kind] is JobStatus.PENDING
+        self._end(job, STATUS_AFTER[outcome.kind], now)
+        if is_stopped:
+            self.tell(EventKind.CANCELED, job["id"])
+        elif not is_back:
+            self.tell(TOLD[outcome.kind], job["id"])
+        if outcome.kind is not OutcomeKind.COMPLETED:
+            job["error"] = outcome.error or job["error"]
+            return True
+        job |= {"result": outcome.result, "error": None, "keep_result_until": outcome.keep_result_until}
+        if outcome.follow_up is not None:
+            self.submit(outcome.follow_up, now)
+        return True
+
+    def _charge(self, job: Job, outcome: Outcome, now: int) -> None:
         cause = Cause.DEPLOY if outcome.kind is OutcomeKind.INTERRUPTED else outcome.cause
         if cause is not None:
             error = outcome.error or "interrupted by a shutdown"
@@ -143,16 +107,6 @@ class Model:
         if outcome.cause is not None:
             job[COUNTERS[outcome.cause]] += 1
         job["interruptions"] += outcome.kind is OutcomeKind.INTERRUPTED
-        if is_back and not is_held:
-            job["starts"] -= 1
-            job["started"] = job["started"] if job["starts"] else None
-        job["due"] = outcome.due or job["due"]
-        self._end(job, STATUS_AFTER[outcome.kind], now)
-        if outcome.kind is OutcomeKind.COMPLETED:
-            job |= {"result": outcome.result, "error": None}
-        else:
-            job["error"] = outcome.error or job["error"]
-        return True
 
     def _end(self, job: Job, status: JobStatus, now: int) -> None:
         """Let a job that somebody wants stopped not go back."""
@@ -176,11 +130,14 @@ class Model:
             job["history"] += (Attempt(job["starts"], job["started"], when, "crash", f"its worker {worker} died"),)
             if job["stop_requested"]:
                 self._end(job, JobStatus.CANCELED, when)
+                self.tell(EventKind.CANCELED, job["id"])
             elif job["crashes"] >= MAX_CRASHES:
-                job["error"] = f"quarantined: {MAX_CRASHES} workers died while they ran it"
+                job["error"] = f"quarantined: {job['crashes']} workers died while they ran it"
                 self._end(job, JobStatus.FAILED, when)
                 quarantined.add(job["id"])
+                self.tell(EventKind.FAILED, job["id"])
             else:
                 self._end(job, JobStatus.PENDING, when)
                 rescued.add(job["id"])
+                self.tell(EventKind.RESCUED, job["id"])
         return rescued, quarantined

@@ -1,0 +1,103 @@
+"""The part of the machine in which operators arrange limits, queues and schedules, and occurrences come."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+from hypothesis.stateful import invariant, precondition, rule
+
+from mainspring.jobs.engine import (
+    DropLimit,
+    Firing,
+    OccurrenceKind,
+    Overlap,
+    PauseQueue,
+    PauseSchedule,
+    PutSchedule,
+    RemoveSchedule,
+)
+from mainspring.jobs.limits import Limit
+from mainspring.testing.engine_bench import seconds
+from mainspring.testing.engine_timetable import Timetable
+from tests.stress.machine_base import QUEUES, Stage, places
+
+NAMES = ("hourly", "nightly")
+RATE = Limit(2, seconds(10))
+
+names = st.sampled_from(NAMES)
+families = st.sampled_from(["all", "by tenant"])
+
+
+class Arranging(Stage):
+    """Arrangements, and what is decided about occurrences."""
+
+    def prepare(self) -> None:
+        super().prepare()
+        self.timetable = Timetable(self.bench)
+        assert self.bench.limit("rate", RATE.most, per=10)
+        self.model.put_limit("rate", RATE)
+
+    # -- limits and queues
+
+    @rule(family=families, most=st.integers(1, 3))
+    def put_limit(self, family: str, most: int) -> None:
+        assert self.bench.limit(family, most) == self.model.put_limit(family, Limit(most, None))
+
+    @rule(family=families)
+    def drop_limit(self, family: str) -> None:
+        assert self.bench.arrange(DropLimit(family)) == self.model.drop_limit(family)
+
+    @rule(queue=st.sampled_from(QUEUES), place=places)
+    def pause_queue(self, queue: str, place: int) -> None:
+        is_paused = place % 3 == 0
+        is_changed = self.model.pause_queue(queue, is_paused=is_paused)
+        assert self.bench.arrange(PauseQueue(queue, is_paused)) == is_changed
+
+    # -- schedules
+
+    @rule(name=names, overlap=st.sampled_from(Overlap), place=places)
+    def put_schedule(self, name: str, overlap: Overlap, place: int) -> None:
+        stored = self.model.schedules.get(name)
+        current = stored.revision if stored else None
+        expected = current if place % 4 else place % 3 or None
+        record = self.timetable.record(name, after=place % 7, overlap=overlap)
+        is_changed = self.model.put_schedule(record, expected, self.bench.now)
+        assert self.bench.arrange(PutSchedule(record, expected)) == is_changed
+
+    @rule(name=names, place=places)
+    def pause_schedule(self, name: str, place: int) -> None:
+        due = self.bench.now + seconds(place % 7)
+        is_paused = place % 3 == 0
+        is_changed = self.model.pause_schedule(name, due, is_paused=is_paused)
+        assert self.bench.arrange(PauseSchedule(name, is_paused, due)) == is_changed
+
+    @rule(name=names)
+    def remove_schedule(self, name: str) -> None:
+        assert self.bench.arrange(RemoveSchedule(name)) == self.model.remove_schedule(name)
+
+    @precondition(lambda self: self.model.schedules)
+    @rule(place=places)
+    def fire(self, place: int) -> None:
+        """Fire twice: whoever comes second is refused. Seldom, the first has seen an older state, too."""
+        stored = [*self.model.schedules.values()][place % len(self.model.schedules)]
+        expected = (stored.next_due or 0) + (place % 8 == 0)
+        occurrences = [expected + number for number in range(place % 3)]
+        records = [self.timetable.occurrence(expected, OccurrenceKind.MISSED)] * (place % 5 == 0)
+        firing = Firing(
+            stored.name,
+            stored.revision - (place % 8 == 1),
+            expected,
+            expected + seconds(5),
+            expected,
+            tuple(self.timetable.job(stored.name, occurrence) for occurrence in occurrences),
+            stored.overlap,
+            tuple(records),
+        )
+        for fired in self.engine.fire([firing, firing]):
+            assert fired == self.model.fire(firing, self.bench.now, fired.skipped_for)
+
+    @invariant()
+    def the_arrangements_are_alike(self) -> None:
+        assert self.engine.schedules() == sorted(self.model.schedules.values(), key=lambda record: record.name)
+        assert set(self.engine.paused_queues()) == self.model.paused
+        for name in NAMES:
+            assert self.engine.occurrences(name, 1_000) == self.model.occurrences.get(name, [])[::-1]

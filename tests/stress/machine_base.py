@@ -1,0 +1,175 @@
+"""What the parts of the machine share: an engine, the model, and what users say to both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hypothesis.strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from msgspec.structs import asdict
+
+from mainspring.jobs.engine import (
+    Delete,
+    Engine,
+    Lease,
+    Query,
+    Regroup,
+    Reopen,
+    Replay,
+    Reschedule,
+    Retention,
+    UniqueKey,
+)
+from mainspring.jobs.limits import bucket_of
+from mainspring.jobs.status import JobStatus
+from mainspring.testing import ManualClock
+from mainspring.testing.engine_bench import Bench, seconds
+from tests.stress.engine_model import Model
+from tests.stress.model_jobs import Job
+
+TYPES = ("ping", "pong")
+QUEUES = ("default", "other")
+ALIVE = (JobStatus.PENDING, JobStatus.RUNNING)
+ALL, A, B, RATE = (
+    bucket_of(*names) for names in (("all",), ("by tenant", "a"), ("by tenant", "b"), ("rate", "a"))
+)
+
+ids = st.sampled_from("abcdefgh")
+delays = st.sampled_from([-100.0, -20.0, -1.0, 0.0, 0.3, 0.9, 5.0, 60.0])
+places = st.integers(0, 1_000)
+limits = st.sampled_from([(), (ALL,), (A,), (B,), (ALL, A), (RATE,), (A, RATE)])
+uniques = st.sampled_from(
+    [
+        UniqueKey("key", ALIVE),
+        UniqueKey("key", (JobStatus.PENDING, JobStatus.COMPLETED), seconds(30)),
+        UniqueKey("key", (JobStatus.PENDING,), replaces=True),
+        UniqueKey("another key", tuple(JobStatus)),
+    ]
+)
+jobs = st.fixed_dictionaries(
+    {"job_id": ids, "type": st.sampled_from(TYPES), "priority": st.integers(0, 2), "after": delays},
+    optional={
+        "queue": st.sampled_from(QUEUES),
+        "sequence": st.sampled_from(["s", "t"]),
+        "steps_aside": st.booleans(),
+        "limits": limits,
+        "unique": uniques,
+        "expires": st.sampled_from([1.0, 30.0, 90.0]),
+        "headers": st.just({"trace": "1"}),
+    },
+)
+ages = st.sampled_from([None, 0, seconds(5), seconds(60)])
+retentions = st.builds(Retention, ages, ages, ages, st.sampled_from([None, 1, 3]))
+
+
+class Stage(RuleBasedStateMachine):
+    """Drives an engine and the model with the same words."""
+
+    def make_engine(self, clock: ManualClock) -> Engine:
+        raise NotImplementedError
+
+    @initialize()
+    def begin(self) -> None:
+        clock = ManualClock()
+        self.bench = Bench(self.make_engine(clock), clock)
+        self.engine = self.bench.engine
+        self.model = Model()
+        self.leases: list[tuple[int, Lease]] = []  # all there ever were, with their holders
+        self.copies = 0
+        self.heard = self.engine.listen(2**60)
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Let there be something to begin with."""
+        self.submit(
+            [{"job_id": name, "type": TYPES[place % 2], "after": -1.0} for place, name in enumerate("abcd")]
+        )
+
+    def teardown(self) -> None:
+        if hasattr(self, "engine"):
+            self.engine.close()
+
+    def worker(self, place: int) -> int:
+        return self.model.workers[place % len(self.model.workers)]
+
+    # -- submitters
+
+    @rule(batch=st.lists(jobs, max_size=6))
+    def submit(self, batch: list[dict[str, Any]]) -> None:
+        new = [self.bench.job(**job, payload=b"%d" % number) for number, job in enumerate(batch)]
+        assert self.engine.submit(new) == [self.model.submit(job, self.bench.now) for job in new]
+
+    @rule(place=places)
+    def cancel(self, place: int) -> None:
+        job_id = self.choose_job(place, JobStatus.PENDING, JobStatus.RUNNING)
+        answer = self.bench.cancel(job_id)
+        assert (answer.is_done, answer.status) == self.model.cancel(job_id, self.bench.now)
+
+    @rule(place=places)
+    def delete(self, place: int) -> None:
+        job_id = self.choose_job(place, JobStatus.COMPLETED, JobStatus.CANCELED)
+        assert self.bench.change(Delete(job_id)).is_done == self.model.delete(job_id)
+
+    @rule(place=places, delay=delays)
+    def reopen(self, place: int, delay: float) -> None:
+        job_id, due = self.choose_job(place, JobStatus.FAILED), self.bench.now + seconds(delay)
+        assert self.bench.change(Reopen(job_id, due)).is_done == self.model.reopen(job_id, due)
+
+    @rule(place=places, delay=delays)
+    def replay(self, place: int, delay: float) -> None:
+        self.copies += 1
+        due = self.bench.now + seconds(delay)
+        replay = Replay(self.choose_job(place, JobStatus.FAILED), f"copy {self.copies}", due)
+        is_done = self.model.replay(replay.id, replay.new_id, due, self.bench.now)
+        assert self.bench.change(replay).is_done == is_done
+
+    @rule(place=places, delay=delays)
+    def reschedule(self, place: int, delay: float) -> None:
+        job_id, due = self.choose_job(place, JobStatus.PENDING), self.bench.now + seconds(delay)
+        assert self.bench.change(Reschedule(job_id, due)).is_done == self.model.reschedule(job_id, due)
+
+    @rule(place=places, limits=limits)
+    def regroup(self, place: int, limits: tuple[str, ...]) -> None:
+        job_id = self.choose_job(place, JobStatus.PENDING)
+        assert self.bench.change(Regroup(job_id, limits)).is_done == self.model.regroup(job_id, limits)
+
+    @rule(retention=retentions)
+    def prune(self, retention: Retention) -> None:
+        pruned = self.engine.prune(retention)
+        assert pruned.deleted == self.model.prune(retention, self.bench.now)
+
+    def choose_job(self, place: int, *statuses: JobStatus) -> str:
+        """Choose a job, mostly one that the command is meant for."""
+        meant = [job_id for job_id, job in self.model.jobs.items() if job["status"] in statuses]
+        others = [*self.model.jobs, "nowhere"]
+        return others[place % len(others)] if place % 4 == 0 or not meant else meant[place % len(meant)]
+
+    # -- time
+
+    @rule(duration=st.sampled_from([0.2, 0.8, 4.0, 40.0]))
+    def pass_time(self, duration: float) -> None:
+        self.bench.pass_time(duration)
+
+    # -- what holds at any time
+
+    @invariant()
+    def the_records_are_alike(self) -> None:
+        records = [asdict(record) for record in self.engine.find(Query(limit=1_000)).records]
+        assert records == [{name: job[name] for name in record} for record, job in self.pairs(records)]
+
+    def pairs(self, records: list[Job]) -> list[tuple[Job, Job]]:
+        assert [record["id"] for record in records] == list(self.model.jobs)
+        return list(zip(records, self.model.jobs.values(), strict=True))
+
+    @invariant()
+    def the_counts_are_alike(self) -> None:
+        assert self.engine.counts() == self.model.counts()
+
+    @invariant()
+    def what_happened_was_written_down(self) -> None:
+        """Compare what one step has told: of each job in order, and of several in any order."""
+        page = self.engine.events(self.heard, 1_000)
+        self.heard = page.end
+        heard = [(event.kind, event.id) for event in page.events]
+        told, self.model.told = self.model.told, []
+        assert sorted(heard, key=lambda event: event[1]) == sorted(told, key=lambda event: event[1])

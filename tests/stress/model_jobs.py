@@ -1,0 +1,94 @@
+"""The jobs of the naive engine, as dicts, and which of them are in the way of a new one."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from mainspring.jobs.engine import Conflict, ConflictKind, EventKind, NewJob
+from mainspring.jobs.status import FINAL, JobStatus
+
+Job: TypeAlias = dict[str, Any]
+
+NEW = {
+    "status": JobStatus.PENDING,
+    "token": 0,
+    "owner": None,
+    "starts": 0,
+    "failures": 0,
+    "timeouts": 0,
+    "crashes": 0,
+    "interruptions": 0,
+    "started": None,
+    "finished": None,
+    "result": None,
+    "error": None,
+    "stop_requested": False,
+    "replayed_as": None,
+    "history": (),
+    "progress": None,
+    "keep_result_until": None,
+}
+
+
+class Jobs:
+    """Jobs in the order of submission, the numbers of the workers that live, and what happened."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, Job] = {}
+        self.workers: list[int] = []
+        self.told: list[tuple[EventKind, str]] = []
+        self._places = 0
+
+    def tell(self, kind: EventKind, job_id: str) -> None:
+        self.told.append((kind, job_id))
+
+    def counts(self) -> dict[JobStatus, int]:
+        statuses = [job["status"] for job in self.jobs.values()]
+        return {status: statuses.count(status) for status in JobStatus}
+
+    def submit(self, job: NewJob, now: int) -> Conflict | None:
+        if job.id in self.jobs:
+            return Conflict(job.id, ConflictKind.ID)
+        found = self._in_the_way(job, now)
+        if found is None:
+            given = {name: getattr(job, name) for name in job.__struct_fields__ if name != "unique"}
+            self.store(given | {"unique_key": job.unique.key if job.unique else None}, now)
+            return None
+        if job.unique is None or not job.unique.replaces:
+            self.tell(EventKind.DEDUPLICATED, found["id"])
+            return Conflict(found["id"], ConflictKind.UNIQUE)
+        found |= {name: getattr(job, name) for name in ("payload", "codec", "headers", "expires")}
+        self.move(found, job.due)
+        return Conflict(found["id"], ConflictKind.REPLACED)
+
+    def _in_the_way(self, job: NewJob, now: int) -> Job | None:
+        for other in reversed(self.jobs.values()):
+            if job.schedule is not None and (other["schedule"], other["occurrence"]) == (
+                job.schedule,
+                job.occurrence,
+            ):
+                return other
+            if job.unique is None or other["unique_key"] != job.unique.key:
+                continue
+            is_young = job.unique.window is None or now - other["created"] < job.unique.window
+            if other["status"] in job.unique.states and is_young:
+                return other
+        return None
+
+    def store(self, job: Job, now: int) -> None:
+        self._places += 1
+        self.jobs[job["id"]] = NEW | job | {"created": now, "turn": job["due"], "place": self._places}
+        self.tell(EventKind.SUBMITTED, job["id"])
+
+    def move(self, job: Job, due: int) -> None:
+        """Give a job another due time, and so another turn; who holds it loses it."""
+        job |= {"due": due, "turn": due}
+        self.take_away(job)
+        self.tell(EventKind.RESCHEDULED, job["id"])
+
+    def take_away(self, job: Job) -> None:
+        if job["owner"] is not None:
+            job |= {"owner": None, "token": job["token"] + 1}
+
+    def alive(self) -> list[Job]:
+        return [job for job in self.jobs.values() if job["status"] not in FINAL]
