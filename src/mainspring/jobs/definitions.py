@@ -28,7 +28,7 @@ Misfire: TypeAlias = Literal["skip", "once"] | CatchUp
 OverlapName: TypeAlias = Literal["skip", "queue", "replace", "allow"]
 CallArguments: TypeAlias = tuple[Any, ...] | Mapping[str, Any]
 
-CARRIED = ("queue", "priority", "expires")  # of the options of a job
+CARRIED = ("queue", "priority", "expires", "steps_aside", "then")  # of the options of a job
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,8 @@ class Definition:
             expires=model.expires,  # after a due time of zero
             limits=model.limits,
             next_due=None,
+            steps_aside=model.steps_aside,
+            follow_up=model.follow_up,
         )
 
     def _encoded_rule(self, stored: ScheduleRecord | None, now: int) -> str:
@@ -122,10 +124,6 @@ def _check_job(name: str, job: object) -> None:
         raise ValueError(
             f"schedule {name!r}: a schedule keeps {', '.join(CARRIED)} of a job's options, and not "
             f"{', '.join(lost)}; leave it out"
-        )
-    if job.handler.options.then is not None:
-        raise ValueError(
-            f"schedule {name!r}: {job.name} has then=, which a schedule does not keep; submit what follows in it"
         )
 
 

@@ -103,10 +103,12 @@ def _job(record: ScheduleRecord, occurrence: int, job_id: str, sequence: str | N
         payload=record.payload,
         codec=record.codec,
         sequence=sequence,
+        steps_aside=record.steps_aside,
         limits=record.limits,
         expires=None if record.expires is None else min(LAST_INSTANT, due + record.expires),
         schedule=record.name,
         occurrence=occurrence,
+        follow_up=record.follow_up,
     )
 
 

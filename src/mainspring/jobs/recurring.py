@@ -194,7 +194,7 @@ def tell(firing: Firing, fired: Fired) -> None:
             to_datetime(record.due),
             to_datetime(record.until),
         )
-    if fired.skipped_for is not None:
+    if fired.skipped_for is not None and firing.jobs:
         logger.warning(
             "schedule %r: %s skipped, job %s of an earlier occurrence has not ended",
             firing.schedule,

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from mainspring.jobs.cron import Cron
 from mainspring.jobs.instants import LAST_INSTANT, MICROSECONDS, to_instant
 from mainspring.jobs.planning import GRACE, MOST, first_due, plan
+from mainspring.jobs.records import FollowUp
 from mainspring.jobs.rules import Every, Rule
 from mainspring.jobs.schedule_records import Firing, Occurrence, OccurrenceKind, Overlap, ScheduleRecord
 
@@ -61,10 +62,12 @@ def occurrences(firing: Firing) -> list[int | None]:
 
 
 def test_an_occurrence_that_is_due_gets_a_job_with_everything_that_the_schedule_says() -> None:
-    firing = planned(expires=5 * MINUTE)
+    following = FollowUp("shop.mail", "default", 1)
+    firing = planned(expires=5 * MINUTE, steps_aside=True, follow_up=following)
     (job,) = firing.jobs
     assert (job.id, job.type, job.queue, job.priority) == ("job-1", "shop.report", "reports", 2)
     assert (job.payload, job.codec, job.limits) == (b'{"day":1}', "json", ("rate of handler shop.report",))
+    assert (job.steps_aside, job.follow_up) == (True, following)
     assert (job.due, job.expires) == (NOON, NOON + 5 * MINUTE)
     assert (job.schedule, job.occurrence, job.sequence) == ("report", NOON, None)
     assert (firing.schedule, firing.revision, firing.expected) == ("report", 7, NOON)

@@ -110,7 +110,6 @@ def test_options_of_the_job_are_kept(
         {"unique": "a"},
         {"sequence": "a"},
         {"headers": {"user": "1"}},
-        {"steps_aside": True},
     ],
     ids=lambda option: next(iter(option)),
 )
@@ -121,11 +120,12 @@ def test_options_that_a_schedule_cannot_keep_are_refused(
         schedules.put("nightly", report.options(**option), "@daily")
 
 
-def test_a_follow_up_that_would_get_lost_is_refused(
-    schedules: Schedules, source: Source, report: Job[..., None]
-) -> None:
-    with pytest.raises(ValueError, match=r"shop\.first has then="):
-        schedules.put("nightly", source.job(lambda: None, name="shop.first", then=report), "@daily")
+def test_what_follows_the_job_is_kept(schedules: Schedules, source: Source, report: Job[..., None]) -> None:
+    first = source.job(lambda: None, name="shop.first", then=report, steps_aside=True)
+    shown = schedules.put("nightly", first, "@daily")
+    assert (shown.record.follow_up, shown.record.steps_aside) == (report.follow_up(), True)
+    changed = schedules.put("nightly", first.options(steps_aside=False), "@daily")
+    assert (changed.record.revision, changed.record.steps_aside) == (2, False)
 
 
 @pytest.mark.parametrize(
