@@ -15,11 +15,6 @@ from mainspring.jobs.engine import JobRecord
 from mainspring.jobs.status import JobStatus
 
 
-def is_waiting(job: JobRecord) -> bool:
-    """Answer whether a job is in nobody's hands and may be taken when its time comes."""
-    return job.status is JobStatus.PENDING and job.owner is None
-
-
 class Backlog:
     """Keeps the claims in step with the jobs."""
 
@@ -36,9 +31,9 @@ class Backlog:
         if job.sequence is not None:
             self._update_sequence(job.sequence, job, is_placed_anew=is_placed_anew)
             return
-        if before is not None and is_waiting(before):
+        if before is not None and before.owner is None and before.status is JobStatus.PENDING:
             self._withdraw(before)
-        if is_waiting(job):
+        if job.owner is None and job.status is JobStatus.PENDING:
             self._offer(job)
 
     def _update_sequence(self, key: str, job: JobRecord, *, is_placed_anew: bool) -> None:
@@ -46,7 +41,7 @@ class Backlog:
             self.sequences.end(key, job.id)
         else:
             turn = self.sequences.place(job.id, job.due, anew=is_placed_anew)
-            if is_waiting(job):
+            if job.owner is None:
                 self.sequences.wait(key, turn, self._places[job.id], job.id)
             else:
                 self.sequences.hold(key, job.id)

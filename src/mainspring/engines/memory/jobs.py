@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mainspring.engines.memory.backlog import Backlog, is_waiting
+from mainspring.engines.memory.backlog import Backlog
 from mainspring.engines.memory.buckets import Buckets
 from mainspring.engines.memory.keys import Keys
 from mainspring.engines.memory.line import Line
@@ -28,8 +28,8 @@ class Jobs:
         self.keys = Keys()
         self.expiring = Line()
         """PENDING jobs that expire."""
-        self.ended: dict[JobStatus, Line] = {status: Line() for status in FINAL}
-        """Jobs by their end."""
+        self.ended: dict[JobStatus, dict[str, None]] = {status: {} for status in FINAL}
+        """Jobs in the order in which they ended."""
         self.stops: set[str] = set()
         """Jobs that are to stop."""
         self.must_wake = False
@@ -73,11 +73,12 @@ class Jobs:
             self.keys.update(before, job, self.places[job.id])
         if job.expires is not None or (before is not None and before.expires is not None):
             self._watch(job)
-        if job.status in FINAL or (before is not None and before.status in FINAL):
+        if before is not None and before.finished != job.finished:
             self._note_end(before, job)
         if job.owner is None:
             self._owned.discard(job.id)
-            self.must_wake |= is_waiting(job) or job.sequence is not None or bool(job.limits)
+            if job.status is JobStatus.PENDING or job.sequence is not None or job.limits:
+                self.must_wake = True
         else:
             self._owned.add(job.id)
         if job.stop_requested:
@@ -90,7 +91,7 @@ class Jobs:
         place = self.places.pop(job.id)
         del self.by_place[place]
         del self.records[job.id]
-        self.ended[job.status].leave(job.id)
+        del self.ended[job.status][job.id]
         self.keys.remove(job, place)
 
     def _count(self, before: JobRecord | None, job: JobRecord) -> None:
@@ -108,8 +109,8 @@ class Jobs:
         else:
             self.expiring.leave(job.id)
 
-    def _note_end(self, before: JobRecord | None, job: JobRecord) -> None:
-        if before is not None and before.status in FINAL:
-            self.ended[before.status].leave(job.id)
+    def _note_end(self, before: JobRecord, job: JobRecord) -> None:
+        if before.finished is not None:
+            del self.ended[before.status][job.id]
         if job.finished is not None:
-            self.ended[job.status].enter(job.finished, self.places[job.id], job.id)
+            self.ended[job.status][job.id] = None

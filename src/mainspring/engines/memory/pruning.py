@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from collections.abc import Iterable
+from itertools import islice, takewhile
 
 from msgspec.structs import replace
 
 from mainspring.engines.memory.jobs import Jobs
 from mainspring.engines.memory.line import Line
-from mainspring.jobs.engine import Pruned, Retention
+from mainspring.jobs.engine import JobRecord, Pruned, Retention
 from mainspring.jobs.status import JobStatus
 
 MOST_AT_ONCE = 500
@@ -34,18 +35,19 @@ def prune(jobs: Jobs, results: Line, retention: Retention, now: int) -> Pruned:
 
 
 def _delete_older(jobs: Jobs, status: JobStatus, until: int, limit: int) -> int:
-    deleted = 0
-    while deleted < limit and (first := jobs.ended[status].first()) is not None and first[0] <= until:
-        jobs.remove(jobs.records[first[-1]])
-        deleted += 1
-    return deleted
+    ended = (jobs.records[job_id] for job_id in jobs.ended[status])
+    return _delete(jobs, takewhile(lambda job: (job.finished or 0) <= until, ended), limit)
 
 
 def _delete_oldest(jobs: Jobs, limit: int) -> int:
-    ended = (job_id for job_id in jobs.by_place.values() if jobs.records[job_id].status in COUNTED)
-    doomed = list(islice(ended, limit))
-    for job_id in doomed:
-        jobs.remove(jobs.records[job_id])
+    submitted = (jobs.records[job_id] for job_id in jobs.by_place.values())
+    return _delete(jobs, (job for job in submitted if job.status in COUNTED), limit)
+
+
+def _delete(jobs: Jobs, found: Iterable[JobRecord], limit: int) -> int:
+    doomed = list(islice(found, limit))
+    for job in doomed:
+        jobs.remove(job)
     return len(doomed)
 
 
