@@ -32,6 +32,11 @@ def instant_of(moment: datetime) -> int:
     return (moment - EPOCH) // timedelta(microseconds=1)
 
 
+def at(text: str, tz: str = "UTC") -> int:
+    """The instant of a wall time that exists once."""
+    return instant_of(datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(tz)))
+
+
 def changes_of(tz: str, begin: datetime, end: datetime) -> list[datetime]:
     """Every instant at which the offset changes: found day by day, then minute by minute."""
     zone = ZoneInfo(tz)
@@ -96,10 +101,11 @@ class PlainCron:
         return self._known[day]
 
     def _matches_date(self, day: date) -> bool:
-        rest = [day + k * DAY for k in range(32) if (day + k * DAY).month == day.month]
-        is_last_working = day.weekday() < 5 and all(later.weekday() >= 5 for later in rest[1:])
-        is_last = len(rest) == 1
-        return day.day in self.days or (self.last_day and is_last) or (self.last_working_day and is_last_working)
+        if day.day in self.days:
+            return True
+        later = [day + k * DAY for k in range(1, 4) if (day + k * DAY).month == day.month]
+        is_last_working = day.weekday() < 5 and len(later) < 3 and all(other.weekday() >= 5 for other in later)
+        return (self.last_day and not later) or (self.last_working_day and is_last_working)
 
     def _matches_weekday(self, day: date) -> bool:
         weekday = day.isoweekday() % 7

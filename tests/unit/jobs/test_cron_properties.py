@@ -148,7 +148,7 @@ def test_a_zone_without_changes_is_as_the_oracle_says(tz: str) -> None:
 
 @pytest.mark.parametrize("tz", CHANGING_ZONES)
 def test_seconds_are_as_the_oracle_says(tz: str) -> None:
-    for change in changes(tz)[:4]:
+    for change in changes(tz)[:2]:
         check_change("*/20 59,0,30 * * * *", tz, change, 4)
 
 
@@ -202,7 +202,7 @@ EXPRESSION = st.builds(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(EXPRESSION, st.sampled_from(CHANGING_ZONES), st.integers(0, 2), st.sampled_from(POLICIES))
 def test_any_expression_is_as_the_oracle_says_around_a_change(
     expression: str, tz: str, which: int, policy: tuple[DstGap, DstFold]
@@ -248,12 +248,12 @@ def test_leap_days_and_ends_of_months_are_as_the_oracle_says(expression: str) ->
     check_days(expression, date(2096, 1, 1), date(2105, 1, 1))
 
 
-@pytest.mark.parametrize("weekday", ["*/8", "*/7,1L", "*,MON"])
+@pytest.mark.parametrize("weekday", ["*/8", "*/7,1L"])
 def test_forty_years_may_lie_between_two_occurrences(weekday: str) -> None:
     check_days(f"0 0 29 2 {weekday}", date(2070, 1, 1), date(2120, 1, 1))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(DAYS, MONTHS, WEEKDAYS, st.integers(1990, 2090))
 def test_any_days_are_as_the_oracle_says(day: str, month: str, weekday: str, year: int) -> None:
     check_days(f"0 0 {day} {month} {weekday}", date(year, 1, 15), date(year + 1, 3, 10))

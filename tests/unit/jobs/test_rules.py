@@ -1,0 +1,147 @@
+"""Rules by which schedules recur: intervals, and what all rules share."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mainspring import Cron, Every, ScheduleInvalid
+from mainspring.jobs.instants import LAST_INSTANT
+from mainspring.jobs.rules import Rule, Upcoming, rule_from, upcoming
+from tests.unit.jobs.cron_oracle import at
+
+SECOND = 1_000_000
+DAY = 86_400 * SECOND
+
+
+@pytest.mark.parametrize(
+    ("interval", "anchor", "expected"),
+    [
+        (timedelta(minutes=5), None, ["00:05:00", "00:10:00"]),
+        (90, None, ["00:01:30", "00:03:00"]),
+        (timedelta(hours=1), at("2027-01-01 00:20"), ["00:20:00", "01:20:00"]),
+        (timedelta(hours=1), at("2030-01-01 00:20"), ["00:20:00", "01:20:00"]),
+        (timedelta(hours=1), at("1960-01-01 00:20"), ["00:20:00", "01:20:00"]),
+    ],
+)
+def test_an_interval_recurs_on_a_grid_through_its_anchor(interval: Any, anchor: Any, expected: list[str]) -> None:
+    found = upcoming(Every(interval, anchor=anchor), at("2027-01-01 00:00"), 2)
+    assert [f"{up.local:%H:%M:%S}" for up in found] == expected
+
+
+@given(st.integers(1, 50), st.none() | st.integers(-100, 100), st.integers(-200, 200), st.integers(-200, 200))
+def test_every_is_as_a_plain_list_says(interval: int, anchor: int | None, after: int, until: int) -> None:
+    rule = Every(timedelta(microseconds=interval), anchor=anchor)
+    grid = [k for k in range(-400, 401) if (k - (anchor or 0)) % interval == 0]
+    between = [point for point in grid if after < point <= until]
+    assert rule.next_after(after) == next(point for point in grid if point > after)
+    assert rule.last_until(until, after) == (between[-1] if between else None)
+    assert rule.count_between(after, until, 1_000) == len(between)
+    assert rule.count_between(after, until, 3) == min(3, len(between))
+
+
+@pytest.mark.parametrize(
+    "interval",
+    [0, -1, 1e-7, timedelta(0), timedelta(-1), True, "5", None, float("nan"), float("inf"), 1e300, 10**400],
+)
+def test_an_interval_that_makes_no_sense_is_refused(interval: Any) -> None:
+    with pytest.raises(ScheduleInvalid, match=r"timedelta\(minutes=5\)"):
+        Every(interval)
+
+
+@pytest.mark.parametrize("anchor", [1.5, True, "now", datetime(2027, 1, 1, tzinfo=UTC)])
+def test_an_anchor_is_an_instant(anchor: Any) -> None:
+    with pytest.raises(ScheduleInvalid, match=r"anchor is .* microseconds since 1970"):
+        Every(60, anchor=anchor)
+
+
+def test_one_interval_has_one_spelling() -> None:
+    assert Every(60) == Every(60.0) == Every(timedelta(minutes=1))
+    assert Every(timedelta(microseconds=1)).next_after(5) == 6
+    assert Every(60) != Every(60, anchor=0)
+
+
+# ---- both ----
+
+RULES: list[Rule] = [
+    Cron("0 2 * * MON#1", tz="Asia/Taipei", dst_gap="skip", dst_fold="both"),
+    Cron("@daily"),
+    Every(0.25),
+    Every(timedelta(days=400), anchor=-5),
+]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_a_rule_survives_being_stored(rule: Rule) -> None:
+    arrived = rule_from(json.loads(json.dumps(rule.describe())))
+    assert arrived == rule
+    assert arrived.next_after(0) == rule.next_after(0)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize("travel", [copy.copy, copy.deepcopy, lambda rule: pickle.loads(pickle.dumps(rule))])
+def test_a_rule_survives_travel(rule: Rule, travel: Any) -> None:
+    arrived = travel(rule)
+    assert arrived == rule
+    assert hash(arrived) == hash(rule)
+    assert arrived.last_until(10**15, 0) == rule.last_until(10**15, 0)
+
+
+@pytest.mark.parametrize(
+    "description",
+    [
+        {},
+        {"kind": "moon"},
+        {"kind": "cron", "expression": "@daily"},
+        {"kind": "every", "interval": "5", "anchor": None},
+        {"kind": "every", "interval": 10**40, "anchor": None},
+        {"kind": "cron", "expression": "@daily", "tz": "Mars/Base", "dst_gap": "shift", "dst_fold": "first"},
+    ],
+)
+def test_a_description_that_is_not_whole_is_refused(description: Any) -> None:
+    with pytest.raises(ScheduleInvalid):
+        rule_from(description)
+
+
+@pytest.mark.parametrize(
+    "rule", [Cron("0 2 * * *", tz="Asia/Taipei"), Every(DAY // SECOND, anchor=18 * 3_600 * SECOND)]
+)
+def test_spans_leave_out_their_beginning_and_include_their_end(rule: Rule) -> None:
+    first = at("2027-01-01 18:00")
+    assert rule.next_after(first - 1) == first
+    assert rule.next_after(first) == first + DAY
+    assert rule.last_until(first, first - 1) == first
+    assert rule.last_until(first - 1, first - DAY) is None
+    assert rule.last_until(first + DAY - 1, first - DAY) == first
+    assert rule.last_until(first, first) is None
+    assert rule.last_until(first - 5, first + 5) is None
+    assert rule.count_between(first, first + 3 * DAY, 10) == 3
+    assert rule.count_between(first - 1, first + 3 * DAY - 1, 10) == 3
+    assert rule.count_between(first - 1, first + 3 * DAY, 2) == 2
+    assert rule.count_between(first, first, 10) == rule.count_between(first + DAY, first - DAY, 10) == 0
+
+
+@pytest.mark.parametrize("rule", [Cron("@daily", tz="Asia/Taipei"), Cron("@yearly"), Every(3_600)])
+def test_time_has_an_end(rule: Rule) -> None:
+    assert rule.next_after(LAST_INSTANT) is None
+    assert rule.next_after(10**30) is None
+    assert rule.count_between(LAST_INSTANT, 10**30, 5) == 0
+    last = rule.last_until(10**30, 0)
+    assert last is not None
+    assert last <= LAST_INSTANT
+    assert rule.next_after(last) is None
+    assert rule.last_until(-(10**30), -(10**30) - 1) is None
+
+
+def test_a_preview_ends_where_the_rule_ends() -> None:
+    assert upcoming(Every(60), LAST_INSTANT - 60 * SECOND, 5) == [
+        Upcoming(LAST_INSTANT, datetime(9999, 12, 31, tzinfo=UTC), None)
+    ]
+    assert upcoming(Every(60), 0, 0) == []
