@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from asyncio import Task as Coroutine
-from typing import Any
+from typing import TYPE_CHECKING
 
-from mainspring.jobs.context import JobContext
+from mainspring.jobs.context import JobContext, Report
 from mainspring.jobs.engine import Lease
 from mainspring.jobs.handlers import Handler
-from mainspring.timing.wheel import TimerEntry
+from mainspring.jobs.slots import Slots
+
+if TYPE_CHECKING:
+    from mainspring.jobs.attempts import Call
 
 
 class ActiveJob:
@@ -21,29 +23,29 @@ class ActiveJob:
     __slots__ = (
         "_end",
         "_start",
-        "alarm",
+        "call",
         "context",
-        "coroutine",
         "counts_as_started",
         "handler",
-        "has_timed_out",
         "is_starting",
         "lease",
         "ready_at",
         "ready_ns",
+        "slots",
+        "timed_out_after",
     )
 
-    def __init__(self, lease: Lease, handler: Handler) -> None:
+    def __init__(self, lease: Lease, handler: Handler, slots: Slots, report: Report | None = None) -> None:
         self.lease = lease
         self.handler = handler
-        self.context = JobContext(lease)
-        self.alarm: TimerEntry | None = None  # for its timeout
+        self.slots = slots  # that it occupies
+        self.context = JobContext(lease, report)
+        self.call: Call | None = None  # what can be done about it while it runs, if anything
         self.counts_as_started = lease.is_started  # in the slots, which it leaves as it is counted
         self.is_starting = False  # its start is being committed: wait for the answer before anything else
         self.ready_ns: int | None = None  # when it was due and could have started: by the monotonic clock,
         self.ready_at = 0  # and by the engine's
-        self.has_timed_out = False
-        self.coroutine: Coroutine[Any] | None = None
+        self.timed_out_after: int | None = None  # microseconds, if it has
         self._start = [None]
         self._end = [None]
 

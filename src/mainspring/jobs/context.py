@@ -1,4 +1,4 @@
-"""The job that runs right now, as its handler sees it."""
+"""The job that runs right now, as its handler sees it; or the jobs, inside of a batch handler."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from typing import Any, TypeAlias
 from mainspring.jobs.engine import Lease
 from mainspring.jobs.instants import to_datetime
 
-_current: ContextVar[JobContext | None] = ContextVar("mainspring_current_job", default=None)
+_current: ContextVar[JobContext | tuple[JobContext, ...] | None] = ContextVar(
+    "mainspring_current_job", default=None
+)
 
 logger = logging.getLogger("mainspring.job")
 
@@ -23,12 +25,13 @@ Report: TypeAlias = Callable[[float, float | None, str | None], None]
 class JobContext:
     """What a handler can learn about its own job, with `mainspring.current_job()`."""
 
-    __slots__ = ("_lease", "_report", "_stop")
+    __slots__ = ("_is_shutdown", "_lease", "_report", "_stop")
 
     def __init__(self, lease: Lease, report: Report | None = None) -> None:
         self._lease = lease
         self._report = report
         self._stop = False
+        self._is_shutdown = False
 
     @property
     def id(self) -> str:
@@ -70,13 +73,23 @@ class JobContext:
         for name, value in (("done", done), ("total", total)):
             if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
                 raise TypeError(f"{name} must be a number, got {value!r}")
-        if self._report is not None:
-            self._report(done, total, None if note is None else str(note))
+        report = self._report
+        if report is not None:
+            report(done, total, None if note is None else str(note))
 
     @property
     def cancelled(self) -> bool:
         """Whether somebody wants this job stopped, or its timeout has passed: look at it in long loops."""
         return self._stop
+
+    @property
+    def stopping(self) -> bool:
+        """Whether this worker shuts down: what has not ended when its grace is over is interrupted and runs again.
+
+        A handler that sees it in time can put down how far it has come and raise `Snooze(0)`. Not `cancelled`:
+        nobody has asked for an end of this job.
+        """
+        return self._is_shutdown
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
@@ -86,6 +99,14 @@ class JobContext:
     def request_stop(self) -> None:
         """Set `cancelled`."""
         self._stop = True
+
+    def announce_shutdown(self) -> None:
+        """Set `stopping`."""
+        self._is_shutdown = True
+
+    def fall_silent(self) -> None:
+        """Report no more: its attempt is over, and a thread that it has left behind speaks for nobody."""
+        self._report = None
 
 
 class _JobLog(logging.LoggerAdapter[logging.Logger]):
@@ -100,17 +121,42 @@ def runs_job() -> bool:
 
 
 def current_headers() -> Mapping[str, str]:
-    """Return what the job that runs here carries along; nothing outside of a handler."""
-    context = _current.get()
-    return {} if context is None else context.headers
+    """Return what the job that runs here carries along, or all of a batch do; nothing outside of a handler."""
+    running = _current.get()
+    if running is None:
+        return {}
+    if not isinstance(running, tuple):
+        return running.headers
+    first, *others = running
+    return {
+        name: value
+        for name, value in first.headers.items()
+        if all(other.headers.get(name) == value for other in others)
+    }
 
 
 def current_job() -> JobContext:
-    """Return the job that runs here; `RuntimeError` outside of a handler."""
-    context = _current.get()
-    if context is None:
+    """Return the job that runs here; `RuntimeError` outside of a handler, and inside of a batch handler."""
+    running = _current.get()
+    if running is None:
         raise RuntimeError("no job runs here; call current_job() inside of a handler, while a worker runs it")
-    return context
+    if isinstance(running, tuple):
+        raise RuntimeError(
+            f"{len(running)} jobs run here, in one call of a batch handler, and none of them is the current one; "
+            "call current_batch(), which has them in the order of the handler's list"
+        )
+    return running
+
+
+def current_batch() -> tuple[JobContext, ...]:
+    """Return the jobs that run here, in the order of a batch handler's list; `RuntimeError` outside of a handler.
+
+    In a handler for single jobs it is one.
+    """
+    running = _current.get()
+    if running is None:
+        raise RuntimeError("no jobs run here; call current_batch() inside of a handler, while a worker runs it")
+    return running if isinstance(running, tuple) else (running,)
 
 
 enter = _current.set

@@ -1,49 +1,80 @@
-"""The execution layer: calls a handler and says how the attempt ended.
+"""The execution layer: calls a handler, with the middleware around it, and says how the attempt ended.
 
-Nothing a handler does escapes: whatever it raises or returns becomes an outcome, with the cause that it is
-charged to.
+Nothing a handler does escapes: whatever it raises or returns becomes an outcome. A call for a batch is one attempt
+of each of its jobs: middleware is around the call once, and what is raised is charged to each job on its own.
 """
 
 from __future__ import annotations
 
-import asyncio
-import os
-import random
-import traceback
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from mainspring.jobs import context
 from mainspring.jobs.active import ActiveJob
-from mainspring.jobs.engine import Cause, Outcome, OutcomeKind
-from mainspring.jobs.instants import LAST_INSTANT, to_microseconds
-from mainspring.jobs.retry import RetryLater
-from mainspring.jobs.serializers import SERIALIZERS, JsonSerializer, Serializer
-from mainspring.jobs.signals import Cancel, Snooze
+from mainspring.jobs.batching import results_of
+from mainspring.jobs.describing import (
+    MAX_ERROR_LENGTH,
+    UnstorableResult,
+    describe,
+    describe_fault,
+    encode_result,
+    storable,
+)
+from mainspring.jobs.engine import Outcome
+from mainspring.jobs.follow_ups import FollowUps
+from mainspring.jobs.handlers import Registry
+from mainspring.jobs.ids import JobIds
+from mainspring.jobs.middleware import Middlewares
+from mainspring.jobs.outcomes import Outcomes, RemoteError
+from mainspring.jobs.processes.messages import Answer, AnswerKind
+from mainspring.jobs.serializers import Serializer
 
-MAX_ERROR_LENGTH = 8_000
-_OWN_FRAMES = str(Path(__file__).parent) + os.sep
+__all__ = [
+    "MAX_ERROR_LENGTH",
+    "Execution",
+    "UnstorableResult",
+    "describe",
+    "describe_fault",
+    "encode_result",
+    "storable",
+]
 
 
 class Execution:
     """Turns active jobs into outcomes."""
 
-    def __init__(self, serializer: Serializer, now: Callable[[], int], *, max_result: int) -> None:
-        self._serializers: dict[str, Serializer] = {name: make() for name, make in SERIALIZERS.items()}
-        self._serializers[serializer.name] = serializer
-        self._now = now
-        self._max_result = max_result
-        self._chance = random.Random()
+    def __init__(
+        self,
+        serializer: Serializer,
+        now: Callable[[], int],
+        *,
+        max_result: int,
+        new_id: Callable[[], str] | None = None,
+        registry: Registry | None = None,
+        middlewares: Middlewares | None = None,
+    ) -> None:
+        ids = JobIds()
+        follow_ups = FollowUps(registry or Registry(), new_id or (lambda: ids.make(now())[0]), now)
+        self._outcomes = Outcomes(serializer, now, follow_ups, max_result=max_result)
+        self._middlewares = Middlewares() if middlewares is None else middlewares  # which may be empty as yet
+        self.max_result = max_result
+        self.explain = self._outcomes.explain
+
+    # -- one job
 
     def run(self, job: ActiveJob) -> Outcome:
         """Call a plain function, here and now."""
         entered = context.enter(job.context)
         try:
-            positional, named = job.handler.arguments.decode(job.lease.payload, job.lease.codec)
-            return self._complete(job, job.handler.function(*positional, **named))
+            value = None
+            if self._middlewares:
+                with self._middlewares.attempting(job.context):
+                    value = _call(job)
+            else:
+                value = _call(job)
+            return self._outcomes.complete(job, value)
         except BaseException as error:  # SystemExit in a handler ends the attempt, not the worker
-            return self._explain(job, error)
+            return self._outcomes.explain(job, error)
         finally:
             context.leave(entered)
 
@@ -51,111 +82,114 @@ class Execution:
         """Await a coroutine function."""
         entered = context.enter(job.context)
         try:
-            positional, named = job.handler.arguments.decode(job.lease.payload, job.lease.codec)
-            return self._complete(job, await job.handler.function(*positional, **named))
+            value = None
+            async with self._middlewares.attempting_async(job.context):
+                value = await _call(job)
+            return self._outcomes.complete(job, value)
         except BaseException as error:  # a cancelled attempt is an outcome, too
-            return self._explain(job, error)
+            return self._outcomes.explain(job, error)
         finally:
             context.leave(entered)
 
-    def _complete(self, job: ActiveJob, value: Any) -> Outcome:
-        if value is None or not job.handler.options.keep_result:
-            return Outcome(job.lease, OutcomeKind.COMPLETED)
-        serializer = self._serializers[job.lease.codec]
+    # -- a batch
+
+    def run_batch(self, jobs: Sequence[ActiveJob]) -> list[Outcome]:
+        """Call a plain batch handler, once for all of these jobs."""
+        batch = _Batch(jobs, self._outcomes)
+        if not batch.items:
+            return batch.outcomes()
+        entered = context.enter(batch.contexts)
         try:
-            result = encode_result(value, serializer, handler=job.handler.name, limit=self._max_result)
-        except UnstorableResult as refusal:
-            return Outcome(job.lease, OutcomeKind.FAILED, error=str(refusal), cause=Cause.FAILURE)
-        return Outcome(job.lease, OutcomeKind.COMPLETED, result=result)
+            value = None
+            with self._middlewares.attempting(batch.contexts[0]):
+                value = batch.function(batch.items)
+            batch.complete(value)
+        except BaseException as error:
+            batch.explain(error)
+        finally:
+            context.leave(entered)
+        return batch.outcomes()
 
-    def _explain(self, job: ActiveJob, error: BaseException) -> Outcome:
+    async def run_batch_async(self, jobs: Sequence[ActiveJob]) -> list[Outcome]:
+        """Await a batch handler, once for all of these jobs."""
+        batch = _Batch(jobs, self._outcomes)
+        if not batch.items:
+            return batch.outcomes()
+        entered = context.enter(batch.contexts)
         try:
-            return self._conclude(job, error)
-        except Exception as another:  # an exception with faults of its own: the job must be settled all the same
-            reason = describe_fault(error, another)
-            return Outcome(job.lease, OutcomeKind.FAILED, error=reason, cause=Cause.FAILURE)
+            value = None
+            async with self._middlewares.attempting_async(batch.contexts[0]):
+                value = await batch.function(batch.items)
+            batch.complete(value)
+        except BaseException as error:
+            batch.explain(error)
+        finally:
+            context.leave(entered)
+        return batch.outcomes()
 
-    def _conclude(self, job: ActiveJob, error: BaseException) -> Outcome:
-        lease = job.lease
-        if isinstance(error, Snooze):
-            return Outcome(lease, OutcomeKind.SNOOZED, due=self._after(to_microseconds(error.delay, "delay")))
-        if isinstance(error, Cancel):
-            return Outcome(lease, OutcomeKind.CANCELED, error=storable(str(error.reason)))
-        if job.context.cancelled and not job.has_timed_out:
-            return Outcome(lease, OutcomeKind.CANCELED, error=f"stopped on request ({line(error)})")
-        return self._retry_or_give_up(job, error)
+    # -- in another process
 
-    def _retry_or_give_up(self, job: ActiveJob, error: BaseException) -> Outcome:
-        lease, policy = job.lease, job.handler.options.retry
-        cause = Cause.TIMEOUT if job.has_timed_out else Cause.FAILURE
-        description = describe(error)
-        if job.has_timed_out:
-            description = f"timeout after {(job.handler.timeout or 0) / 1_000_000:g} s: {description}"
-        delay = policy.delay_after(lease.failures + lease.timeouts + 1, self._chance)
-        if delay is None or isinstance(error, policy.give_up_on):
-            return Outcome(lease, OutcomeKind.FAILED, error=description, cause=cause)
-        if isinstance(error, RetryLater):
-            delay = to_microseconds(error.delay, "delay")
-        return Outcome(lease, OutcomeKind.RETRY, due=self._after(delay), error=description, cause=cause)
-
-    def _after(self, delay: int) -> int:
-        return min(LAST_INSTANT, self._now() + delay)
+    def run_beside(self, jobs: Sequence[ActiveJob], ask: Callable[[], list[Answer]]) -> list[Outcome]:
+        """Let the handler run elsewhere, with the middleware beside it: it sees a failure as `RemoteError`."""
+        contexts = tuple(job.context for job in jobs)
+        is_batch = jobs[0].handler.options.batch is not None
+        entered = context.enter(contexts if is_batch else contexts[0])
+        try:
+            answers = [Answer(AnswerKind.COMPLETED)] * len(jobs)
+            with self._middlewares.attempting(contexts[0]):
+                answers = ask()
+                if not is_batch and answers[0].kind in (AnswerKind.FAILED, AnswerKind.RETRY_LATER):
+                    raise RemoteError(answers[0])
+            return [self._outcomes.answer(job, answer) for job, answer in zip(jobs, answers, strict=True)]
+        except BaseException as error:
+            return [self._outcomes.explain(job, error) for job in jobs]
+        finally:
+            context.leave(entered)
 
 
-class UnstorableResult(Exception):
-    """A handler has run, but nobody can keep what it returned: running it again would not help."""
+def _call(job: ActiveJob) -> Any:
+    positional, named = job.handler.arguments.decode(job.lease.payload, job.lease.codec)
+    return job.handler.function(*positional, **named)
 
 
-def encode_result(value: Any, serializer: Serializer, *, handler: str, limit: int) -> bytes:
-    """Encode what a handler returned; `UnstorableResult` says why it cannot be kept."""
-    try:
-        result = bytes(serializer.encode(value))
-        if serializer.name == JsonSerializer.name:
-            result.decode()  # raw JSON of a handler may be anything
-    except Exception as error:  # whatever the encoder says
-        raise _unstorable(handler, str(error)) from error
-    if len(result) > limit:
-        raise _unstorable(handler, f"it measures {len(result):,} bytes, and the limit is {limit:,}")
-    return result
+class _Batch:
+    """Jobs that are to become one call. Those whose arguments do not fit any more have failed before it."""
 
+    def __init__(self, jobs: Sequence[ActiveJob], outcomes: Outcomes) -> None:
+        self._jobs = jobs
+        self._outcomes = outcomes
+        self._ended: dict[ActiveJob, Outcome] = {}
+        self._called: list[ActiveJob] = []
+        self.items: list[Any] = []
+        for job in jobs:
+            try:
+                positional, named = job.handler.arguments.decode(job.lease.payload, job.lease.codec)
+                (item,) = (*positional, *named.values())
+            except Exception as error:  # it is charged to this job alone
+                self._ended[job] = outcomes.explain(job, error)
+            else:
+                self._called.append(job)
+                self.items.append(item)
+        self.contexts = tuple(job.context for job in self._called)
+        self.function = jobs[0].handler.function
 
-def _unstorable(handler: str, problem: str) -> UnstorableResult:
-    return UnstorableResult(
-        storable(
-            f"{handler} has run, but its result cannot be stored: {problem}; return plain data, or "
-            "register it with keep_result=False"
-        )
-    )
+    def complete(self, returned: Any) -> None:
+        """Give each job what the handler returned for it."""
+        for job, value in zip(self._called, self._results(returned), strict=True):
+            if isinstance(value, BaseException):
+                self._ended[job] = self._outcomes.explain(job, value)
+            else:
+                self._ended[job] = self._outcomes.complete(job, value)
 
+    def _results(self, returned: Any) -> list[Any]:
+        return results_of(self._jobs[0].handler.name, returned, len(self._called))
 
-def line(error: BaseException) -> str:
-    """Say in one line what was raised."""
-    name = type(error).__name__
-    if isinstance(error, asyncio.CancelledError):
-        return name
-    try:
-        text = str(error)
-    except Exception:  # its own fault: even then the job must be settled
-        text = "(its message cannot be read)"
-    return storable(f"{name}: {text}" if text else name)
+    def explain(self, error: BaseException) -> None:
+        """Charge an error to each job that has not ended."""
+        for job in self._called:
+            if job not in self._ended:
+                self._ended[job] = self._outcomes.explain(job, error)
 
-
-def describe(error: BaseException) -> str:
-    """Say in the first line what happened, and below where: frames of Mainspring itself are left out."""
-    if isinstance(error, RetryLater):
-        return line(error)
-    trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OWN_FRAMES):
-        trace = trace.tb_next
-    where = "".join(traceback.format_tb(trace))
-    return storable(f"{line(error)}\n{where}".rstrip()[:MAX_ERROR_LENGTH])
-
-
-def describe_fault(error: BaseException, another: BaseException) -> str:
-    """Say that describing `error` ended in `another`."""
-    return storable(f"{type(error).__name__}, which cannot be described ({type(another).__name__})")
-
-
-def storable(text: str) -> str:
-    """Replace what is no valid text, so that every store takes it."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+    def outcomes(self) -> list[Outcome]:
+        """Return how it ended for each job."""
+        return [self._ended[job] for job in self._jobs]

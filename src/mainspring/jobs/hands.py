@@ -8,25 +8,38 @@ Invariants
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from functools import partial
 
 from mainspring.jobs.active import ActiveJob
 from mainspring.jobs.engine import SUSPECT_CRASHES, Demand, Lease, Outcome
-from mainspring.jobs.handlers import Registry
-from mainspring.jobs.slots import Slots
+from mainspring.jobs.handlers import Handler, Registry
+from mainspring.jobs.progress import Reporting
+from mainspring.jobs.slots import BatchSlots, Kind, Slots
 
 
 class Hands:
     """The jobs of a worker. Belongs to the control sequence."""
 
     def __init__(
-        self, registry: Registry, *, threads: int, coroutines: int, queues: tuple[str, ...] | None
+        self,
+        registry: Registry,
+        reporting: Reporting,
+        *,
+        threads: int,
+        coroutines: int,
+        processes: int,
+        queues: tuple[str, ...] | None,
     ) -> None:
         self._registry = registry
+        self._reporting = reporting
+        self._queues = queues
         self._jobs: dict[tuple[Hashable, int], ActiveJob] = {}  # by ref and token: a job may come again
-        self.thread_slots = Slots(threads, lambda: registry.names(is_async=False), queues)
-        # Coroutines all start at once, so there is nothing to queue up behind them.
-        self.loop_slots = Slots(coroutines, lambda: registry.names(is_async=True), queues, max_window=0)
-        self._slots = (self.thread_slots, self.loop_slots)
+        self._threads = Slots(threads, queues)
+        # Coroutines all start at once, so there is nothing to queue up behind them; no more do jobs for processes.
+        self._loop = Slots(coroutines, queues, kind=Kind.LOOP, max_window=0)
+        self._processes = Slots(processes, queues, kind=Kind.PROCESSES, max_window=0)
+        self._kinds = (self._threads, self._loop, self._processes)
+        self._batches: dict[str, BatchSlots] = {}  # by the name of the handler
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -40,13 +53,18 @@ class Hands:
 
     def demands(self) -> list[Demand]:
         """Say what there is room for."""
-        return [demand for slots in self._slots if (demand := slots.demand()).types]
+        names: dict[Slots, list[str]] = {}
+        for name in self._registry.names(_any_handler):
+            names.setdefault(self._slots_for(self._registry.get(name)), []).append(name)
+        self._count_lent()
+        return [slots.demand(tuple(types)) for slots, types in names.items()]
 
     def accept(self, lease: Lease) -> ActiveJob:
         """Take a job into the hands."""
-        job = ActiveJob(lease, self._registry.get(lease.type))
+        handler = self._registry.get(lease.type)
+        slots = self._slots_for(handler)
+        job = ActiveJob(lease, handler, slots, partial(self._reporting.report, lease))
         self._jobs[lease.ref, lease.token] = job
-        slots = self.slots_of(job)
         if lease.is_started:
             slots.started += 1
         else:
@@ -58,7 +76,7 @@ class Hands:
     def begin(self, job: ActiveJob) -> None:
         """Count a job that was held as started."""
         job.counts_as_started = True
-        slots = self.slots_of(job)
+        slots = job.slots
         slots.held -= 1
         slots.started += 1
 
@@ -66,7 +84,7 @@ class Hands:
         """Count jobs as held again: their start was not stored."""
         for job in jobs:
             job.counts_as_started = False
-            slots = self.slots_of(job)
+            slots = job.slots
             slots.held += 1
             slots.started -= 1
 
@@ -74,7 +92,7 @@ class Hands:
         """Let go of a job."""
         if self._jobs.pop((job.lease.ref, job.lease.token), None) is None:
             return
-        slots = self.slots_of(job)
+        slots = job.slots
         if job.counts_as_started:
             slots.started -= 1
         else:
@@ -94,16 +112,33 @@ class Hands:
 
     def is_crowded(self) -> bool:
         """Answer whether there are more jobs than slots, so that some have to wait."""
-        return any(slots.started > slots.size for slots in self._slots)
+        if self._batches:
+            self._count_lent()
+        return any(slots.places > slots.size for slots in self._kinds)
 
     def adapt(self, *, is_more: bool) -> None:
         """Let the slots learn from how long jobs had to wait."""
-        for slots in self._slots:
+        for slots in self._kinds:
             slots.adapt(is_more=is_more)
 
-    def slots_of(self, job: ActiveJob) -> Slots:
-        """Return the slots that a job occupies."""
-        return self.loop_slots if job.handler.is_async else self.thread_slots
+    def _slots_for(self, handler: Handler) -> Slots:
+        slots = self._processes if handler.is_process else self._loop if handler.is_async else self._threads
+        return slots if handler.options.batch is None else self._batch_slots(handler, slots.kind)
+
+    def _batch_slots(self, handler: Handler, kind: Kind) -> BatchSlots:
+        slots = self._batches.get(handler.name)
+        if slots is None or slots.batch != handler.options.batch:  # or it was registered anew
+            slots = self._batches[handler.name] = BatchSlots(handler.options.batch or 1, self._queues, kind=kind)
+        return slots
+
+    def _count_lent(self) -> None:
+        """Count the places that calls of batch handlers use."""
+        for slots in self._kinds:
+            slots.lent = sum(1 for batch in self._batches.values() if batch.started and batch.kind is slots.kind)
+
+
+def _any_handler(_handler: Handler) -> bool:
+    return True
 
 
 def is_suspect(lease: Lease) -> bool:

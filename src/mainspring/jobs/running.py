@@ -1,108 +1,75 @@
-"""Handlers at work: plain functions on the threads of a runner, coroutine functions on an event loop.
+"""Handlers at work, each where its kind of execution says: on threads, on an event loop, in processes.
 
-Timeouts and requests to stop reach a coroutine as a cancellation. A thread cannot be stopped from outside: its
-handler has to look at `current_job().cancelled`.
+Each kind is set up when its first job is there: an application without coroutines has no event loop, one without
+processes has none.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 
-from mainspring.clock import Clock
 from mainspring.jobs.active import ActiveJob
-from mainspring.jobs.engine import Outcome
-from mainspring.jobs.execution import Execution
-from mainspring.jobs.slots import Slots
-from mainspring.runners.asyncio_runner import AsyncioRunner
-from mainspring.runners.func_queue import FuncQueue
-from mainspring.runners.runner import TaskRunner
-from mainspring.timing.timer import Timer
+from mainspring.jobs.slots import Kind, Slots
 
-logger = logging.getLogger("mainspring.worker")
+
+class Performer(Protocol):
+    """One kind of execution."""
+
+    @property
+    def perform(self) -> Callable[[list[ActiveJob]], Any]:
+        """Run jobs as soon as there is room, unless somebody else claims their start."""
+
+    @property
+    def perform_batch(self) -> Callable[[list[ActiveJob]], Any]:
+        """The same for jobs of one batch handler, in as few calls as may be."""
+
+    def close(self) -> None:
+        """Take nothing more, and leave behind or end what still runs."""
 
 
 class Running:
-    """Runs jobs that are ready, never more at once than there are slots, and passes on how they ended."""
+    """Runs jobs that are ready. `dispatch` is called in the control sequence, the rest from any thread."""
 
-    def __init__(
-        self,
-        executor: Execution,
-        threads: TaskRunner,
-        make_loop: Callable[[], AsyncioRunner],
-        *,
-        timer: Timer,
-        clock: Clock,
-        thread_slots: Slots,
-        loop_slots: Slots,
-        on_outcome: Callable[[ActiveJob, Outcome], None],
-    ) -> None:
-        self._executor = executor
-        self._ready: FuncQueue[ActiveJob] = FuncQueue(
-            self._run, threads, concurrency=thread_slots.size, name="mainspring-ready"
-        )
-        self._make_loop = make_loop
-        self._loop: AsyncioRunner | None = None
-        self._room: asyncio.Semaphore | None = None  # belongs to the loop
-        self._timer = timer
-        self._clock = clock
-        self._thread_slots = thread_slots
-        self._loop_slots = loop_slots
-        self._on_outcome = on_outcome
+    def __init__(self, makers: dict[Kind, Callable[[], Performer]]) -> None:
+        self._makers = makers
+        self._performers: dict[Kind, Performer] = {}
 
-    def dispatch(self, jobs: list[ActiveJob]) -> None:
-        """Run jobs as soon as there are slots, unless somebody else claims their start."""
-        self._ready.dispatch_all([job for job in jobs if not job.handler.is_async])
+    def dispatch(self, jobs: Iterable[ActiveJob]) -> None:
+        """Run jobs as soon as there is room for them."""
+        groups: dict[Slots, list[ActiveJob]] = {}
         for job in jobs:
-            if job.handler.is_async:
-                if self._loop is None:
-                    self._loop = self._make_loop()
-                self._loop.post(self._run_async, job)
+            groups.setdefault(job.slots, []).append(job)
+        for slots, group in groups.items():
+            performer = self._performer(slots.kind)
+            if slots.batch is None:
+                performer.perform(group)
+            else:
+                performer.perform_batch(group)
 
-    def _run(self, job: ActiveJob) -> None:
-        if job.claim_start():
-            began = self._begin(job, self._thread_slots)
-            self._finish(job, self._executor.run(job), began)
+    def _performer(self, kind: Kind) -> Performer:
+        performer = self._performers.get(kind)
+        if performer is None:
+            performer = self._performers[kind] = self._makers[kind]()
+        return performer
 
-    async def _run_async(self, job: ActiveJob) -> None:
-        if self._room is None:
-            self._room = asyncio.Semaphore(self._loop_slots.size)
-        async with self._room:
-            if job.claim_start():
-                job.coroutine = asyncio.ensure_future(self._executor.run_async(job))
-                if job.context.cancelled:  # the request came while it waited for its place
-                    job.coroutine.cancel()
-                began = self._begin(job, self._loop_slots)
-                self._finish(job, await job.coroutine, began)
-
-    def _begin(self, job: ActiveJob, slots: Slots) -> int:
-        now = self._clock.monotonic_ns()
-        slots.waited(job.waited(now))
-        if job.handler.timeout is not None:
-            job.alarm = self._timer.call_at(now + job.handler.timeout * 1_000, lambda: self._time_out(job))
-        return job.began(now)
-
-    def _finish(self, job: ActiveJob, outcome: Outcome, began: int) -> None:
-        if job.alarm is not None:
-            self._timer.cancel(job.alarm)
-        outcome.began = began
-        self._on_outcome(job, outcome)
-
-    def _time_out(self, job: ActiveJob) -> None:
-        if job.is_running:
-            logger.warning("job %s (%s) has run into its timeout", job.lease.id, job.lease.type)
-            job.has_timed_out = True
-            self.interrupt(job)
-
-    def interrupt(self, job: ActiveJob) -> None:
-        """Ask a handler to stop."""
+    def stop(self, job: ActiveJob) -> None:
+        """Ask the handler of a job to stop, and see to it where that is possible and harms no other job."""
         job.context.request_stop()
-        coroutine, loop = job.coroutine, self._loop
-        if coroutine is not None and loop is not None:
-            loop.loop.call_soon_threadsafe(coroutine.cancel)
+        call = job.call
+        if call is not None and len(call.jobs) == 1 and call.kill is not None:
+            call.kill()
+
+    def stop_all(self, jobs: Iterable[ActiveJob]) -> None:
+        """Ask the handlers of all jobs to stop, and see to it where that is possible."""
+        stopped = list(jobs)
+        for job in stopped:
+            job.context.request_stop()
+        for call in {job.call for job in stopped if job.call is not None}:
+            if call.kill is not None:
+                call.kill()
 
     def close(self) -> None:
-        """End the event loop; what still runs there is left behind."""
-        if self._loop is not None:
-            self._loop.shutdown(timeout=0)
+        """Close what was set up."""
+        for performer in self._performers.values():
+            performer.close()

@@ -14,33 +14,56 @@ Invariants
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
-from mainspring.clock import NANOSECONDS, Clock, Duration, SystemClock, deadline_after
+from mainspring.clock import Clock, Duration, SystemClock, deadline_after
 from mainspring.jobs.active import ActiveJob
 from mainspring.jobs.alarms import Alarms
+from mainspring.jobs.attempts import Attempts
 from mainspring.jobs.control import Control
 from mainspring.jobs.engine import Engine, Outcome, OutcomeKind, Taken, WorkerInfo
 from mainspring.jobs.execution import Execution
 from mainspring.jobs.handlers import Registry
 from mainspring.jobs.hands import Hands
 from mainspring.jobs.io_layer import Callback, IoLayer, Operation
+from mainspring.jobs.looking import Looking
 from mainspring.jobs.news import tell_sweep
-from mainspring.jobs.running import Running
+from mainspring.jobs.on_loop import OnLoop
+from mainspring.jobs.on_threads import OnThreads
+from mainspring.jobs.progress import Reporting
+from mainspring.jobs.running import Performer, Running
 from mainspring.jobs.settling import Settling
+from mainspring.jobs.slots import Kind
 from mainspring.jobs.starting import Starting
 from mainspring.runners.asyncio_runner import AsyncioRunner
 from mainspring.runners.rest import Rest
 from mainspring.runners.runner import TaskRunner
 from mainspring.timing.timer import Timer
-from mainspring.timing.wheel import TimerEntry
 
-LEAD = 1_000_000  # microseconds ahead of its due time that a job is taken
 PATIENCE_NS = 100_000_000  # how long a job that is due waits for a slot before it is handed back
-PAUSE_NS = NANOSECONDS  # after an error of the store
 PATIENCE_FOR_ANSWERS = 10.0  # seconds that a stop waits for the store
+PROCESSES = os.cpu_count() or 1
 
 logger = logging.getLogger("mainspring.worker")
+
+
+def _nothing(_answer: object) -> None:
+    return None
+
+
+def _in_processes(*parts: Any) -> Performer:
+    from mainspring.jobs.in_processes import InProcesses  # noqa: PLC0415 - most applications need none
+
+    return InProcesses(*parts)
+
+
+def _require_main_guard() -> None:
+    from mainspring.jobs.processes.child import require_main_guard  # noqa: PLC0415 - it needs the manager
+
+    require_main_guard()
 
 
 class Worker:
@@ -62,6 +85,9 @@ class Worker:
         coroutines: int,
         queues: tuple[str, ...] | None,
         on_settled: Callable[[list[str]], None],
+        processes: int = PROCESSES,
+        process_options: Mapping[str, Any] | None = None,
+        on_firing: Callable[[int | None], None] = _nothing,
     ) -> None:
         self._info = info
         self._engine = engine
@@ -69,49 +95,53 @@ class Worker:
         self._control = control
         self._clock = clock
         self._on_settled = on_settled
+        self._on_firing = on_firing
         self._timer = Timer(clock, name="mainspring-worker")
         self._alarms = Alarms(self._timer, clock, engine, control)
-        self._hands = Hands(registry, threads=threads, coroutines=coroutines, queues=queues)
+        self._rest = Rest(clock)
+        announce, number = self._rest.announce, self._number
+        self._reporting = Reporting(io, self._timer, clock, engine, worker=number, announce=announce)
+        self._hands = Hands(
+            registry,
+            self._reporting,
+            threads=threads,
+            coroutines=coroutines,
+            processes=processes,
+            queues=queues,
+        )
+        attempts = Attempts(self._timer, clock, self._end_with)
         self._running = Running(
-            executor,
-            execution,
-            make_loop,
-            timer=self._timer,
-            clock=clock,
-            thread_slots=self._hands.thread_slots,
-            loop_slots=self._hands.loop_slots,
-            on_outcome=self._end_with,
+            {
+                Kind.THREADS: lambda: OnThreads(execution, threads, executor, attempts),
+                Kind.LOOP: lambda: OnLoop(make_loop(), coroutines, executor, attempts),
+                Kind.PROCESSES: partial(
+                    _in_processes, processes, executor, attempts, clock, process_options or {}
+                ),
+            }
+        )
+        self._looking = Looking(
+            io, control, engine, self._alarms, self._hands, worker=number, on_taken=self._take, announce=announce
         )
         self._starting = Starting(
-            io, control, worker=lambda: self.number, on_answer=self._started, on_failure=self._start_failed
+            io, control, worker=number, on_answer=self._started, on_failure=self._start_failed
         )
-        self._rest = Rest(clock)
         self._settling = Settling(
-            io,
-            control,
-            self._timer,
-            clock,
-            worker=lambda: self.number,
-            collect=self._collect,
-            announce=self._rest.announce,
+            io, control, self._timer, clock, worker=number, collect=self._collect, announce=announce
         )
         # what follows belongs to the control sequence
         self.number = 0
-        self._is_looking = False
-        self._must_look = False
-        self._has_room = True
-        self._is_more = False
-        self._is_more_ahead = False
-        self._look_at: int | None = None
-        self._look_alarm: TimerEntry | None = None
         self._is_reborn = False
         self._is_stopping = False
         self._is_hurried = False
+
+    def _number(self) -> int:
+        return self.number
 
     # -- beginning
 
     def start(self) -> None:
         """Enroll, rescue what dead workers left behind, and look for jobs."""
+        _require_main_guard()
         self.number = self._io.call("enroll", (self._info,))
         try:
             tell_sweep(self._io.call("sweep", (), worker=self.number))
@@ -119,47 +149,15 @@ class Worker:
             self._io.call("leave", (), worker=self.number)
             raise
         self._clock.attach(self)
-        self._control.post(self._look)
+        self._control.post(self._looking.look)
 
     def wake(self) -> None:
         """Look for jobs: something may have become due. From any thread."""
-        self._control.post(self._look)
+        self._control.post(self._looking.look)
 
     # -- taking
 
-    def _look(self) -> None:
-        if self._is_stopping or self.number == 0:
-            return
-        if self._is_looking:
-            self._must_look = True
-            return
-        self._is_looking, self._must_look = True, False
-        demands = self._hands.demands()
-        self._has_room = any(demand.starts for demand in demands)
-        self._io.dispatch(
-            Operation(
-                "take",
-                demands,
-                Callback(
-                    lambda taken: self._control.post(self._take, taken),
-                    lambda error: self._control.post(self._look_failed, error),
-                ),
-                worker=self.number,
-                durable=False,
-                options={"lead": LEAD, "start_lead": self._engine.start_lead},
-            )
-        )
-
-    def _look_failed(self, error: Exception) -> None:
-        self._is_looking = False
-        self._rest.announce()
-        if not self._is_stopping:
-            logger.error("no jobs can be taken, trying again in a second: %s", error)
-            self._alarms.after(PAUSE_NS, self._look)
-
     def _take(self, taken: Taken) -> None:
-        self._is_looking = False
-        self._is_more = taken.is_more
         if not taken.is_alive:
             self._reincarnate()
             return
@@ -168,48 +166,20 @@ class Worker:
             self._hand_back(jobs)
             self._rest.announce()
             return
-        now = self._engine.now()
         for job in jobs:
             if not job.lease.is_started:
-                self._time(job, job.lease.due - self._engine.start_lead, self._begin)
-            elif job.lease.due > now:
-                self._time(job, job.lease.due, self._release)
-        self._make_ready([job for job in jobs if job.lease.is_started and job.lease.due <= now])
+                self._alarms.at(job.lease.due - self._engine.start_lead, self._begin, job)
+        self._release([job for job in jobs if job.lease.is_started])
         self._stop_jobs(taken.stops)
-        self._schedule_look(taken.next_due)
-        if self._must_look:
-            self._look()
+        self._looking.plan(taken)
+        self._on_firing(taken.next_firing)
         self._rest.announce()
 
     def _stop_jobs(self, ids: list[str]) -> None:
         if ids:
             for job in self._hands.jobs():
                 if job.lease.id in ids and not job.context.cancelled:
-                    self._running.interrupt(job)
-
-    def _schedule_look(self, next_due: int | None) -> None:
-        if next_due is None or not self._has_room:  # without room, the settle that makes some looks again
-            return
-        # What is due within the lead was left for lack of room: it comes when there is room, or when it is due.
-        self._is_more_ahead = next_due <= self._engine.now() + LEAD
-        instant = next_due - (self._engine.start_lead if self._is_more_ahead else LEAD)
-        if self._look_at is None or instant < self._look_at:
-            self._alarms.cancel(self._look_alarm)
-            self._look_at = instant
-            self._look_alarm = self._alarms.at(instant, self._look_now)
-
-    def _look_now(self) -> None:
-        self._look_at = self._look_alarm = None
-        self._look()
-
-    # -- timing
-
-    def _time(self, job: ActiveJob, instant: int, then: Callable[[ActiveJob], None]) -> None:
-        self._alarms.at(instant, self._fire, job, then)
-
-    def _fire(self, job: ActiveJob, then: Callable[[ActiveJob], None]) -> None:
-        if job in self._hands and job.is_waiting:  # else it has been handed back meanwhile
-            then(job)
+                    self._running.stop(job)
 
     def retime(self) -> None:
         """Start anew from the wall clock, which has jumped: jobs that are held go back, and come again in time."""
@@ -217,31 +187,28 @@ class Worker:
 
     def _retime(self) -> None:
         self._hand_back([job for job in self._hands.jobs() if job.ready_ns is None])
-        self._alarms.cancel(self._look_alarm)
-        self._look_now()
+        self._looking.look_now()
 
     # -- starting
 
     def _begin(self, job: ActiveJob) -> None:
-        """Commit the start of a job that was held."""
-        self._hands.begin(job)
-        self._starting.start(job)
-        if self._is_more_ahead and self._hands.slots_of(job).wants_ahead:
-            self._is_more_ahead = False
-            self._look()
+        """Commit the start of a job that was held, unless it has been handed back meanwhile."""
+        if self._is_ours(job):
+            self._hands.begin(job)
+            self._starting.start(job)
+            if job.slots.wants_ahead:
+                self._looking.look_ahead()
+
+    def _is_ours(self, job: ActiveJob) -> bool:
+        return job in self._hands and job.is_waiting
 
     def _started(self, accepted: list[ActiveJob], refused: list[ActiveJob]) -> None:
         for job in refused:  # cancelled, or lost to another worker
             self._hands.drop(job)
         if self._is_stopping:
             self._hand_back(accepted)
-            self._rest.announce()
-            return
-        now = self._engine.now()
-        self._make_ready([job for job in accepted if job.lease.due <= now])
-        for job in accepted:
-            if job.lease.due > now:
-                self._time(job, job.lease.due, self._release)
+        else:
+            self._release(accepted)
         self._rest.announce()
 
     def _start_failed(self, jobs: list[ActiveJob]) -> None:
@@ -249,8 +216,19 @@ class Worker:
         self._hand_back(jobs)
         self._rest.announce()
 
-    def _release(self, job: ActiveJob) -> None:
-        self._make_ready([job])
+    def _release(self, jobs: list[ActiveJob]) -> None:
+        """Make jobs ready as soon as they are due; those of one instant together."""
+        now = self._engine.now()
+        early: dict[int, list[ActiveJob]] = {}
+        for job in jobs:
+            if job.lease.due > now:
+                early.setdefault(job.lease.due, []).append(job)
+        for due, group in early.items():
+            self._alarms.at(due, self._release_waiting, group)
+        self._make_ready([job for job in jobs if job.lease.due <= now] if early else jobs)
+
+    def _release_waiting(self, jobs: list[ActiveJob]) -> None:
+        self._make_ready([job for job in jobs if self._is_ours(job)])
 
     def _make_ready(self, jobs: list[ActiveJob]) -> None:
         if not jobs:
@@ -266,34 +244,43 @@ class Worker:
         late = [job for job in jobs if job.is_waiting and job.claim_start()]
         if late:
             for job in late:
-                self._hands.slots_of(job).shut()
+                job.slots.shut()
             self._end(late, OutcomeKind.HANDED_BACK)
 
     # -- settling
 
-    def _end_with(self, job: ActiveJob, outcome: Outcome) -> None:
-        """Take the outcome of a handler, unless a shutdown has decided otherwise."""
-        if job.claim_end():
-            self._settling.settle([outcome])
+    def _end_with(self, ends: Sequence[tuple[ActiveJob, Outcome]]) -> None:
+        """Take the outcomes of handlers, unless a shutdown has decided otherwise. From any thread."""
+        self._settle([(job, outcome) for job, outcome in ends if job.claim_end()])
+
+    def _settle(self, ends: Sequence[tuple[ActiveJob, Outcome]]) -> None:
+        """Store outcomes whose end was claimed: what their handlers have reported goes first."""
+        outcomes = []
+        for job, outcome in ends:
+            job.context.fall_silent()
+            if self._reporting.is_idle:
+                outcomes.append(outcome)
+            else:
+                self._reporting.finish(job.lease, partial(self._settling.settle, [outcome]))
+        if outcomes:
+            self._settling.settle(outcomes)
 
     def _collect(self, settled: list[tuple[Outcome, bool]]) -> None:
         """Forget the jobs whose outcomes the store has accepted or refused."""
         had_suspect = self._hands.drop_settled(outcome for outcome, _ in settled)
-        self._is_more |= had_suspect  # suspects come one at a time: there may be another
-        self._hands.adapt(is_more=self._is_more)
+        self._looking.is_more |= had_suspect  # suspects come one at a time: there may be another
+        self._hands.adapt(is_more=self._looking.is_more)
         self._on_settled([outcome.lease.id for outcome, is_accepted in settled if is_accepted])
         self._rest.announce()
-        if self._is_more:
-            self._look()
+        if self._looking.is_more:
+            self._looking.look()
 
     def _hand_back(self, jobs: Iterable[ActiveJob]) -> None:
         """Give back what has not started; what is being started is given back when the answer is there."""
         self._end([job for job in jobs if not job.is_starting and job.claim_start()], OutcomeKind.HANDED_BACK)
 
     def _end(self, jobs: list[ActiveJob], kind: OutcomeKind) -> None:
-        outcomes = [Outcome(job.lease, kind) for job in jobs if job.claim_end()]
-        if outcomes:
-            self._settling.settle(outcomes)
+        self._settle([(job, Outcome(job.lease, kind)) for job in jobs if job.claim_end()])
 
     # -- ending
 
@@ -304,6 +291,7 @@ class Worker:
         self._rest.wait(lambda: self._is_at_rest() or self._is_hurried, deadline)
         interrupted = self._control.run(self._interrupt_all)
         self._rest.wait(self._has_answers, deadline_after(self._clock, PATIENCE_FOR_ANSWERS))
+        self._reporting.close()
         self._timer.close()
         self._running.close()
         self._clock.detach(self)
@@ -315,7 +303,7 @@ class Worker:
 
     def _has_answers(self) -> bool:
         """Whether the store has answered everything: what it hands over now would be left behind."""
-        return not (self._is_looking or self._starting.is_busy)
+        return not (self._looking.is_busy or self._starting.is_busy or self._reporting.is_busy())
 
     def hurry(self) -> None:
         """End a `stop` that waits for handlers. From any thread."""
@@ -325,13 +313,15 @@ class Worker:
 
     def _begin_stopping(self) -> None:
         self._is_stopping = True
+        self._looking.end()
+        for job in self._hands.jobs():
+            job.context.announce_shutdown()
         self._hand_back(self._hands.jobs())
 
     def _interrupt_all(self) -> int:
         running = [job for job in self._hands.jobs() if job.is_running]
         self._end(running, OutcomeKind.INTERRUPTED)  # before they notice: what they raise then is our doing
-        for job in running:
-            self._running.interrupt(job)
+        self._running.stop_all(running)
         return len(running)
 
     # -- what the duties find
@@ -345,7 +335,7 @@ class Worker:
             self._rest.announce()
             return
         logger.error("worker %d was declared dead while it was stopped; it begins again", self.number)
-        self._is_reborn = self._is_looking = True  # nothing is taken until the new number is known
+        self._is_reborn = self._looking.is_busy = True  # nothing is taken until the new number is known
         reply = Callback(
             lambda number: self._control.post(self._begin_again, number),
             lambda error: self._control.post(self._enroll_failed, error),
@@ -354,7 +344,7 @@ class Worker:
 
     def _enroll_failed(self, error: Exception) -> None:
         self._is_reborn = False
-        self._look_failed(error)
+        self._looking.fail(error)
 
     def _begin_again(self, number: int) -> None:
         for job in self._hands.jobs():
@@ -362,9 +352,9 @@ class Worker:
                 self._hands.drop(job)
         before, self.number = self.number, number
         self._io.dispatch(Operation("leave", (), Callback(_nothing, _nothing), worker=before, durable=False))
-        self._is_reborn = self._is_looking = False
+        self._is_reborn = self._looking.is_busy = False
         self._rest.announce()
-        self._look()
+        self._looking.look()
 
     def active_jobs(self) -> list[ActiveJob]:
         """Return what is in the hands of this worker."""
@@ -389,8 +379,4 @@ class Worker:
         return None if self._rest.wait(self._is_settled, deadline, real) else "the store of a worker"
 
     def _is_settled(self) -> bool:
-        return self._has_answers() and not self._must_look and not self._settling.is_busy()
-
-
-def _nothing(_answer: object) -> None:
-    return None
+        return self._has_answers() and self._looking.is_settled() and not self._settling.is_busy()

@@ -7,6 +7,7 @@ from mainspring.jobs.active import ActiveJob
 from mainspring.jobs.engine import Lease
 from mainspring.jobs.handlers import Handler, HandlerOptions
 from mainspring.jobs.serializers import JsonSerializer
+from mainspring.jobs.slots import BatchSlots, Kind, Slots
 
 DUE = 1_800_000_000_000_000
 
@@ -35,4 +36,6 @@ def make_lease(
 def make_active(function: Callable[..., Any], lease: Lease | None = None, **options: Any) -> ActiveJob:
     """A job that is about to run this function."""
     handler = Handler("shop.handler", function, HandlerOptions(**options), JsonSerializer())
-    return ActiveJob(lease or make_lease(), handler)
+    batch = handler.options.batch
+    slots = Slots(1, None) if batch is None else BatchSlots(batch, None, kind=Kind.THREADS)
+    return ActiveJob(lease or make_lease(), handler, slots)

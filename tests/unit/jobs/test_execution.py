@@ -240,7 +240,7 @@ def test_an_error_after_the_timeout_is_charged_to_the_timeout(execution: Executi
             raise TimeoutError("too slow")
 
     job = make_active(handler, timeout=5)
-    job.has_timed_out = True
+    job.timed_out_after = 5 * SECOND
     job.context.request_stop()
     outcome = execution.run(job)
     assert (outcome.kind, outcome.cause) == (OutcomeKind.RETRY, Cause.TIMEOUT)
@@ -248,7 +248,7 @@ def test_an_error_after_the_timeout_is_charged_to_the_timeout(execution: Executi
 
 def test_a_handler_that_finishes_in_spite_of_its_timeout_has_completed(execution: Execution) -> None:
     job = make_active(lambda: 7, timeout=5)
-    job.has_timed_out = True
+    job.timed_out_after = 5 * SECOND
     assert execution.run(job).kind is OutcomeKind.COMPLETED
 
 

@@ -2,63 +2,64 @@
 
 import pytest
 
-from mainspring.jobs.slots import AHEAD_FACTOR, MAX_WINDOW, QUICK_NS, SLOW_NS, Slots
+from mainspring.jobs.slots import AHEAD_FACTOR, MAX_WINDOW, QUICK_NS, SLOW_NS, BatchSlots, Kind, Slots
+
+TYPES = ("ping",)
 
 
 def make(size: int = 4, queues: tuple[str, ...] | None = None) -> Slots:
-    return Slots(size, lambda: ("ping",), queues)
+    return Slots(size, queues)
 
 
 def test_an_idle_worker_asks_for_as_many_as_it_can_start() -> None:
-    assert make(4).demand().starts == 4
+    assert make(4).demand(TYPES).starts == 4
 
 
 def test_a_worker_holds_a_few_times_its_threads_ahead() -> None:
-    assert make(4).demand().ahead == 4 * AHEAD_FACTOR
+    assert make(4).demand(TYPES).ahead == 4 * AHEAD_FACTOR
 
 
 def test_what_runs_is_not_asked_for_again() -> None:
     slots = make(4)
     slots.started = 3
-    assert slots.demand().starts == 1
+    assert slots.demand(TYPES).starts == 1
 
 
 def test_what_is_held_uses_up_credit_and_no_slot() -> None:
     slots = make(4)
     slots.held = 5
-    assert (slots.demand().starts, slots.demand().ahead) == (4, 4 * AHEAD_FACTOR - 5)
+    assert (slots.demand(TYPES).starts, slots.demand(TYPES).ahead) == (4, 4 * AHEAD_FACTOR - 5)
 
 
 def test_a_demand_is_never_negative() -> None:
     slots = make(4)
     slots.started = slots.held = 1_000
-    assert (slots.demand().starts, slots.demand().ahead) == (0, 0)
+    assert (slots.demand(TYPES).starts, slots.demand(TYPES).ahead) == (0, 0)
 
 
 def test_types_and_queues_are_passed_on() -> None:
-    demand = make(4, ("orders", "mail")).demand()
+    demand = make(4, ("orders", "mail")).demand(TYPES)
     assert (demand.types, demand.queues) == (("ping",), ("orders", "mail"))
 
 
-def test_handlers_registered_later_are_asked_for() -> None:
-    names = ["a"]
-    slots = Slots(1, lambda: tuple(names), None)
-    names.append("b")
-    assert slots.demand().types == ("a", "b")
+def test_places_that_batch_handlers_use_are_not_asked_for() -> None:
+    slots = make(4)
+    slots.lent = 3
+    assert slots.demand(TYPES).starts == 1
 
 
 def test_at_most_one_suspect_is_in_hand() -> None:
     slots = make()
-    before = slots.demand().suspects
+    before = slots.demand(TYPES).suspects
     slots.suspects = 1
-    assert (before, slots.demand().suspects) == (True, False)
+    assert (before, slots.demand(TYPES).suspects) == (True, False)
 
 
 def test_the_window_opens_while_jobs_start_quickly_and_there_is_more() -> None:
     slots = make(4)
     asked = []
     for _ in range(4):
-        asked.append(slots.demand().starts)
+        asked.append(slots.demand(TYPES).starts)
         slots.waited(QUICK_NS - 1)
         slots.adapt(is_more=True)
     assert asked == [4, 12, 20, 36]
@@ -68,52 +69,52 @@ def test_the_window_has_an_end() -> None:
     slots = make(4)
     for _ in range(50):
         slots.adapt(is_more=True)
-    assert slots.demand().starts == 4 + 2 * MAX_WINDOW
+    assert slots.demand(TYPES).starts == 4 + 2 * MAX_WINDOW
 
 
 def test_the_window_stays_shut_without_more_work() -> None:
     slots = make(4)
     slots.adapt(is_more=False)
-    assert slots.demand().starts == 4
+    assert slots.demand(TYPES).starts == 4
 
 
 def test_the_window_shrinks_when_jobs_had_to_wait() -> None:
     slots = make(4)
     for _ in range(3):
         slots.adapt(is_more=True)
-    wide = slots.demand().starts
+    wide = slots.demand(TYPES).starts
     slots.waited(SLOW_NS + 1)
     slots.adapt(is_more=True)
-    assert slots.demand().starts < wide
+    assert slots.demand(TYPES).starts < wide
 
 
 @pytest.mark.parametrize("wait", [QUICK_NS, SLOW_NS])
 def test_the_window_stays_as_it_is_in_between(wait: int) -> None:
     slots = make(4)
     slots.adapt(is_more=True)
-    wide = slots.demand().starts
+    wide = slots.demand(TYPES).starts
     slots.waited(wait)
     slots.adapt(is_more=True)
-    assert slots.demand().starts == wide
+    assert slots.demand(TYPES).starts == wide
 
 
 def test_the_longest_wait_decides() -> None:
     slots = make(4)
     slots.adapt(is_more=True)
-    wide = slots.demand().starts
+    wide = slots.demand(TYPES).starts
     for wait in (1, SLOW_NS + 1, 1):
         slots.waited(wait)
     slots.adapt(is_more=True)
-    assert slots.demand().starts < wide
+    assert slots.demand(TYPES).starts < wide
 
 
 def test_a_wait_counts_once() -> None:
     slots = make(4)
     slots.waited(SLOW_NS + 1)
     slots.adapt(is_more=True)
-    shut = slots.demand().starts
+    shut = slots.demand(TYPES).starts
     slots.adapt(is_more=True)
-    assert slots.demand().starts > shut
+    assert slots.demand(TYPES).starts > shut
 
 
 def test_the_window_is_shut_when_a_job_found_no_slot_in_time() -> None:
@@ -121,4 +122,24 @@ def test_the_window_is_shut_when_a_job_found_no_slot_in_time() -> None:
     for _ in range(5):
         slots.adapt(is_more=True)
     slots.shut()
-    assert slots.demand().starts == 4
+    assert slots.demand(TYPES).starts == 4
+
+
+# -- batch handlers
+
+
+def test_a_batch_handler_asks_for_one_call_and_holds_nothing_ahead() -> None:
+    demand = BatchSlots(100, ("orders",), kind=Kind.THREADS).demand(TYPES)
+    assert (demand.types, demand.starts, demand.ahead, demand.queues) == (TYPES, 100, 0, ("orders",))
+
+
+def test_a_batch_handler_asks_for_nothing_while_one_of_its_jobs_is_there() -> None:
+    slots = BatchSlots(100, None, kind=Kind.THREADS)
+    slots.started = 1
+    assert slots.demand(TYPES).starts == 0
+
+
+def test_a_batch_handler_never_opens_a_window() -> None:
+    slots = BatchSlots(100, None, kind=Kind.THREADS)
+    slots.adapt(is_more=True)
+    assert (slots.demand(TYPES).starts, slots.wants_ahead) == (100, False)
