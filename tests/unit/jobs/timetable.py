@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from threading import RLock
 from typing import Any, cast
 
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 
 from mainspring import EngineUnavailable, Job
 from mainspring.jobs.engine import (
+    Engine,
     Fired,
     Firing,
     NewJob,
@@ -27,6 +29,7 @@ from mainspring.jobs.handle import ManagerSource
 from mainspring.jobs.handler_options import HandlerOptions
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.instants import to_instant
+from mainspring.jobs.io_layer import IoLayer
 from mainspring.jobs.limit_book import LimitBook
 from mainspring.jobs.manager import JobManager
 from mainspring.jobs.rules import Every, Rule
@@ -176,10 +179,10 @@ class Timetable:
 class _Manager:
     """What of a manager schedules need."""
 
-    def __init__(self, timetable: Timetable) -> None:
-        self.engine = timetable
-        self.arrange = timetable.arrange
-        self.fire = timetable.fire
+    def __init__(self, engine: Engine | Timetable, io: IoLayer | None) -> None:
+        self.engine = engine
+        self.arrange = engine.arrange if io is None else partial(io.call, "arrange")
+        self.fire = engine.fire if io is None else partial(io.call, "fire")
         self.submission = self
         self.sizes: list[int] = []
         self._ids = 0
@@ -195,9 +198,9 @@ class _Manager:
 class Source:
     """An application of which only the schedules exist."""
 
-    def __init__(self, timetable: Timetable) -> None:
+    def __init__(self, engine: Engine | Timetable, io: IoLayer | None = None) -> None:
         self.limits = LimitBook()
-        self._manager = cast(JobManager, _Manager(timetable))
+        self._manager = cast(JobManager, _Manager(engine, io))
 
     def manager(self) -> JobManager:
         return self._manager
