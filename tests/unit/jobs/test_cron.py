@@ -6,6 +6,7 @@ from dataclasses import FrozenInstanceError, replace
 from datetime import UTC
 from importlib.resources import files
 from io import BytesIO
+from itertools import pairwise
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -25,7 +26,7 @@ def next_walls(rule: Cron, after: str, count: int) -> list[str]:
     return [f"{up.local:%m-%d %H:%M:%S %z}" for up in upcoming(rule, at(after, rule.tz), count)]
 
 
-# ---- cron: expressions ----
+# ---- expressions ----
 
 
 @pytest.mark.parametrize(
@@ -34,10 +35,12 @@ def next_walls(rule: Cron, after: str, count: int) -> list[str]:
         ("0 2 * * *", ["01-02 02:00:00", "01-03 02:00:00"]),
         ("*/30 * * * *", ["01-01 12:30:00", "01-01 13:00:00"]),
         ("5/30 * * * *", ["01-01 12:05:00", "01-01 12:35:00"]),
+        ("50-50/5 * * * *", ["01-01 12:50:00", "01-01 12:55:00"]),
         ("15 * * * * *", ["01-01 12:00:15", "01-01 12:01:15"]),
         ("0 9 * * mon-fri", ["01-04 09:00:00", "01-05 09:00:00"]),
         ("0 0 1 JUL,dec *", ["07-01 00:00:00", "12-01 00:00:00"]),
         ("0 0 L * *", ["01-31 00:00:00", "02-28 00:00:00"]),
+        ("0 0 L/2 * *", ["01-31 00:00:00", "02-28 00:00:00"]),
         ("0 0 LW * *", ["01-29 00:00:00", "02-26 00:00:00"]),
         ("0 0 * * 5L", ["01-29 00:00:00", "02-26 00:00:00"]),
         ("0 0 * * 5#2", ["01-08 00:00:00", "02-12 00:00:00"]),
@@ -111,7 +114,7 @@ def test_one_rule_has_one_spelling() -> None:
     assert Cron("@DAILY") == Cron("@daily") != Cron("0 0 * * *")
 
 
-# ---- cron: zones and policies ----
+# ---- zones and policies ----
 
 
 @pytest.mark.parametrize("tz", ["Asia/Taipei", ZoneInfo("Asia/Taipei"), ZoneInfo.no_cache("Asia/Taipei")])
@@ -189,6 +192,15 @@ def test_two_wall_times_on_one_instant_are_one_occurrence() -> None:
     assert [up.instant for up in upcoming(rule, begin, 48)] == [begin + k * 300_000_000 for k in range(1, 49)]
 
 
+def test_with_the_first_of_two_only_a_frequent_rule_pauses_during_the_second_pass() -> None:
+    begin = at("2027-10-31 00:00")  # 02:00 in Berlin, for the first time
+    gaps = []
+    for fold in ("first", "both"):
+        found = [up.instant for up in upcoming(Cron("*/5 * * * *", tz="Europe/Berlin", dst_fold=fold), begin, 30)]
+        gaps.append({(later - one) // 60_000_000 for one, later in pairwise(found)})
+    assert gaps == [{5, 65}, {5}]
+
+
 def test_occurrences_come_in_the_order_of_instants_when_wall_times_do_not() -> None:
     rule = Cron("30,50 1-3 * * *", tz="Europe/Berlin")
     assert next_walls(rule, "2027-03-28 01:40", 4) == [
@@ -219,7 +231,7 @@ def test_what_is_always_in_the_gap_and_skipped_never_occurs() -> None:
     assert rule.count_between(at("2027-01-01 00:00"), LAST_INSTANT, 5) == 0
 
 
-# ---- cron: spans and costs ----
+# ---- spans and costs ----
 
 
 @pytest.fixture
