@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
+from datetime import datetime
 from importlib import import_module
 from threading import RLock
 from types import TracebackType
-from typing import Any, Literal, ParamSpec, TypeVar, overload
+from typing import Any, Literal, TypeVar
 
 from mainspring.clock import Clock, Duration, SystemClock, to_nanoseconds
 from mainspring.engines.memory import MemoryEngine
@@ -21,23 +21,27 @@ from mainspring.engines.sqlite import SqliteEngine
 from mainspring.errors import EngineUnavailable
 from mainspring.foreground import Foreground
 from mainspring.jobs.dead_letters import DeadLetters
+from mainspring.jobs.decorators import Decorators
 from mainspring.jobs.engine import Engine
+from mainspring.jobs.explaining import Explanation
+from mainspring.jobs.following import EventStream
 from mainspring.jobs.handle import JobHandle
-from mainspring.jobs.handlers import Handler, HandlerOptions, Registry, default_name
 from mainspring.jobs.ids import require_id
 from mainspring.jobs.info import JobInfo, JobPage
-from mainspring.jobs.job import AsyncJob, Decorator, Job
 from mainspring.jobs.manager import DEFAULT_COROUTINES, DEFAULT_GRACE, JobManager
-from mainspring.jobs.retry import Retry
+from mainspring.jobs.middleware import Middleware, Middlewares
+from mainspring.jobs.policies import Concurrency, Rate
+from mainspring.jobs.process_settings import ProcessSettings
+from mainspring.jobs.pruning import Keep
+from mainspring.jobs.queues import Queue
+from mainspring.jobs.schedules import Schedules
 from mainspring.jobs.serializers import SERIALIZERS, JsonSerializer, MsgpackSerializer
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.submission import MAX_PAYLOAD
 from mainspring.runners.checks import require_positive
 from mainspring.runners.thread_pool import ThreadPool
-from mainspring.runners.traits import Priority
 
-P = ParamSpec("P")
-R = TypeVar("R")
+MiddlewareT = TypeVar("MiddlewareT", bound=Middleware)
 
 DEFAULT_URL = "sqlite:///mainspring.db"
 DEFAULT_THREADS = 8
@@ -66,8 +70,13 @@ class Runtime:
             engine=self.engine,
             serializer=app.serializer,
             registry=app.registry,
+            limits=app.limits,
+            middlewares=app.middlewares,
             coroutines=app.coroutines,
+            processes=app.processes,
             queues=app.queues,
+            keep=app.keep,
+            before_start=app.declared.store,
             max_payload=app.max_payload,
             virtual_time=virtual_time,
         )
@@ -84,7 +93,7 @@ class Runtime:
         self._io.shutdown()
 
 
-class Mainspring:
+class Mainspring(Decorators):
     """An application: handlers, and where their jobs live.
 
     `Mainspring()` keeps jobs in `mainspring.db` in the working directory; `Mainspring("sqlite:///orders.db")`,
@@ -99,12 +108,15 @@ class Mainspring:
         serializer: Literal["json", "msgpack"] = "json",
         threads: int = DEFAULT_THREADS,
         coroutines: int = DEFAULT_COROUTINES,
+        processes: int | ProcessSettings | None = None,
         queues: list[str] | tuple[str, ...] | None = None,
         durability: Literal["full", "normal"] = "full",
         grace: Duration = DEFAULT_GRACE,
+        keep: Keep | None = None,
         max_payload: int = MAX_PAYLOAD,
         clock: Clock | None = None,
     ) -> None:
+        super().__init__()
         if serializer not in SERIALIZERS:
             raise ValueError(f"serializer must be one of {', '.join(SERIALIZERS)}, got {serializer!r}")
         if durability not in ("full", "normal"):
@@ -120,8 +132,11 @@ class Mainspring:
         self.durability: Literal["full", "normal"] = durability
         self.max_payload = max_payload
         self.serializer: JsonSerializer | MsgpackSerializer = SERIALIZERS[serializer]()
-        self.registry = Registry()
+        self.processes = ProcessSettings(count=processes) if isinstance(processes, int) else processes
+        self.keep = keep or Keep()
+        self.middlewares = Middlewares()
         self.dead_letters = DeadLetters(self)
+        self.schedules = Schedules(self)
         self.grace = grace
         self._include = tuple(include)
         self._clock = clock or SystemClock()
@@ -131,53 +146,20 @@ class Mainspring:
         self._abandoned: list[Runtime] = []
         _forget_after_fork(self)
 
-    # -- handlers
+    def _source(self) -> Mainspring:
+        return self
 
-    @overload
-    def job(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncJob[P, R]: ...
+    def middleware(self, middleware: MiddlewareT) -> MiddlewareT:
+        """Add middleware, inside of what was added before: `app.middleware(Tracing())`."""
+        self.middlewares.add(middleware)
+        return middleware
 
-    @overload
-    def job(self, function: Callable[P, R], /) -> Job[P, R]: ...
-
-    @overload
-    def job(
-        self,
-        /,
-        *,
-        name: str | None = None,
-        queue: str = ...,
-        priority: Priority = ...,
-        retry: Retry | None = None,
-        timeout: Duration | None = None,
-        keep_result: bool = True,
-        aliases: tuple[str, ...] = (),
-    ) -> Decorator: ...
-
-    def job(
-        self, function: Callable[..., Any] | None = None, /, *, name: str | None = None, **options: Any
-    ) -> Any:
-        """Register a handler: `@app.job`, or `@app.job(queue="orders", retry=Retry(max_attempts=3))`.
-
-        `aliases` are earlier names of it, so that jobs submitted before a rename still find it.
-        """
-        if function is None:
-            return lambda decorated: self._register(decorated, name, options)
-        return self._register(function, name, options)
-
-    def _register(self, function: Callable[..., Any], name: str | None, options: dict[str, Any]) -> Job[..., Any]:
-        if not callable(function):
-            raise TypeError(f"@app.job decorates a function, got {function!r}; options are given by keyword")
-        known = {field.name for field in fields(HandlerOptions)}
-        unknown = options.keys() - known
-        if unknown:
-            raise TypeError(
-                f"@app.job has no option {', '.join(unknown)}; it has name, {', '.join(sorted(known))}"
-            )
-        given = {key: value for key, value in options.items() if key != "retry" or value is not None}
-        chosen = require_id(name, "name") if name is not None else default_name(function)
-        handler = Handler(chosen, function, HandlerOptions(**given), self.serializer)
-        self.registry.add(handler)
-        return (AsyncJob if handler.is_async else Job)(handler, function, self)
+    def queue(self, name: str, *, concurrency: Concurrency | None = None, rate: Rate | None = None) -> Queue:
+        """Return a queue, to pause, drain or count it; with limits, declare them for all workers."""
+        queue = Queue(name, self)
+        if concurrency is not None or rate is not None:
+            self.limits.limit_queue(name, concurrency, rate)
+        return queue
 
     # -- jobs
 
@@ -213,6 +195,22 @@ class Mainspring:
         One that runs is asked to stop, and if its attempt fails it is not repeated.
         """
         return self.manager().cancel(job_id)
+
+    def reschedule(self, job_id: str, *, delay: Duration | None = None, at: datetime | None = None) -> bool:
+        """Give a job another due time: True if it had not started."""
+        return self.manager().reschedule(job_id, delay=delay, at=at)
+
+    def explain(self, job_id: str) -> Explanation:
+        """Say in plain words why a job is where it is, and what would change it."""
+        return self.manager().explain(job_id)
+
+    def events(self, *, timeout: Duration | None = None) -> EventStream:
+        """Follow what happens to jobs from now on, in all processes: iterate with `for` or `async for`."""
+        return self.manager().events(timeout)
+
+    def prune(self) -> int:
+        """Forget jobs that have ended and are older than `keep` says; workers do it by themselves, bit by bit."""
+        return self.manager().prune()
 
     def retry(self, job_id: str) -> None:
         """Let a dead letter run again at once, as the same job; `InvalidTransition` if it is none."""

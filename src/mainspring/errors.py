@@ -92,7 +92,8 @@ class DuplicateJob(MainspringError):
         why = "exists already" if key is None else f"has the unique key {key!r}"
         remedy = "submit with another id=" if key is None else "let unique= return or replace it"
         super().__init__(
-            f"job {existing_id!r} {why} and nothing was stored; look at it with app.get({existing_id!r}), or {remedy}"
+            f"job {existing_id!r} {why} and nothing was stored; "
+            f"look at it with app.get({existing_id!r}), or {remedy}"
         )
 
 

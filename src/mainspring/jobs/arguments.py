@@ -17,13 +17,21 @@ import msgspec
 from msgspec.structs import astuple
 
 from mainspring.errors import InvalidArguments
-from mainspring.jobs.serializers import SERIALIZERS, Decoder, Serializer
+from mainspring.jobs.serializers import SERIALIZERS, Decoder, Serializer, to_builtin
 
 _PATH = re.compile(r" - at `\$\.?(?P<path>[^`]*)`$")
 _MISSING = re.compile(r"missing required field `(?P<name>[^`]*)`")
 _UNKNOWN = re.compile(r"unknown field `(?P<name>[^`]*)`")
 
 _REFUSALS = (msgspec.ValidationError, TypeError, ValueError, OverflowError, RecursionError)
+
+
+_encode_key = msgspec.json.Encoder(enc_hook=to_builtin, decimal_format="string", order="sorted").encode
+
+
+def key_part(name: str, value: Any) -> str:
+    """Make a text of an argument for a key: the same for a value and for what was stored of it."""
+    return f"{name}={_encode_key(value).decode()}"
 
 
 class Arguments:
@@ -85,7 +93,7 @@ class Arguments:
         parts = []
         for name in names:
             value = given[name] if name in given else self._default(name)
-            parts.append(f"{name}={msgspec.json.encode(value, enc_hook=repr, order='sorted').decode()}")
+            parts.append(key_part(name, value))
         return ", ".join(parts)
 
     @property

@@ -55,6 +55,18 @@ class Completions:
                 self._wait_for_news(job_id, seen, until)
                 pause = min(LAST_LOOK_NS, pause * 2)
 
+    def wait_until(self, is_so: Callable[[], bool], deadline: int | None, problem: str) -> None:
+        """Look again, at growing pauses, until something is so; `TimeoutError` if that takes too long."""
+        pause = FIRST_LOOK_NS
+        while not is_so():
+            now = self._clock.monotonic_ns()
+            if self._stands_still or (deadline is not None and now >= deadline):
+                raise TimeoutError(f"{problem}{', and time stands still' if self._stands_still else ' in time'}")
+            until = now + pause if deadline is None else min(now + pause, deadline)
+            with self._changed:
+                self._clock.wait(self._changed, until)
+            pause = min(LAST_LOOK_NS, pause * 2)
+
     def _wait_for_news(self, job_id: str, seen: int, until: int) -> None:
         with self._changed:
             while self._news[job_id] == seen:

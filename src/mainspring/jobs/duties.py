@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mainspring.clock import Clock
-from mainspring.jobs.engine import Engine, Swept
+from mainspring.jobs.engine import Engine, Pruned, Retention, Swept
 from mainspring.jobs.handlers import Registry
 from mainspring.jobs.io_layer import Callback, IoLayer, Operation
 from mainspring.jobs.news import tell_sweep
@@ -18,6 +18,7 @@ from mainspring.jobs.worker import Worker
 
 EVERY_SECONDS = 1.0
 HEARTBEAT_TICKS = 15
+PRUNE_TICKS = 60  # once a minute, and every second while there is more to forget
 JUMP_NS = 100_000_000
 
 logger = logging.getLogger("mainspring.worker")
@@ -26,14 +27,27 @@ logger = logging.getLogger("mainspring.worker")
 class Duties:
     """The regular duties of one worker. `tick` is called once a second."""
 
-    def __init__(self, worker: Worker, *, engine: Engine, io: IoLayer, registry: Registry, clock: Clock) -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        *,
+        engine: Engine,
+        io: IoLayer,
+        registry: Registry,
+        clock: Clock,
+        retention: Retention,
+        retime: Callable[[], None],
+    ) -> None:
         self._worker = worker
+        self._retention = retention
+        self._retime = retime
         self._engine = engine
         self._io = io
         self._registry = registry
         self._clock = clock
         self._ticks = 0
         self._offset = self._measure()
+        self._must_prune = False
         self._unknown: set[str] = set()
 
     def tick(self) -> None:
@@ -42,11 +56,15 @@ class Duties:
         if abs(offset - self._offset) > JUMP_NS:
             logger.warning("the wall clock jumped by %.3f s; jobs are timed anew", (offset - self._offset) / 1e9)
             self._offset = offset
-            self._worker.retime()
+            self._retime()
         self._ticks += 1
         if self._ticks % HEARTBEAT_TICKS == 0:
             self._dispatch("renew", self._renewed)
         self._dispatch("sweep", self._swept)
+        if self._ticks % PRUNE_TICKS == 0 or self._must_prune:
+            self._must_prune = False
+            reply = Callback(self._pruned, lambda error: self._failed("prune", error))
+            self._io.dispatch(Operation("prune", (self._retention,), reply, durable=False))
 
     def _measure(self) -> int:
         return self._engine.now() * 1_000 - self._clock.monotonic_ns()
@@ -61,6 +79,9 @@ class Duties:
     def _renewed(self, is_alive: bool) -> None:  # noqa: FBT001 - an answer, not an option
         if not is_alive:
             self._worker.reincarnate()
+
+    def _pruned(self, pruned: Pruned) -> None:
+        self._must_prune = pruned.is_more
 
     def _swept(self, swept: Swept) -> None:
         tell_sweep(swept)

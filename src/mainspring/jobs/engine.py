@@ -213,6 +213,8 @@ class Query(Struct, frozen=True):
     type: str | None = None
     ids: tuple[str, ...] | None = None
     is_replayed: bool | None = None
+    due_until: int | None = None
+    """Only jobs that are due by then."""
     limit: int = 50
     after: str | None = None
     """The place at which the last page ended."""

@@ -38,7 +38,7 @@ class HandlerOptions:
     soft_timeout: Duration | None = None
     """When `current_job().cancelled` is set, so that the handler can end in order before its timeout."""
     execution: Execution | None = None
-    """`"process"` for a process of its own, which can be killed; else a thread, or the event loop for `async def`."""
+    """`"process"`: a process of its own, which can be killed; else a thread, or the event loop for `async def`."""
     keep_result: bool | Duration = True
     """Whether the result is stored; or for how long, if not as long as the job itself."""
     unique: str | Unique | None = None
@@ -100,7 +100,7 @@ def require_following_job(value: object) -> FollowingJob:
     """Refuse what cannot follow a job."""
     if not hasattr(value, "follow_up"):
         raise TypeError(f"then must be a job such as other or other.options(delay=60), got {value!r}")
-    return value  # type: ignore[return-value]
+    return value
 
 
 def require_headers(headers: object) -> dict[str, str]:

@@ -30,6 +30,7 @@ class Handler:
         "expires",
         "function",
         "is_async",
+        "is_coroutine",
         "is_process",
         "keep_result",
         "name",
@@ -49,10 +50,11 @@ class Handler:
         self.function = function
         self.options = options
         self.is_process = options.execution == "process"
-        self.is_async = iscoroutinefunction(plain) and not self.is_process
-        if iscoroutinefunction(plain) and options.execution == "thread":
+        self.is_coroutine = iscoroutinefunction(plain)
+        self.is_async = self.is_coroutine and not self.is_process  # it runs on the event loop of the worker
+        if self.is_coroutine and options.execution == "thread":
             raise ValueError(
-                f"handler {name!r} is a coroutine function and runs on the event loop; leave execution='thread' out"
+                f"handler {name!r} is a coroutine function, for the event loop; leave execution='thread' out"
             )
         self.place = _locate(function) if self.is_process else None
         call = function if options.batch is None else one_of_batch(name, function)

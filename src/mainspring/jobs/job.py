@@ -105,9 +105,9 @@ class Job(Generic[P, R]):
     ) -> Self:
         """Return a variant with other options: when, where and under which policies its jobs run.
 
-        `unique` is a key, or a `Unique`; jobs of equal `sequence` run one after another, in the order (due, submit);
-        `expires` is how long after its due time a job may still start; `headers` are carried along; `then` is the job
-        to be submitted in the same step that completes this one.
+        `unique` is a key, or a `Unique`; jobs of equal `sequence` run one after another, in the order (due,
+        submission); `expires` is how long after its due time a job may still start; `headers` are carried along;
+        `then` is the job to be submitted in the same step that completes this one.
         """
         changed = self._options.changed(
             delay=delay,

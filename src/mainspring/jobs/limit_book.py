@@ -35,11 +35,19 @@ class LimitBook:
         """Declare the limits of a queue."""
         self._queues[queue] = _families(f"queue {queue}", concurrency, rate)
 
+    def queues(self) -> tuple[str, ...]:
+        """Return the queues that have limits."""
+        return tuple(self._queues)
+
+    def of_queue(self, queue: str) -> tuple[Family, ...]:
+        """Return the limits of a queue."""
+        return self._queues.get(queue, ())
+
     def families(self, handler: Handler, queue: str) -> tuple[Family, ...]:
         """Return the limits of a job."""
         options = handler.options
         own = _families(f"handler {handler.name}", options.concurrency, options.rate)
-        return own + self._queues.get(queue, ())
+        return own + self.of_queue(queue)
 
     def buckets(self, handler: Handler, queue: str, given: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the buckets of a job with these arguments."""
@@ -48,11 +56,12 @@ class LimitBook:
 
     def arrangements(self, handlers: Iterable[Handler]) -> list[PutLimit | DropLimit]:
         """Tell a store what holds now: limits that are declared, and those of these handlers that are not."""
-        names = [(f"handler {h.name}", h.options.concurrency, h.options.rate) for h in handlers]
-        declared = [family for name, *limits in names for family in _families(name, *limits)]
+        known_handlers = list(handlers)
+        declared = [family for handler in known_handlers for family in self.families(handler, "")]
         declared += [family for families in self._queues.values() for family in families]
         known = {family.name for family in declared}
-        mentioned = [name for name, *_ in names] + [f"queue {queue}" for queue in self._queues]
+        mentioned = [f"handler {handler.name}" for handler in known_handlers]
+        mentioned += [f"queue {queue}" for queue in self._queues]
         possible = [f"{kind} of {name}" for name in mentioned for kind in ("concurrency", "rate")]
         puts = [PutLimit(family.name, family.limit.most, family.limit.per, family.by) for family in declared]
         return [*puts, *(DropLimit(name) for name in possible if name not in known)]

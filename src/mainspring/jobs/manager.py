@@ -6,10 +6,8 @@ unit; execution runs handlers and nothing else. `Mainspring` is built on this.
 
 from __future__ import annotations
 
-import os
-import platform
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+import builtins
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -18,22 +16,40 @@ from mainspring.errors import InvalidTransition, JobNotFound
 from mainspring.jobs.completions import Completions
 from mainspring.jobs.context import JobContext
 from mainspring.jobs.control import Control
-from mainspring.jobs.duties import EVERY_SECONDS, Duties
-from mainspring.jobs.engine import Cancel, Changed, Engine, JobRecord, Query, Reopen, WorkerInfo
+from mainspring.jobs.engine import (
+    Arrangement,
+    Cancel,
+    Changed,
+    Command,
+    Engine,
+    Fired,
+    Firing,
+    JobRecord,
+    Pruned,
+    Query,
+    Reopen,
+    Reschedule,
+)
 from mainspring.jobs.execution import Execution
-from mainspring.jobs.handlers import Handler, HandlerOptions, Registry
+from mainspring.jobs.explaining import Explanation, explain
+from mainspring.jobs.following import EventStream
+from mainspring.jobs.handler_options import HandlerOptions
+from mainspring.jobs.handlers import Handler, Registry
 from mainspring.jobs.ids import require_id
 from mainspring.jobs.info import JobInfo, JobPage, to_info
 from mainspring.jobs.io_layer import IoLayer
+from mainspring.jobs.limit_book import LimitBook
+from mainspring.jobs.middleware import Middlewares
+from mainspring.jobs.process_settings import ProcessSettings
+from mainspring.jobs.pruning import Keep
+from mainspring.jobs.regrouping import regroup
 from mainspring.jobs.serializers import JsonSerializer, Serializer
 from mainspring.jobs.status import JobStatus
-from mainspring.jobs.submission import MAX_PAYLOAD, Submission, SubmitOptions
-from mainspring.jobs.worker import Worker
-from mainspring.runners.asyncio_runner import AsyncioRunner
+from mainspring.jobs.submission import MAX_PAYLOAD, Submission
+from mainspring.jobs.submit_options import SubmitOptions
+from mainspring.jobs.workplace import Workplace
 from mainspring.runners.checks import require_positive
-from mainspring.runners.repeat import Repetition
 from mainspring.runners.runner import TaskRunner
-from mainspring.runners.thread_pool import ThreadPool
 
 DEFAULT_COROUTINES = 100
 DEFAULT_GRACE = 10.0
@@ -51,10 +67,15 @@ class JobManager:
         engine: Engine,
         serializer: Serializer | None = None,
         registry: Registry | None = None,
+        limits: LimitBook | None = None,
+        middlewares: Middlewares | None = None,
         coroutines: int = DEFAULT_COROUTINES,
+        processes: ProcessSettings | None = None,
         queues: tuple[str, ...] | None = None,
+        keep: Keep | None = None,
         max_payload: int = MAX_PAYLOAD,
         virtual_time: bool = False,
+        before_start: Callable[[JobManager], None] | None = None,
     ) -> None:
         require_positive(coroutines, "coroutines", "coroutines at once")
         require_positive(max_payload, "max_payload", "bytes")
@@ -65,17 +86,21 @@ class JobManager:
         self._control = Control(control)
         self._io = IoLayer(engine, io)
         self._execution = execution
-        self._clock = control.services.clock
-        self._threads = execution.width
+        self.clock = control.services.clock
         self._coroutines = coroutines
+        self._processes = processes or ProcessSettings()
+        self._limits = limits or LimitBook()
+        self._middlewares = middlewares or Middlewares()
+        self._keep = keep or Keep()
+        self._before_start = before_start
         self._queues = queues
         self._max_payload = max_payload
         self._virtual_time = virtual_time
-        self._completions = Completions(self._clock, stands_still=virtual_time)
-        self.submission = Submission(engine, self._io, max_payload=max_payload)
-        self._worker: Worker | None = None
-        self._duties: Repetition | None = None
-        self._loop_pool: ThreadPool | None = None
+        self._completions = Completions(self.clock, stands_still=virtual_time)
+        self.submission = Submission(
+            engine, self._io, book=self._limits, middlewares=self._middlewares, max_payload=max_payload
+        )
+        self._workplace: Workplace | None = None
         engine.open(self._wake)
 
     # -- handlers and submits
@@ -161,6 +186,11 @@ class JobManager:
         changed = self.change(Cancel(require_id(job_id)))
         return changed.is_done
 
+    def reschedule(self, job_id: str, *, delay: Duration | None = None, at: datetime | None = None) -> bool:
+        """Give a job another due time: True if it had not started."""
+        due = SubmitOptions().changed(delay=delay, at=at).due(self.engine.now())
+        return self.change(Reschedule(require_id(job_id), due)).is_done
+
     def retry(self, job_id: str) -> None:
         """Let a dead letter run again at once, as the same job, its attempts forgotten."""
         self.change(
@@ -173,68 +203,115 @@ class JobManager:
         if changed.status is None:
             raise JobNotFound(job_id=command.id)
         if action is not None and not changed.is_done:
-            status = (
-                f"{changed.status} and was replayed as {changed.note}" if changed.note else str(changed.status)
-            )
+            how = "job {} has its unique key" if changed.is_unique_conflict else "was replayed as {}"
+            note = f" and {how.format(changed.note)}" if changed.note else ""
+            status = f"{changed.status}{note}"
             raise InvalidTransition(job_id=command.id, status=status, action=action, needs=needs)
         return changed
 
+    def change_all(self, commands: Sequence[Command]) -> builtins.list[Changed]:
+        """Carry out many commands."""
+        return self._io.call("change", commands)  # type: ignore[no-any-return]
+
+    def arrange(self, arrangements: Sequence[Arrangement]) -> builtins.list[bool]:
+        """Set up schedules, queues and limits."""
+        return self._io.call("arrange", arrangements) if arrangements else []
+
+    def fire(self, firings: Sequence[Firing]) -> builtins.list[Fired]:
+        """Move schedules on."""
+        return self._io.call("fire", firings)  # type: ignore[no-any-return]
+
+    def explain(self, job_id: str) -> Explanation:
+        """Say why a job is where it is."""
+        situation = self.engine.situation(require_id(job_id))
+        if situation is None:
+            raise JobNotFound(job_id=job_id)
+        return explain(situation, self.engine.now())
+
+    def events(self, timeout: Duration | None = None) -> EventStream:
+        """Follow what happens from now on."""
+        return EventStream(self.engine, self.clock, timeout=timeout)
+
+    def wait_until(self, is_so: Callable[[], bool], timeout: Duration | None, problem: str) -> None:
+        """Wait until something is so."""
+        self._completions.wait_until(is_so, deadline_after(self.clock, timeout), problem)
+
     def wait(self, job_id: str, timeout: Duration | None) -> JobStatus:
         """Wait until a job has ended; `TimeoutError` if that takes too long."""
-        deadline = deadline_after(self._clock, timeout)
+        deadline = deadline_after(self.clock, timeout)
         return self._completions.wait(job_id, lambda: self.record(job_id).status, deadline)
 
     def active_jobs(self) -> tuple[JobContext, ...]:
         """Return the jobs in the hands of this process, those that wait for their due time included."""
-        worker = self._worker
-        return () if worker is None else tuple(job.context for job in worker.active_jobs())
+        workplace = self._workplace
+        return () if workplace is None else tuple(job.context for job in workplace.active_jobs())
 
     # -- the worker
 
     def start(self) -> None:
         """Begin to run jobs in this process, after rescuing what dead workers left behind."""
-        if self._worker is not None:
+        if self._workplace is not None:
             raise RuntimeError("jobs are run in this process already; one worker is enough, give it more threads=")
-        types = tuple(handler.name for handler in self.registry.all())
-        worker = Worker(
-            WorkerInfo(f"{platform.node()}:{os.getpid()}", os.getpid(), types),
+        self._arrange_limits()
+        if self._before_start is not None:
+            self._before_start(self)
+        workplace = self._workplace = self._make_workplace()
+        try:
+            workplace.start()
+        except BaseException:
+            self._workplace = None
+            raise
+
+    def _make_workplace(self) -> Workplace:
+        return Workplace(
             engine=self.engine,
             io=self._io,
             control=self._control,
-            registry=self.registry,
-            executor=Execution(self.serializer, self.engine.now, max_result=self._max_payload),
+            control_runner=self._control_runner,
             execution=self._execution,
-            make_loop=self._make_loop,
-            clock=self._clock,
-            threads=self._threads,
+            executor=Execution(
+                self.serializer,
+                self.engine.now,
+                max_result=self._max_payload,
+                new_id=self.submission.new_id,
+                registry=self.registry,
+                middlewares=self._middlewares,
+            ),
+            registry=self.registry,
+            clock=self.clock,
             coroutines=self._coroutines,
+            processes=self._processes,
             queues=self._queues,
+            keep=self._keep,
+            has_duties=not self._virtual_time,  # a worker that is driven by hand cannot die or oversleep
+            new_id=self.submission.new_id,
             on_settled=self._completions.announce,
         )
-        self._worker = worker
-        try:
-            worker.start()
-        except BaseException:
-            self._worker = None
-            raise
-        if not self._virtual_time:  # a worker that is driven by hand cannot die or oversleep
-            duties = Duties(worker, engine=self.engine, io=self._io, registry=self.registry, clock=self._clock)
-            self._duties = self._control_runner.repeat(duties.tick, every=EVERY_SECONDS)
 
-    def _make_loop(self) -> AsyncioRunner:
-        if isinstance(self._execution, ThreadPool):
-            return self._execution.asyncio(name="mainspring-loop")
-        self._loop_pool = ThreadPool(1, name="mainspring-loops", clock=self._clock)
-        return self._loop_pool.asyncio(name="mainspring-loop")
+    def _arrange_limits(self) -> None:
+        arrangements = self._limits.arrangements(self.registry.all())
+        answers = self.arrange(arrangements)
+        changed = {a.family for a, is_changed in zip(arrangements, answers, strict=True) if is_changed}
+        if changed:
+            regroup(self.engine, self.change_all, self.registry, self._limits, changed)
+
+    def prune(self) -> int:
+        """Forget what is older than it is to be kept, now; return how many jobs went."""
+        deleted = 0
+        while True:
+            pruned: Pruned = self._io.call("prune", (self._keep.retention(),))
+            deleted += pruned.deleted
+            if not pruned.is_more:
+                return deleted
 
     def _wake(self) -> None:
-        if self._worker is not None:
-            self._worker.wake()
+        if self._workplace is not None:
+            self._workplace.wake()
 
     def retime(self) -> None:
         """Time jobs anew: the wall clock has jumped."""
-        if self._worker is not None:
-            self._worker.retime()
+        if self._workplace is not None:
+            self._workplace.retime()
 
     def close(self, grace: Duration = DEFAULT_GRACE) -> None:
         """Stop running jobs and close the engine; the runners belong to the caller."""
@@ -243,24 +320,19 @@ class JobManager:
 
     def hurry(self) -> None:
         """End a `shutdown` that waits for handlers."""
-        if self._worker is not None:
-            self._worker.hurry()
+        if self._workplace is not None:
+            self._workplace.hurry()
 
     def shutdown(self, grace: Duration = DEFAULT_GRACE) -> int:
         """Stop running jobs: handlers may finish within `grace`, the rest is handed back. Return how many were."""
         to_nanoseconds(grace, "grace")
-        worker = self._worker
-        if worker is None:
+        workplace = self._workplace
+        if workplace is None:
             return 0
-        if self._duties is not None:
-            self._duties.stop()
         try:
-            return worker.stop(grace)
+            return workplace.stop(grace)
         finally:
-            self._worker = self._duties = None
-            if self._loop_pool is not None:
-                with suppress(RuntimeError):
-                    self._loop_pool.shutdown(timeout=0)
+            self._workplace = None
 
 
 def to_status(status: JobStatus | str) -> JobStatus:

@@ -11,8 +11,8 @@
             with tracer.start_span(job.type, job.headers.get("traceparent")):
                 yield
 
-Those added first are the outermost. What a block raises ends the submit, or fails the attempt, as if the handler had
-raised it.
+Those added first are the outermost. What a block raises ends the submit, or fails the attempt, as if the handler
+had raised it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Middleware:
     async def attempting_async(self, job: JobContext) -> AsyncIterator[object]:
         """Be around an attempt of a coroutine; by default what `attempting` does."""
         with self.attempting(job):
-            yield
+            yield None
 
 
 class Middlewares:

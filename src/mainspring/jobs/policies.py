@@ -21,8 +21,8 @@ OnConflict: TypeAlias = Literal["return", "replace", "raise"]
 class Unique:
     """At most one job of a handler for each key.
 
-    The key is `key`, the values of the parameters named by `by`, both, or else all arguments. A job is in the way of a
-    new one while it is in one of `states` (by default while it waits or runs) and, with a `window`, while it was
+    The key is `key`, the values of the parameters named by `by`, both, or else all arguments. A job is in the way
+    of a new one while it is in one of `states` (by default while it waits or runs) and, with a `window`, while it was
     submitted less than that ago (by default then also if it has COMPLETED).
 
     `on_conflict="return"` hands out the one that is there, `"replace"` gives it the new arguments and due time (a

@@ -41,7 +41,7 @@ class JsonSerializer:
     name = "json"
 
     def __init__(self) -> None:
-        self.encode = msgspec.json.Encoder(enc_hook=_to_builtin, decimal_format="string").encode
+        self.encode = msgspec.json.Encoder(enc_hook=to_builtin, decimal_format="string").encode
 
     def decoder(self, kind: Any) -> Decoder:
         return msgspec.json.Decoder(kind, dec_hook=_from_builtin)
@@ -53,7 +53,7 @@ class MsgpackSerializer:
     name = "msgpack"
 
     def __init__(self) -> None:
-        self.encode = msgspec.msgpack.Encoder(enc_hook=_to_builtin, decimal_format="string").encode
+        self.encode = msgspec.msgpack.Encoder(enc_hook=to_builtin, decimal_format="string").encode
 
     def decoder(self, kind: Any) -> Decoder:
         return msgspec.msgpack.Decoder(kind, dec_hook=_from_builtin)
@@ -65,7 +65,8 @@ SERIALIZERS: dict[str, type[JsonSerializer] | type[MsgpackSerializer]] = {
 }
 
 
-def _to_builtin(value: Any) -> Any:
+def to_builtin(value: Any) -> Any:
+    """Turn what msgspec does not know into plain data; TypeError if there is no way."""
     dump = getattr(type(value), "model_dump", None)
     if dump is None:
         raise TypeError(

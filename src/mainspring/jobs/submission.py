@@ -98,7 +98,9 @@ class Submission:
             conflicts += self._confirm(chunks, answers, place)
         return conflicts
 
-    def _confirm(self, chunks: list[list[NewJob]], answers: list[Answer[Any]], place: int) -> list[Conflict | None]:
+    def _confirm(
+        self, chunks: list[list[NewJob]], answers: list[Answer[Any]], place: int
+    ) -> list[Conflict | None]:
         try:
             return answers[place].get()  # type: ignore[no-any-return]
         except MainspringError as error:
@@ -136,9 +138,7 @@ class Submission:
         self.check_size(handler.name, payload)
         return shape.job(options.id or self.new_id(), payload, given)
 
-    def _make_many(
-        self, shape: Shape, payloads: list[bytes], given: list[dict[str, Any]] | None
-    ) -> list[NewJob]:
+    def _make_many(self, shape: Shape, payloads: list[bytes], given: list[dict[str, Any]] | None) -> list[NewJob]:
         ids = self._ids.make(self._engine.now(), len(payloads))
         if given is not None:
             return [shape.job(*parts) for parts in zip(ids, payloads, given, strict=True)]
@@ -197,8 +197,7 @@ def _resolve(conflict: Conflict | None, job: NewJob, unique: Unique | None) -> s
 
 def _ids_of(jobs: list[NewJob], conflicts: list[Conflict | None], unique: Unique | None) -> list[str]:
     ids = [
-        job.id if conflict is None else conflict.existing_id
-        for job, conflict in zip(jobs, conflicts, strict=True)
+        job.id if conflict is None else conflict.existing_id for job, conflict in zip(jobs, conflicts, strict=True)
     ]
     if unique is not None and unique.on_conflict == "raise" and any(conflicts):
         raise PartialSubmit(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -55,25 +55,18 @@ class SubmitOptions:
             changes |= {"delay": to_microseconds(delay, "delay"), "at": None}
         if at is not None:
             changes |= {"at": to_instant(at, "at"), "delay": None}
-        if id is not None:
-            changes["id"] = require_id(id)
-        if queue is not None:
-            changes["queue"] = require_id(queue, "queue")
-        if priority is not None:
-            changes["priority"] = require_instance(priority, Priority, "priority", "Priority.USER_BLOCKING")
-        if unique is not None:
-            policy = Unique(unique) if isinstance(unique, str) else unique
-            changes["unique"] = require_instance(policy, Unique, "unique", "Unique(by='order_id')")
-        if sequence is not None:
-            changes["sequence"] = require_id(sequence, "sequence")
-        if steps_aside is not None:
-            changes["steps_aside"] = require_instance(steps_aside, bool, "steps_aside", "True")
-        if expires is not None:
-            changes["expires"] = to_microseconds(expires, "expires")
-        if headers is not None:
-            changes["headers"] = require_headers(headers)
-        if then is not None:
-            changes["then"] = require_following_job(then)
+        given = {
+            "id": id,
+            "queue": queue,
+            "priority": priority,
+            "unique": unique,
+            "sequence": sequence,
+            "steps_aside": steps_aside,
+            "expires": expires,
+            "headers": headers,
+            "then": then,
+        }
+        changes |= {name: _CHECKS[name](value) for name, value in given.items() if value is not None}
         return replace(self, **changes)
 
     def due(self, now: int) -> int:
@@ -82,3 +75,21 @@ class SubmitOptions:
         if due > LAST_INSTANT:
             raise ValueError(f"the job would be due after the year 9999, {due - now} microseconds from now")
         return due
+
+
+def _to_unique(unique: str | Unique) -> Unique:
+    policy = Unique(unique) if isinstance(unique, str) else unique
+    return require_instance(policy, Unique, "unique", "Unique(by='order_id')")
+
+
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "id": require_id,
+    "queue": lambda value: require_id(value, "queue"),
+    "priority": lambda value: require_instance(value, Priority, "priority", "Priority.USER_BLOCKING"),
+    "unique": _to_unique,
+    "sequence": lambda value: require_id(value, "sequence"),
+    "steps_aside": lambda value: require_instance(value, bool, "steps_aside", "True"),
+    "expires": lambda value: to_microseconds(value, "expires"),
+    "headers": require_headers,
+    "then": require_following_job,
+}

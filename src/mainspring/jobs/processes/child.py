@@ -90,7 +90,6 @@ class Child:
         self._sending = Lock()  # guards writing to _work and, with it, whether _current still speaks
         self._lock = Lock()  # guards what follows
         self._number = 0
-        self._stopped = 0
         self._current: JobContext | None = None
         self._cancel: Callable[[], object] | None = None
         if hasattr(os, "register_at_fork"):
@@ -127,8 +126,7 @@ class Child:
 
     def _stop(self, number: int) -> None:
         with self._lock:
-            self._stopped = number
-            if number == self._number and self._current is not None:
+            if number == self._number and self._current is not None:  # else it has just ended
                 self._current.request_stop()
                 if self._cancel is not None:
                     self._cancel()
@@ -138,8 +136,6 @@ class Child:
         with self._lock:
             self._number += 1
             self._current = job
-            if self._stopped == self._number:  # the request to stop was faster
-                job.request_stop()
         return job
 
     def _end(self) -> None:
@@ -219,7 +215,7 @@ class Child:
         assert task is not None
         with self._lock:
             self._cancel = lambda: loop.call_soon_threadsafe(task.cancel)
-            if self._current is not None and self._current.cancelled:
+            if self._current is not None and self._current.cancelled:  # it came before there was a task
                 task.cancel()
         try:
             return await handler.function(*positional, **named), None

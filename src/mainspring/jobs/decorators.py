@@ -1,0 +1,162 @@
+"""The decorators of an application: `@app.job`, `@app.cron`, `@app.every`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import fields
+from datetime import datetime
+from typing import Any, Literal, ParamSpec, TypeVar, overload
+from zoneinfo import ZoneInfo
+
+from mainspring.clock import Duration
+from mainspring.jobs.cron import Cron
+from mainspring.jobs.declared import DeclaredSchedules
+from mainspring.jobs.handle import ManagerSource
+from mainspring.jobs.handler_options import Execution, FollowingJob, HandlerOptions
+from mainspring.jobs.handlers import Handler, Registry, default_name
+from mainspring.jobs.ids import require_id
+from mainspring.jobs.job import AsyncJob, BatchDecorator, Decorator, Job
+from mainspring.jobs.limit_book import LimitBook
+from mainspring.jobs.policies import CatchUp, Concurrency, Rate, Unique
+from mainspring.jobs.retry import Retry
+from mainspring.jobs.rules import Every
+from mainspring.jobs.serializers import Serializer
+from mainspring.runners.traits import Priority
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Decorators:
+    """Makes jobs and schedules of functions. An application is one of these."""
+
+    serializer: Serializer
+
+    def __init__(self) -> None:
+        self.registry = Registry()
+        self.limits = LimitBook()
+        self.declared = DeclaredSchedules(self.limits)
+
+    @overload
+    def job(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncJob[P, R]: ...
+
+    @overload
+    def job(self, function: Callable[P, R], /) -> Job[P, R]: ...
+
+    @overload
+    def job(
+        self,
+        /,
+        *,
+        batch: int,
+        name: str | None = None,
+        queue: str = ...,
+        priority: Priority = ...,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+        soft_timeout: Duration | None = None,
+        execution: Execution | None = None,
+        keep_result: bool | Duration = True,
+        unique: str | Unique | None = None,
+        rate: Rate | None = None,
+        concurrency: Concurrency | None = None,
+        expires: Duration | None = None,
+        steps_aside: bool = False,
+        aliases: tuple[str, ...] = (),
+    ) -> BatchDecorator: ...
+
+    @overload
+    def job(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        queue: str = ...,
+        priority: Priority = ...,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+        soft_timeout: Duration | None = None,
+        execution: Execution | None = None,
+        keep_result: bool | Duration = True,
+        unique: str | Unique | None = None,
+        rate: Rate | None = None,
+        concurrency: Concurrency | None = None,
+        expires: Duration | None = None,
+        then: FollowingJob | None = None,
+        steps_aside: bool = False,
+        aliases: tuple[str, ...] = (),
+    ) -> Decorator: ...
+
+    def job(
+        self, function: Callable[..., Any] | None = None, /, *, name: str | None = None, **options: Any
+    ) -> Any:
+        """Register a handler: `@app.job`, or `@app.job(queue="orders", retry=Retry(max_attempts=3))`.
+
+        `aliases` are earlier names of it, so that jobs submitted before a rename still find it. What the other
+        options mean is said in `HandlerOptions`.
+        """
+        if function is None:
+            return lambda decorated: self._register(decorated, name, options)
+        return self._register(function, name, options)
+
+    def _register(self, function: Callable[..., Any], name: str | None, options: dict[str, Any]) -> Job[..., Any]:
+        if not callable(function):
+            raise TypeError(f"@app.job decorates a function, got {function!r}; options are given by keyword")
+        known = {field.name for field in fields(HandlerOptions)}
+        unknown = options.keys() - known
+        if unknown:
+            raise TypeError(
+                f"@app.job has no option {', '.join(unknown)}; it has name, {', '.join(sorted(known))}"
+            )
+        given = {key: value for key, value in options.items() if key != "retry" or value is not None}
+        chosen = require_id(name, "name") if name is not None else default_name(function)
+        handler = Handler(chosen, function, HandlerOptions(**given), self.serializer)
+        self.registry.add(handler)
+        return (AsyncJob if handler.is_coroutine else Job)(handler, function, self._source())
+
+    def _source(self) -> ManagerSource:
+        raise NotImplementedError
+
+    def cron(
+        self,
+        expression: str,
+        *,
+        tz: str | ZoneInfo = "UTC",
+        misfire: Literal["skip", "once"] | CatchUp = "once",
+        overlap: Literal["skip", "queue", "replace", "allow"] = "skip",
+        dst_gap: Literal["shift", "skip"] = "shift",
+        dst_fold: Literal["first", "second", "both"] = "first",
+        jitter: Duration = 0,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        name: str | None = None,
+    ) -> Decorator:
+        """Let a handler run by a cron expression: `@app.cron("0 2 * * *", tz="Asia/Taipei")`.
+
+        Put it above `@app.job(...)` to give the handler options of its own. It is stored when a worker starts.
+        """
+        rule = Cron(expression, tz=tz, dst_gap=dst_gap, dst_fold=dst_fold)
+        return self._recur(rule, name, misfire=misfire, overlap=overlap, jitter=jitter, start=start, end=end)
+
+    def every(
+        self,
+        interval: Duration,
+        *,
+        misfire: Literal["skip", "once"] | CatchUp = "once",
+        overlap: Literal["skip", "queue", "replace", "allow"] = "skip",
+        jitter: Duration = 0,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        name: str | None = None,
+    ) -> Decorator:
+        """Let a handler run again and again: `@app.every(timedelta(minutes=5))`."""
+        rule = Every(interval)
+        return self._recur(rule, name, misfire=misfire, overlap=overlap, jitter=jitter, start=start, end=end)
+
+    def _recur(self, rule: Cron | Every, name: str | None, **policies: Any) -> Decorator:
+        def decorate(function: Callable[..., Any]) -> Any:
+            job = function if isinstance(function, Job) else self._register(function, None, {})
+            self.declared.add(job.name if name is None else require_id(name, "name"), job, rule, **policies)
+            return job
+
+        return decorate

@@ -1,0 +1,103 @@
+"""Following what happens to jobs: an iterator over events, from now on, in every process that shares the store.
+
+Engines write events down only while somebody follows; whoever follows says so again and again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from threading import Condition
+
+from mainspring.clock import NANOSECONDS, Clock, Duration, deadline_after
+from mainspring.jobs.engine import Engine, Event, EventKind
+from mainspring.jobs.instants import MICROSECONDS, to_datetime
+
+LISTEN_FOR = 60 * MICROSECONDS
+LISTEN_AGAIN_NS = 15 * NANOSECONDS
+LOOK_NS = NANOSECONDS // 10
+PAGE = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobEvent:
+    """Something that happened to a job."""
+
+    kind: EventKind
+    at: datetime
+    job_id: str
+    """The job; for `skipped`, the schedule."""
+    type: str
+    queue: str
+    note: str | None
+
+
+class EventStream:
+    """What happens from now on: iterate over it, with `for` or `async for`. Ends at its timeout, or never.
+
+    Following begins when the stream is made, so what happens before the first step is not missed.
+    """
+
+    def __init__(self, engine: Engine, clock: Clock, *, timeout: Duration | None = None) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._deadline = deadline_after(clock, timeout)
+        self._condition = Condition()
+        self._waiting: deque[JobEvent] = deque()
+        self._place = engine.listen(engine.now() + LISTEN_FOR)
+        self._listen_at = clock.monotonic_ns() + LISTEN_AGAIN_NS
+
+    def __iter__(self) -> Iterator[JobEvent]:
+        return self
+
+    def __next__(self) -> JobEvent:
+        while not self._waiting:
+            self._read()
+            if not self._waiting:
+                now = self._clock.monotonic_ns()
+                if self._deadline is not None and now >= self._deadline:
+                    raise StopIteration
+                until = now + LOOK_NS if self._deadline is None else min(now + LOOK_NS, self._deadline)
+                with self._condition:
+                    self._clock.wait(self._condition, until)
+        return self._waiting.popleft()
+
+    def __aiter__(self) -> AsyncIterator[JobEvent]:
+        return self
+
+    async def __anext__(self) -> JobEvent:
+        try:
+            return await asyncio.to_thread(self.__next__)
+        except RuntimeError as error:  # a StopIteration cannot leave a coroutine
+            if isinstance(error.__cause__, StopIteration):
+                raise StopAsyncIteration from None
+            raise
+
+    def pending(self) -> list[JobEvent]:
+        """Return what has happened since, without waiting."""
+        self._read()
+        found = list(self._waiting)
+        self._waiting.clear()
+        return found
+
+    def _read(self) -> None:
+        if self._clock.monotonic_ns() >= self._listen_at:
+            self._engine.listen(self._engine.now() + LISTEN_FOR)
+            self._listen_at = self._clock.monotonic_ns() + LISTEN_AGAIN_NS
+        page = self._engine.events(self._place, PAGE)
+        self._place = page.end
+        self._waiting.extend(_to_public(event) for event in page.events)
+
+
+def _to_public(event: Event) -> JobEvent:
+    return JobEvent(
+        kind=event.kind,
+        at=to_datetime(event.at),
+        job_id=event.id,
+        type=event.type,
+        queue=event.queue,
+        note=event.note,
+    )

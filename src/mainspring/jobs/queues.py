@@ -1,0 +1,72 @@
+"""A queue as an operator sees it: paused, resumed, drained, counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mainspring.clock import Duration
+from mainspring.jobs.engine import PauseQueue, Query
+from mainspring.jobs.handle import ManagerSource
+from mainspring.jobs.ids import require_id
+from mainspring.jobs.status import JobStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueStatistics:
+    """A snapshot of a queue."""
+
+    name: str
+    is_paused: bool
+    pending: int
+    running: int
+    completed: int
+    failed: int
+    canceled: int
+
+
+class Queue:
+    """One queue of an application, by name: `app.queue("mail")`."""
+
+    def __init__(self, name: str, source: ManagerSource) -> None:
+        self.name = require_id(name, "queue")
+        self._source = source
+
+    def pause(self) -> bool:
+        """Let none of its jobs start, on any worker, until `resume`; False if it was paused already."""
+        return self._source.manager().arrange([PauseQueue(self.name, True)])[0]
+
+    def resume(self) -> bool:
+        """Let its jobs start again; False if it was not paused."""
+        return self._source.manager().arrange([PauseQueue(self.name, False)])[0]
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether its jobs are kept from starting."""
+        return self.name in self._source.manager().engine.paused_queues()
+
+    def drain(self, timeout: Duration | None = None) -> None:
+        """Wait until none of its jobs is due or runs; those due later do not count. `TimeoutError` if too long."""
+        self._source.manager().wait_until(self._is_drained, timeout, f"queue {self.name!r} is not drained")
+
+    def _is_drained(self) -> bool:
+        engine = self._source.manager().engine
+        now = engine.now()
+        queries = (
+            Query(status=JobStatus.PENDING, queue=self.name, due_until=now, limit=1),
+            Query(status=JobStatus.RUNNING, queue=self.name, limit=1),
+            Query(status=JobStatus.PENDING, queue=self.name, due_until=now, limit=1),  # a retry, a job from a job
+        )
+        return not any(engine.find(query).records for query in queries)
+
+    def statistics(self) -> QueueStatistics:
+        """Count its jobs."""
+        manager = self._source.manager()
+        counts = manager.counts(queue=self.name)
+        return QueueStatistics(
+            name=self.name,
+            is_paused=self.is_paused,
+            **{status.lower(): counts[status] for status in JobStatus},
+        )
+
+    def __repr__(self) -> str:
+        return f"<Queue {self.name}>"

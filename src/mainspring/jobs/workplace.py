@@ -1,0 +1,137 @@
+"""The workplace of a process: its worker, the thread that fires schedules, and the regular duties, as one.
+
+They start and stop together. What a worker has to know beforehand, limits and schedules, is stored first.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable
+from contextlib import suppress
+
+from mainspring.clock import Clock, Duration
+from mainspring.jobs.active import ActiveJob
+from mainspring.jobs.control import Control
+from mainspring.jobs.duties import EVERY_SECONDS, Duties
+from mainspring.jobs.engine import Engine, WorkerInfo
+from mainspring.jobs.execution import Execution
+from mainspring.jobs.handlers import Registry
+from mainspring.jobs.io_layer import IoLayer
+from mainspring.jobs.process_settings import ProcessSettings
+from mainspring.jobs.pruning import Keep
+from mainspring.jobs.recurring import Recurring
+from mainspring.jobs.worker import Worker
+from mainspring.runners.asyncio_runner import AsyncioRunner
+from mainspring.runners.repeat import Repetition
+from mainspring.runners.runner import TaskRunner
+from mainspring.runners.thread_pool import ThreadPool
+
+
+class Workplace:
+    """Runs the jobs of an engine, from `start` to `stop`."""
+
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        io: IoLayer,
+        control: Control,
+        control_runner: TaskRunner,
+        execution: TaskRunner,
+        executor: Execution,
+        registry: Registry,
+        clock: Clock,
+        coroutines: int,
+        processes: ProcessSettings,
+        queues: tuple[str, ...] | None,
+        keep: Keep,
+        has_duties: bool,
+        new_id: Callable[[], str],
+        on_settled: Callable[[list[str]], None],
+    ) -> None:
+        self._engine = engine
+        self._io = io
+        self._control_runner = control_runner
+        self._execution = execution
+        self._registry = registry
+        self._clock = clock
+        self._keep = keep
+        self._has_duties = has_duties
+        self._duties: Repetition | None = None
+        self._loop_pool: ThreadPool | None = None
+        self._recurring = Recurring(engine=engine, io=io, clock=clock, new_id=lambda _: new_id())
+        types = registry.names(lambda _: True)
+        self._worker = Worker(
+            WorkerInfo(f"{platform.node()}:{os.getpid()}", os.getpid(), types),
+            engine=engine,
+            io=io,
+            control=control,
+            registry=registry,
+            executor=executor,
+            execution=execution,
+            make_loop=self._make_loop,
+            clock=clock,
+            threads=execution.width,
+            coroutines=coroutines,
+            processes=processes.count,
+            process_options=processes.options(),
+            queues=queues,
+            on_settled=on_settled,
+            on_firing=self._recurring.expect,
+        )
+
+    def start(self) -> None:
+        """Begin, after rescuing what dead workers left behind."""
+        self._recurring.start()
+        try:
+            self._worker.start()
+        except BaseException:
+            self._recurring.close()
+            raise
+        if self._has_duties:
+            duties = Duties(
+                self._worker,
+                engine=self._engine,
+                io=self._io,
+                registry=self._registry,
+                clock=self._clock,
+                retention=self._keep.retention(),
+                retime=self.retime,
+            )
+            self._duties = self._control_runner.repeat(duties.tick, every=EVERY_SECONDS)
+
+    def _make_loop(self) -> AsyncioRunner:
+        if isinstance(self._execution, ThreadPool):
+            return self._execution.asyncio(name="mainspring-loop")
+        self._loop_pool = ThreadPool(1, name="mainspring-loops", clock=self._clock)
+        return self._loop_pool.asyncio(name="mainspring-loop")
+
+    def active_jobs(self) -> list[ActiveJob]:
+        """Return what is in the hands of the worker."""
+        return self._worker.active_jobs()
+
+    def wake(self) -> None:
+        """Look for jobs."""
+        self._worker.wake()
+
+    def retime(self) -> None:
+        """Time everything anew: the wall clock has jumped."""
+        self._worker.retime()
+        self._recurring.retime()
+
+    def hurry(self) -> None:
+        """End a `stop` that waits for handlers."""
+        self._worker.hurry()
+
+    def stop(self, grace: Duration) -> int:
+        """Let handlers finish within `grace` and hand back the rest; return how many were interrupted."""
+        if self._duties is not None:
+            self._duties.stop()
+        self._recurring.close()
+        try:
+            return self._worker.stop(grace)
+        finally:
+            if self._loop_pool is not None:
+                with suppress(RuntimeError):
+                    self._loop_pool.shutdown(timeout=0)
