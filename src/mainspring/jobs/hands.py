@@ -123,12 +123,12 @@ class Hands:
 
     def _slots_for(self, handler: Handler) -> Slots:
         slots = self._processes if handler.is_process else self._loop if handler.is_async else self._threads
-        return slots if handler.options.batch is None else self._batch_slots(handler, slots.kind)
+        return slots if handler.options.batch is None else self._batch_slots(handler, slots)
 
-    def _batch_slots(self, handler: Handler, kind: Kind) -> BatchSlots:
+    def _batch_slots(self, handler: Handler, kind: Slots) -> BatchSlots:
         slots = self._batches.get(handler.name)
         if slots is None or slots.batch != handler.options.batch:  # or it was registered anew
-            slots = self._batches[handler.name] = BatchSlots(handler.options.batch or 1, self._queues, kind=kind)
+            slots = self._batches[handler.name] = BatchSlots(handler.options.batch or 1, self._queues, kind)
         return slots
 
     def _count_lent(self) -> None:

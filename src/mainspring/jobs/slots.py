@@ -96,14 +96,17 @@ class Slots:
 
 
 class BatchSlots(Slots):
-    """The one place of a batch handler, for as many jobs as one call of it takes."""
+    """The one place of a batch handler among those of its kind, for as many jobs as one call of it takes."""
 
-    def __init__(self, batch: int, queues: tuple[str, ...] | None, *, kind: Kind) -> None:
-        super().__init__(batch, queues, kind=kind, max_window=0)
+    def __init__(self, batch: int, queues: tuple[str, ...] | None, kind: Slots) -> None:
+        super().__init__(batch, queues, kind=kind.kind, max_window=0)
+        self._among = kind
+        self._is_shut = False
 
     def demand(self, types: tuple[str, ...]) -> Demand:
         """Say what the next call has room for: nothing while there is one, and nothing ahead of its time."""
-        starts = 0 if self.started else self._size
+        self._is_shut &= self._among.places >= self._among.size
+        starts = 0 if self.started or self._is_shut else self._size
         return Demand(types=types, starts=starts, ahead=0, queues=self._queues, suspects=self.suspects == 0)
 
     @property
@@ -115,3 +118,8 @@ class BatchSlots(Slots):
     def batch(self) -> int:
         """How many jobs are one call."""
         return self._size
+
+    def shut(self) -> None:
+        """Ask for nothing until there is a place, and let the others of its kind take no more than there are."""
+        self._is_shut = True
+        self._among.shut()

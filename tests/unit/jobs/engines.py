@@ -67,5 +67,8 @@ class TestEngine(MemoryEngine):
     def settle(self, *arguments: Any) -> Any:
         return self._carry_through("settle", *arguments)
 
+    def report(self, *arguments: Any) -> Any:
+        return self._carry_through("report", *arguments)
+
     def sweep(self, *arguments: Any) -> Any:
         return self._carry_through("sweep", *arguments)

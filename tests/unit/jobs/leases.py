@@ -5,9 +5,10 @@ from typing import Any
 
 from mainspring.jobs.active import ActiveJob
 from mainspring.jobs.engine import Lease
-from mainspring.jobs.handlers import Handler, HandlerOptions
+from mainspring.jobs.handler_options import HandlerOptions
+from mainspring.jobs.handlers import Handler
 from mainspring.jobs.serializers import JsonSerializer
-from mainspring.jobs.slots import BatchSlots, Kind, Slots
+from mainspring.jobs.slots import BatchSlots, Slots
 
 DUE = 1_800_000_000_000_000
 
@@ -37,5 +38,5 @@ def make_active(function: Callable[..., Any], lease: Lease | None = None, **opti
     """A job that is about to run this function."""
     handler = Handler("shop.handler", function, HandlerOptions(**options), JsonSerializer())
     batch = handler.options.batch
-    slots = Slots(1, None) if batch is None else BatchSlots(batch, None, kind=Kind.THREADS)
-    return ActiveJob(lease or make_lease(), handler, slots)
+    slots = Slots(1, None)
+    return ActiveJob(lease or make_lease(), handler, slots if batch is None else BatchSlots(batch, None, slots))

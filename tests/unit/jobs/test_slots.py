@@ -2,7 +2,7 @@
 
 import pytest
 
-from mainspring.jobs.slots import AHEAD_FACTOR, MAX_WINDOW, QUICK_NS, SLOW_NS, BatchSlots, Kind, Slots
+from mainspring.jobs.slots import AHEAD_FACTOR, MAX_WINDOW, QUICK_NS, SLOW_NS, BatchSlots, Slots
 
 TYPES = ("ping",)
 
@@ -129,17 +129,29 @@ def test_the_window_is_shut_when_a_job_found_no_slot_in_time() -> None:
 
 
 def test_a_batch_handler_asks_for_one_call_and_holds_nothing_ahead() -> None:
-    demand = BatchSlots(100, ("orders",), kind=Kind.THREADS).demand(TYPES)
+    demand = BatchSlots(100, ("orders",), make()).demand(TYPES)
     assert (demand.types, demand.starts, demand.ahead, demand.queues) == (TYPES, 100, 0, ("orders",))
 
 
 def test_a_batch_handler_asks_for_nothing_while_one_of_its_jobs_is_there() -> None:
-    slots = BatchSlots(100, None, kind=Kind.THREADS)
+    slots = BatchSlots(100, None, make())
     slots.started = 1
     assert slots.demand(TYPES).starts == 0
 
 
 def test_a_batch_handler_never_opens_a_window() -> None:
-    slots = BatchSlots(100, None, kind=Kind.THREADS)
+    slots = BatchSlots(100, None, make())
     slots.adapt(is_more=True)
     assert (slots.demand(TYPES).starts, slots.wants_ahead) == (100, False)
+
+
+def test_a_batch_handler_that_found_no_place_waits_until_there_is_one() -> None:
+    threads = make(1)
+    slots = BatchSlots(100, None, threads)
+    threads.started = 1
+    asked = [slots.demand(TYPES).starts]
+    slots.shut()
+    asked.append(slots.demand(TYPES).starts)
+    threads.started = 0
+    asked.append(slots.demand(TYPES).starts)
+    assert asked == [100, 0, 100]
