@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from datetime import datetime
+from math import isfinite
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -70,9 +71,9 @@ class JobContext:
 
     def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
         """Tell how far it has come: `progress(3, 10, "of the pages")`. Cheap: stored twice a second at most."""
-        for name, value in (("done", done), ("total", total)):
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-                raise TypeError(f"{name} must be a number, got {value!r}")
+        _require_number(done, "done")
+        if total is not None:
+            _require_number(total, "total")
         report = self._report
         if report is not None:
             report(done, total, None if note is None else str(note))
@@ -107,6 +108,13 @@ class JobContext:
     def fall_silent(self) -> None:
         """Report no more: its attempt is over, and a thread that it has left behind speaks for nobody."""
         self._report = None
+
+
+def _require_number(value: object, name: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    if not isfinite(value):
+        raise ValueError(f"{name} must be a finite number, got {value!r}")
 
 
 class _JobLog(logging.LoggerAdapter[logging.Logger]):
