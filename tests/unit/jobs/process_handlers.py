@@ -14,6 +14,7 @@ from threading import Event, Lock
 from typing import Any
 
 from mainspring import Cancel, Mainspring, Retry, Snooze, current_job
+from mainspring.jobs.context import current_batch
 
 app = Mainspring("memory://")
 
@@ -85,8 +86,17 @@ def until_cancelled() -> str:
     return "saw it"
 
 
-async def wait_for_ever() -> None:
-    await asyncio.Event().wait()
+def until_shutdown() -> dict[str, bool]:
+    job = current_job()
+    pause = Event()
+    while not job.stopping:
+        pause.wait(0.001)
+    return {"stopping": job.stopping, "cancelled": job.cancelled}
+
+
+async def fail_slowly() -> None:
+    await asyncio.sleep(0)
+    fail()
 
 
 async def add_slowly(one: int, other: int) -> int:
@@ -114,7 +124,13 @@ def report(steps: int) -> None:
 
 
 def double_all(numbers: list[int]) -> list[Any]:
+    for number, job in zip(numbers, current_batch(), strict=True):
+        job.progress(number)
     return [ValueError("seven") if number == 7 else 2 * number for number in numbers]
+
+
+def refuse_all(numbers: list[int]) -> None:
+    raise ValueError(f"none of {len(numbers)}")
 
 
 def snooze() -> None:

@@ -83,12 +83,10 @@ def test_a_request_to_stop_holds_for_one_job_only(own_pool: ProcessPool) -> None
     assert run(own_pool, handlers.introduce_itself).result()["cancelled"] is False
 
 
-def test_a_request_to_stop_cancels_a_coroutine(pool: ProcessPool) -> None:
-    attempt = run(pool, handlers.wait_for_ever)
-    attempt.started().stop()
-    first, where, *_ = (attempt.answer().error or "").splitlines()
-    assert first == "CancelledError"
-    assert "process_handlers.py" in where
+def test_a_handler_sees_that_its_worker_shuts_down(pool: ProcessPool) -> None:
+    attempt = run(pool, handlers.until_shutdown)
+    attempt.started().announce_shutdown()
+    assert attempt.result() == {"stopping": True, "cancelled": False}
 
 
 def test_a_busy_child_is_killed_at_once_and_replaced(own_pool: ProcessPool) -> None:

@@ -56,7 +56,7 @@ def program(tmp_path: Path) -> Iterator[Program]:
         process = subprocess.Popen(
             [sys.executable, *(command or ("script.py",))],
             cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

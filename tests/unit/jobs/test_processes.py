@@ -122,8 +122,9 @@ def test_huge_arguments_arrive_whole(own_pool: ProcessPool) -> None:
 
 
 def test_a_result_that_nobody_wants_does_not_travel(pool: ProcessPool) -> None:
-    handler = handler_of(handlers.make_object, keep_result=False)
-    assert Run(pool, Request.of(handler, [make_lease()], max_result=100)).result() is None
+    handler = handler_of(handlers.make_object)
+    request = Request.of(handler, [make_lease()], max_result=100, keep_result=False)
+    assert Run(pool, request).result() is None
 
 
 @pytest.mark.parametrize(
@@ -192,10 +193,26 @@ def test_a_batch_is_one_call_with_an_answer_for_each_job(pool: ProcessPool) -> N
     payloads = [b'{"numbers": 1}', b'{"numbers": 7}', b'{"numbers": "x"}', b'{"numbers": 4}']
     handler = handler_of(handlers.double_all, batch=10)
     request = Request.of(handler, [make_lease(p) for p in payloads], max_result=100, is_batch=True)
-    good, seven, bad, last = Run(pool, request).reply().answers
+    attempt = Run(pool, request)
+    good, seven, bad, last = attempt.reply().answers
     assert (good.result, last.result) == (b"2", b"8")
     assert (seven.kind, seven.error) == (AnswerKind.FAILED, "ValueError: seven")
     assert "InvalidArguments" in (bad.error or "")
+    assert [(note.done, note.place) for note in attempt.notes] == [(1, 0), (7, 1), (4, 3)]
+
+
+def test_what_a_batch_handler_raises_is_charged_to_those_it_was_called_for(pool: ProcessPool) -> None:
+    handler = handler_of(handlers.refuse_all, batch=10)
+    leases = [make_lease(b'{"numbers": 1}'), make_lease(b'{"numbers": "x"}')]
+    called, bad = Run(pool, Request.of(handler, leases, max_result=100, is_batch=True)).reply().answers
+    assert (called.error or "").startswith("ValueError: none of 1")
+    assert "InvalidArguments" in (bad.error or "")
+
+
+def test_an_error_of_a_coroutine_shows_its_own_frames_only(pool: ProcessPool) -> None:
+    first, where, *_ = (run(pool, handlers.fail_slowly).answer().error or "").splitlines()
+    assert first == "ShopClosed: it is late"
+    assert "process_handlers.py" in where
 
 
 # -- never pickle

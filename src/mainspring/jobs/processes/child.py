@@ -11,7 +11,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable
 from contextlib import suppress
 from inspect import iscoroutinefunction
 from multiprocessing.connection import Connection
@@ -23,8 +23,8 @@ from mainspring.jobs import context
 from mainspring.jobs.arguments import plain_function
 from mainspring.jobs.batching import results_of
 from mainspring.jobs.context import JobContext
+from mainspring.jobs.describing import UnstorableResult, describe, describe_fault, encode_result, storable
 from mainspring.jobs.engine import Lease
-from mainspring.jobs.execution import UnstorableResult, describe, describe_fault, encode_result, storable
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.instants import to_microseconds
 from mainspring.jobs.processes.finding import find
@@ -38,6 +38,7 @@ from mainspring.jobs.processes.messages import (
     Reply,
     Request,
     Started,
+    Stop,
     decode_request,
     decode_stop,
     encode,
@@ -87,11 +88,10 @@ class Child:
         self._control = control
         self._handlers: dict[tuple[str, str, str], Handler] = {}
         self._memory = Memory()
-        self._sending = Lock()  # guards writing to _work and, with it, whether _current still speaks
+        self._sending = Lock()  # guards writing to _work and, with _lock, who may speak
         self._lock = Lock()  # guards what follows
         self._number = 0
-        self._current: JobContext | None = None
-        self._cancel: Callable[[], object] | None = None
+        self._jobs: tuple[JobContext, ...] = ()
         if hasattr(os, "register_at_fork"):
             for connection in (work, control):
                 os.set_inheritable(connection.fileno(), False)
@@ -120,60 +120,56 @@ class Child:
     def _watch(self) -> None:
         try:
             while True:
-                self._stop(decode_stop(self._control.recv_bytes()).number)
+                self._stop(decode_stop(self._control.recv_bytes()))
         except (EOFError, OSError):
             os._exit(ORPHANED)
 
-    def _stop(self, number: int) -> None:
+    def _stop(self, stop: Stop) -> None:
         with self._lock:
-            if number == self._number and self._current is not None:  # else it has just ended
-                self._current.request_stop()
-                if self._cancel is not None:
-                    self._cancel()
-
-    def _begin(self, lease: Lease) -> JobContext:
-        job: JobContext = JobContext(lease, report=lambda *note: self._report(job, Note(*note)))
-        with self._lock:
-            self._number += 1
-            self._current = job
-        return job
-
-    def _end(self) -> None:
-        with self._sending, self._lock:
-            self._current = None
-
-    def _report(self, job: JobContext, note: Note) -> None:
-        with self._sending:
-            if self._current is job:  # a thread that a handler left behind speaks for nobody
-                self._work.send_bytes(encode(note))
+            if stop.number == self._number:  # else it came too late
+                for job in self._jobs:
+                    if stop.is_shutdown:
+                        job.announce_shutdown()
+                    else:
+                        job.request_stop()
 
     # -- requests
 
     def _answer(self, request: Request) -> Reply:
-        entered = context.enter(self._begin(request.leases[0]))
-        try:
-            answers = self._run(request)
-        finally:
-            context.leave(entered)
-            self._end()
+        with self._lock:
+            self._number += 1
+            self._jobs = tuple(self._context(place, lease) for place, lease in enumerate(request.leases))
+        answers = self._run(request, self._jobs)
+        with self._sending, self._lock:
+            self._jobs = ()
         for stream in (sys.stdout, sys.stderr):
             with suppress(Exception):  # a handler may have closed or replaced it
                 stream.flush()
         return Reply(answers, self._memory.resident())
 
-    def _run(self, request: Request) -> list[Answer]:
+    def _context(self, place: int, lease: Lease) -> JobContext:
+        number = self._number
+
+        def report(done: float, total: float | None, note: str | None) -> None:
+            with self._sending:
+                if self._jobs and self._number == number:  # a thread that was left behind speaks for nobody
+                    self._work.send_bytes(encode(Note(done, total, note, place)))
+
+        return JobContext(lease, report)
+
+    def _run(self, request: Request, jobs: tuple[JobContext, ...]) -> list[Answer]:
         try:
             handler = self._find(request)
             if request.is_batch:
-                return self._run_batch(request, handler)
-            (lease,) = request.leases
+                return self._run_batch(request, handler, jobs)
+            (lease,), (job,) = request.leases, jobs
             positional, named = handler.arguments.decode(lease.payload, lease.codec)
             self._send(Started())
-            return [_complete(request, lease, self._call(handler, positional, named))]
+            return [_complete(request, lease, _call(handler, job, positional, named))]
         except BaseException as error:  # SystemExit in a handler ends the attempt, not this process
             return [_explain(error)] * len(request.leases)
 
-    def _run_batch(self, request: Request, handler: Handler) -> list[Answer]:
+    def _run_batch(self, request: Request, handler: Handler, jobs: tuple[JobContext, ...]) -> list[Answer]:
         answers: dict[int, Answer] = {}
         items: dict[int, Any] = {}
         for place, lease in enumerate(request.leases):
@@ -184,14 +180,24 @@ class Child:
                 answers[place] = _explain(error)
         if items:
             self._send(Started())
-            returned = self._call(handler, (list(items.values()),), {})
-            for place, value in zip(items, results_of(handler.name, returned, len(items)), strict=True):
-                answers[place] = (
-                    _explain(value)
-                    if isinstance(value, BaseException)
-                    else _complete(request, request.leases[place], value)
-                )
-        return [answers[place] for place in range(len(request.leases))]
+            answers |= self._call_batch(request, handler, jobs, items)
+        return [answers[place] for place in range(len(jobs))]
+
+    def _call_batch(
+        self, request: Request, handler: Handler, jobs: tuple[JobContext, ...], items: dict[int, Any]
+    ) -> dict[int, Answer]:
+        called = tuple(jobs[place] for place in items)
+        try:
+            returned = _call(handler, called, (list(items.values()),), {})
+            results = results_of(handler.name, returned, len(items))
+        except BaseException as error:  # it is charged to those that were called
+            return dict.fromkeys(items, _explain(error))
+        return {
+            place: _explain(value)
+            if isinstance(value, BaseException)
+            else _complete(request, request.leases[place], value)
+            for place, value in zip(items, results, strict=True)
+        }
 
     def _find(self, request: Request) -> Handler:
         key = (request.handler, request.module, request.qualname)
@@ -199,31 +205,29 @@ class Child:
             self._handlers[key] = find(request)
         return self._handlers[key]
 
-    def _call(self, handler: Handler, positional: Any, named: dict[str, Any]) -> Any:
+
+def _call(
+    handler: Handler, current: JobContext | tuple[JobContext, ...], positional: Any, named: dict[str, Any]
+) -> Any:
+    entered = context.enter(current)
+    try:
+        returned = handler.function(*positional, **named)
         if not iscoroutinefunction(plain_function(handler.function)):
-            return handler.function(*positional, **named)
-        value, error = asyncio.run(self._await(handler, positional, named))
+            return returned
+        value, error = asyncio.run(_settle(returned))
         if error is not None:
             raise error
         return value
+    finally:
+        context.leave(entered)
 
-    async def _await(
-        self, handler: Handler, positional: Any, named: dict[str, Any]
-    ) -> tuple[Any, BaseException | None]:
-        """Return what it returns or raises: an error that left the loop by itself would show the loop's frames."""
-        task, loop = asyncio.current_task(), asyncio.get_running_loop()
-        assert task is not None
-        with self._lock:
-            self._cancel = lambda: loop.call_soon_threadsafe(task.cancel)
-            if self._current is not None and self._current.cancelled:  # it came before there was a task
-                task.cancel()
-        try:
-            return await handler.function(*positional, **named), None
-        except BaseException as error:  # a cancelled attempt is an answer, too
-            return None, error
-        finally:
-            with self._lock:
-                self._cancel = None
+
+async def _settle(coroutine: Awaitable[Any]) -> tuple[Any, BaseException | None]:
+    """Return what it returns or raises: an error that left the loop by itself would show the loop's frames."""
+    try:
+        return await coroutine, None
+    except BaseException as error:
+        return None, error
 
 
 def _complete(request: Request, lease: Lease, value: Any) -> Answer:

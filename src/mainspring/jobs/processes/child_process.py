@@ -65,16 +65,19 @@ class ChildDied(Exception):
 class Running:
     """A request under way: the hold by which it can be stopped, of no effect once it has been answered."""
 
-    __slots__ = ("_child", "is_stopping", "pid")
+    __slots__ = ("_child", "pid")
 
     def __init__(self, child: ChildProcess, pid: int) -> None:
         self._child = child
         self.pid = pid
-        self.is_stopping = False
 
     def stop(self) -> None:
-        """Set `current_job().cancelled` in the process, and cancel a coroutine there."""
-        self._child.stop(self)
+        """Set `current_job().cancelled` in the process."""
+        self._child.tell(self, is_shutdown=False)
+
+    def announce_shutdown(self) -> None:
+        """Set `current_job().stopping` in the process."""
+        self._child.tell(self, is_shutdown=True)
 
     def kill(self) -> bool:
         """Kill the process at once, with those that it has started; False if the request was over."""
@@ -214,13 +217,12 @@ class ChildProcess:
 
     # -- by any thread
 
-    def stop(self, running: Running) -> None:
-        """Ask the handler of this request to stop."""
+    def tell(self, running: Running, *, is_shutdown: bool) -> None:
+        """Let the handler of this request know that it should end."""
         with self._lock:
-            if self._running is running and not running.is_stopping and self._control is not None:
-                running.is_stopping = True
+            if self._running is running and self._control is not None:
                 with suppress(OSError):  # it has just died, and whoever runs it will see that
-                    self._control.send_bytes(encode(Stop(self._number)))
+                    self._control.send_bytes(encode(Stop(self._number, is_shutdown)))
 
     def kill(self, running: Running | None = None) -> bool:
         """Kill it if it still runs this request; without one, whatever it does."""

@@ -29,19 +29,26 @@ class Request(Struct, frozen=True, array_like=True):
     max_result: int
 
     @classmethod
-    def of(cls, handler: Handler, leases: list[Lease], *, max_result: int, is_batch: bool = False) -> Request:
+    def of(
+        cls,
+        handler: Handler,
+        leases: list[Lease],
+        *,
+        max_result: int,
+        keep_result: bool = True,
+        is_batch: bool = False,
+    ) -> Request:
         """Ask for a registered handler; where it is found comes from the registry, never from the store."""
         module, qualname = handler.place or locate(handler.function)
         bare = [replace(lease, ref=None, follow_up=None) for lease in leases]  # what only the engine understands
-        return cls(
-            handler.name, module, qualname, bare, is_batch, handler.options.keep_result is not False, max_result
-        )
+        return cls(handler.name, module, qualname, bare, is_batch, keep_result, max_result)
 
 
 class Stop(Struct, frozen=True, array_like=True):
-    """The request of this number is no longer wanted; its handler may see it in `current_job().cancelled`."""
+    """Word for the handler of the request of this number, seen as `current_job().cancelled` or `.stopping`."""
 
     number: int
+    is_shutdown: bool
 
 
 class Ready(Struct, frozen=True, array_like=True, tag=0):
@@ -58,6 +65,8 @@ class Note(Struct, frozen=True, array_like=True, tag=2):
     done: float
     total: float | None
     note: str | None
+    place: int = 0
+    """With which job of a batch."""
 
 
 class AnswerKind(StrEnum):
