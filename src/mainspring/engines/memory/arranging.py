@@ -43,7 +43,7 @@ class Arrangements:
         buckets = self._jobs.buckets
         is_changed = buckets.drop(order.family) if isinstance(order, DropLimit) else buckets.define(order, now)
         if is_changed:
-            self._jobs.backlog.groups.free_family(order.family)
+            self._jobs.backlog.parking.mark_family(order.family)
         return is_changed
 
     def _pause(self, order: PauseQueue) -> bool:

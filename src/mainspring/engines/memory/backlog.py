@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from mainspring.engines.memory.buckets import Buckets
 from mainspring.engines.memory.claims import Claims, lane_of
 from mainspring.engines.memory.groups import Groups
+from mainspring.engines.memory.parking import Parking
 from mainspring.engines.memory.sequences import Sequences
 from mainspring.jobs.engine import JobRecord
 from mainspring.jobs.status import JobStatus
@@ -18,12 +20,13 @@ from mainspring.jobs.status import JobStatus
 class Backlog:
     """Keeps the claims in step with the jobs."""
 
-    def __init__(self, records: Mapping[str, JobRecord], places: Mapping[str, int]) -> None:
+    def __init__(self, records: Mapping[str, JobRecord], places: Mapping[str, int], buckets: Buckets) -> None:
         self._records = records
         self._places = places
         self.claims = Claims()
         self.sequences = Sequences()
-        self.groups = Groups(self.claims)
+        self.parking = Parking(buckets)
+        self.groups = Groups(self.claims, self.parking)
         self._let_through: dict[str, JobRecord] = {}  # of each sequence the next, as it went through the gate
 
     def update(self, before: JobRecord | None, job: JobRecord, *, is_placed_anew: bool) -> None:

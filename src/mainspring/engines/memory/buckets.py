@@ -57,6 +57,10 @@ class Buckets:
         """Say which bucket would not admit a job, and use up nothing."""
         return self._admission(buckets, now).admit(buckets)
 
+    def room(self, bucket: Bucket, now: int, most: int) -> int:
+        """Return how many more jobs a bucket would admit, `most` at most."""
+        return self._admission([bucket], now).room([bucket], most)
+
     def enter(self, buckets: Sequence[Bucket], job_id: str) -> None:
         """Count a job that runs."""
         for bucket in buckets:

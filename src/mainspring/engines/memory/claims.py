@@ -95,7 +95,8 @@ class Claims:
         entries = self._lanes[lane]
         self._drop_dead(lane, entries)
         start = bisect_right(entries, (after, inf), lo=self._heads[lane])
-        for entry in islice(entries, start, None):
+        for index in range(start, len(entries)):  # not islice, which would walk there from the first
+            entry = entries[index]
             if entry[0] > until:
                 return
             if self._live.get(entry[-1]) == entry:

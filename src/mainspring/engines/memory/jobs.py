@@ -23,8 +23,8 @@ class Jobs:
         self.records: dict[str, JobRecord] = {}
         self.places: dict[str, int] = {}
         self.by_place: dict[int, str] = {}
-        self.backlog = Backlog(self.records, self.places)
         self.buckets = Buckets()
+        self.backlog = Backlog(self.records, self.places, self.buckets)
         self.keys = Keys()
         self.expiring = Line()
         """PENDING jobs that expire."""
@@ -101,11 +101,11 @@ class Jobs:
             self.buckets.enter(job.limits, job.id)
         elif was_running and not is_running:
             self.buckets.leave(job.limits, job.id)
-            self.backlog.groups.free(job.limits)
+            self.backlog.parking.mark(job.limits)
 
     def _watch(self, job: JobRecord) -> None:
         if job.expires is not None and job.status is JobStatus.PENDING:
-            self.expiring.enter(job.expires, self.places[job.id], job.id)
+            self.expiring.enter(job.id, job.expires, self.places[job.id])
         else:
             self.expiring.leave(job.id)
 

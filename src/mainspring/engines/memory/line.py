@@ -8,13 +8,14 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import TypeAlias
 
-Stand: TypeAlias = tuple[int, int, str]  # an instant, the place of submission, the id
+Order: TypeAlias = tuple[int, ...]  # what a line is sorted by: instants and the place of submission
+Stand: TypeAlias = tuple[Order, str]  # with the id of the job
 
 MIN_GONE = 100  # those who left that are not worth cleaning up
 
 
 class Line:
-    """A queue by (instant, submission)."""
+    """A queue, mostly by (instant, submission)."""
 
     __slots__ = ("_heap", "_stands")
 
@@ -25,9 +26,9 @@ class Line:
     def __len__(self) -> int:
         return len(self._stands)
 
-    def enter(self, instant: int, place: int, job_id: str) -> None:
+    def enter(self, job_id: str, *order: int) -> None:
         """Queue up; a job that stands here already changes its stand."""
-        stand = (instant, place, job_id)
+        stand = (order, job_id)
         if self._stands.get(job_id) == stand:
             return
         self._stands[job_id] = stand
@@ -43,6 +44,11 @@ class Line:
     def first(self) -> Stand | None:
         """Return who is first."""
         heap, stands = self._heap, self._stands
-        while heap and stands.get(heap[0][2]) != heap[0]:
+        while heap and stands.get(heap[0][1]) != heap[0]:
             heappop(heap)
         return heap[0] if heap else None
+
+    def first_until(self, instant: int) -> Stand | None:
+        """Return who is first, if its time has come by then."""
+        first = self.first()
+        return None if first is None or first[0][0] > instant else first

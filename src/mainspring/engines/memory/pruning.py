@@ -53,8 +53,8 @@ def _delete(jobs: Jobs, found: Iterable[JobRecord], limit: int) -> int:
 
 def _forget_results(jobs: Jobs, results: Line, now: int) -> int:
     forgotten = 0
-    while forgotten < MOST_AT_ONCE and (first := results.first()) is not None and first[0] <= now:
-        _, place, job_id = first
+    while forgotten < MOST_AT_ONCE and (first := results.first_until(now)) is not None:
+        (_, place), job_id = first
         results.leave(job_id)
         forgotten += 1
         if jobs.places.get(job_id) == place:  # another job may have got its id

@@ -33,6 +33,8 @@ def matches(job: JobRecord, query: Query) -> bool:
     """Answer whether a query asks for this job, apart from its place."""
     is_wanted = query.status in (None, job.status) and query.queue in (None, job.queue)
     is_replayed = job.replayed_as is not None
+    if query.due_until is not None and job.due > query.due_until:
+        return False
     return is_wanted and query.type in (None, job.type) and query.is_replayed in (None, is_replayed)
 
 

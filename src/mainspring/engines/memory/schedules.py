@@ -146,7 +146,8 @@ class Firings:
     def _note(self, schedule: ScheduleRecord, occurrences: Sequence[Occurrence], now: int) -> None:
         self._schedules.note(schedule.name, occurrences)
         for occurrence in occurrences:
-            self._journal.write_skipped(schedule.name, schedule.type, schedule.queue, occurrence.note, now)
+            note = f"{occurrence.kind}: {occurrence.note}"
+            self._journal.write_skipped(schedule.name, schedule.type, schedule.queue, note, now)
 
 
 def _skipped(job: NewJob, earlier: str, now: int) -> Occurrence:

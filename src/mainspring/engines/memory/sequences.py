@@ -26,7 +26,7 @@ class Sequences:
     def wait(self, key: str, turn: int, place: int, job_id: str) -> None:
         """Queue up."""
         self._release(key, job_id)
-        self._lines.setdefault(key, Line()).enter(turn, place, job_id)
+        self._lines.setdefault(key, Line()).enter(job_id, turn, place)
 
     def hold(self, key: str, job_id: str) -> None:
         """Let nobody else start: this job is in somebody's hands."""
@@ -51,7 +51,7 @@ class Sequences:
     def _first(self, key: str) -> str | None:
         line = self._lines.get(key)
         first = None if line is None else line.first()
-        return None if first is None else first[2]
+        return None if first is None else first[1]
 
     def _leave(self, key: str, job_id: str) -> None:
         line = self._lines.get(key)

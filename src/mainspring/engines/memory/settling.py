@@ -83,7 +83,7 @@ class Settling:
 
     def _complete(self, job: JobRecord, outcome: Outcome, now: int) -> None:
         if outcome.keep_result_until is not None:
-            self.results.enter(outcome.keep_result_until, self._jobs.places[job.id], job.id)
+            self.results.enter(job.id, outcome.keep_result_until, self._jobs.places[job.id])
         if outcome.follow_up is not None:
             self._intake.add(outcome.follow_up, now)
 

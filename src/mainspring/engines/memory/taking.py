@@ -47,6 +47,7 @@ class Taking:
         self._jobs = jobs
         self._claims = jobs.backlog.claims
         self._groups = jobs.backlog.groups
+        self._parking = jobs.backlog.parking
         self._journal = journal
         self._fresh = FreshShare()
 
@@ -68,12 +69,14 @@ class Taking:
     def is_more(self, demand: Demand, now: int, until: int) -> bool:
         """Answer whether more could be started if there were room."""
         search = Search(0, demand, now, -inf, until, demand.suspects)
+        self._groups.refresh(now)
         while picks := self._pick(search, 1):
             job = self._jobs.records[picks[0][-1]]
             refusal = self._jobs.buckets.look(job.limits, now) if job.limits else None
             if refusal is None:
                 return True
             self._groups.park(job, refusal)
+            self._groups.refresh(now)
         return False
 
     def hold_ahead(self, worker: int, demand: Demand, after: int, until: int) -> list[Lease]:
@@ -92,14 +95,14 @@ class Taking:
     def refresh(self, now: int) -> None:
         """Give up the jobs whose time has run out, and look again at the limits that may admit by now."""
         self._expire(now)
-        self._groups.free_until(now)
+        self._groups.refresh(now)
 
     def _expire(self, now: int) -> None:
         """Give jobs up, except for those in a worker's hands, which are its own to start."""
         expiring = self._jobs.expiring
-        while (first := expiring.first()) is not None and first[0] <= now:
-            expiring.leave(first[-1])
-            job = self._jobs.records[first[-1]]
+        while (first := expiring.first_until(now)) is not None:
+            expiring.leave(first[1])
+            job = self._jobs.records[first[1]]
             if job.owner is None:
                 error = "expired: it did not start within its time"
                 late = replace(job, status=JobStatus.FAILED, finished=now, error=error)
@@ -109,11 +112,12 @@ class Taking:
     def next_look(self) -> int | None:
         """Return when a limit admits again or a job expires."""
         first = self._jobs.expiring.first()
-        instants = (None if first is None else first[0], self._groups.next_token())
+        instants = (None if first is None else first[0][0], self._parking.next_token())
         return min((instant for instant in instants if instant is not None), default=None)
 
     def waiting_types(self, now: int) -> tuple[str, ...]:
         """Return the handlers for which there are jobs that anybody who knew them could start."""
+        self._groups.refresh(now)
         return self._claims.waiting_types(now, lambda job_id: self._may_start(self._jobs.records[job_id], now))
 
     def _may_start(self, job: JobRecord, now: int) -> bool:
@@ -138,16 +142,17 @@ class Taking:
             for pick in picks:
                 job = self._jobs.records[pick[-1]]
                 is_limited |= bool(job.limits)
-                if job.limits and not self._is_admitted(job, search.now):
-                    continue
-                held = self._taken(job, search.worker)
-                self.start(held, search.now)
-                leases.append(lease_of(held, self._jobs.places[held.id], is_started=True))
-                search.suspects &= job.crashes < SUSPECT_CRASHES  # one at most
-                if job.limits and self._comes_before(picks[-1], job):
+                if not job.limits or self._is_admitted(job, search.now):
+                    held = self._taken(job, search.worker)
+                    self.start(held, search.now)
+                    leases.append(lease_of(held, self._jobs.places[held.id], is_started=True))
+                    search.suspects &= job.crashes < SUSPECT_CRASHES  # one at most
+                if job.limits and self._may_come_before(picks[-1], job):
                     break
-            # without limits these were all; with them some were refused, and others have come up
-            picks = self._pick(search, room - len(leases)) if is_limited else []
+            if not is_limited:
+                break  # these were all
+            self._groups.refresh(search.now)
+            picks = self._pick(search, room - len(leases))
         return leases
 
     def _is_admitted(self, job: JobRecord, now: int) -> bool:
@@ -158,10 +163,10 @@ class Taking:
             self._groups.park(job, refusal)
         return refusal is None
 
-    def _comes_before(self, last: Pick, job: JobRecord) -> bool:
-        """Answer whether the next job of the group of one that was started is to be looked at before the last."""
+    def _may_come_before(self, last: Pick, job: JobRecord) -> bool:
+        """Answer whether others have come up that are to be looked at before the last one."""
         first = self._groups.first_after(job)
-        return first is not None and first < last
+        return self._parking.is_marked or (first is not None and first < last)
 
     def _hold(self, job: JobRecord, worker: int) -> Lease:
         held = self._taken(job, worker)
