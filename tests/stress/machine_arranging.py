@@ -21,10 +21,10 @@ from mainspring.testing.engine_timetable import Timetable
 from tests.stress.machine_base import QUEUES, Stage, places
 
 NAMES = ("hourly", "nightly")
+FAMILIES = ("all", "by tenant")
 RATE = Limit(2, seconds(10))
 
 names = st.sampled_from(NAMES)
-families = st.sampled_from(["all", "by tenant"])
 
 
 class Arranging(Stage):
@@ -35,20 +35,21 @@ class Arranging(Stage):
         self.timetable = Timetable(self.bench)
         assert self.bench.limit("rate", RATE.most, per=10)
         self.model.put_limit("rate", RATE)
+        for family in FAMILIES:
+            self.arrange_limit(family, most=1)
 
     # -- limits and queues
 
-    @rule(family=families, most=st.integers(1, 3))
-    def put_limit(self, family: str, most: int) -> None:
-        assert self.bench.limit(family, most) == self.model.put_limit(family, Limit(most, None))
-
-    @rule(family=families)
-    def drop_limit(self, family: str) -> None:
-        assert self.bench.arrange(DropLimit(family)) == self.model.drop_limit(family)
+    @rule(family=st.sampled_from(FAMILIES), most=st.integers(0, 3))
+    def arrange_limit(self, family: str, most: int) -> None:
+        if most:
+            assert self.bench.limit(family, most) == self.model.put_limit(family, Limit(most, None))
+        else:
+            assert self.bench.arrange(DropLimit(family)) == self.model.drop_limit(family)
 
     @rule(queue=st.sampled_from(QUEUES), place=places)
-    def pause_queue(self, queue: str, place: int) -> None:
-        is_paused = place % 3 == 0
+    def arrange_queue(self, queue: str, place: int) -> None:
+        is_paused = place % 4 == 0
         is_changed = self.model.pause_queue(queue, is_paused=is_paused)
         assert self.bench.arrange(PauseQueue(queue, is_paused)) == is_changed
 
@@ -63,16 +64,16 @@ class Arranging(Stage):
         is_changed = self.model.put_schedule(record, expected, self.bench.now)
         assert self.bench.arrange(PutSchedule(record, expected)) == is_changed
 
+    @precondition(lambda self: self.model.schedules)
     @rule(name=names, place=places)
-    def pause_schedule(self, name: str, place: int) -> None:
+    def arrange_schedule(self, name: str, place: int) -> None:
+        if place % 8 == 0:
+            assert self.bench.arrange(RemoveSchedule(name)) == self.model.remove_schedule(name)
+            return
         due = self.bench.now + seconds(place % 7)
         is_paused = place % 3 == 0
         is_changed = self.model.pause_schedule(name, due, is_paused=is_paused)
         assert self.bench.arrange(PauseSchedule(name, is_paused, due)) == is_changed
-
-    @rule(name=names)
-    def remove_schedule(self, name: str) -> None:
-        assert self.bench.arrange(RemoveSchedule(name)) == self.model.remove_schedule(name)
 
     @precondition(lambda self: self.model.schedules)
     @rule(place=places)

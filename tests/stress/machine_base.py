@@ -34,7 +34,7 @@ ALL, A, B, RATE = (
     bucket_of(*names) for names in (("all",), ("by tenant", "a"), ("by tenant", "b"), ("rate", "a"))
 )
 
-ids = st.sampled_from("abcdefgh")
+ids = st.sampled_from("abcdefghijklmnopqrstuvwxyz")
 delays = st.sampled_from([-100.0, -20.0, -1.0, 0.0, 0.3, 0.9, 5.0, 60.0])
 places = st.integers(0, 1_000)
 limits = st.sampled_from([(), (ALL,), (A,), (B,), (ALL, A), (RATE,), (A, RATE)])
@@ -80,9 +80,13 @@ class Stage(RuleBasedStateMachine):
         self.prepare()
 
     def prepare(self) -> None:
-        """Let there be something to begin with."""
+        """Let there be something to begin with: jobs of a sequence, jobs under limits, and plain ones."""
+        policies: list[dict[str, Any]] = [{"sequence": "s"}, {"limits": (ALL, A)}, {"limits": (RATE,)}, {}]
         self.submit(
-            [{"job_id": name, "type": TYPES[place % 2], "after": -1.0} for place, name in enumerate("abcd")]
+            [
+                {"job_id": name, "type": TYPES[place % 2], "after": -1.0, **policies[place % len(policies)]}
+                for place, name in enumerate("abcdefghijkl")
+            ]
         )
 
     def teardown(self) -> None:
@@ -105,33 +109,28 @@ class Stage(RuleBasedStateMachine):
         answer = self.bench.cancel(job_id)
         assert (answer.is_done, answer.status) == self.model.cancel(job_id, self.bench.now)
 
-    @rule(place=places)
-    def delete(self, place: int) -> None:
-        job_id = self.choose_job(place, JobStatus.COMPLETED, JobStatus.CANCELED)
-        assert self.bench.change(Delete(job_id)).is_done == self.model.delete(job_id)
+    @rule(place=places, delay=delays, verb=st.sampled_from(["delete", "reopen", "replay"]))
+    def change_ended(self, place: int, delay: float, verb: str) -> None:
+        now, due = self.bench.now, self.bench.now + seconds(delay)
+        if verb == "delete":
+            job_id = self.choose_job(place, JobStatus.COMPLETED, JobStatus.CANCELED)
+            assert self.bench.change(Delete(job_id)).is_done == self.model.delete(job_id)
+            return
+        job_id = self.choose_job(place, JobStatus.FAILED)
+        if verb == "reopen":
+            assert self.bench.change(Reopen(job_id, due)).is_done == self.model.reopen(job_id, due)
+        else:
+            self.copies += 1
+            replay = Replay(job_id, f"copy {self.copies}", due)
+            assert self.bench.change(replay).is_done == self.model.replay(job_id, replay.new_id, due, now)
 
-    @rule(place=places, delay=delays)
-    def reopen(self, place: int, delay: float) -> None:
-        job_id, due = self.choose_job(place, JobStatus.FAILED), self.bench.now + seconds(delay)
-        assert self.bench.change(Reopen(job_id, due)).is_done == self.model.reopen(job_id, due)
-
-    @rule(place=places, delay=delays)
-    def replay(self, place: int, delay: float) -> None:
-        self.copies += 1
-        due = self.bench.now + seconds(delay)
-        replay = Replay(self.choose_job(place, JobStatus.FAILED), f"copy {self.copies}", due)
-        is_done = self.model.replay(replay.id, replay.new_id, due, self.bench.now)
-        assert self.bench.change(replay).is_done == is_done
-
-    @rule(place=places, delay=delays)
-    def reschedule(self, place: int, delay: float) -> None:
+    @rule(place=places, delay=delays, limits=limits)
+    def change_pending(self, place: int, delay: float, limits: tuple[str, ...]) -> None:
         job_id, due = self.choose_job(place, JobStatus.PENDING), self.bench.now + seconds(delay)
-        assert self.bench.change(Reschedule(job_id, due)).is_done == self.model.reschedule(job_id, due)
-
-    @rule(place=places, limits=limits)
-    def regroup(self, place: int, limits: tuple[str, ...]) -> None:
-        job_id = self.choose_job(place, JobStatus.PENDING)
-        assert self.bench.change(Regroup(job_id, limits)).is_done == self.model.regroup(job_id, limits)
+        if place % 2:
+            assert self.bench.change(Reschedule(job_id, due)).is_done == self.model.reschedule(job_id, due)
+        else:
+            assert self.bench.change(Regroup(job_id, limits)).is_done == self.model.regroup(job_id, limits)
 
     @rule(retention=retentions)
     def prune(self, retention: Retention) -> None:

@@ -81,8 +81,9 @@ class Schedules(Commands):
         for job in firing.jobs:
             due = job.occurrence or 0
             self._note(firing.schedule, Occurrence(due, due, 1, OccurrenceKind.SKIPPED, note, now))
-            self.tell(EventKind.SKIPPED, firing.schedule)
         return Fired(True, (), blamed)
 
     def _note(self, schedule: str, *records: Occurrence) -> None:
         self.occurrences[schedule] = [*self.occurrences.get(schedule, []), *records][-MOST_RECORDS:]
+        for _ in records:
+            self.tell(EventKind.SKIPPED, schedule)

@@ -13,6 +13,7 @@ from mainspring.jobs.engine import (
     Edit,
     Event,
     EventKind,
+    OccurrenceKind,
     OutcomeKind,
     Overlap,
     Regroup,
@@ -284,6 +285,18 @@ class Events(EngineSuite):
         assert [(event.kind, event.id, event.type) for event in listener.hear()] == [
             (EventKind.SUBMITTED, job_id, "ping"),
             (EventKind.SKIPPED, NAME, "ping"),
+        ]
+
+    def test_an_occurrence_without_a_job_is_told_with_what_became_of_it(
+        self, bench: Bench, timetable: Timetable
+    ) -> None:
+        assert timetable.put(after=0, queue="nights")
+        records = (timetable.occurrence(1), timetable.occurrence(2, OccurrenceKind.COALESCED))
+        listener = Listener(bench)
+        assert timetable.fire(timetable.firing(jobs=(), records=records)).is_done
+        assert listener.hear() == [
+            Event(EventKind.SKIPPED, bench.now, NAME, "ping", "nights", note)
+            for note in ("missed: occurrence 1", "coalesced: occurrence 2")
         ]
 
     def test_a_job_that_is_replaced_by_a_later_occurrence_is_told(
