@@ -27,7 +27,7 @@ class DeclaredSchedules:
         self._definitions: dict[str, Definition] = {}  # guarded by _lock
 
     def add(self, name: str, job: Job[..., Any], rule: Cron | Every | str, **policies: Any) -> None:
-        """Declare a schedule; its job takes no arguments. A name can be taken once."""
+        """Declare a schedule; its job takes no arguments. A name is taken once, unless its module is reloaded."""
         required = job.handler.arguments.required
         if required:
             raise TypeError(
@@ -37,7 +37,7 @@ class DeclaredSchedules:
         definition = define(name, job, rule, **policies)
         with self._lock:
             other = self._definitions.get(name)
-            if other is not None and other.job.name != job.name:
+            if other is not None and (other.job.name != job.name or other.job.handler is job.handler):
                 raise ValueError(
                     f"two schedules are named {name!r}: one of {other.job.name} and one of {job.name}; "
                     "give one of them another name="
