@@ -137,9 +137,10 @@ class Execution:
         try:
             answers = [Answer(AnswerKind.COMPLETED)] * len(jobs)
             with self._middlewares.attempting(contexts[0]):
-                answers = ask()
-                if not is_batch and answers[0].kind in (AnswerKind.FAILED, AnswerKind.RETRY_LATER):
-                    raise RemoteError(answers[0])
+                given = ask()
+                if not is_batch and given[0].kind in (AnswerKind.FAILED, AnswerKind.RETRY_LATER):
+                    raise RemoteError(given[0])
+                answers = given
             return [self._outcomes.answer(job, answer) for job, answer in zip(jobs, answers, strict=True)]
         except BaseException as error:
             return [self._outcomes.explain(job, error) for job in jobs]
