@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Sequence
-from itertools import islice
-from operator import itemgetter
+from itertools import islice, takewhile
 
 from msgspec.structs import replace
 
@@ -101,12 +100,12 @@ class Schedules:
     def find(self, names: Sequence[str] | None, due_until: int | None, limit: int | None) -> list[ScheduleRecord]:
         """List schedules by name; or those that are due by then, the earliest first."""
         if due_until is None:
-            found = sorted(self._records)
-        else:
-            end = bisect_right(self._agenda, due_until, key=itemgetter(0))
-            found = [name for _, name in self._agenda[:end]]
-        wanted = found if names is None else [name for name in found if name in set(names)]
-        return [self._records[name] for name in wanted[:limit]]
+            found = sorted(self._records if names is None else self._records.keys() & set(names))
+            return [self._records[name] for name in found[:limit]]
+        wanted = None if names is None else set(names)
+        due = takewhile(lambda entry: entry[0] <= due_until, self._agenda)
+        records = (self._records[name] for _, name in due if wanted is None or name in wanted)
+        return list(islice(records, limit))
 
     def _strike(self, record: ScheduleRecord) -> None:
         if record.next_due is not None and not record.is_paused:
