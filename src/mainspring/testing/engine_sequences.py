@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from mainspring.jobs.engine import MAX_CRASHES, Cause, Lease, OutcomeKind, Reopen, Replay, Reschedule
+from mainspring.jobs.engine import (
+    MAX_CRASHES,
+    SUSPECT_CRASHES,
+    Cause,
+    Lease,
+    OutcomeKind,
+    Reopen,
+    Replay,
+    Reschedule,
+)
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.engine_base import EngineSuite
 from mainspring.testing.engine_bench import Bench, seconds
@@ -251,6 +260,15 @@ class Sequences(EngineSuite):
         assert bench.outlive(survivor).quarantined == ["a"]
         assert bench.wakes > before
         assert self.run_all(bench) == ["b", "c"]
+
+    def test_a_suspected_head_holds_up_those_behind(self, bench: Bench) -> None:
+        worker, _ = self.begin(bench)
+        for _ in range(SUSPECT_CRASHES - 1):
+            bench.crash(worker)
+            worker, _ = bench.take_by_new_worker()
+        bench.crash(worker)
+        assert bench.take(bench.enroll(), suspects=False) == []
+        assert self.run_all(bench) == ["a", "b", "c"]
 
     # -- commands
 
