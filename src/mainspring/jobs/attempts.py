@@ -22,11 +22,13 @@ logger = logging.getLogger("mainspring.worker")
 class Call:
     """A call of a handler that can be watched and stopped."""
 
-    __slots__ = ("_alarms", "jobs", "kill", "warn")
+    __slots__ = ("_alarms", "announce", "jobs", "kill", "warn")
 
     def __init__(self, jobs: Sequence[ActiveJob]) -> None:
         self.jobs = jobs
         self._alarms: list[TimerEntry] = []
+        self.announce: Callable[[], object] | None = None
+        """Passes the news of a shutdown on to where the handler runs."""
         self.warn: Callable[[], object] | None = None
         """Passes the request to stop on to where the handler runs."""
         self.kill: Callable[[], object] | None = None

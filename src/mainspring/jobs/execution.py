@@ -12,14 +12,6 @@ from typing import Any
 from mainspring.jobs import context
 from mainspring.jobs.active import ActiveJob
 from mainspring.jobs.batching import results_of
-from mainspring.jobs.describing import (
-    MAX_ERROR_LENGTH,
-    UnstorableResult,
-    describe,
-    describe_fault,
-    encode_result,
-    storable,
-)
 from mainspring.jobs.engine import Outcome
 from mainspring.jobs.follow_ups import FollowUps
 from mainspring.jobs.handlers import Registry
@@ -28,16 +20,6 @@ from mainspring.jobs.middleware import Middlewares
 from mainspring.jobs.outcomes import Outcomes, RemoteError
 from mainspring.jobs.processes.messages import Answer, AnswerKind
 from mainspring.jobs.serializers import Serializer
-
-__all__ = [
-    "MAX_ERROR_LENGTH",
-    "Execution",
-    "UnstorableResult",
-    "describe",
-    "describe_fault",
-    "encode_result",
-    "storable",
-]
 
 
 class Execution:

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from threading import Semaphore
 from typing import Any
 
-from msgspec.structs import replace
-
 from mainspring.clock import Clock
 from mainspring.jobs.active import ActiveJob
 from mainspring.jobs.attempts import Attempts, Call
@@ -86,17 +84,24 @@ class _Attempt:
             raise Crashed(str(death)) from None
 
     def _begin(self, hold: Running) -> None:
-        self._call.warn, self._call.kill = hold.stop, hold.kill
-        self.began = self._attempts.begin_call(self._call)
-        if self._call.is_unwanted:  # the request to stop was faster
+        call = self._call
+        call.announce, call.warn, call.kill = hold.announce_shutdown, hold.stop, hold.kill
+        self.began = self._attempts.begin_call(call)
+        if call.jobs[0].context.stopping:  # the worker's end was faster than the start of a process,
+            hold.announce_shutdown()
+        if call.is_unwanted:  # or the request to stop
             hold.kill()
 
     def _note(self, note: Note) -> None:
-        self._call.jobs[0].context.progress(note.done, note.total, note.note)
+        self._call.jobs[note.place].context.progress(note.done, note.total, note.note)
 
 
 def _request(call: Call, max_result: int) -> Request:
     handler = call.jobs[0].handler
-    leases = [job.lease for job in call.jobs]
-    request = Request.of(handler, leases, max_result=max_result, is_batch=handler.options.batch is not None)
-    return replace(request, keep_result=any(needs_result(job) for job in call.jobs))
+    return Request.of(
+        handler,
+        [job.lease for job in call.jobs],
+        max_result=max_result,
+        keep_result=any(needs_result(job) for job in call.jobs),
+        is_batch=handler.options.batch is not None,
+    )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from mainspring.jobs.active import ActiveJob
+from mainspring.jobs.attempts import Call
 from mainspring.jobs.slots import Kind, Slots
 
 
@@ -53,6 +54,15 @@ class Running:
             performer = self._performers[kind] = self._makers[kind]()
         return performer
 
+    def announce_shutdown(self, jobs: Iterable[ActiveJob]) -> None:
+        """Let handlers know that their worker shuts down."""
+        running = list(jobs)
+        for job in running:
+            job.context.announce_shutdown()
+        for call in _calls_of(running):
+            if call.announce is not None:
+                call.announce()
+
     def stop(self, job: ActiveJob) -> None:
         """Ask the handler of a job to stop, and see to it where that is possible and harms no other job."""
         job.context.request_stop()
@@ -65,7 +75,7 @@ class Running:
         stopped = list(jobs)
         for job in stopped:
             job.context.request_stop()
-        for call in {job.call for job in stopped if job.call is not None}:
+        for call in _calls_of(stopped):
             if call.kill is not None:
                 call.kill()
 
@@ -73,3 +83,7 @@ class Running:
         """Close what was set up."""
         for performer in self._performers.values():
             performer.close()
+
+
+def _calls_of(jobs: list[ActiveJob]) -> set[Call]:
+    return {job.call for job in jobs if job.call is not None}

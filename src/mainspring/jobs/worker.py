@@ -314,8 +314,7 @@ class Worker:
     def _begin_stopping(self) -> None:
         self._is_stopping = True
         self._looking.end()
-        for job in self._hands.jobs():
-            job.context.announce_shutdown()
+        self._running.announce_shutdown(self._hands.jobs())
         self._hand_back(self._hands.jobs())
 
     def _interrupt_all(self) -> int:

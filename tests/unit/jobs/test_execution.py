@@ -9,8 +9,9 @@ import pytest
 
 from mainspring import Cancel, Retry, Snooze, current_job
 from mainspring.jobs.active import ActiveJob
+from mainspring.jobs.describing import MAX_ERROR_LENGTH
 from mainspring.jobs.engine import Cause, Lease, Outcome, OutcomeKind
-from mainspring.jobs.execution import MAX_ERROR_LENGTH, Execution
+from mainspring.jobs.execution import Execution
 from mainspring.jobs.serializers import JsonSerializer
 from tests.unit.jobs.leases import make_active, make_lease
 

@@ -192,9 +192,10 @@ def test_a_handler_learns_of_a_shutdown_while_there_is_time_to_end_in_order(
     seen: list[tuple[bool, bool]] = []
 
     def look(job: JobContext) -> bool:
-        if job.stopping:
-            seen.append((job.stopping, job.cancelled))
-        return job.stopping
+        is_stopping = job.stopping
+        if is_stopping:
+            seen.append((is_stopping, job.cancelled))
+        return is_stopping
 
     def plain() -> None:
         entered()
