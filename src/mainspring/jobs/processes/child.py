@@ -80,6 +80,13 @@ def _prepare_signals() -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # the worker held it back until now
 
 
+def _leave() -> None:
+    """End at once, with what a handler has started: the job will run again elsewhere."""
+    if hasattr(os, "killpg") and os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(ORPHANED)
+
+
 class Child:
     """Answers requests, one at a time."""
 
@@ -122,7 +129,7 @@ class Child:
             while True:
                 self._stop(decode_stop(self._control.recv_bytes()))
         except (EOFError, OSError):
-            os._exit(ORPHANED)
+            _leave()
 
     def _stop(self, stop: Stop) -> None:
         with self._lock:

@@ -102,6 +102,11 @@ class ChildProcess:
         self._number = 0
         self._was_killed = False
 
+    @property
+    def is_usable(self) -> bool:
+        """Whether it can run another request: a kill may have come when the answer was on its way."""
+        return not self._was_killed
+
     def start(self) -> None:
         """Spawn it, unless that has been done."""
         with self._starting:

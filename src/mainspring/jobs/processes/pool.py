@@ -22,6 +22,7 @@ from mainspring.runners.checks import require_positive
 START_TIMEOUT = 60.0
 """Seconds that a process may take until a handler begins in it: spawning, and importing modules."""
 _RETIREMENT = 10.0  # seconds that a recycled process may take to leave in order
+_MOMENT = 1.0  # second, for an idle process to leave
 _CLOSING_ROUNDS = 100  # tenths of a second
 
 
@@ -95,7 +96,10 @@ class ProcessPool:
         except BaseException:
             self._bury(child, patience=0)
             raise
-        self._put_back(child, reply.memory)
+        if child.is_usable:
+            self._put_back(child, reply.memory)
+        else:
+            self._bury(child, patience=0)
         return reply
 
     def _put_back(self, child: ChildProcess, memory: int) -> None:
@@ -128,7 +132,10 @@ class ProcessPool:
             self._children.discard(child)
 
     def close(self, timeout: Duration = 5) -> None:
-        """Let the children finish and leave; kill those that have not done so within `timeout`."""
+        """Let the children finish and leave; kill those that have not done so within `timeout`.
+
+        Those that are idle get a moment in any case, to leave in order.
+        """
         if os.getpid() != self._owner:  # they belong to the process that this one was forked from
             return
         clock = SystemClock()
@@ -143,7 +150,7 @@ class ProcessPool:
         for child in idle:
             child.ask_to_end()
         for child in idle:
-            self._bury(child, patience=remaining())
+            self._bury(child, patience=max(_MOMENT, remaining()))
         with self._changed:
             self._changed.wait_for(self._is_quiet, remaining())
             for _ in range(_CLOSING_ROUNDS):

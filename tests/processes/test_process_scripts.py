@@ -13,7 +13,7 @@ import pytest
 
 from tests.unit.jobs.process_runs import SPAWNING, watched
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 PRELUDE = """
 import os, sys

@@ -109,6 +109,17 @@ def test_killing_a_request_that_is_over_does_not_hit_the_next(own_pool: ProcessP
     assert attempt.result() == before.started().pid
 
 
+def test_a_kill_that_meets_the_answer_on_its_way_spoils_neither_it_nor_the_next(own_pool: ProcessPool) -> None:
+    def kill_when_answered(running: Running) -> None:
+        assert running._child._connection.poll(SPAWNING), "no answer has come"
+        assert running.kill()
+
+    request = request_for(handlers.square, number=3)
+    reply = within(lambda: own_pool.run(request, on_start=kill_when_answered, on_note=print), SPAWNING)
+    assert reply.answers[0].result == b"9"
+    assert run(own_pool, handlers.square, number=4).result() == 16
+
+
 def test_what_a_handler_has_started_is_killed_with_it(own_pool: ProcessPool, fifo: str) -> None:
     attempt = run(own_pool, handlers.start_another, path=fifo)
     assert attempt.has_spoken.wait(SPAWNING)
