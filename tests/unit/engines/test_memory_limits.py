@@ -167,6 +167,22 @@ def test_a_slot_that_a_called_off_job_was_let_go_for_goes_to_the_next(bench: Ben
     assert bench.take_ids(worker) == ["c"]
 
 
+def test_a_slot_that_a_job_was_let_go_for_that_another_limit_refuses_goes_to_the_next(bench: Bench) -> None:
+    other = bucket_of("other")
+    bench.limit("all", 1)
+    bench.limit("other", 1)
+    worker = bench.enroll()
+    bench.submit("runs", limits=(other,))
+    (lease,) = bench.take(worker)
+    bench.submit("needs both", limits=(other, ALL))
+    bench.submit("needs one", limits=(other,))
+    assert bench.take(worker) == []
+    bench.submit("fills", limits=(ALL,))
+    assert bench.take_ids(worker) == ["fills"]
+    bench.complete(worker, lease)
+    assert bench.take_ids(worker) == ["needs one"]
+
+
 def test_another_rate_leaves_as_many_tokens_missing(bench: Bench) -> None:
     bench.limit("rate", 2, per=3600)
     bench.submit("a", "b", "c", "d", limits=(RATE,))
