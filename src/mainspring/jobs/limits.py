@@ -83,14 +83,20 @@ class Admission:
         self.changed: dict[Bucket, BucketState] = {}
         """The buckets of those that were admitted."""
 
-    def admit(self, buckets: Iterable[Bucket]) -> Refusal | None:
-        """Count a job in; or say which of its buckets is full."""
-        wanted = [(bucket, limit) for bucket in buckets if (limit := self._limits.get(family_of(bucket)))]
-        wanted.sort(key=_is_shared)  # whoever is full by itself does not wait in the line for what all share
-        for bucket, limit in wanted:
+    def refusal(self, buckets: Iterable[Bucket]) -> Refusal | None:
+        """Say which bucket would refuse a job; None: it would be admitted."""
+        for bucket, limit in self._wanted(buckets):
             if self._room(bucket, limit) <= 0:
                 return Refusal(bucket, self._free_at(bucket, limit))
-        for bucket, limit in wanted:
+        return None
+
+    def admit(self, buckets: Iterable[Bucket]) -> Refusal | None:
+        """Count a job in; or say which of its buckets is full."""
+        buckets = tuple(buckets)
+        refusal = self.refusal(buckets)
+        if refusal is not None:
+            return refusal
+        for bucket, limit in self._wanted(buckets):
             state = self._state(bucket)
             if limit.per is None:
                 state.running += 1
@@ -98,6 +104,11 @@ class Admission:
                 state.full_at = max(state.full_at, self._now) + limit.interval
             self.changed[bucket] = state
         return None
+
+    def _wanted(self, buckets: Iterable[Bucket]) -> list[tuple[Bucket, Limit]]:
+        wanted = [(bucket, limit) for bucket in buckets if (limit := self._limits.get(family_of(bucket)))]
+        wanted.sort(key=_is_shared)  # whoever is full by itself does not wait in the line for what all share
+        return wanted
 
     def room(self, buckets: Iterable[Bucket], most: int) -> int:
         """Return how many more jobs with these buckets would be admitted, `most` at most."""

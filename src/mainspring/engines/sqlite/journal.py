@@ -8,8 +8,9 @@ import apsw
 import msgspec
 
 from mainspring.engines.sqlite.database import Database
-from mainspring.engines.sqlite.rows import to_json
-from mainspring.jobs.engine import Event, EventKind, EventPage, Outcome, OutcomeKind
+from mainspring.engines.sqlite.rows import strings, to_json
+from mainspring.jobs.engine import STATUS_AFTER, Event, EventKind, EventPage, Outcome, OutcomeKind
+from mainspring.jobs.status import JobStatus
 
 KEPT = 100_000  # events, for those who are slow
 
@@ -26,6 +27,16 @@ WRITE_OF_IDS = """
 INSERT INTO events (kind, at, id, type, queue, note)
 SELECT ?2, ?3, j.id, l.type, l.queue, ?4
 FROM json_each(?1) AS v CROSS JOIN jobs AS j ON j.id = v.value JOIN lanes AS l ON l.id = j.lane
+"""
+# batch of ids; ?2 the kind for those that are PENDING, ?3 now: what became of jobs, with the reason if they ended
+WRITE_STATES = """
+INSERT INTO events (kind, at, id, type, queue, note)
+SELECT CASE j.status WHEN 0 THEN ?2 WHEN 3 THEN 'failed' ELSE 'canceled' END, ?3, j.id, l.type, l.queue,
+       iif(j.status = 3, substr(j.error, 1, instr(j.error || char(10), char(10)) - 1), NULL)
+FROM json_each(?1) AS v CROSS JOIN jobs AS j ON j.id = v.value JOIN lanes AS l ON l.id = j.lane
+"""
+CALLED_OFF = """
+SELECT json_group_array(j.id) FROM json_each(?1) AS v CROSS JOIN jobs AS j ON j.id = v.value AND j.status = 4
 """
 DROP_OLD = "DELETE FROM events WHERE seq <= (SELECT max(seq) FROM events) - ?1"
 READ = """
@@ -67,16 +78,26 @@ class Journal:
         if ids and self.is_listened():
             self._database.write(WRITE_OF_IDS, (to_json(ids), kind.value, self._now(), note))
 
+    def write_states(self, ids: list[str], pending: EventKind) -> None:
+        """Write what became of jobs: failed, canceled, or `pending`, if anybody listens."""
+        if ids and self.is_listened():
+            self._database.write(WRITE_STATES, (to_json(ids), pending.value, self._now()))
+
     def write_outcomes(self, outcomes: Iterable[Outcome]) -> None:
         """Write how attempts ended, if anybody listens."""
         if not self.is_listened():
             return
+        outcomes = list(outcomes)
+        again = [o.lease.id for o in outcomes if STATUS_AFTER[o.kind] is JobStatus.PENDING]
+        called_off = set(strings(self._database.write(CALLED_OFF, (to_json(again),)))) if again else set()
         now = self._now()
-        self.write(
-            Event(kind, now, outcome.lease.id, outcome.lease.type, outcome.lease.queue, first_line(outcome.error))
-            for outcome in outcomes
-            if (kind := KINDS.get(outcome.kind)) is not None
-        )
+        events = []
+        for outcome in outcomes:
+            lease = outcome.lease
+            kind = EventKind.CANCELED if lease.id in called_off else KINDS.get(outcome.kind)
+            if kind is not None:
+                events.append(Event(kind, now, lease.id, lease.type, lease.queue, first_line(outcome.error)))
+        self.write(events)
 
     def listen(self, until: int) -> str:
         """Let events be written until then; return the place at which they begin."""

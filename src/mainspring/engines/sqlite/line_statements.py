@@ -11,7 +11,7 @@ WHERE sequence IS NOT NULL OR grp IS NOT NULL
 """
 # batch of ids
 LINES_OF_IDS = """
-SELECT json_group_array(json_array(sequence, grp)) FROM json_each(?1) AS v CROSS JOIN jobs ON id = v.value
+SELECT json_group_array(json_array(sequence, grp)) FROM json_each(?1) AS v CROSS JOIN jobs ON jobs.id = v.value
 WHERE sequence IS NOT NULL OR grp IS NOT NULL
 """
 # batch of workers
@@ -39,6 +39,11 @@ SELECT json_group_array(json_array(
           WHERE grp = k.value AND grp IS NOT NULL AND status = 0 AND owner IS NULL AND wait <> 1
           ORDER BY due, seq LIMIT 1) END))
 FROM json_each(?1) AS k
+"""
+# batch of groups
+GROUPS_WITH_JOBS = """
+SELECT json_group_array(k.value) FROM json_each(?1) AS k WHERE EXISTS (
+    SELECT 1 FROM jobs WHERE grp = k.value AND grp IS NOT NULL AND status = 0 AND owner IS NULL AND wait <> 1)
 """
 # batch of seq
 LEAVE_SEQUENCE_HEAD = "UPDATE jobs SET wait = 1, ready = due WHERE seq IN (SELECT value FROM json_each(?1))"

@@ -145,6 +145,13 @@ class Lines:
         batch = [(group, refusal.bucket, refusal.until) for group, refusal in refusals.items()]
         self._database.write(sql.PARK, (to_json(batch), self._now()))
 
+    def with_jobs(self, refusals: dict[str, Refusal]) -> dict[str, Refusal]:
+        """Return those of groups in which somebody waits."""
+        if not refusals:
+            return {}
+        groups = strings(self._database.write(sql.GROUPS_WITH_JOBS, (to_json(list(refusals)),)))
+        return {group: refusals[group] for group in groups}
+
     def unpark_due(self, now: int) -> None:
         """Let groups try again whose time has come."""
         self._unpark(set(strings(self._database.write(sql.PARKED_UNTIL, (now,)))))

@@ -13,6 +13,7 @@ DUE = f"""
 SELECT {COLUMNS} FROM schedules WHERE is_paused = 0 AND next_due IS NOT NULL AND next_due <= ?1
 ORDER BY next_due, name LIMIT ?2
 """
+PLACE = "SELECT type, queue FROM schedules WHERE name = ?1"
 REVISION = "SELECT revision FROM schedules WHERE name = ?1"
 PUT = f"""
 INSERT INTO schedules ({COLUMNS})
@@ -42,7 +43,7 @@ WHERE name = v.value ->> 0
 # batch of names: [schedule, a job of it that has not ended]
 ALIVE = """
 SELECT json_group_array(json_array(schedule, id)) FROM (
-    SELECT schedule, id, min(seq) FROM json_each(?1) AS v
+    SELECT schedule, jobs.id AS id, min(seq) FROM json_each(?1) AS v
     CROSS JOIN jobs ON schedule = v.value AND schedule IS NOT NULL AND status < 2 GROUP BY schedule)
 """
 ALIVE_OF = "SELECT json_group_array(id) FROM jobs WHERE schedule = ?1 AND schedule IS NOT NULL AND status < 2"

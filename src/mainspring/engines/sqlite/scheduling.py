@@ -110,7 +110,7 @@ class Scheduling:
 
     def _fire(self, firing: Firing, jobs: list[NewJob], alive: str | None) -> Fired:
         records = list(firing.records)
-        is_skipped = alive is not None and firing.overlap is Overlap.SKIP
+        is_skipped = bool(jobs) and alive is not None and firing.overlap is Overlap.SKIP
         if is_skipped:
             note = f"job {alive} of an earlier occurrence has not ended"
             records += [_skipped(job, note, self._now()) for job in jobs]
@@ -129,8 +129,9 @@ class Scheduling:
         self._database.write(sql.RECORD, (to_json(batch),))
         self._database.write(sql.FORGET, (schedule,))
         if self._journal.is_listened():
+            kind, queue = self._database.write(sql.PLACE, (schedule,))
             self._journal.write(
-                Event(EventKind.SKIPPED, r.decided, schedule, "", "", f"{r.kind}: {r.note}") for r in records
+                Event(EventKind.SKIPPED, r.decided, schedule, kind, queue, f"{r.kind}: {r.note}") for r in records
             )
 
 

@@ -42,12 +42,19 @@ SELECT key, ?3, ?4, ?4, ?2, iif(?5 = 'json', value, unhex(value)), ?5 FROM json_
 ON CONFLICT (id) DO NOTHING
 """
 
-# batch of keys; for each and for each state the newest
+# batch of keys; for each and for each state the newest, in the order of their submission
 HOLDERS = """
 SELECT json_group_array(json_array(unique_key, status, id, created)) FROM (
-    SELECT j.unique_key, j.status, j.id, max(j.created) AS created
-    FROM json_each(?1) AS k CROSS JOIN jobs AS j ON j.unique_key = k.value
-    GROUP BY j.unique_key, j.status)
+    SELECT j.unique_key, j.status, j.id, j.created FROM json_each(?1) AS k CROSS JOIN json_each('[0,1,2,3,4]') AS s
+    CROSS JOIN jobs AS j ON j.seq = (
+        SELECT seq FROM jobs WHERE unique_key = k.value AND unique_key IS NOT NULL AND status = s.value
+        ORDER BY created DESC, seq DESC LIMIT 1)
+    ORDER BY j.seq)
+"""
+# batch of [schedule, occurrence]
+OCCURRENCES_IN_THE_WAY = """
+SELECT json_group_array(json_array(schedule, occurrence, jobs.id)) FROM json_each(?1) AS v
+CROSS JOIN jobs ON schedule = v.value ->> 0 AND occurrence = v.value ->> 1 AND schedule IS NOT NULL
 """
 # ?1 id, ?2 due, ?3 payload, ?4 codec, ?5 headers, ?6 expires, ?7 group, ?8 follow up
 REPLACE = f"""
@@ -238,6 +245,10 @@ HAS_OWNER = "SELECT EXISTS (SELECT 1 FROM jobs WHERE owner = ?1)"
 
 # batch of dead workers; ?2 the crash that is one too many
 _CRASHED = "owner IN (SELECT value FROM json_each(?1)) AND +status = 1 AND stop IS NULL"
+STOPPED = """
+SELECT json_group_array(id) FROM jobs
+WHERE owner IN (SELECT value FROM json_each(?1)) AND +status = 1 AND stop IS NOT NULL
+"""
 RESCUED = f"SELECT json_group_array(id) FROM jobs WHERE {_CRASHED} AND crashes + 1 < ?2"
 QUARANTINED = f"SELECT json_group_array(id) FROM jobs WHERE {_CRASHED} AND crashes + 1 >= ?2"
 RESCUE = f"""

@@ -24,7 +24,10 @@ from mainspring.engines.sqlite.store import Store
 from mainspring.jobs.engine import Conflict, ConflictKind, Event, EventKind, NewJob, UniqueKey
 from mainspring.jobs.status import JobStatus
 
+EVERYTHING = 1 << 62  # beyond every row
+
 _holders = msgspec.json.Decoder(list[tuple[str, int, str, int]]).decode
+_occurrence_rows = msgspec.json.Decoder(list[tuple[str, int, str]]).decode
 
 
 class Holder(msgspec.Struct):
@@ -52,24 +55,13 @@ class Submitting:
 
     def submit(self, jobs: Sequence[NewJob]) -> list[Conflict | None]:
         """Store jobs and say what was in the way of which."""
-        conflicts: dict[str, Conflict] = {}
-        kept = jobs
-        if any(job.unique is not None for job in jobs):
-            kept, conflicts = self._without_duplicates(jobs)
-        last = self._database.write(sql.LAST_SEQ)
-        if kept and not self._insert(kept):
-            conflicts |= self._taken_ids(kept, last)
-        answers = self._answers(jobs, conflicts)
-        self._tell(jobs, answers)
-        return answers
-
-    def _answers(self, jobs: Sequence[NewJob], conflicts: dict[str, Conflict]) -> list[Conflict | None]:
-        answers: list[Conflict | None] = []
-        seen: set[str] = set()
-        for job in jobs:
-            is_second = job.id in seen and not conflicts
-            answers.append(Conflict(job.id, ConflictKind.ID) if is_second else conflicts.get(job.id))
-            seen.add(job.id)
+        if any(job.unique is not None or job.schedule is not None for job in jobs):
+            answers = self._submit_one_of_each(jobs)
+        else:
+            last = self._database.write(sql.LAST_SEQ)
+            answers = [None] * len(jobs) if self._insert(jobs) else self._taken_ids(jobs, last)
+        if self._journal.is_listened():
+            self._tell(jobs, answers)
         return answers
 
     def _insert(self, jobs: Sequence[NewJob]) -> bool:
@@ -92,37 +84,67 @@ class Submitting:
             self._lines.put_in_order(Places(lines))
         return is_complete
 
-    def _taken_ids(self, jobs: Sequence[NewJob], last: int) -> dict[str, Conflict]:
-        ids = [job.id for job in jobs]
-        taken = strings(self._database.write(sql.IN_THE_WAY, (to_json(ids), last)))
-        return {job_id: Conflict(job_id, ConflictKind.ID) for job_id in taken}
-
-    # -- unique jobs
-
-    def _without_duplicates(self, jobs: Sequence[NewJob]) -> tuple[list[NewJob], dict[str, Conflict]]:
-        """Return the jobs to be stored, and what keeps the others out."""
-        taken = set(strings(self._database.write(sql.IN_THE_WAY, (to_json([job.id for job in jobs]), 1 << 62))))
-        holders = self._holders({job.unique.key for job in jobs if job.unique is not None})
-        kept: dict[str, NewJob] = {}
-        conflicts: dict[str, Conflict] = {}
-        now = self._now()
+    def _taken_ids(self, jobs: Sequence[NewJob], last: int) -> list[Conflict | None]:
+        """Find out which were not stored: ids that were there before, and second ones of the same batch."""
+        taken = self._ids_in_the_way(jobs, last)
+        answers: list[Conflict | None] = []
         for job in jobs:
-            if job.id in taken or job.id in kept:
-                conflicts[job.id] = Conflict(job.id, ConflictKind.ID)
-                continue
-            holder = _find(holders, job.unique, now)
-            if holder is None:
+            answers.append(Conflict(job.id, ConflictKind.ID) if job.id in taken else None)
+            taken.add(job.id)
+        return answers
+
+    def _ids_in_the_way(self, jobs: Sequence[NewJob], last: int) -> set[str]:
+        return set(strings(self._database.write(sql.IN_THE_WAY, (to_json([job.id for job in jobs]), last))))
+
+    # -- jobs of which there is to be one
+
+    def _submit_one_of_each(self, jobs: Sequence[NewJob]) -> list[Conflict | None]:
+        """Store what nothing is in the way of, one after another: each job counts for those after it."""
+        taken = self._ids_in_the_way(jobs, EVERYTHING)
+        holders = self._holders({job.unique.key for job in jobs if job.unique is not None})
+        occurrences = self._occurrences(jobs)
+        kept: dict[str, NewJob] = {}
+        answers: list[Conflict | None] = []
+        for job in jobs:
+            conflict = self._conflict(job, taken, holders, occurrences)
+            answers.append(conflict)
+            if conflict is None:
                 kept[job.id] = job
+                taken.add(job.id)
+                occurrences[job.schedule, job.occurrence] = job.id
                 if job.unique is not None:
-                    holders.setdefault(job.unique.key, []).append(Holder(JobStatus.PENDING, job.id, now))
-                continue
-            replaces = job.unique is not None and job.unique.replaces
-            conflicts[job.id] = Conflict(holder.id, ConflictKind.REPLACED if replaces else ConflictKind.UNIQUE)
-            if replaces and holder.id in kept:
-                kept[holder.id] = replace(job, id=holder.id)
-            elif replaces:
-                self._replace(holder.id, job)
-        return list(kept.values()), conflicts
+                    holders.setdefault(job.unique.key, []).append(Holder(JobStatus.PENDING, job.id, self._now()))
+            elif conflict.kind is ConflictKind.REPLACED:
+                if conflict.existing_id in kept:
+                    kept[conflict.existing_id] = replace(job, id=conflict.existing_id)
+                else:
+                    self._replace(conflict.existing_id, job)
+        if kept:
+            self._insert(list(kept.values()))
+        return answers
+
+    def _conflict(
+        self,
+        job: NewJob,
+        taken: set[str],
+        holders: dict[str, list[Holder]],
+        occurrences: dict[tuple[str | None, int | None], str],
+    ) -> Conflict | None:
+        if job.id in taken:
+            return Conflict(job.id, ConflictKind.ID)
+        if job.schedule is not None and (job.schedule, job.occurrence) in occurrences:
+            return Conflict(occurrences[job.schedule, job.occurrence], ConflictKind.UNIQUE)
+        holder = None if job.unique is None else _find(holders, job.unique, self._now())
+        if holder is None or job.unique is None:
+            return None
+        return Conflict(holder.id, ConflictKind.REPLACED if job.unique.replaces else ConflictKind.UNIQUE)
+
+    def _occurrences(self, jobs: Sequence[NewJob]) -> dict[tuple[str | None, int | None], str]:
+        asked = [(job.schedule, job.occurrence) for job in jobs if job.schedule is not None]
+        if not asked:
+            return {}
+        rows = _occurrence_rows(self._database.write(sql.OCCURRENCES_IN_THE_WAY, (to_json(asked),)))
+        return {(schedule, occurrence): job_id for schedule, occurrence, job_id in rows}
 
     def _holders(self, keys: set[str]) -> dict[str, list[Holder]]:
         found: dict[str, list[Holder]] = {}
@@ -152,26 +174,17 @@ class Submitting:
     # -- events
 
     def _tell(self, jobs: Sequence[NewJob], answers: list[Conflict | None]) -> None:
-        if not self._journal.is_listened():
-            return
         now = self._now()
-        kinds = {
-            ConflictKind.UNIQUE: EventKind.DEDUPLICATED,
-            ConflictKind.REPLACED: EventKind.RESCHEDULED,
-        }
-        events = []
         for job, conflict in zip(jobs, answers, strict=True):
             if conflict is None:
-                events.append(Event(EventKind.SUBMITTED, now, job.id, job.type, job.queue))
-            elif conflict.kind in kinds:
-                kind = kinds[conflict.kind]
-                events.append(Event(kind, now, conflict.existing_id, job.type, job.queue))
-        self._journal.write(events)
+                self._journal.write([Event(EventKind.SUBMITTED, now, job.id, job.type, job.queue)])
+            elif conflict.kind is ConflictKind.UNIQUE:
+                self._journal.write_of([conflict.existing_id], EventKind.DEDUPLICATED)
+            elif conflict.kind is ConflictKind.REPLACED:
+                self._journal.write_of([conflict.existing_id], EventKind.RESCHEDULED)
 
 
-def _find(holders: dict[str, list[Holder]], unique: UniqueKey | None, now: int) -> Holder | None:
-    """Return the newest job in the way."""
-    if unique is None:
-        return None
+def _find(holders: dict[str, list[Holder]], unique: UniqueKey, now: int) -> Holder | None:
+    """Return the newest job in the way; they stand in the order of their submission."""
     found = [holder for holder in holders.get(unique.key, ()) if holder.is_in_the_way(unique, now)]
-    return max(found, key=lambda holder: holder.created, default=None)
+    return found[-1] if found else None

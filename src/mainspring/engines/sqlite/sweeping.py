@@ -15,10 +15,10 @@ from mainspring.jobs.engine import EventKind, Pruned, Retention, Swept
 SCANNED = 2_000  # rows that one prune looks at
 DELETED = 500  # and the most that it deletes
 
-# ?1 from, ?2 how many rows to look at, ?3 ?4 ?5 the latest end of COMPLETED, FAILED, CANCELED that goes, ?6 how
-# many go at most: [the last row looked at, those that go]
+# ?1 from, ?2 how many rows to look at, ?3 ?4 ?5 the latest end of COMPLETED, FAILED, CANCELED that goes:
+# [how many rows there were, the last one, those that go]
 OUTDATED = """
-SELECT json_array(max(seq), json_group_array(seq) FILTER (WHERE finished <= limit_of)) FROM (
+SELECT json_array(count(*), max(seq), json_group_array(seq) FILTER (WHERE finished <= limit_of)) FROM (
     SELECT seq, finished, CASE status WHEN 2 THEN ?3 WHEN 3 THEN ?4 WHEN 4 THEN ?5 END AS limit_of
     FROM jobs NOT INDEXED WHERE seq > ?1 ORDER BY seq LIMIT ?2)
 """
@@ -37,7 +37,7 @@ FORGET_RATES = """
 DELETE FROM rates WHERE bucket IN (SELECT bucket FROM rates WHERE full_at <= ?1 LIMIT ?2)
 """
 
-_scan = msgspec.json.Decoder(tuple[int | None, list[int]]).decode
+_scan = msgspec.json.Decoder(tuple[int, int | None, list[int]]).decode
 _numbers = msgspec.json.Decoder(list[int]).decode
 
 
@@ -63,6 +63,7 @@ class Sweeping:
         if dead:
             rescued = strings(write(sql.RESCUED, (batch, self._max_crashes)))
             quarantined = strings(write(sql.QUARANTINED, (batch, self._max_crashes)))
+            stopped = strings(write(sql.STOPPED, (batch,)))
             places = self._lines.of_owners(dead)
             self._lines.let_go_of_dead(dead)
             write(sql.RESCUE, (batch, self._max_crashes, now))
@@ -70,8 +71,7 @@ class Sweeping:
             write(sql.BURY, (batch,))
             self._lines.put_in_order(places)
             self._lines.admit_others(bucket for group in places.groups for bucket in limits_of(group))
-            self._journal.write_of(rescued, EventKind.RESCUED)
-            self._journal.write_of(quarantined, EventKind.FAILED, "quarantined")
+            self._journal.write_states(rescued + quarantined + stopped, EventKind.RESCUED)
         if write(line_statements.IS_PARKED):
             self._lines.unpark_free(self._settings.with_room)
         return Swept(rescued, quarantined, tuple(strings(write(sql.WAITING, (now,)))))
@@ -97,13 +97,13 @@ class Sweeping:
         ends = [None if age is None else now - age for age in ages]
         if ends == [None, None, None]:
             return 0, True
-        last, old = _scan(self._database.write(OUTDATED, (self._pruned_until, SCANNED, *ends)))
+        seen, last, old = _scan(self._database.write(OUTDATED, (self._pruned_until, SCANNED, *ends)))
+        has_ended = seen < SCANNED and len(old) <= DELETED
         if len(old) > DELETED:
             old = old[:DELETED]
             last = old[-1]
         self._delete(old)
-        has_ended = last is None
-        self._pruned_until = 0 if last is None else last
+        self._pruned_until = 0 if has_ended or last is None else last
         return len(old), has_ended
 
     def _delete(self, seqs: list[int]) -> None:

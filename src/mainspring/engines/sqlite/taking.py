@@ -56,7 +56,7 @@ class Taking:
             if not lanes:
                 continue
             due = self._take_due(worker, demand, lanes, now, now + start_lead)
-            is_more |= len(due) >= demand.starts
+            is_more |= len(due) >= demand.starts and self._has_due(lanes, now + start_lead)
             leases += due
             next_due = write(sql.NEXT_DUE, (lanes, now + start_lead))
             if demand.ahead > 0 and next_due is not None and next_due <= now + lead:
@@ -89,7 +89,7 @@ class Taking:
             places = self._lines.of_rows(seqs)
             self._database.write(sql.EXPIRE, (to_json(seqs), now))
             self.leave_lines(places)
-            self._journal.write_of([job_id for _, job_id in expired], EventKind.FAILED, "expired")
+            self._journal.write_states([job_id for _, job_id in expired], EventKind.FAILED)
 
     def leave_lines(self, places: Places) -> None:
         """Put lines in order from which jobs have gone that did not run, and let others use what they leave."""
@@ -117,6 +117,10 @@ class Taking:
         else:
             self._wake()  # there is more to be found
         return [to_lease(row, self._lanes.describe(row.lane), is_started=True) for row in taken]
+
+    def _has_due(self, lanes: str, until: int) -> bool:
+        firsts = first_dues(self._database.write(sql.FIRST_DUE, (lanes,)))
+        return any(first is not None and first <= until for first in firsts)
 
     def _pick(self, demand: Demand, starts: int, lanes: str, now: int, until: int) -> list[LeaseRow]:
         first, first_suspect = first_dues(self._database.write(sql.FIRST_DUE, (lanes,)))
@@ -159,6 +163,11 @@ class Taking:
         self._mark_started(worker, further, now)
         started += further
         self._count(started, admission)
+        # Those that are full now need not be tried again to find out.
+        full = {group: admission.refusal(limits_of(group)) for group in groups - refusals.keys()}
+        refusals |= self._lines.with_jobs(
+            {group: refusal for group, refusal in full.items() if refusal is not None}
+        )
         if refusals:
             self._lines.park(refusals)
         self._lines.put_in_order(Places((None, group) for group in groups))
@@ -178,12 +187,7 @@ class Taking:
 
     def _count(self, started: Collection[LeaseRow], admission: Admission) -> None:
         limits = self._settings.limits()
-        holds = []
-        for row in started:
-            for bucket in limits_of(row.grp):
-                limit = limits.get(family_of(bucket))
-                if limit is None or limit.per is None:
-                    holds.append((bucket, row.seq))
+        holds = [(bucket, row.seq) for row in started for bucket in limits_of(row.grp)]
         spent = [
             (bucket, state.full_at)
             for bucket, state in admission.changed.items()
