@@ -180,6 +180,12 @@ class Firings(EngineSuite):
         assert timetable.fire(timetable.firing(jobs=later, records=records)).submitted == ()
         assert sorted(occurrence.due for occurrence in bench.engine.occurrences(NAME, 10)) == [0, 3, 4]
 
+    def test_a_firing_without_jobs_skips_nothing(self, bench: Bench, timetable: Timetable) -> None:
+        assert timetable.put(after=0, overlap=Overlap.SKIP)
+        assert len(timetable.fire().submitted) == 1
+        assert timetable.fire(timetable.firing(jobs=())) == Fired(True)
+        assert bench.engine.occurrences(NAME, 10) == []
+
     def test_an_occurrence_may_replace_the_earlier_ones(self, bench: Bench, timetable: Timetable) -> None:
         assert timetable.put(after=0, overlap=Overlap.REPLACE)
         assert timetable.put("another", after=0, overlap=Overlap.REPLACE)

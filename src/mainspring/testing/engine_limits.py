@@ -150,6 +150,7 @@ class Limits(EngineSuite):
         bench.submit("a", "b", "c", limits=ALL)
         worker = bench.enroll()
         assert bench.look(worker, starts=1).is_more
+        assert bench.take_ids(worker, starts=1) == ["b"]
         assert not bench.look(worker, starts=1).is_more
 
     def test_a_job_under_a_limit_is_not_taken_ahead(self, bench: Bench) -> None:
