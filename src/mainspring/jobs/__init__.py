@@ -1,15 +1,26 @@
 """Durable jobs: what they are, how they are submitted, retried and run, and what an engine must do for them."""
 
-from mainspring.jobs.context import JobContext, current_job
+from mainspring.jobs.context import JobContext, current_batch, current_job
 from mainspring.jobs.cron import Cron
 from mainspring.jobs.dead_letters import DeadLetters
 from mainspring.jobs.engine import Engine
+from mainspring.jobs.events import EventKind
+from mainspring.jobs.explaining import Explanation, Reason
+from mainspring.jobs.following import EventStream, JobEvent
 from mainspring.jobs.handle import JobHandle
 from mainspring.jobs.info import AttemptInfo, JobInfo, JobPage
 from mainspring.jobs.job import Job
 from mainspring.jobs.manager import JobManager
+from mainspring.jobs.middleware import Middleware, Submit
+from mainspring.jobs.policies import CatchUp, Concurrency, Rate, Unique
+from mainspring.jobs.process_settings import ProcessSettings
+from mainspring.jobs.pruning import Keep
+from mainspring.jobs.queues import Queue, QueueStatistics
+from mainspring.jobs.records import Progress
 from mainspring.jobs.retry import Retry
 from mainspring.jobs.rules import Every
+from mainspring.jobs.schedule_info import OccurrenceInfo, ScheduleInfo
+from mainspring.jobs.schedules import Schedules
 from mainspring.jobs.serializers import JsonSerializer, MsgpackSerializer, Serializer
 from mainspring.jobs.signals import Cancel, Snooze
 from mainspring.jobs.status import JobStatus
@@ -17,21 +28,41 @@ from mainspring.jobs.status import JobStatus
 __all__ = [
     "AttemptInfo",
     "Cancel",
+    "CatchUp",
+    "Concurrency",
     "Cron",
     "DeadLetters",
     "Engine",
+    "EventKind",
+    "EventStream",
     "Every",
+    "Explanation",
     "Job",
     "JobContext",
+    "JobEvent",
     "JobHandle",
     "JobInfo",
     "JobManager",
     "JobPage",
     "JobStatus",
     "JsonSerializer",
+    "Keep",
+    "Middleware",
     "MsgpackSerializer",
+    "OccurrenceInfo",
+    "ProcessSettings",
+    "Progress",
+    "Queue",
+    "QueueStatistics",
+    "Rate",
+    "Reason",
     "Retry",
+    "ScheduleInfo",
+    "Schedules",
     "Serializer",
     "Snooze",
+    "Submit",
+    "Unique",
+    "current_batch",
     "current_job",
 ]

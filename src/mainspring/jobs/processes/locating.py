@@ -30,7 +30,8 @@ def locate(function: Callable[..., Any]) -> tuple[str, str]:
     if "<locals>" in qualname:
         raise _refusal(function, "it is defined inside of another function")
     if module in MAIN:
-        problem = _problem_of_main()
+        # In a child the module is being imported as __mp_main__ right now: its parent has asked already.
+        problem = _problem_of_main() if module == "__main__" else None
         if problem is not None:
             raise _refusal(function, problem)
         module = "__main__"
