@@ -42,7 +42,7 @@ def test_the_package_lists_exactly_these_names() -> None:
         "PartialSubmit",
         "Priority",
         "ProcessSettings",
-        "Progress",
+        "ProgressInfo",
         "Queue",
         "QueueEmpty",
         "QueueFull",

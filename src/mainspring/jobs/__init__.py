@@ -8,7 +8,7 @@ from mainspring.jobs.events import EventKind
 from mainspring.jobs.explaining import Explanation, Reason
 from mainspring.jobs.following import EventStream, JobEvent
 from mainspring.jobs.handle import JobHandle
-from mainspring.jobs.info import AttemptInfo, JobInfo, JobPage
+from mainspring.jobs.info import AttemptInfo, JobInfo, JobPage, ProgressInfo
 from mainspring.jobs.job import Job
 from mainspring.jobs.manager import JobManager
 from mainspring.jobs.middleware import Middleware, Submit
@@ -16,7 +16,6 @@ from mainspring.jobs.policies import CatchUp, Concurrency, Rate, Unique
 from mainspring.jobs.process_settings import ProcessSettings
 from mainspring.jobs.pruning import Keep
 from mainspring.jobs.queues import Queue, QueueStatistics
-from mainspring.jobs.records import Progress
 from mainspring.jobs.retry import Retry
 from mainspring.jobs.rules import Every
 from mainspring.jobs.schedule_info import OccurrenceInfo, ScheduleInfo
@@ -51,7 +50,7 @@ __all__ = [
     "MsgpackSerializer",
     "OccurrenceInfo",
     "ProcessSettings",
-    "Progress",
+    "ProgressInfo",
     "Queue",
     "QueueStatistics",
     "Rate",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Generic, Protocol, TypeVar
 
 from mainspring.clock import Duration
 from mainspring.errors import JobFailed
+from mainspring.jobs.explaining import Explanation
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.info import JobInfo, decode_any
 from mainspring.jobs.limit_book import LimitBook
@@ -61,6 +63,14 @@ class JobHandle(Generic[R]):
         if self._handler is None:
             return decode_any(record.result, record.codec)  # type: ignore[no-any-return]
         return self._handler.decode_result(record.result, record.codec)  # type: ignore[no-any-return]
+
+    def reschedule(self, *, delay: Duration | None = None, at: datetime | None = None) -> bool:
+        """Give it another due time: True if it had not started."""
+        return self._source.manager().reschedule(self.id, delay=delay, at=at)
+
+    def explain(self) -> Explanation:
+        """Say why it is where it is."""
+        return self._source.manager().explain(self.id)
 
     def cancel(self) -> bool:
         """Call it off: True means that it never runs, False that it runs or has ended."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from mainspring.jobs.engine import Attempt, JobRecord
+from mainspring.jobs.engine import Attempt, JobRecord, Progress
 from mainspring.jobs.instants import to_datetime
+from mainspring.jobs.limits import describe_bucket
 from mainspring.jobs.serializers import JsonSerializer
 from mainspring.jobs.status import JobStatus
 from mainspring.runners.traits import Priority
@@ -25,6 +27,21 @@ class AttemptInfo:
     cause: str
     """`failure`, `timeout`, `crash` (its worker died) or `deploy` (interrupted by a shutdown; uses up nothing)."""
     error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgressInfo:
+    """How far a handler has come, by its own account."""
+
+    done: float
+    total: float | None
+    note: str | None
+    at: datetime
+
+    @property
+    def share(self) -> float | None:
+        """The part that is done, from 0 to 1; None if nobody knows the total."""
+        return None if not self.total else self.done / self.total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +75,15 @@ class JobInfo:
     origin: str | None
     """The dead letter of which it is a replay."""
     replayed_as: str | None
+    sequence: str | None
+    unique_key: str | None
+    limits: tuple[str, ...]
+    """The limits that it is under, in words."""
+    expires: datetime | None
+    schedule: str | None
+    occurrence: datetime | None
+    headers: Mapping[str, str]
+    progress: ProgressInfo | None
 
     @property
     def attempts(self) -> int:
@@ -96,6 +122,14 @@ def to_info(record: JobRecord) -> JobInfo:
         stop_requested=record.stop_requested,
         origin=record.origin,
         replayed_as=record.replayed_as,
+        sequence=record.sequence,
+        unique_key=record.unique_key,
+        limits=tuple(describe_bucket(bucket) for bucket in record.limits),
+        expires=_optional(record.expires),
+        schedule=record.schedule,
+        occurrence=_optional(record.occurrence),
+        headers=record.headers or {},
+        progress=None if record.progress is None else _progress(record.progress),
     )
 
 
@@ -106,6 +140,10 @@ def decode_any(data: bytes, codec: str) -> Any:
         return decode(data)
     except msgspec.MsgspecError:
         return data
+
+
+def _progress(progress: Progress) -> ProgressInfo:
+    return ProgressInfo(done=progress.done, total=progress.total, note=progress.note, at=to_datetime(progress.at))
 
 
 def _attempt(attempt: Attempt) -> AttemptInfo:

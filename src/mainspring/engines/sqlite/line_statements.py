@@ -94,6 +94,11 @@ SPEND = """
 INSERT INTO rates (bucket, full_at) SELECT value ->> 0, value ->> 1 FROM json_each(?1) WHERE true
 ON CONFLICT (bucket) DO UPDATE SET full_at = excluded.full_at
 """
+# the buckets from ?1 to ?2; ?3 now, ?4 the interval before, ?5 the interval now
+CHANGE_PACE = """
+UPDATE rates SET full_at = ?3 + (full_at - ?3 + ?4 - 1) / ?4 * ?5 WHERE bucket >= ?1 AND bucket < ?2 AND full_at > ?3
+"""
+FORGET_PACE = "DELETE FROM rates WHERE bucket >= ?1 AND bucket < ?2"
 HOLDERS_OF = """
 SELECT json_group_array(id) FROM (
     SELECT id FROM holds JOIN jobs USING (seq) WHERE bucket = ?1 ORDER BY seq LIMIT 5)

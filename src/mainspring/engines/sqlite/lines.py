@@ -21,7 +21,7 @@ import msgspec
 from mainspring.engines.sqlite import line_statements as sql
 from mainspring.engines.sqlite.database import Database
 from mainspring.engines.sqlite.rows import limits_of, strings, to_json
-from mainspring.jobs.limits import BucketState, Refusal, is_fair
+from mainspring.jobs.limits import SEPARATOR, BucketState, Refusal, is_fair
 
 _lines = msgspec.json.Decoder(list[tuple[str | None, str | None]]).decode
 _heads = msgspec.json.Decoder(list[tuple[int | None, int | None]]).decode
@@ -158,8 +158,7 @@ class Lines:
 
     def unpark_family(self, family: str) -> None:
         """Let all groups try again that wait for a bucket of a family: its limit has changed."""
-        bounds = (f"{family}\x1f", f"{family}\x20")
-        self._unpark(set(strings(self._database.write(sql.PARKED_FOR_FAMILY, bounds))))
+        self._unpark(set(strings(self._database.write(sql.PARKED_FOR_FAMILY, family_bounds(family)))))
 
     def unpark_free(self, has_room: Callable[[Collection[str]], set[str]]) -> None:
         """Let groups try again that wait for a bucket which has room: whoever was to use it has not."""
@@ -173,3 +172,8 @@ class Lines:
             self._database.write(sql.UNPARK, (to_json(sorted(groups)),))
             self._order_groups(groups)
             self._wake()
+
+
+def family_bounds(family: str) -> tuple[str, str]:
+    """Return the bounds between which the names of a family's buckets are."""
+    return f"{family}{SEPARATOR}", f"{family}{chr(ord(SEPARATOR) + 1)}"

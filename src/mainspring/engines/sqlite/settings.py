@@ -8,7 +8,7 @@ import msgspec
 
 from mainspring.engines.sqlite import line_statements as sql
 from mainspring.engines.sqlite.database import Database
-from mainspring.engines.sqlite.lines import Lines
+from mainspring.engines.sqlite.lines import Lines, family_bounds
 from mainspring.engines.sqlite.rows import strings, to_json
 from mainspring.jobs.engine import DropLimit, PauseQueue, PutLimit
 from mainspring.jobs.limits import Admission, Limit
@@ -39,14 +39,23 @@ class Settings:
 
     def put_limit(self, command: PutLimit) -> bool:
         """Define a limit; those who wait for it try again."""
+        before = self.limits().get(command.family)
         by = to_json(command.by)
         self._database.write(sql.PUT_LIMIT, (command.family, command.most, command.per, by))
-        return self._changed_limit(command.family)
+        is_changed = self._changed_limit(command.family)
+        after = Limit(command.most, command.per)
+        if is_changed and before is not None and before.per is not None and after.per is not None:
+            # As many tokens are missing as before; they come at the new pace.
+            bounds = family_bounds(command.family)
+            self._database.write(sql.CHANGE_PACE, (*bounds, self._now(), before.interval, after.interval))
+        return is_changed
 
     def drop_limit(self, command: DropLimit) -> bool:
         """Forget a limit; those who wait for it go."""
         self._database.write(sql.DROP_LIMIT, (command.family,))
-        return self._changed_limit(command.family)
+        is_changed = self._changed_limit(command.family)
+        self._database.write(sql.FORGET_PACE, family_bounds(command.family))
+        return is_changed
 
     def _changed_limit(self, family: str) -> bool:
         is_changed = self._database.changes() > 0
