@@ -9,7 +9,16 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from mainspring import Cron, Every, InvalidArguments, Job, Priority, ScheduleInvalid, ScheduleNotFound
+from mainspring import (
+    ArgumentsTooLarge,
+    Cron,
+    Every,
+    InvalidArguments,
+    Job,
+    Priority,
+    ScheduleInvalid,
+    ScheduleNotFound,
+)
 from mainspring.jobs.declared import DeclaredSchedules
 from mainspring.jobs.handle import ManagerSource
 from mainspring.jobs.instants import MICROSECONDS, to_instant
@@ -163,6 +172,12 @@ def test_what_makes_no_sense_is_refused(
     assert schedules.list() == []
 
 
+def test_arguments_that_are_too_large_are_refused(schedules: Schedules, report: Job[..., None]) -> None:
+    with pytest.raises(ArgumentsTooLarge):
+        schedules.put("nightly", report, "@daily", arguments={"note": "x" * 2_000})
+    assert schedules.list() == []
+
+
 # -- putting again
 
 
@@ -259,6 +274,23 @@ def test_what_another_process_has_fired_meanwhile_is_not_fired_again(
     assert changed.next_due == after(hours=2)
 
 
+def test_what_another_process_has_left_over_is_still_fired(
+    schedules: Schedules, timetable: Timetable, report: Job[..., None]
+) -> None:
+    schedules.put("hourly", report, every(hours=1), overlap="allow")
+    timetable.clock.advance(hours=1)
+    decided = _firing(timetable, "hourly")  # by a process that is slow from now on
+    timetable.clock.advance(hours=1)
+
+    def be_quicker() -> None:
+        timetable.before_fire = lambda: None
+        timetable.fire([decided])
+
+    timetable.before_fire = be_quicker
+    schedules.put("hourly", report, every(hours=2), overlap="allow")
+    assert timetable.due_times() == [after(hours=1), after(hours=2)]
+
+
 def test_a_changed_definition_of_a_paused_schedule_stays_paused_and_owes_nothing(
     schedules: Schedules, timetable: Timetable, report: Job[..., None]
 ) -> None:
@@ -339,6 +371,11 @@ def test_an_interval_with_a_start_begins_there(
     assert shown.upcoming(2) == [after(hours=1, seconds=1), after(hours=1, minutes=5, seconds=1)]
     timetable.clock.advance(minutes=3)
     assert schedules.put("sync", report, FIVE_MINUTES, start=after(hours=1, seconds=1)) == shown
+
+
+def test_a_start_that_is_given_later_moves_an_interval(schedules: Schedules, report: Job[..., None]) -> None:
+    schedules.put("sync", report, FIVE_MINUTES)
+    assert schedules.put("sync", report, FIVE_MINUTES, start=after(minutes=7)).next_due == after(minutes=7)
 
 
 def test_an_anchor_of_its_own_is_kept(schedules: Schedules, report: Job[..., None]) -> None:

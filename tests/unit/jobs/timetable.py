@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from mainspring import EngineUnavailable, Job
+from mainspring import ArgumentsTooLarge, EngineUnavailable, Job
 from mainspring.jobs.engine import (
     Engine,
     Fired,
@@ -36,6 +36,8 @@ from mainspring.jobs.rules import Every, Rule
 from mainspring.jobs.serializers import JsonSerializer
 from mainspring.jobs.stored_rules import encode_rule
 from mainspring.testing import ManualClock
+
+MAX_PAYLOAD = 1_000
 
 
 class Timetable:
@@ -184,7 +186,6 @@ class _Manager:
         self.arrange = engine.arrange if io is None else partial(io.call, "arrange")
         self.fire = engine.fire if io is None else partial(io.call, "fire")
         self.submission = self
-        self.sizes: list[int] = []
         self._ids = 0
 
     def new_id(self) -> str:
@@ -192,7 +193,8 @@ class _Manager:
         return f"job-{self._ids}"
 
     def check_size(self, handler: str, payload: bytes) -> None:
-        self.sizes.append(len(payload))
+        if len(payload) > MAX_PAYLOAD:
+            raise ArgumentsTooLarge(handler=handler, size=len(payload), limit=MAX_PAYLOAD)
 
 
 class Source:
