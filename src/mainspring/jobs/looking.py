@@ -1,7 +1,8 @@
 """Looking for jobs: one question to the store at a time, asked again when something may have changed.
 
 When to look next follows from each answer: shortly before the next job is due, and at the instant of whatever else
-it names. Without room nobody looks ahead: the settle that makes some looks again. Belongs to the control sequence.
+it names. Without room nobody looks ahead: whoever makes some says so, and what was left is looked at again.
+Everything here belongs to the control sequence.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ class Looking:
         self._on_taken = on_taken
         self._announce = announce  # that the store has answered, if not as hoped
         self._must_look = False
-        self._has_room = True
+        self._has_room = True  # when the last question was asked,
+        self._has_new_room = False  # and whether some was made since
+        self._is_left = False  # whether the last answer told of jobs for which there was no room
         self._look_at: int | None = None
         self._look_alarm: TimerEntry | None = None
         self._is_over = False
@@ -66,7 +69,7 @@ class Looking:
         if self.is_busy:
             self._must_look = True
             return
-        self.is_busy, self._must_look = True, False
+        self.is_busy, self._must_look, self._has_new_room = True, False, False
         demands = self._hands.demands()
         self._has_room = any(demand.starts for demand in demands)
         self._io.dispatch(
@@ -94,6 +97,8 @@ class Looking:
     def _answered(self, taken: Taken) -> None:
         self.is_busy = False
         self.is_more = taken.is_more
+        self._is_left = taken.is_more or (taken.next_due is not None and not self._has_room)
+        self._must_look |= self._is_left and self._has_new_room
         self._on_taken(taken)
 
     def plan(self, taken: Taken) -> None:
@@ -113,6 +118,13 @@ class Looking:
             self._alarms.cancel(self._look_alarm)
             self._look_at = instant
             self._look_alarm = self._alarms.at(instant, self.look_now)
+
+    def use_room(self) -> None:
+        """Look again if jobs were left for lack of room, of which there is some now."""
+        if self._is_left or self.is_more:
+            self.look()
+        else:
+            self._has_new_room = True
 
     def look_now(self) -> None:
         """Look, and forget when that was to be."""

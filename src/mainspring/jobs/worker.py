@@ -272,8 +272,7 @@ class Worker:
         self._hands.adapt(is_more=self._looking.is_more)
         self._on_settled([outcome.lease.id for outcome, is_accepted in settled if is_accepted])
         self._rest.announce()
-        if self._looking.is_more:
-            self._looking.look()
+        self._looking.use_room()
 
     def _hand_back(self, jobs: Iterable[ActiveJob]) -> None:
         """Give back what has not started; what is being started is given back when the answer is there."""

@@ -11,6 +11,7 @@ from typing import Any
 from mainspring import EngineUnavailable
 from mainspring.clock import Clock
 from mainspring.engines.memory import MemoryEngine
+from mainspring.jobs.engine import Taken
 from tests.support import PATIENCE, Gate
 
 
@@ -22,6 +23,7 @@ class TestEngine(MemoryEngine):
     def __init__(self, *, clock: Clock | None = None) -> None:
         super().__init__(clock=clock)
         self.gate: Gate | None = None
+        self.taken: list[Taken] = []  # the answers to `take`
         self._failing: dict[str, int] = {}
         self._done: defaultdict[str, SimpleQueue[Any]] = defaultdict(SimpleQueue)
 
@@ -46,6 +48,8 @@ class TestEngine(MemoryEngine):
             self._failing[verb] -= 1
             raise EngineUnavailable(engine="test", reason=f"{verb} fails", remedy="try again")
         answer = getattr(super(), verb)(*arguments, **options)
+        if verb == "take":
+            self.taken.append(answer)
         self._done[verb].put(arguments[-1] if arguments else None)
         return answer
 

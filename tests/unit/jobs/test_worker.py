@@ -7,7 +7,7 @@ from threading import Lock
 
 import pytest
 
-from mainspring import Job, JobStatus, Mainspring, Priority, current_job
+from mainspring import Job, JobStatus, Mainspring, Priority, Retry, current_job
 from mainspring.jobs.engine import OutcomeKind
 from mainspring.testing import ManualClock, TimeTravel, time_travel
 from tests.support import Gate
@@ -244,6 +244,36 @@ def test_what_runs_is_not_handed_back_with_what_waits(shop: Workshop) -> None:
     assert outcome.kind is OutcomeKind.HANDED_BACK
     assert shop.manager.get(other).status is JobStatus.RUNNING
     gate.open()
+
+
+def test_a_job_that_came_while_all_threads_were_busy_runs_when_it_is_due(shop: Workshop) -> None:
+    gate = Gate()
+    shop.manager.register("gate", gate.__call__)
+    shop.manager.register("ping", lambda: None)
+    shop.manager.start()
+    shop.manager.submit("gate")
+    gate.wait_until_entered()
+    job = shop.manager.submit("ping", delay=5)
+    while not any(taken.next_due for taken in shop.engine.taken):  # a look without room has seen it
+        shop.engine.wait_for("take")
+    gate.open()
+    shop.clock.advance(5)
+    assert shop.manager.get(job).status is JobStatus.COMPLETED
+
+
+def test_a_job_that_is_due_again_at_once_is_found_by_the_worker_that_had_no_room(shop: Workshop) -> None:
+    attempts: list[int] = []
+
+    def handler() -> None:
+        attempts.append(current_job().attempt)
+        if len(attempts) < 3:
+            raise Retry.Later(0)
+
+    shop.manager.register("again", handler)
+    shop.manager.start()
+    shop.manager.submit("again")
+    shop.clock.settle()
+    assert attempts == [1, 2, 3]
 
 
 def test_a_worker_holds_only_a_few_jobs_ahead_of_their_time(shop: Workshop) -> None:
