@@ -110,6 +110,35 @@ def test_a_script_without_a_guard_is_told_so_and_starts_no_bomb(program: Program
     assert "started" not in output
 
 
+APPLICATION = """
+from mainspring import Mainspring, Retry
+
+app = Mainspring("sqlite:///jobs.db", durability="normal")
+
+@app.job(execution="process", retry=Retry(max_attempts=1))
+def quadruple(number: int) -> int:
+    return 4 * number
+
+def main() -> None:
+    with app, app.running():
+        say(quadruple.submit(10).result(timeout=30))
+"""
+
+
+def test_a_script_decorates_its_own_handlers(program: Program) -> None:
+    process = program(APPLICATION + "if __name__ == '__main__': main()")
+    assert (output_of(process), process.returncode) == ("40\n", 0)
+
+
+def test_an_application_without_a_guard_is_told_so_and_starts_no_bomb(program: Program) -> None:
+    process = program(APPLICATION + "main()")
+    output = output_of(process)
+    assert process.returncode == 1
+    assert output.count("RuntimeError: this script starts a worker while a process of that worker imports it") == 1
+    assert "JobFailed" in output
+    assert "no process could begin it" in output
+
+
 @pytest.mark.parametrize("command", [("-c", PRELUDE + "locate(triple)"), ("-m", "package")], ids=["-c", "package"])
 def test_a_program_that_is_not_imported_again_cannot_register_its_functions(
     program: Program, tmp_path: Path, command: tuple[str, ...]

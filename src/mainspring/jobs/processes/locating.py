@@ -29,13 +29,11 @@ def locate(function: Callable[..., Any]) -> tuple[str, str]:
         raise _refusal(function, "it is a lambda and has no name")
     if "<locals>" in qualname:
         raise _refusal(function, "it is defined inside of another function")
-    if module in MAIN:
-        # In a child the module is being imported as __mp_main__ right now: its parent has asked already.
-        problem = _problem_of_main() if module == "__main__" else None
+    if module == "__main__":  # not in a child, which imports it as __mp_main__: its worker has asked already
+        problem = _problem_of_main()
         if problem is not None:
             raise _refusal(function, problem)
-        module = "__main__"
-    return module, qualname
+    return "__main__" if module in MAIN else module, qualname
 
 
 def _problem_of_main() -> str | None:
