@@ -22,8 +22,8 @@ class Unique:
     """At most one job of a handler for each key.
 
     The key is `key`, the values of the parameters named by `by`, both, or else all arguments. A job is in the way
-    of a new one while it is in one of `states` (by default while it waits or runs) and, with a `window`, while it was
-    submitted less than that ago (by default then also if it has COMPLETED).
+    of a new one while it is in one of `states` (by default while it waits or runs) and, with a `window`, while it
+    was submitted less than that ago (by default then also if it has COMPLETED).
 
     `on_conflict="return"` hands out the one that is there, `"replace"` gives it the new arguments and due time (a
     debounce: only a job that still waits is in the way), `"raise"` raises `DuplicateJob`.
@@ -117,6 +117,6 @@ def names_of(by: str | tuple[str, ...] | None) -> tuple[str, ...]:
     """Return the parameters that make a key."""
     names = () if by is None else (by,) if isinstance(by, str) else tuple(by)
     for name in names:
-        if not (isinstance(name, str) and name.isidentifier()):
+        if not str(name).isidentifier():
             raise ValueError(f"by must name parameters of the handler, got {name!r}")
     return names

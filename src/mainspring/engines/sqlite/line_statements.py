@@ -96,7 +96,8 @@ ON CONFLICT (bucket) DO UPDATE SET full_at = excluded.full_at
 """
 # the buckets from ?1 to ?2; ?3 now, ?4 the interval before, ?5 the interval now
 CHANGE_PACE = """
-UPDATE rates SET full_at = ?3 + (full_at - ?3 + ?4 - 1) / ?4 * ?5 WHERE bucket >= ?1 AND bucket < ?2 AND full_at > ?3
+UPDATE rates SET full_at = ?3 + (full_at - ?3 + ?4 - 1) / ?4 * ?5
+WHERE bucket >= ?1 AND bucket < ?2 AND full_at > ?3
 """
 FORGET_PACE = "DELETE FROM rates WHERE bucket >= ?1 AND bucket < ?2"
 HOLDERS_OF = """
