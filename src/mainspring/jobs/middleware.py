@@ -12,7 +12,10 @@
                 yield
 
 Those added first are the outermost. What a block raises ends the submit, or fails the attempt, as if the handler
-had raised it.
+had raised it. An error that a block swallows is none: the job has completed, without a result.
+
+A call of a batch handler is one block: it gets the first of its jobs, and `current_batch()` has all of them. Around
+a handler in a process of its own the block is in the worker, and what the handler raises arrives as `RemoteError`.
 """
 
 from __future__ import annotations
@@ -53,7 +56,7 @@ class Middleware:
         return nullcontext()
 
     def attempting(self, job: JobContext) -> AbstractContextManager[object]:
-        """Be around an attempt, in the thread or coroutine that runs it (beside the process, for a process)."""
+        """Be around an attempt, in the thread that runs it, or beside the process; once around a batch."""
         return nullcontext()
 
     @asynccontextmanager
