@@ -14,8 +14,8 @@
 Those added first are the outermost. What a block raises ends the submit, or fails the attempt, as if the handler
 had raised it. An error that a block swallows is none: the job has completed, without a result.
 
-A call of a batch handler is one block: it gets the first of its jobs, and `current_batch()` has all of them. Around
-a handler in a process of its own the block is in the worker, and what the handler raises arrives as `RemoteError`.
+A call of a batch handler is one block: it gets the first of its jobs, and `current_batch()` has all of them. The
+block around a handler in a process of its own is in the worker, and sees what the handler raises as `RemoteError`.
 """
 
 from __future__ import annotations

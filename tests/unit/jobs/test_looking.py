@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from mainspring.clock import SystemClock, deadline_after
 from mainspring.jobs.active import ActiveJob
 from mainspring.jobs.alarms import Alarms
 from mainspring.jobs.attempts import calls_of
@@ -18,6 +19,7 @@ from mainspring.jobs.io_layer import IoLayer
 from mainspring.jobs.looking import LEAD, Looking
 from mainspring.jobs.progress import Reporting
 from mainspring.jobs.serializers import JsonSerializer
+from mainspring.runners.rest import Rest
 from mainspring.runners.thread_pool import ThreadPool
 from mainspring.testing import ManualClock
 from mainspring.timing.timer import Timer
@@ -57,6 +59,7 @@ class Bench:
         io = IoLayer(self.engine, self._pool)
         timer = Timer(clock, name="test")
         self._timer = timer
+        self._rest = Rest(clock)
         clock.attach(self)
         reporting = Reporting(io, timer, clock, self.engine, worker=lambda: 1, announce=lambda: None)
         self.hands = Hands(self.registry, reporting, threads=2, coroutines=3, processes=4, queues=None)
@@ -76,6 +79,7 @@ class Bench:
         for lease in taken.leases:
             self.hands.accept(lease)
         self.looking.plan(taken)
+        self._rest.announce()
 
     def add(self, name: str, function: Any, **options: Any) -> None:
         self.registry.add(Handler(name, function, HandlerOptions(**options), JsonSerializer()))
@@ -105,7 +109,11 @@ class Bench:
         return len(self.engine.asked), len(self.taken)
 
     def settle(self, real_seconds: float) -> str | None:
-        return None if self._timer.settle(real_seconds) else "the timer"
+        real = SystemClock()
+        if not self._timer.settle(real_seconds):
+            return "the timer"
+        is_settled = self._rest.wait(self.looking.is_settled, deadline_after(real, real_seconds), real)
+        return None if is_settled else "the store"
 
 
 @pytest.fixture
