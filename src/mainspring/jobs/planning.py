@@ -2,9 +2,9 @@
 
 Pure: every worker that sees the same schedule at the same instant decides alike, jitter included.
 
-- An occurrence no older than `GRACE` is on time, however many there are: a busy worker must not drop runs.
-- As soon as one is older, the policy of the schedule decides. `skip`: none of the older ones is run. `once`: the
-  latest of all is run, for all. `all`: the latest `catch_up` are run, and those that are on time in any case.
+- `once`: the latest of those that are due is run, for all of them.
+- `skip` and `all`: those no older than `GRACE` are on time and run, however many there are: a busy worker must not
+  drop runs. Of the older ones `skip` runs none, and `all` runs the latest, `catch_up` of all at most.
 - For the others there is one record, with their number.
 """
 
@@ -72,7 +72,7 @@ def _until(record: ScheduleRecord, now: int) -> int:
 def _choose(record: ScheduleRecord, rule: Rule, first: int, latest: int, now: int) -> list[int]:
     """Return the occurrences that get a job, in their order."""
     on_time = now - GRACE
-    if record.misfire == "once" and first < on_time:
+    if record.misfire == "once":
         return [latest]
     made_up = record.catch_up if record.misfire == "all" else 0
     chosen: list[int] = []

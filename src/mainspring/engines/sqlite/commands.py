@@ -22,7 +22,6 @@ from mainspring.jobs.engine import (
 )
 from mainspring.jobs.status import FINAL, JobStatus
 
-LANE_OF = "SELECT lane FROM jobs WHERE id = ?1"
 UNIQUE_KEY_OF = "SELECT unique_key FROM jobs WHERE id = ?1"
 
 
@@ -31,6 +30,7 @@ class Commands:
 
     def __init__(self, store: Store) -> None:
         self._database = store.database
+        self._lanes = store.lanes
         self._lines = store.lines
         self._journal = store.journal
         self._now = store.now
@@ -82,9 +82,7 @@ class Commands:
             case Reschedule() if status is JobStatus.PENDING:
                 write(sql.RESCHEDULE, (command.id, command.due))
             case Regroup() if status is JobStatus.PENDING:
-                group = to_group(write(LANE_OF, (command.id,)), command.limits)
-                write(sql.REGROUP, (command.id, group))
-                places.add([(None, group)])
+                places.add([(None, self._regroup(command))])
             case Edit() if status is JobStatus.FAILED:
                 write(sql.EDIT, (command.id, to_stored(command.payload, command.codec), command.codec))
             case Delete() if status in FINAL and command.status in (None, status):
@@ -92,6 +90,12 @@ class Commands:
             case _:
                 return Changed(False, status)
         return Changed(True, status)
+
+    def _regroup(self, command: Regroup) -> str | None:
+        lane = self._lanes.lane_under(command.id, command.limits)
+        group = to_group(lane, command.limits)
+        self._database.write(sql.REGROUP, (command.id, group, lane))
+        return group
 
     def _revive(self, command: Reopen | Replay, status: JobStatus) -> Changed:
         write = self._database.write

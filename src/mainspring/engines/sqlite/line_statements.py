@@ -130,7 +130,7 @@ PAUSED_QUEUES = "SELECT json_group_array(name) FROM paused_queues"
 PAUSE_QUEUE = "INSERT INTO paused_queues (name) VALUES (?1) ON CONFLICT DO NOTHING"
 RESUME_QUEUE = "DELETE FROM paused_queues WHERE name = ?1"
 TAKE_BACK_HELD = """
-UPDATE jobs SET owner = NULL, token = token + 1
+UPDATE jobs INDEXED BY jobs_by_owner SET owner = NULL, token = token + 1
 WHERE owner IS NOT NULL AND status = 0 AND lane IN (SELECT id FROM lanes WHERE queue = ?1)
 """
 ARRANGED = "UPDATE settings SET arrangements = arrangements + 1"

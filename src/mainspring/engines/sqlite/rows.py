@@ -112,9 +112,9 @@ def limits_of(group: str | None) -> tuple[str, ...]:
     return () if group is None else _group(group)[1:]  # type: ignore[return-value]
 
 
-def new_rows(jobs: Iterable[NewJob], lanes: dict[tuple[str, str, int], int]) -> str:
-    """Encode jobs to be inserted."""
-    return to_json([_new_row(job, lanes[job.queue, job.type, job.priority]) for job in jobs])
+def new_rows(jobs: Iterable[NewJob], lanes: Iterable[int]) -> str:
+    """Encode jobs of any kind to be inserted."""
+    return to_json([_new_row(job, lane) for job, lane in zip(jobs, lanes, strict=True)])
 
 
 def _new_row(job: NewJob, lane: int) -> tuple[Any, ...]:
@@ -142,18 +142,57 @@ def equal_rows(jobs: Iterable[NewJob]) -> str:
     return to_json({job.id: to_text(job.payload, job.codec) for job in jobs})
 
 
-def are_equal(jobs: Sequence[NewJob]) -> bool:
-    """Answer whether jobs differ by nothing but id and payload, as those of a bulk submit do."""
-    first = jobs[0]
-    kind = (first.due, first.type, first.queue, first.priority, first.codec)
-    return len({job.id for job in jobs}) == len(jobs) and all(
-        (job.due, job.type, job.queue, job.priority, job.codec) == kind and job.is_plain for job in jobs
+def alike_rows(jobs: Iterable[NewJob], lane: int) -> str:
+    """Encode jobs that differ by nothing but id, payload, limits and unique key."""
+    return to_json(
+        [
+            (
+                job.id,
+                to_text(job.payload, job.codec),
+                to_group(lane, job.limits),
+                None if job.unique is None else job.unique.key,
+            )
+            for job in jobs
+        ]
     )
 
 
-def to_lease(row: LeaseRow, lane: tuple[str, str, int], *, is_started: bool) -> Lease:
+def shared_columns(job: NewJob) -> tuple[Any, ...]:
+    """Return what jobs that are alike have in common."""
+    headers, follow_up = to_optional_json(job.headers), to_optional_json(job.follow_up)
+    return (job.sequence, int(job.steps_aside), job.expires, headers, follow_up)
+
+
+def are_alike(jobs: Sequence[NewJob]) -> bool:
+    """Answer whether jobs differ by nothing but id, payload, limits and unique key, as those of one submit do."""
+    first = _kind(jobs[0])
+    if jobs[0].origin is not None or jobs[0].schedule is not None:
+        return False
+    return len({job.id for job in jobs}) == len(jobs) and all(_kind(job) == first for job in jobs)
+
+
+def _kind(job: NewJob) -> tuple[Any, ...]:
+    return (
+        job.due,
+        job.type,
+        job.queue,
+        job.priority,
+        job.codec,
+        job.sequence,
+        job.steps_aside,
+        not job.limits,
+        job.unique is None,
+        job.expires,
+        job.headers,
+        job.follow_up,
+        job.origin,
+        job.schedule,
+    )
+
+
+def to_lease(row: LeaseRow, lane: tuple[str, str, int, int], *, is_started: bool) -> Lease:
     """Make a lease of a claimed row."""
-    queue, kind, priority = lane
+    queue, kind, priority, _ = lane
     payload = row.payload.encode() if row.codec == JsonSerializer.name else bytes.fromhex(row.payload)
     return Lease(
         row.seq,

@@ -66,9 +66,20 @@ MIGRATIONS = (
     ) STRICT;
     """,
     """
+    CREATE TABLE new_lanes (
+        id       INTEGER PRIMARY KEY,
+        queue    TEXT NOT NULL,
+        type     TEXT NOT NULL,
+        priority INTEGER NOT NULL,
+        exact    INTEGER NOT NULL,                    -- 1: its jobs are not taken ahead of their time
+        UNIQUE (queue, type, priority, exact)
+    ) STRICT;
+    INSERT INTO new_lanes SELECT id, queue, type, priority, 0 FROM lanes;
+    DROP TABLE lanes;
+    ALTER TABLE new_lanes RENAME TO lanes;
+
     ALTER TABLE jobs ADD COLUMN ready INTEGER NOT NULL DEFAULT 0;   -- orders the claims: see `lines`
     ALTER TABLE jobs ADD COLUMN wait INTEGER NOT NULL DEFAULT 0;    -- 1 behind in its sequence, 2 in its group
-    ALTER TABLE jobs ADD COLUMN exact INTEGER NOT NULL DEFAULT 0;   -- 1: it is not taken ahead of its time
     ALTER TABLE jobs ADD COLUMN sequence TEXT;
     ALTER TABLE jobs ADD COLUMN turn INTEGER;                       -- its place in the sequence
     ALTER TABLE jobs ADD COLUMN aside INTEGER;                      -- 1: a retry gives its place up
@@ -85,8 +96,7 @@ MIGRATIONS = (
 
     DROP INDEX claimable;
     DROP INDEX suspects;
-    CREATE INDEX claimable ON jobs (lane, ready, exact)
-        WHERE status = 0 AND owner IS NULL AND crashes < 2 AND wait = 0;
+    CREATE INDEX claimable ON jobs (lane, ready) WHERE status = 0 AND owner IS NULL AND crashes < 2 AND wait = 0;
     CREATE INDEX suspects ON jobs (lane, ready) WHERE status = 0 AND owner IS NULL AND crashes >= 2 AND wait = 0;
     CREATE INDEX sequences ON jobs (sequence, status, turn) WHERE sequence IS NOT NULL AND status < 2;
     CREATE INDEX sequence_heads ON jobs (sequence) WHERE sequence IS NOT NULL AND status = 0 AND wait <> 1;
@@ -124,6 +134,7 @@ MIGRATIONS = (
         since  INTEGER NOT NULL
     ) STRICT, WITHOUT ROWID;
     CREATE INDEX parked_by_bucket ON parked (bucket, since);
+    CREATE INDEX parked_by_since ON parked (since) WHERE until IS NULL;
     CREATE INDEX parked_by_time ON parked (until) WHERE until IS NOT NULL;
 
     CREATE TABLE paused_queues (name TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from mainspring.engines.sqlite import statements as sql
+from mainspring.engines.sqlite.lanes import lane_of
 from mainspring.engines.sqlite.lines import Places
 from mainspring.engines.sqlite.rows import (
     PENDING,
@@ -92,12 +93,9 @@ class Settling:
             self._submitting.submit(follow_ups)
 
     def _free(self, leases: list[Lease]) -> None:
-        lanes = self._lanes.numbers({(lease.queue, lease.type, lease.priority) for lease in leases})
+        lanes = self._lanes.numbers({lane_of(lease) for lease in leases})
         limited = [lease for lease in leases if lease.limits]
-        places = Places(
-            (lease.sequence, to_group(lanes[lease.queue, lease.type, lease.priority], lease.limits))
-            for lease in leases
-        )
+        places = Places((lease.sequence, to_group(lanes[lane_of(lease)], lease.limits)) for lease in leases)
         if limited:
             self._lines.let_go(
                 [lease.ref for lease in limited],  # type: ignore[misc]  # our refs are integers

@@ -12,9 +12,12 @@ from mainspring.engines.sqlite.rows import LEASE_COLUMNS, RECORD_COLUMNS
 
 # -- submitting
 
-ADD_LANE = "INSERT INTO lanes (queue, type, priority) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING"
-LANES = "SELECT json_group_array(json_array(id, queue, type, priority)) FROM lanes"
+ADD_LANE = "INSERT INTO lanes (queue, type, priority, exact) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING"
+LANES = "SELECT json_group_array(json_array(id, queue, type, priority, exact)) FROM lanes"
 LANES_VERSION = "SELECT coalesce(max(id), 0) || ' ' || (SELECT arrangements FROM settings) FROM lanes"
+KIND_OF = """
+SELECT l.queue, l.type, l.priority, j.sequence FROM jobs AS j JOIN lanes AS l ON l.id = j.lane WHERE j.id = ?1
+"""
 LAST_SEQ = "SELECT coalesce(max(seq), 0) FROM jobs"
 
 # What a job waits for when it comes in; its lines then say who is next.
@@ -25,12 +28,11 @@ _WAITS = WAIT.format(sequence="sequence", grp="grp")
 # headers, follow up]; ?2 now
 INSERT = f"""
 INSERT INTO jobs (id, lane, due, ready, turn, created, payload, codec, origin, sequence, aside, grp, unique_key,
-                  expires, schedule, occurrence, headers, follow_up, wait, exact)
+                  expires, schedule, occurrence, headers, follow_up, wait)
 SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 2, value ->> 2, ?2,
        CASE value ->> 4 WHEN 'json' THEN value ->> 3 ELSE unhex(value ->> 3) END, value ->> 4, value ->> 5,
        value ->> 6, value ->> 7, value ->> 8, value ->> 9, value ->> 10, value ->> 11, value ->> 12, value ->> 13,
-       value ->> 14, {WAIT.format(sequence="(value ->> 6)", grp="(value ->> 8)")},
-       (value ->> 6) IS NOT NULL OR (value ->> 8) IS NOT NULL
+       value ->> 14, {WAIT.format(sequence="(value ->> 6)", grp="(value ->> 8)")}
 FROM json_each(?1) WHERE true
 ON CONFLICT (id) DO NOTHING
 """
@@ -39,6 +41,17 @@ ON CONFLICT (id) DO NOTHING
 INSERT_EQUAL = """
 INSERT INTO jobs (id, lane, due, ready, created, payload, codec)
 SELECT key, ?3, ?4, ?4, ?2, iif(?5 = 'json', value, unhex(value)), ?5 FROM json_each(?1) WHERE true
+ON CONFLICT (id) DO NOTHING
+"""
+
+# batch of [id, payload, group, unique key] for jobs that are otherwise alike; ?2 now, ?3 lane, ?4 due, ?5 codec,
+# ?6 sequence, ?7 aside, ?8 expires, ?9 headers, ?10 follow up
+INSERT_ALIKE = f"""
+INSERT INTO jobs (id, lane, due, ready, turn, created, payload, codec, sequence, aside, grp, unique_key, expires,
+                  headers, follow_up, wait)
+SELECT value ->> 0, ?3, ?4, ?4, ?4, ?2, iif(?5 = 'json', value ->> 1, unhex(value ->> 1)), ?5, ?6, ?7, value ->> 2,
+       value ->> 3, ?8, ?9, ?10, {WAIT.format(sequence="?6", grp="(value ->> 2)")}
+FROM json_each(?1) WHERE true
 ON CONFLICT (id) DO NOTHING
 """
 
@@ -56,11 +69,11 @@ OCCURRENCES_IN_THE_WAY = """
 SELECT json_group_array(json_array(schedule, occurrence, jobs.id)) FROM json_each(?1) AS v
 CROSS JOIN jobs ON schedule = v.value ->> 0 AND occurrence = v.value ->> 1 AND schedule IS NOT NULL
 """
-# ?1 id, ?2 due, ?3 payload, ?4 codec, ?5 headers, ?6 expires, ?7 group, ?8 follow up
+# ?1 id, ?2 due, ?3 payload, ?4 codec, ?5 headers, ?6 expires, ?7 group, ?8 follow up, ?9 lane
 REPLACE = f"""
 UPDATE jobs SET due = ?2, ready = ?2, turn = ?2, payload = ?3, codec = ?4, headers = ?5, expires = ?6, grp = ?7,
-    follow_up = ?8, exact = sequence IS NOT NULL OR ?7 IS NOT NULL, token = token + (owner IS NOT NULL),
-    owner = NULL, wait = {WAIT.format(sequence="sequence", grp="?7")}
+    follow_up = ?8, lane = ?9, token = token + (owner IS NOT NULL), owner = NULL,
+    wait = {WAIT.format(sequence="sequence", grp="?7")}
 WHERE id = ?1 AND status = 0
 """
 
@@ -92,10 +105,7 @@ SELECT json_group_array(json_array({columns})) FROM (
 """
 PICK_DUE = _PICK.format(columns=LEASE_COLUMNS, condition="crashes < 2 AND ready <= ?3")
 PICK_SUSPECTS = _PICK.format(columns=LEASE_COLUMNS, condition="crashes >= 2 AND ready <= ?3")
-PICK_FRESH = _PICK.format(columns=LEASE_COLUMNS, condition="crashes < 2 AND ready > ?3 AND ready <= ?4")
-PICK_AHEAD = _PICK.format(
-    columns=LEASE_COLUMNS, condition="crashes < 2 AND ready > ?3 AND ready <= ?4 AND exact = 0"
-)
+PICK_BETWEEN = _PICK.format(columns=LEASE_COLUMNS, condition="crashes < 2 AND ready > ?3 AND ready <= ?4")
 
 # batch of seq; ?2 worker, ?3 now
 MARK_STARTED = """
@@ -121,14 +131,15 @@ SELECT min(first) FROM (
 # occurrence of a schedule.
 INSTANTS = """
 SELECT json_array(
-    (SELECT min(expires) FROM jobs WHERE expires IS NOT NULL AND status = 0 AND owner IS NULL),
+    (SELECT min(expires) FROM jobs INDEXED BY expiring
+     WHERE expires IS NOT NULL AND status = 0 AND owner IS NULL),
     (SELECT min(until) FROM parked WHERE until IS NOT NULL),
     (SELECT min(next_due) FROM schedules WHERE is_paused = 0 AND next_due IS NOT NULL))
 """
 # ?1 now; a part of those whose time is over: see `lines` for what is done with them
 EXPIRED = """
 SELECT json_group_array(json_array(seq, id)) FROM (
-    SELECT seq, id FROM jobs
+    SELECT seq, id FROM jobs INDEXED BY expiring
     WHERE expires IS NOT NULL AND status = 0 AND owner IS NULL AND expires <= ?1 LIMIT 500)
 """
 EXPIRE = """
@@ -194,7 +205,6 @@ WHERE seq = v.value ->> 0 AND token = v.value ->> 1 AND +owner = ?2 AND +status 
 STATUSES_OF = """
 SELECT json_group_array(json_array(id, status)) FROM jobs WHERE id IN (SELECT value FROM json_each(?1))
 """
-PLACE_OF = "SELECT json_array(type, queue, unique_key) FROM jobs JOIN lanes ON lanes.id = lane WHERE jobs.id = ?1"
 CANCEL = """
 UPDATE jobs SET status = 4, finished = ?2, owner = NULL, error = 'canceled before it started'
 WHERE id IN (SELECT value FROM json_each(?1)) AND +status = 0
@@ -210,15 +220,15 @@ UPDATE jobs SET due = ?2, ready = ?2, turn = ?2, token = token + (owner IS NOT N
 WHERE id = ?1 AND status = 0
 """
 REGROUP = f"""
-UPDATE jobs SET grp = ?2, exact = sequence IS NOT NULL OR ?2 IS NOT NULL, ready = due,
+UPDATE jobs SET grp = ?2, lane = ?3, ready = due,
     token = token + (owner IS NOT NULL), owner = NULL, wait = {WAIT.format(sequence="sequence", grp="?2")}
 WHERE id = ?1 AND status = 0
 """
 REPLAY = f"""
 INSERT INTO jobs (id, lane, due, ready, turn, created, payload, codec, origin, sequence, aside, grp, headers,
-                  follow_up, exact, wait)
+                  follow_up, wait)
 SELECT ?2, lane, ?3, ?3, ?3, ?4, coalesce(?5, payload), coalesce(?6, codec), id, sequence, aside, grp, headers,
-       follow_up, exact, {_WAITS}
+       follow_up, {_WAITS}
 FROM jobs WHERE id = ?1
 """
 ALIVE_HOLDER = "SELECT id FROM jobs WHERE unique_key = ?1 AND status IN (0, 1) AND id <> ?2 LIMIT 1"

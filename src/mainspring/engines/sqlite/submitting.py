@@ -8,12 +8,15 @@ import msgspec
 from msgspec.structs import replace
 
 from mainspring.engines.sqlite import statements as sql
+from mainspring.engines.sqlite.lanes import lane_of
 from mainspring.engines.sqlite.lines import Places
 from mainspring.engines.sqlite.rows import (
     STATUSES,
-    are_equal,
+    alike_rows,
+    are_alike,
     equal_rows,
     new_rows,
+    shared_columns,
     strings,
     to_group,
     to_json,
@@ -67,16 +70,20 @@ class Submitting:
     def _insert(self, jobs: Sequence[NewJob]) -> bool:
         """Store them; False if some ids are taken."""
         write = self._database.write
-        lanes = self._lanes.numbers({(job.queue, job.type, job.priority) for job in jobs})
-        if are_equal(jobs):
-            first = jobs[0]
-            lane = lanes[first.queue, first.type, first.priority]
-            write(sql.INSERT_EQUAL, (equal_rows(jobs), self._now(), lane, first.due, first.codec))
-            return self._database.changes() == len(jobs)
-        write(sql.INSERT, (new_rows(jobs, lanes), self._now()))
+        first = jobs[0]
+        if are_alike(jobs):
+            lane = self._lanes.number(lane_of(first))
+            common = (self._now(), lane, first.due, first.codec)
+            if first.is_plain:
+                write(sql.INSERT_EQUAL, (equal_rows(jobs), *common))
+                return self._database.changes() == len(jobs)
+            write(sql.INSERT_ALIKE, (alike_rows(jobs, lane), *common, *shared_columns(first)))
+        else:
+            lanes = self._lanes.numbers({lane_of(job) for job in jobs})
+            write(sql.INSERT, (new_rows(jobs, [lanes[lane_of(job)] for job in jobs]), self._now()))
         is_complete = self._database.changes() == len(jobs)
         lines = [
-            (job.sequence, to_group(lanes[job.queue, job.type, job.priority], job.limits))
+            (job.sequence, to_group(self._lanes.number(lane_of(job)), job.limits))
             for job in jobs
             if job.sequence is not None or job.limits
         ]
@@ -153,7 +160,7 @@ class Submitting:
         return found
 
     def _replace(self, job_id: str, job: NewJob) -> None:
-        lane = self._lanes.numbers({(job.queue, job.type, job.priority)})[job.queue, job.type, job.priority]
+        lane = self._lanes.lane_under(job_id, job.limits)  # queue, type and priority stay as they are
         places = self._lines.of_ids([job_id])
         self._database.write(
             sql.REPLACE,
@@ -166,6 +173,7 @@ class Submitting:
                 job.expires,
                 to_group(lane, job.limits),
                 to_optional_json(job.follow_up),
+                lane,
             ),
         )
         places.add([(None, to_group(lane, job.limits))])

@@ -52,7 +52,7 @@ class Taking:
         dues: list[int] = []
         is_more = False
         for demand in demands:
-            lanes = self._lanes.matching(demand.types, demand.queues)
+            lanes, lanes_ahead = self._lanes.matching(demand.types, demand.queues)
             if not lanes:
                 continue
             due = self._take_due(worker, demand, lanes, now, now + start_lead)
@@ -60,7 +60,7 @@ class Taking:
             leases += due
             next_due = write(sql.NEXT_DUE, (lanes, now + start_lead))
             if demand.ahead > 0 and next_due is not None and next_due <= now + lead:
-                leases += self._take_ahead(worker, demand, lanes, now + start_lead, now + lead)
+                leases += self._take_ahead(worker, demand, lanes_ahead, now + start_lead, now + lead)
                 next_due = write(sql.NEXT_DUE, (lanes, now + start_lead))
             if next_due is not None:
                 dues.append(next_due)
@@ -135,13 +135,12 @@ class Taking:
         share = self._fresh.share(starts, rows[0].ready if len(rows) == starts else now, now)
         if not share:
             return rows
-        fresh = lease_rows(self._database.write(sql.PICK_FRESH, (lanes, share, now - FRESH, until)))
+        fresh = lease_rows(self._database.write(sql.PICK_BETWEEN, (lanes, share, now - FRESH, until)))
         chosen = {row.seq for row in fresh}
         return [row for row in rows if row.seq not in chosen][: starts - len(fresh)] + fresh
 
     def _rank(self, row: LeaseRow) -> tuple[int, int]:
-        _, _, priority = self._lanes.describe(row.lane)
-        return row.ready - HEAD_START * priority, row.seq
+        return row.ready - HEAD_START * self._lanes.describe(row.lane).priority, row.seq
 
     def _mark_started(self, worker: int, rows: Collection[LeaseRow], now: int) -> None:
         if rows:
@@ -207,7 +206,7 @@ class Taking:
     # -- ahead
 
     def _take_ahead(self, worker: int, demand: Demand, lanes: str, after: int, until: int) -> list[Lease]:
-        rows = lease_rows(self._database.write(sql.PICK_AHEAD, (lanes, demand.ahead, after, until)))
+        rows = lease_rows(self._database.write(sql.PICK_BETWEEN, (lanes, demand.ahead, after, until)))
         if rows:
             self._database.write(sql.MARK_HELD, (to_json([row.seq for row in rows]), worker))
         return [to_lease(row, self._lanes.describe(row.lane), is_started=False) for row in rows]
