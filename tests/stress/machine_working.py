@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from typing import Any
 
 import hypothesis.strategies as st
@@ -73,7 +74,7 @@ class Working(Stage):
                 self.note(lease, worker)
         self.check_news(taken, worker, types)
 
-    @rule(place=places, ends=st.lists(ends, min_size=8, max_size=8))
+    @rule(place=places, ends=st.lists(ends, min_size=1, max_size=3))
     def work(self, place: int, ends: list[dict[str, Any]]) -> None:
         """Take all that there is, and let some of it end."""
         self.take(place, TYPES, starts=10, ahead=10, suspects=True)
@@ -153,12 +154,12 @@ class Working(Stage):
         assert self.engine.report(worker, batch) == [self.model.report(worker, report) for report in batch]
 
     @precondition(lambda self: self.leases)
-    @rule(chosen=st.lists(places, min_size=1, max_size=4), ends=st.lists(ends, min_size=4, max_size=4))
+    @rule(chosen=st.lists(places, min_size=1, max_size=4), ends=st.lists(ends, min_size=1, max_size=3))
     def settle(self, chosen: list[int], ends: list[dict[str, Any]]) -> None:
         if not self.leases:
             return
         worker, leases = self.choose_leases(chosen, JobStatus.RUNNING)
-        batch = [self.outcome(lease, **end) for lease, end in zip(leases, ends, strict=False)]
+        batch = [self.outcome(lease, **end) for lease, end in zip(leases, cycle(ends), strict=False)]
         assert self.engine.settle(worker, batch) == [
             self.model.settle(worker, outcome, self.bench.now) for outcome in batch
         ]

@@ -44,6 +44,17 @@ class Rates(EngineSuite):
             assert [lease.id for lease in taken.leases] == [job_id]
         assert taken.next_look is None
 
+    def test_every_worker_that_has_room_is_told_each_time(self, bench: Bench, other: Bench) -> None:
+        bench.limit("by tenant", 1, per=10)
+        bench.submit("a", "b", limits=A)
+        assert bench.take_ids(bench.enroll(), starts=1) == ["a"]
+        for place in (bench, other, bench):
+            worker = place.enroll()
+            for room in (1, 10, 1):
+                next_look = place.look(worker, starts=room).next_look
+                assert next_look is not None
+                assert bench.now < next_look <= bench.now + seconds(10)
+
     def test_a_worker_is_told_nothing_that_makes_it_spin(self, bench: Bench) -> None:
         bench.limit("all", 1, per=10)
         bench.submit("a", "b", limits=ALL)

@@ -176,6 +176,17 @@ class Uniqueness(EngineSuite):
         assert bench.engine.submit(batch) == [None, *in_the_way("a", ConflictKind.REPLACED) * 2]
         assert (bench.find_ids(), bench.record("a").payload) == (["a"], b"c")
 
+    def test_a_job_of_the_same_batch_keeps_what_is_not_replaced(self, bench: Bench) -> None:
+        first = replacing_job(
+            bench, "a", type="x", queue="one", priority=0, sequence="s", limits=("l\x1f",), after=60
+        )
+        second = replacing_job(bench, "b", payload=b"2")
+        assert bench.engine.submit([first, second]) == [None, *in_the_way("a", ConflictKind.REPLACED)]
+        record = bench.record("a")
+        assert (record.type, record.queue, record.priority) == ("x", "one", 0)
+        assert (record.sequence, record.limits) == ("s", ("l\x1f",))
+        assert (record.payload, record.due) == (b"2", second.due)
+
     def test_a_held_job_that_is_replaced_is_taken_from_its_worker(self, bench: Bench) -> None:
         bench.engine.submit([unique_job(bench, "a", payload=b"1", after=0.5)])
         worker, stale = bench.take_by_new_worker()
