@@ -27,8 +27,15 @@ APPS = "tests.processes.apps"
 class Child:
     """A Python process, and every line that it has said on stdout and stderr."""
 
-    def __init__(self, *arguments: str, folder: Path, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *arguments: str,
+        folder: Path,
+        environment: dict[str, str] | None = None,
+        on_line: Callable[[str], None] | None = None,
+    ) -> None:
         self.name = " ".join(arguments)
+        self._on_line = on_line  # told of every line, on a thread of ours
         self._changed = Condition()  # guards what follows
         self._lines: list[str] = []
         self._is_at_end = False
@@ -51,6 +58,8 @@ class Child:
             with self._changed:
                 self._lines.append(line.rstrip("\n"))
                 self._changed.notify_all()
+            if self._on_line is not None:
+                self._on_line(line)
         with self._changed:
             self._is_at_end = True
             self._changed.notify_all()
@@ -130,6 +139,7 @@ class Child:
         """Write a line to its stdin."""
         assert self._process.stdin is not None
         self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
 
     def let_go(self) -> None:
         """Close its stdin, and that of what it forked: those who wait for it go on."""
@@ -185,15 +195,15 @@ class Site:
         self.app.close()
         self._here.__exit__(None, None, None)
 
-    def start(self, *arguments: str, **environment: str) -> Child:
+    def start(self, *arguments: str, on_line: Callable[[str], None] | None = None, **environment: str) -> Child:
         """Start Python with these arguments."""
-        child = Child(*arguments, folder=self.folder, environment=environment)
+        child = Child(*arguments, folder=self.folder, environment=environment, on_line=on_line)
         self._children.append(child)
         return child
 
     def start_app(self, name: str, *arguments: str, **environment: str) -> Child:
         """Start a module of the folder `apps`."""
-        return self.start("-m", f"{APPS}.{name}", *arguments, **environment)
+        return self.start("-m", f"{APPS}.{name}", *arguments, on_line=None, **environment)
 
     def start_worker(self, name: str = "worker", *arguments: str, **environment: str) -> Child:
         """Start a module that ends in `app.run()`, and wait until it takes jobs."""

@@ -1,0 +1,155 @@
+"""Sequences, follow-ups and unique jobs on three workers that are killed at random."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from random import Random
+
+from tests.processes.apps.policies import app, order, refresh, step
+from tests.processes.fleet import Figures, Fleet
+from tests.processes.harness import PATIENCE, Child, Site
+from tests.processes.runs import Run, by_group, by_job, is_one_after_another, most_at_once
+
+SUBMITTERS = 3
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """What came of jobs in sequences."""
+
+    figures: Figures
+    overlapping: list[str]
+    """Keys of which two ran at once."""
+    out_of_order: list[str]
+    """Keys whose jobs did not run in their order, retries in their place."""
+    failures: int
+    at_once: int
+    """How many ran at once, at most."""
+
+
+def run_sequences(site: Site, *, keys: int, length: int, kills: int, seed: int) -> Sequences:
+    """Submit so many sequences, in an order of their own; then let them run while workers are killed."""
+    with app:
+        ids = _submit_steps(keys, length, Random(seed))
+        fleet = Fleet(site, "policies", seed=seed)
+        fleet.start()
+        fleet.kill_at_random(kills, until=keys * length * 2)
+        aftermath = fleet.finish(app, ids)
+    sequences = by_group(aftermath.runs)
+    return Sequences(
+        figures=aftermath.figures(),
+        overlapping=[key for key, runs in sequences.items() if not is_one_after_another(runs)],
+        out_of_order=[key for key, runs in sequences.items() if not _is_in_order(runs)],
+        failures=sum(run.how == "fail" for run in aftermath.runs),
+        at_once=most_at_once(aftermath.runs),
+    )
+
+
+def _submit_steps(keys: int, length: int, chance: Random) -> list[str]:
+    """Submit steps whose due times come in pairs: pairs in any order, within a pair in the order of submission."""
+    begin = datetime.now(UTC)  # noqa: TID251 - due times are on the wall clock
+    pairs = [(f"key{key}", number) for key in range(keys) for number in range(0, length, 2)]
+    chance.shuffle(pairs)
+    ids = []
+    for key, first in pairs:
+        variant = step.options(sequence=key, at=begin + timedelta(milliseconds=first))
+        ids += variant.submit_many([(key, number) for number in range(first, min(first + 2, length))])
+    return ids
+
+
+def _is_in_order(runs: list[Run]) -> bool:
+    numbers = [int(run.argument.partition("/")[2]) for run in runs]
+    return numbers == sorted(numbers)
+
+
+@dataclass(frozen=True)
+class FollowUps:
+    """What came of jobs that are followed by another."""
+
+    figures: Figures
+    without: list[str]
+    """Orders that completed and were not followed."""
+    twice: list[str]
+    """Orders that were followed more than once."""
+
+
+def run_follow_ups(site: Site, *, count: int, kills: int, seed: int) -> FollowUps:
+    """Let orders run while workers are killed, and look for what follows each."""
+    with app:
+        ids = order.submit_many([(number,) for number in range(count)])
+        fleet = Fleet(site, "policies", seed=seed)
+        fleet.start()
+        fleet.kill_at_random(kills, until=count * 4)
+        for job_id in ids:
+            app.handle(job_id).wait(PATIENCE)
+        jobs = [job.id for job in app.jobs(limit=1_000_000)]  # those that follow are stored by now
+        aftermath = fleet.finish(app, jobs)
+    followers = Counter(runs[0].argument for runs in by_job(aftermath.runs).values())
+    return FollowUps(
+        figures=aftermath.figures(),
+        without=[f"{number}" for number in range(count) if followers[f"pack/{number}"] == 0],
+        twice=[argument for argument, number in followers.items() if number > 1],
+    )
+
+
+@dataclass(frozen=True)
+class UniqueJobs:
+    """What came of jobs of which one may be alive for each key."""
+
+    figures: Figures
+    waiting: dict[str, set[str]]
+    """The jobs of each key that were handed out while none could run."""
+    overlapping: list[str]
+    """Keys of which two jobs were alive at once."""
+    answers: int
+    """How many submits returned."""
+
+
+def run_unique(site: Site, *, keys: int, rounds: int, kills: int, seed: int) -> UniqueJobs:
+    """Submit the same keys from three processes at once: before there are workers, and while they are killed."""
+    with app:
+        submitters = [site.start_app("refreshing", str(keys)) for _ in range(SUBMITTERS)]
+        for submitter in submitters:
+            submitter.expect("ready")
+        _submit(submitters, rounds=1)
+        waiting = _answers(submitters)
+
+        fleet = Fleet(site, "policies", seed=seed)
+        fleet.start()
+        _submit(submitters, rounds=rounds, fleet=fleet, kills=kills)
+        answers = _answers(submitters)
+        aftermath = fleet.finish(app, set().union(*answers.values()))
+    assert {job.type for job in aftermath.jobs.values()} == {refresh.name}
+    return UniqueJobs(
+        figures=aftermath.figures(),
+        waiting=waiting,
+        overlapping=[key for key, runs in by_group(aftermath.runs).items() if not _is_alone(runs)],
+        answers=sum(line.startswith("submitted") for submitter in submitters for line in submitter.lines),
+    )
+
+
+def _submit(submitters: list[Child], *, rounds: int, fleet: Fleet | None = None, kills: int = 0) -> None:
+    for submitter in submitters:
+        submitter.tell(str(rounds))
+    if fleet is not None:
+        fleet.kill_at_random(kills, until=kills * 20)
+    for submitter in submitters:
+        submitter.expect("done")
+
+
+def _answers(submitters: list[Child]) -> dict[str, set[str]]:
+    answers: dict[str, set[str]] = defaultdict(set)
+    for line in (line for submitter in submitters for line in submitter.lines):
+        if line.startswith("submitted"):
+            _, key, job_id = line.split(" ")
+            answers[key].add(job_id)
+    return dict(answers)
+
+
+def _is_alone(runs: list[Run]) -> bool:
+    """Answer whether no job of a key began before the one before it was through, its repetitions included."""
+    spans = sorted((own[0].begin, own[-1].end) for own in by_job(runs).values())
+    return all(before[1] <= after[0] for before, after in pairwise(spans))
