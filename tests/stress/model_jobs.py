@@ -57,7 +57,7 @@ class Jobs:
         if job.unique is None or not job.unique.replaces:
             self.tell(EventKind.DEDUPLICATED, found["id"])
             return Conflict(found["id"], ConflictKind.UNIQUE)
-        found |= {name: getattr(job, name) for name in ("payload", "codec", "headers", "expires")}
+        found |= {name: getattr(job, name) for name in ("payload", "codec", "headers", "expires", "limits")}
         self.move(found, job.due)
         return Conflict(found["id"], ConflictKind.REPLACED)
 

@@ -8,6 +8,7 @@ from mainspring.jobs.engine import (
     EventKind,
     Fired,
     Firing,
+    NewJob,
     Occurrence,
     OccurrenceKind,
     Overlap,
@@ -67,20 +68,22 @@ class Schedules(Commands):
             return Fired(False)
         self.schedules[firing.schedule] = replace(stored, next_due=firing.next_due, last_due=firing.last_due)
         self._note(firing.schedule, *firing.records)
-        earlier = [job for job in self.alive() if job["schedule"] == firing.schedule]
-        if earlier and firing.overlap is Overlap.SKIP and firing.jobs:
+        known = {(job["schedule"], job["occurrence"]) for job in self.jobs.values()}
+        new = [job for job in firing.jobs if (job.schedule, job.occurrence) not in known]
+        earlier = [job for job in self.alive() if new and job["schedule"] == firing.schedule]
+        if earlier and firing.overlap is Overlap.SKIP:
             assert blamed in [job["id"] for job in earlier]
-            return self._skip(firing, blamed, now)
+            return self._skip(firing.schedule, new, blamed, now)
         if firing.overlap is Overlap.REPLACE:
             for job in earlier:
                 self.cancel(job["id"], now)
-        return Fired(True, tuple(job.id for job in firing.jobs if self.submit(job, now) is None))
+        return Fired(True, tuple(job.id for job in new if self.submit(job, now) is None))
 
-    def _skip(self, firing: Firing, blamed: str | None, now: int) -> Fired:
+    def _skip(self, schedule: str, jobs: list[NewJob], blamed: str | None, now: int) -> Fired:
         note = f"job {blamed} of an earlier occurrence has not ended"
-        for job in firing.jobs:
+        for job in jobs:
             due = job.occurrence or 0
-            self._note(firing.schedule, Occurrence(due, due, 1, OccurrenceKind.SKIPPED, note, now))
+            self._note(schedule, Occurrence(due, due, 1, OccurrenceKind.SKIPPED, note, now))
         return Fired(True, (), blamed)
 
     def _note(self, schedule: str, *records: Occurrence) -> None:

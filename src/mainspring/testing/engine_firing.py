@@ -186,6 +186,16 @@ class Firings(EngineSuite):
         assert timetable.fire(timetable.firing(jobs=())) == Fired(True)
         assert bench.engine.occurrences(NAME, 10) == []
 
+    @pytest.mark.parametrize("overlap", [Overlap.SKIP, Overlap.REPLACE])
+    def test_an_occurrence_that_has_its_job_is_not_in_its_own_way(
+        self, bench: Bench, timetable: Timetable, overlap: Overlap
+    ) -> None:
+        assert timetable.put(after=0, overlap=overlap)
+        (job_id,) = timetable.fire().submitted
+        assert timetable.put(expected=1, after=0, overlap=overlap)
+        assert timetable.fire() == Fired(True)
+        assert (bench.status(job_id), bench.engine.occurrences(NAME, 10)) == (JobStatus.PENDING, [])
+
     def test_an_occurrence_may_replace_the_earlier_ones(self, bench: Bench, timetable: Timetable) -> None:
         assert timetable.put(after=0, overlap=Overlap.REPLACE)
         assert timetable.put("another", after=0, overlap=Overlap.REPLACE)

@@ -55,6 +55,17 @@ class Rates(EngineSuite):
                 assert next_look is not None
                 assert bench.now < next_look <= bench.now + seconds(10)
 
+    def test_a_worker_is_told_as_well_when_another_job_is_the_next_to_wait(self, bench: Bench) -> None:
+        bench.limit("all", 1, per=10)
+        bench.submit(*"abcd", limits=ALL)
+        worker = bench.enroll()
+        (lease,) = bench.take(worker)
+        for act in (lambda: bench.cancel("b"), lambda: bench.complete(worker, lease), lambda: bench.cancel("c")):
+            act()
+            next_look = bench.look(worker).next_look
+            assert next_look is not None
+            assert bench.now < next_look <= bench.now + seconds(10)
+
     def test_a_worker_is_told_nothing_that_makes_it_spin(self, bench: Bench) -> None:
         bench.limit("all", 1, per=10)
         bench.submit("a", "b", limits=ALL)
