@@ -1,9 +1,12 @@
 """The demonstration: a shop whose unpaid orders time out, half an hour squeezed into seconds.
 
 Thousands of orders are placed, each with a durable time-out. Most are paid in time, which calls the time-out off;
-the others are cancelled by it. For a while the order service is down: time-outs fail, are tried again, and some
-end as dead letters, to be replayed. The worker is killed with kill -9 and started again. At the end the shop's own
-books must add up: the exit code is 1 if an order was lost, or cancelled although it was paid in time.
+the others are cancelled by it. What regular customers have paid is charged, packed and mailed, in order for each
+of them. A cron writes a report every night, which is every four seconds. For a while the order service is down:
+time-outs fail, are tried again, and some end as dead letters, to be replayed; charges hold their place until it
+is back. The worker is killed with kill -9 and started again. At the end the shop's own books must add up: the
+exit code is 1 if an order was lost, or cancelled although it was paid in time, if a parcel was mailed before it
+was packed, or if a night had no report.
 
     python examples/demo.py             about 15 seconds
     python examples/demo.py --quick     a few hundred orders
@@ -24,7 +27,7 @@ from threading import Event as Alarm
 from shop.books import Books, Figures, Outage
 from shop.customers import Customers, Plan
 from shop.journal import Event, clock
-from shop.orders import app, cancel_order, journal, service
+from shop.orders import NIGHT, app, cancel_order, journal, nightly_report, service
 from shop.screen import Screen
 from shop.worker_process import WorkerProcess
 
@@ -61,6 +64,7 @@ class Story:
         self._customers = Customers(plan, pool)
         self._books = Books()
         self._alarm = Alarm()
+        self._reports_told = 0
 
     def tell(self) -> Figures:
         """Let it happen; return what came of it."""
@@ -85,9 +89,19 @@ class Story:
         letters = app.dead_letters.replay(type=cancel_order.name, rate=REPLAYS_PER_SECOND)
         tell(f"dead letters: {len(letters):,}; they are replayed, {REPLAYS_PER_SECOND} a second")
         self._wait_for(self._is_all_settled)
-        tell(f"every time-out has ended; the worker stops with exit code {self._worker.stop()}")
+        nights = self._end_the_nights()
+        tell(f"every job has ended; the worker stops with exit code {self._worker.stop()}")
         self._look()
-        return self._books.close(replayed=len(letters), outage=outage)
+        return self._books.close(replayed=len(letters), outage=outage, nights=nights)
+
+    def _end_the_nights(self) -> int:
+        """Let no further report be due; return how many there must be."""
+        app.schedules.pause(nightly_report.name)
+        self._wait_for(self._is_all_settled)
+        schedule = app.schedules.get(nightly_report.name)
+        if schedule.last_due is None:
+            return 0
+        return int(schedule.last_due.timestamp() // NIGHT - schedule.created.timestamp() // NIGHT)
 
     def _kill_and_restart(self) -> Outage:
         self._wait_for(lambda: len(self._books.in_flight()) >= 2, every=0.002, patience=1)
@@ -102,6 +116,8 @@ class Story:
     def _is_all_settled(self) -> bool:
         paid = self._books.count(Event.PAID) + self._books.count(Event.PAID_LATE)
         if self._books.count(Event.PLACED) < self._plan.orders or paid < self._customers.payers:
+            return False
+        if self._books.count(Event.PARCEL) < len(self._books.parcels):
             return False
         counts = app.counts()
         return counts[JobStatus.PENDING] + counts[JobStatus.RUNNING] == 0
@@ -121,7 +137,16 @@ class Story:
 
     def _look(self) -> None:
         self._books.add(journal.read_new())
+        self._tell_reports()
         self._screen.show(self._books)
+
+    def _tell_reports(self) -> None:
+        for report in self._books.reports[self._reports_told :]:
+            job = app.get(report.job)
+            if job.status is not JobStatus.COMPLETED:
+                return
+            self._reports_told += 1
+            self._screen.tell(f"[blue]nightly report {self._reports_told}[/blue]: {job.result}")
 
 
 def run(plan: Plan) -> Figures:

@@ -3,11 +3,15 @@
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from shop.journal import Entry, Event
-from shop.orders import app, timer_of
+from shop.orders import app, customer_of, timer_of
 
 from mainspring import JobStatus
+
+STEPS = (Event.CHARGED, Event.PACKED, Event.MAILED)
+ENDS = (Event.CANCELLED, *STEPS, Event.REPORTED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +50,15 @@ class Figures:
     lateness_p99_ms: float
     held_up_by_kill: int
     held_up_longest_ms: float
+    parcels: int
+    """Orders of regular customers, paid in time: to be charged, packed and mailed."""
+    parcels_held_up: int
+    """Of these: the service was down, so the charge was retried, and nothing of this customer overtook it."""
+    parcels_unfinished: int
+    steps_out_of_order: int
+    nights: int
+    """Occurrences of the nightly report's schedule."""
+    nights_without_report: int
 
     @property
     def complaints(self) -> list[str]:
@@ -55,6 +68,9 @@ class Figures:
             "orders cancelled although their time-out had been called off": self.cancelled_though_paid,
             "jobs run twice without having been in flight at the kill": self.run_twice_unexplained,
             "dead letters not replayed": self.dead - self.replayed,
+            "parcels that were not charged, packed and mailed": self.parcels_unfinished,
+            "steps of parcels out of order": self.steps_out_of_order,
+            "nights without a report": self.nights_without_report,
         }
         return [f"{what}: {count:,}" for what, count in found.items() if count]
 
@@ -66,6 +82,9 @@ class Books:
         self._orders: dict[Event, set[int]] = {event: set() for event in Event}
         self._jobs: dict[str, Counter[Event]] = {}
         self._starts: list[Entry] = []
+        self._promised: dict[int | None, list[tuple[Event, int]]] = {}
+        self._steps: dict[int | None, list[tuple[Event, int]]] = {}
+        self.reports: list[Entry] = []
 
     def add(self, entries: list[Entry]) -> None:
         """Enter what happened."""
@@ -74,6 +93,13 @@ class Books:
             self._jobs.setdefault(entry.job, Counter())[entry.event] += 1
             if entry.event is Event.STARTED:
                 self._starts.append(entry)
+            elif entry.event is Event.PARCEL:
+                promised = self._promised.setdefault(customer_of(entry.order), [])
+                promised += [(step, entry.order) for step in STEPS]
+            elif entry.event in STEPS:
+                self._steps.setdefault(customer_of(entry.order), []).append((entry.event, entry.order))
+            elif entry.event is Event.REPORTED:
+                self.reports.append(entry)
 
     def count(self, event: Event) -> int:
         """Count the orders to which this has happened."""
@@ -83,7 +109,12 @@ class Books:
         """Return the jobs that have begun and not ended."""
         return [job for job, events in self._jobs.items() if _unfinished(events) > 0]
 
-    def close(self, *, replayed: int, outage: Outage) -> Figures:
+    @property
+    def parcels(self) -> set[int]:
+        """The orders that must be charged, packed and mailed."""
+        return {order for order in self._orders[Event.PAID] if customer_of(order) is not None}
+
+    def close(self, *, replayed: int, outage: Outage, nights: int) -> Figures:
         """Compare what was promised with what happened."""
         placed, paid, cancelled = (self._orders[event] for event in (Event.PLACED, Event.PAID, Event.CANCELLED))
         late = self._orders[Event.PAID_LATE]
@@ -91,6 +122,7 @@ class Books:
         twice = [job for job, events in self._jobs.items() if _surplus(events) > 0]
         on_time = [(start.at - start.due) * 1_000 for start in self._starts if not outage.delayed(start)]
         held_up = [(start.at - start.due) * 1_000 for start in self._starts if outage.delayed(start)]
+        parcels = self.parcels
         return Figures(
             submitted=len(placed),
             paid=len(paid),
@@ -109,7 +141,20 @@ class Books:
             lateness_p99_ms=_percentile(on_time, 0.99),
             held_up_by_kill=len(held_up),
             held_up_longest_ms=max(held_up, default=0.0),
+            parcels=len(parcels),
+            parcels_held_up=self.count(Event.HELD_UP),
+            parcels_unfinished=sum(any(order not in self._orders[step] for step in STEPS) for order in parcels),
+            steps_out_of_order=sum(map(self._misplaced, self._promised)),
+            nights=nights,
+            nights_without_report=nights - len({report.due for report in self.reports}),
         )
+
+    def _misplaced(self, customer: int | None) -> int:
+        """Count the steps that differ from what was promised; one that the kill had repeated counts once."""
+        steps = self._steps.get(customer, [])
+        done = [step for place, step in enumerate(steps) if place == 0 or step != steps[place - 1]]
+        promised = self._promised[customer]
+        return sum(one != other for one, other in zip_longest(done, promised))
 
 
 def _unfinished(events: Counter[Event]) -> int:
@@ -118,7 +163,7 @@ def _unfinished(events: Counter[Event]) -> int:
 
 def _surplus(events: Counter[Event]) -> int:
     """Count the runs that should not have been needed: cut off by the kill, or repeated after their success."""
-    return max(0, _unfinished(events)) + max(0, events[Event.CANCELLED] - 1)
+    return max(0, _unfinished(events)) + sum(max(0, events[end] - 1) for end in ENDS)
 
 
 def _dead_letters() -> Iterator[str]:

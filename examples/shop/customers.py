@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass
 
 from shop.journal import Event
-from shop.orders import app, cancel_order, journal, timer_of
+from shop.orders import CUSTOMERS, app, cancel_order, customer_of, journal, promise_parcel, timer_of
 
 from mainspring import ThreadPool
 
@@ -29,6 +29,7 @@ class Customers:
     def __init__(self, plan: Plan, pool: ThreadPool) -> None:
         self._plan = plan
         self._pool = pool
+        self._desks = [pool.sequenced(name=f"customer-{number}") for number in range(CUSTOMERS)]
         self.payers = 0
 
     def arrive(self) -> None:
@@ -53,3 +54,6 @@ class Customers:
         timer = timer_of(order)
         is_in_time = app.cancel(timer)  # True: it will never run
         journal.note(Event.PAID if is_in_time else Event.PAID_LATE, order, timer)
+        customer = customer_of(order)
+        if is_in_time and customer is not None:
+            self._desks[customer].post(promise_parcel, order)  # one after the other, so the order is known

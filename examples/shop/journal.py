@@ -29,6 +29,15 @@ class Event(StrEnum):
     REFUSED = "refused"
     """The order service was down."""
     CANCELLED = "cancelled"
+    PARCEL = "parcel"
+    """Paid by a regular customer: it is to be charged, packed and mailed, in this order."""
+    HELD_UP = "held-up"
+    """The order service was down: it could not be charged, and what comes after it had to wait."""
+    CHARGED = "charged"
+    PACKED = "packed"
+    MAILED = "mailed"
+    REPORTED = "reported"
+    """Not about an order: a nightly report was written."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The order service: what cancels an order for real. It takes its time, and it can be down."""
+"""The order service: what cancels or charges an order for real. It takes its time, and it can be down."""
 
 from pathlib import Path
 from threading import Event
@@ -27,6 +27,13 @@ class OrderService:
 
     def cancel(self, order: int) -> None:
         """Cancel an order; `ServiceDown` if that cannot be done now."""
+        self._work(f"order {order} cannot be cancelled")
+
+    def charge(self, order: int) -> None:
+        """Charge an order; `ServiceDown` if that cannot be done now."""
+        self._work(f"order {order} cannot be charged")
+
+    def _work(self, otherwise: str) -> None:
         self._never.wait(TAKES_SECONDS)
         if self._switch.exists():
-            raise ServiceDown(f"order {order} cannot be cancelled: the order service is down")
+            raise ServiceDown(f"{otherwise}: the order service is down")

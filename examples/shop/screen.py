@@ -18,6 +18,7 @@ BARS = {
     "paid in time": (Event.PAID, "green"),
     "failed and retried": (Event.REFUSED, "yellow"),
     "cancelled": (Event.CANCELLED, "magenta"),
+    "parcels mailed": (Event.MAILED, "blue"),
 }
 
 
@@ -69,7 +70,9 @@ class Screen:
         for complaint in complaints:
             self._console.print(f" [bold red]✗ {complaint}[/]")
         if not complaints:
-            self._console.print(" [bold green]✓ Nothing was lost, and nobody who paid in time was cancelled.[/]")
+            self._console.print(
+                " [bold green]✓ Nothing was lost or out of order; nobody who paid in time was cancelled.[/]"
+            )
 
     def __enter__(self) -> "Screen":
         if self._console.is_terminal:
@@ -102,6 +105,12 @@ def _rows(figures: Figures) -> list[tuple[str, str, str]]:
         ("replayed", f"{figures.replayed:,}", "dead letters, when the service was back"),
         ("lost", _judged(figures.lost), "neither paid nor cancelled"),
         ("run twice", f"{figures.run_twice:,}", "in flight at the kill -9: how far, nobody knows"),
+        (
+            "parcels",
+            f"{figures.parcels:,}",
+            f"mailed, in order per customer; {figures.parcels_held_up:,} charges retried",
+        ),
+        ("nights", f"{figures.nights:,}", "each with its report, from a cron"),
         ("lateness p50", f"{figures.lateness_p50_ms:,.1f} ms", "start minus due, while a worker was there"),
         ("lateness p99", f"{figures.lateness_p99_ms:,.1f} ms", ""),
         (

@@ -77,6 +77,19 @@ def test_the_order_service_failed_and_its_dead_letters_were_replayed(finished: F
     assert figures["replayed"] == figures["dead"]
 
 
+def test_the_parcels_of_each_customer_were_charged_packed_and_mailed_in_order(finished: Finished) -> None:
+    figures = finished.figures
+    assert figures["parcels"] > figures["parcels_held_up"] > 0
+    assert (figures["parcels_unfinished"], figures["steps_out_of_order"]) == (0, 0)
+
+
+def test_every_night_had_its_report_and_the_story_tells_it(finished: Finished) -> None:
+    assert finished.figures["nights"] > 0
+    assert finished.figures["nights_without_report"] == 0
+    told = re.findall(r"nightly report (\d+): [\d,]+ unpaid", finished.output)
+    assert told == [str(number + 1) for number in range(finished.figures["nights"])]
+
+
 def test_the_kill_held_jobs_up_and_whatever_ran_twice_was_in_flight_then(finished: Finished) -> None:
     assert finished.figures["held_up_by_kill"] > 0
     assert finished.figures["run_twice_unexplained"] == 0
@@ -89,7 +102,18 @@ def test_time_outs_started_on_time_while_a_worker_was_there(finished: Finished) 
 
 def test_the_closing_table_shows_the_figures_and_fits_a_terminal(finished: Finished) -> None:
     table = dict(re.findall(r"│ ([a-z0-9 ]+?) +│ +([\d,.]+)(?: ms)? │", finished.output))
-    names = ("submitted", "paid", "cancelled", "retried", "dead", "replayed", "lost", "run twice")
+    names = (
+        "submitted",
+        "paid",
+        "cancelled",
+        "retried",
+        "dead",
+        "replayed",
+        "lost",
+        "run twice",
+        "parcels",
+        "nights",
+    )
     assert {name: table[name] for name in names} == {
         name: f"{finished.figures[name.replace(' ', '_')]:,}" for name in names
     }
@@ -111,7 +135,7 @@ def test_stopped_on_the_way_it_leaves_no_file_and_no_process_behind(
     temporary = tmp_path / "tmp"
     with started(temporary) as process:
         assert process.stdout is not None
-        said = [process.stdout.readline() for _ in range(3)]  # the shop is open and the order service down
+        said = [process.stdout.readline() for _ in range(3)]  # the shop is open, and something has happened in it
         process.send_signal(number)
         rest, errors = process.communicate(timeout=SECONDS)
     assert (process.returncode, errors) == (exit_code, ""), rest
@@ -125,13 +149,13 @@ SABOTAGE = """
 import sys, demo
 from shop import books
 from shop.journal import Entry, Event
-events = sys.argv.pop().split()
+order, *events = sys.argv.pop().split()
 class Story:
     def __init__(self, *parts): pass
     def tell(self):
         day = books.Books()
-        day.add([Entry(Event(event), 1, "order-1", 0.0, 0.0) for event in events])
-        return day.close(replayed=0, outage=books.Outage(begin=1, end=2))
+        day.add([Entry(Event(event), int(order), "order-1", 0.0, 0.0) for event in events if event != "night"])
+        return day.close(replayed=0, outage=books.Outage(begin=1, end=2), nights=events.count("night"))
 demo.Story = Story
 sys.exit(demo.main())
 """
@@ -140,9 +164,13 @@ sys.exit(demo.main())
 @pytest.mark.parametrize(
     ("events", "exit_code", "verdict"),
     [
-        ("placed paid", 0, "Nothing was lost"),
-        ("placed", 1, "lost orders: 1"),
-        ("placed paid started cancelled", 1, "orders cancelled although their time-out had been called off: 1"),
+        ("1 placed paid", 0, "Nothing was lost"),
+        ("1 placed", 1, "lost orders: 1"),
+        ("1 placed paid started cancelled", 1, "orders cancelled although their time-out had been called off: 1"),
+        ("20 placed paid parcel charged packed mailed reported night", 0, "Nothing was lost"),
+        ("20 placed paid parcel charged packed", 1, "parcels that were not charged, packed and mailed: 1"),
+        ("20 placed paid parcel packed charged mailed", 1, "steps of parcels out of order: 2"),
+        ("1 placed paid night", 1, "nights without a report: 1"),
     ],
 )
 def test_the_exit_code_says_whether_the_books_add_up(
