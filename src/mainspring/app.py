@@ -32,13 +32,14 @@ from mainspring.jobs.manager import DEFAULT_COROUTINES, DEFAULT_GRACE, JobManage
 from mainspring.jobs.middleware import Middleware, Middlewares
 from mainspring.jobs.policies import Concurrency, Rate
 from mainspring.jobs.process_settings import ProcessSettings
+from mainspring.jobs.processes import is_child
 from mainspring.jobs.pruning import Keep
 from mainspring.jobs.queues import Queue
 from mainspring.jobs.schedules import Schedules
 from mainspring.jobs.serializers import SERIALIZERS, JsonSerializer, MsgpackSerializer
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.submission import MAX_PAYLOAD
-from mainspring.runners.checks import require_positive
+from mainspring.runners.checks import require_instance, require_positive
 from mainspring.runners.thread_pool import ThreadPool
 
 MiddlewareT = TypeVar("MiddlewareT", bound=Middleware)
@@ -132,8 +133,12 @@ class Mainspring(Decorators):
         self.durability: Literal["full", "normal"] = durability
         self.max_payload = max_payload
         self.serializer: JsonSerializer | MsgpackSerializer = SERIALIZERS[serializer]()
-        self.processes = ProcessSettings(count=processes) if isinstance(processes, int) else processes
-        self.keep = keep or Keep()
+        if isinstance(processes, int):
+            processes = ProcessSettings(count=processes)
+        self.processes = require_instance(
+            processes or ProcessSettings(), ProcessSettings, "processes", "ProcessSettings(count=2)"
+        )
+        self.keep = require_instance(keep or Keep(), Keep, "keep", "Keep(completed=timedelta(days=1))")
         self.middlewares = Middlewares()
         self.dead_letters = DeadLetters(self)
         self.schedules = Schedules(self)
@@ -157,6 +162,10 @@ class Mainspring(Decorators):
     def queue(self, name: str, *, concurrency: Concurrency | None = None, rate: Rate | None = None) -> Queue:
         """Return a queue, to pause, drain or count it; with limits, declare them for all workers."""
         queue = Queue(name, self)
+        if concurrency is not None:
+            require_instance(concurrency, Concurrency, "concurrency", "Concurrency(5)")
+        if rate is not None:
+            require_instance(rate, Rate, "rate", "Rate(10, per=60)")
         if concurrency is not None or rate is not None:
             self.limits.limit_queue(name, concurrency, rate)
         return queue
@@ -257,6 +266,12 @@ class Mainspring(Decorators):
     def make_engine(self, clock: Clock) -> Engine:
         """Make the engine that the URL asks for."""
         if self.url == "memory://":
+            if is_child():
+                raise EngineUnavailable(
+                    engine="memory of another process",
+                    reason="a handler with execution='process' cannot reach it",
+                    remedy="use a sqlite:/// store, or submit from a handler that runs in a thread",
+                )
             return MemoryEngine(clock=clock)
         return SqliteEngine(self.url.removeprefix("sqlite:///"), clock=clock, durability=self.durability)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from mainspring.jobs.context import JobContext, Report
 from mainspring.jobs.engine import Lease
 from mainspring.jobs.handlers import Handler
+from mainspring.jobs.progress import ReportingContext
 from mainspring.jobs.slots import Slots
 
 if TYPE_CHECKING:
@@ -35,11 +36,11 @@ class ActiveJob:
         "timed_out_after",
     )
 
-    def __init__(self, lease: Lease, handler: Handler, slots: Slots, report: Report | None = None) -> None:
+    def __init__(self, lease: Lease, handler: Handler, slots: Slots, report: Callable[..., object]) -> None:
         self.lease = lease
         self.handler = handler
         self.slots = slots  # that it occupies
-        self.context = JobContext(lease, report)
+        self.context = ReportingContext(lease, report)
         self.call: Call | None = None  # what can be done about it while it runs, if anything
         self.counts_as_started = lease.is_started  # in the slots, which it leaves as it is counted
         self.is_starting = False  # its start is being committed: wait for the answer before anything else

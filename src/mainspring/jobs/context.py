@@ -28,7 +28,7 @@ class JobContext:
 
     __slots__ = ("_is_shutdown", "_lease", "_report", "_stop")
 
-    def __init__(self, lease: Lease, report: Report | None = None) -> None:
+    def __init__(self, lease: Lease, report: Callable[..., object] | None = None) -> None:
         self._lease = lease
         self._report = report
         self._stop = False
@@ -74,9 +74,12 @@ class JobContext:
         _require_number(done, "done")
         if total is not None:
             _require_number(total, "total")
+        self._tell(done, total, None if note is None else str(note))
+
+    def _tell(self, done: float, total: float | None, note: str | None) -> None:
         report = self._report
         if report is not None:
-            report(done, total, None if note is None else str(note))
+            report(done, total, note)
 
     @property
     def cancelled(self) -> bool:

@@ -38,8 +38,9 @@ class Execution:
         ids = JobIds()
         follow_ups = FollowUps(registry or Registry(), new_id or (lambda: ids.make(now())[0]), now)
         self._outcomes = Outcomes(serializer, now, follow_ups, max_result=max_result)
-        self._middlewares = Middlewares() if middlewares is None else middlewares  # which may be empty as yet
+        self._middlewares = middlewares or Middlewares()
         self.max_result = max_result
+        self._complete = self._outcomes.complete
         self.explain = self._outcomes.explain
 
     # -- one job
@@ -48,15 +49,14 @@ class Execution:
         """Call a plain function, here and now."""
         entered = context.enter(job.context)
         try:
+            if self._middlewares.is_empty:
+                return self._complete(job, _call(job))
             value = None
-            if self._middlewares:
-                with self._middlewares.attempting(job.context):
-                    value = _call(job)
-            else:
+            with self._middlewares.attempting(job.context):
                 value = _call(job)
-            return self._outcomes.complete(job, value)
+            return self._complete(job, value)
         except BaseException as error:  # SystemExit in a handler ends the attempt, not the worker
-            return self._outcomes.explain(job, error)
+            return self.explain(job, error)
         finally:
             context.leave(entered)
 
@@ -67,9 +67,9 @@ class Execution:
             value = None
             async with self._middlewares.attempting_async(job.context):
                 value = await _call(job)
-            return self._outcomes.complete(job, value)
+            return self._complete(job, value)
         except BaseException as error:  # a cancelled attempt is an outcome, too
-            return self._outcomes.explain(job, error)
+            return self.explain(job, error)
         finally:
             context.leave(entered)
 

@@ -46,6 +46,7 @@ class FollowUps:
             limits=self._buckets(plan, result, serializer),
             expires=None if plan.expires is None else min(LAST_INSTANT, due + plan.expires),
             headers=lease.headers,
+            follow_up=plan.follow_up,
         )
 
     def _buckets(self, plan: FollowUp, result: bytes, serializer: Serializer) -> tuple[str, ...]:

@@ -78,6 +78,7 @@ class HandlerOptions:
             value = getattr(self, name)
             if value is not None:
                 require_instance(value, kind, name, example)
+        require_instance(self.steps_aside, bool, "steps_aside", "True")
         if self.then is not None:
             require_following_job(self.then)
 

@@ -8,7 +8,6 @@ Invariants
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from functools import partial
 
 from mainspring.jobs.active import ActiveJob
 from mainspring.jobs.engine import SUSPECT_CRASHES, Demand, Lease, Outcome
@@ -31,7 +30,7 @@ class Hands:
         queues: tuple[str, ...] | None,
     ) -> None:
         self._registry = registry
-        self._reporting = reporting
+        self._report = reporting.report
         self._queues = queues
         self._jobs: dict[tuple[Hashable, int], ActiveJob] = {}  # by ref and token: a job may come again
         self._threads = Slots(threads, queues)
@@ -63,7 +62,7 @@ class Hands:
         """Take a job into the hands."""
         handler = self._registry.get(lease.type)
         slots = self._slots_for(handler)
-        job = ActiveJob(lease, handler, slots, partial(self._reporting.report, lease))
+        job = ActiveJob(lease, handler, slots, self._report)
         self._jobs[lease.ref, lease.token] = job
         if lease.is_started:
             slots.started += 1

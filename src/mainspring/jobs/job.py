@@ -11,7 +11,7 @@ from mainspring.clock import Duration
 from mainspring.jobs.handle import JobHandle, ManagerSource
 from mainspring.jobs.handler_options import FollowingJob
 from mainspring.jobs.handlers import Handler
-from mainspring.jobs.policies import Unique
+from mainspring.jobs.policies import Unique, names_of
 from mainspring.jobs.records import FollowUp
 from mainspring.jobs.shaping import describe_follow_up
 from mainspring.jobs.submit_options import SubmitOptions
@@ -122,6 +122,8 @@ class Job(Generic[P, R]):
             headers=headers,
             then=then,
         )
+        if changed.unique is not None:
+            self._handler.arguments.require_parameters(names_of(changed.unique.by))
         return type(self)(self._handler, self._function, self._source, changed)
 
     def follow_up(self) -> FollowUp:

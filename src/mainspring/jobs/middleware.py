@@ -71,14 +71,14 @@ class Middlewares:
 
     def __init__(self) -> None:
         self._all: tuple[Middleware, ...] = ()
+        self.is_empty = True
+        """Whether none was added as yet."""
 
     def add(self, middleware: Middleware) -> None:
         """Add one, inside of those before it."""
         require_instance(middleware, Middleware, "middleware", "class Tracing(Middleware)")
         self._all = (*self._all, middleware)
-
-    def __bool__(self) -> bool:
-        return bool(self._all)
+        self.is_empty = False
 
     def submitting(self, submit: Submit) -> AbstractContextManager[object]:
         """Be around a submit."""

@@ -14,6 +14,7 @@ from threading import Lock
 from typing import TypeAlias
 
 from mainspring.clock import Clock
+from mainspring.jobs.context import JobContext
 from mainspring.jobs.engine import Engine, Lease, Progress, ProgressReport
 from mainspring.jobs.io_layer import Callback, IoLayer, Operation
 from mainspring.timing.timer import Timer
@@ -36,6 +37,17 @@ class _Course:
         self.is_under_way = False
         self.alarm: TimerEntry | None = None
         self.then: Callable[[], None] | None = None  # what waits for the last report
+
+
+class ReportingContext(JobContext):
+    """The context of a job in the hands of a worker: one function, `Reporting.report`, serves all of them."""
+
+    __slots__ = ()
+
+    def _tell(self, done: float, total: float | None, note: str | None) -> None:
+        report = self._report
+        if report is not None:
+            report(self._lease, done, total, note)
 
 
 class Reporting:

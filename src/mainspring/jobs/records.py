@@ -36,6 +36,8 @@ class FollowUp(Struct, frozen=True, gc=False):
     """How long after its due time it may still start."""
     limits: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Families of limits, each with the parameters that make its key."""
+    follow_up: FollowUp | None = None
+    """What follows it in turn."""
 
 
 class NewJob(Struct, frozen=True, gc=False):

@@ -95,6 +95,8 @@ def describe_follow_up(handler: Handler, options: SubmitOptions, book: LimitBook
     own = handler.options
     names = handler.arguments.names
     _require_single(handler, handler.arguments.required)
+    _require_possible(handler, options)
+    then = options.then or own.then
     queue = options.queue or own.queue
     return FollowUp(
         handler.name,
@@ -106,7 +108,20 @@ def describe_follow_up(handler: Handler, options: SubmitOptions, book: LimitBook
         own.steps_aside if options.steps_aside is None else options.steps_aside,
         handler.expires if options.expires is None else options.expires,
         tuple((family.name, family.by) for family in book.families(handler, queue)),
+        None if then is None else then.follow_up(),
     )
+
+
+def _require_possible(handler: Handler, options: SubmitOptions) -> None:
+    """Refuse what a job that follows another cannot have."""
+    given: dict[str, Any] = {"id": options.id, "at": options.at, "headers": options.headers}
+    given["unique"] = options.unique or handler.options.unique
+    for name, value in given.items():
+        if value is not None:
+            raise ValueError(
+                f"{handler.name} cannot follow another job with {name}={value!r}: leave it out, or submit it "
+                "yourself at the end of the first one"
+            )
 
 
 def _require_single(handler: Handler, required: Iterable[str]) -> None:

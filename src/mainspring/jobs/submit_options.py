@@ -82,6 +82,13 @@ def _to_unique(unique: str | Unique) -> Unique:
     return require_instance(policy, Unique, "unique", "Unique(by='order_id')")
 
 
+def _to_expires(expires: Duration) -> int:
+    microseconds = to_microseconds(expires, "expires")
+    if microseconds == 0:
+        raise ValueError("expires must be longer than nothing, got 0; leave it out for no expires")
+    return microseconds
+
+
 _CHECKS: dict[str, Callable[[Any], Any]] = {
     "id": require_id,
     "queue": lambda value: require_id(value, "queue"),
@@ -89,7 +96,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "unique": _to_unique,
     "sequence": lambda value: require_id(value, "sequence"),
     "steps_aside": lambda value: require_instance(value, bool, "steps_aside", "True"),
-    "expires": lambda value: to_microseconds(value, "expires"),
+    "expires": _to_expires,
     "headers": require_headers,
     "then": require_following_job,
 }

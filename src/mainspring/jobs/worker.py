@@ -255,15 +255,14 @@ class Worker:
 
     def _settle(self, ends: Sequence[tuple[ActiveJob, Outcome]]) -> None:
         """Store outcomes whose end was claimed: what their handlers have reported goes first."""
-        outcomes = []
-        for job, outcome in ends:
+        for job, _ in ends:
             job.context.fall_silent()
-            if self._reporting.is_idle:
-                outcomes.append(outcome)
-            else:
-                self._reporting.finish(job.lease, partial(self._settling.settle, [outcome]))
-        if outcomes:
-            self._settling.settle(outcomes)
+        if self._reporting.is_idle:
+            if ends:
+                self._settling.settle([outcome for _, outcome in ends])
+            return
+        for job, outcome in ends:
+            self._reporting.finish(job.lease, partial(self._settling.settle, [outcome]))
 
     def _collect(self, settled: list[tuple[Outcome, bool]]) -> None:
         """Forget the jobs whose outcomes the store has accepted or refused."""

@@ -52,6 +52,7 @@ class Intake:
             due=job.due,
             headers=job.headers,
             expires=job.expires,
+            limits=job.limits,  # they follow from the arguments
         )
         self._jobs.put(renewed, is_placed_anew=True)
         self._journal.write(EventKind.RESCHEDULED, existing, now)

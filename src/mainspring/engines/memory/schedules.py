@@ -134,13 +134,15 @@ class Firings:
         self._schedules.replace(replace(stored, next_due=firing.next_due, last_due=firing.last_due))
         self._note(stored, firing.records, now)
         alive = [self._jobs.at(place) for place in self._jobs.keys.alive_of(firing.schedule)]
-        if firing.overlap is Overlap.SKIP and alive and firing.jobs:
-            self._note(stored, [_skipped(job, alive[0].id, now) for job in firing.jobs], now)
+        known = self._jobs.keys.with_occurrence
+        jobs = [job for job in firing.jobs if known(firing.schedule, job.occurrence) is None]
+        if firing.overlap is Overlap.SKIP and alive and jobs:
+            self._note(stored, [_skipped(job, alive[0].id, now) for job in jobs], now)
             return Fired(True, (), alive[0].id)
-        if firing.overlap is Overlap.REPLACE:
-            for job in alive:
-                self._commands.cancel(job, now)
-        return Fired(True, tuple(job.id for job in firing.jobs if self._intake.add(job, now) is None))
+        if firing.overlap is Overlap.REPLACE and jobs:
+            for earlier in alive:
+                self._commands.cancel(earlier, now)
+        return Fired(True, tuple(job.id for job in jobs if self._intake.add(job, now) is None))
 
     def _note(self, schedule: ScheduleRecord, occurrences: Sequence[Occurrence], now: int) -> None:
         self._schedules.note(schedule.name, occurrences)

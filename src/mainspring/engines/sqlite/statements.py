@@ -69,10 +69,10 @@ OCCURRENCES_IN_THE_WAY = """
 SELECT json_group_array(json_array(schedule, occurrence, jobs.id)) FROM json_each(?1) AS v
 CROSS JOIN jobs ON schedule = v.value ->> 0 AND occurrence = v.value ->> 1 AND schedule IS NOT NULL
 """
-# ?1 id, ?2 due, ?3 payload, ?4 codec, ?5 headers, ?6 expires, ?7 group, ?8 follow up, ?9 lane
+# ?1 id, ?2 due, ?3 payload, ?4 codec, ?5 headers, ?6 expires, ?7 group, ?8 lane
 REPLACE = f"""
 UPDATE jobs SET due = ?2, ready = ?2, turn = ?2, payload = ?3, codec = ?4, headers = ?5, expires = ?6, grp = ?7,
-    follow_up = ?8, lane = ?9, token = token + (owner IS NOT NULL), owner = NULL,
+    lane = ?8, token = token + (owner IS NOT NULL), owner = NULL,
     wait = {WAIT.format(sequence="sequence", grp="?7")}
 WHERE id = ?1 AND status = 0
 """

@@ -123,7 +123,7 @@ class Submitting:
                     holders.setdefault(job.unique.key, []).append(Holder(JobStatus.PENDING, job.id, self._now()))
             elif conflict.kind is ConflictKind.REPLACED:
                 if conflict.existing_id in kept:
-                    kept[conflict.existing_id] = replace(job, id=conflict.existing_id)
+                    kept[conflict.existing_id] = _replaced(kept[conflict.existing_id], job)
                 else:
                     self._replace(conflict.existing_id, job)
         if kept:
@@ -172,7 +172,6 @@ class Submitting:
                 to_optional_json(job.headers),
                 job.expires,
                 to_group(lane, job.limits),
-                to_optional_json(job.follow_up),
                 lane,
             ),
         )
@@ -190,6 +189,12 @@ class Submitting:
                 self._journal.write_of([conflict.existing_id], EventKind.DEDUPLICATED)
             elif conflict.kind is ConflictKind.REPLACED:
                 self._journal.write_of([conflict.existing_id], EventKind.RESCHEDULED)
+
+
+def _replaced(job: NewJob, by: NewJob) -> NewJob:
+    """Give a job of the same batch the arguments and times of another, and the limits that follow from them."""
+    changes = {"payload": by.payload, "codec": by.codec, "due": by.due, "expires": by.expires}
+    return replace(job, **changes, headers=by.headers, limits=by.limits)
 
 
 def _find(holders: dict[str, list[Holder]], unique: UniqueKey, now: int) -> Holder | None:

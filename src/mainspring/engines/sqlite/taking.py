@@ -40,6 +40,7 @@ class Taking:
         self._settings = store.settings
         self._wake = store.wake
         self._fresh = FreshShare()
+        self._has_parked = False  # in this take: then there may be another instant at which to look
 
     def take(self, worker: int, demands: Sequence[Demand], *, lead: int, start_lead: int) -> Taken:
         """Lease jobs to a worker."""
@@ -47,6 +48,7 @@ class Taking:
         now = self._now()
         if not write(sql.IS_ENROLLED, (worker,)):
             return Taken([], None, is_more=False, stops=[], is_alive=False)
+        self._has_parked = False
         next_look, next_firing = self._do_what_is_due(now)
         leases: list[Lease] = []
         dues: list[int] = []
@@ -64,7 +66,7 @@ class Taking:
                 next_due = write(sql.NEXT_DUE, (lanes, now + start_lead))
             if next_due is not None:
                 dues.append(next_due)
-        if any(lease.limits for lease in leases):
+        if self._has_parked:
             next_look = self._next_look()
         stops = strings(write(sql.STOPS, (worker,)))
         self._tell_started(leases)
@@ -169,6 +171,7 @@ class Taking:
         )
         if refusals:
             self._lines.park(refusals)
+            self._has_parked = True
         self._lines.put_in_order(Places((None, group) for group in groups))
         self._pass_on(refusals, admission)
         return started, not groups

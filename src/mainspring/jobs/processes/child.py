@@ -15,7 +15,6 @@ from collections.abc import Awaitable
 from contextlib import suppress
 from inspect import iscoroutinefunction
 from multiprocessing.connection import Connection
-from multiprocessing.process import current_process
 from threading import Lock, Thread
 from typing import Any
 
@@ -28,6 +27,7 @@ from mainspring.jobs.engine import Lease
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.instants import to_microseconds
 from mainspring.jobs.processes.finding import find
+from mainspring.jobs.processes.locating import is_child
 from mainspring.jobs.processes.memory import Memory
 from mainspring.jobs.processes.messages import (
     Answer,
@@ -48,7 +48,6 @@ from mainspring.jobs.retry import RetryLater
 from mainspring.jobs.serializers import SERIALIZERS
 from mainspring.jobs.signals import Cancel, Snooze
 
-PROCESS_NAME = "mainspring-process"
 ORPHANED = 75  # EX_TEMPFAIL: somebody else will run it
 
 _SERIALIZERS = {name: make() for name, make in SERIALIZERS.items()}
@@ -57,7 +56,7 @@ _is_serving = False
 
 def require_main_guard() -> None:
     """Refuse to start workers while a child of one imports the script that started it."""
-    if current_process().name == PROCESS_NAME and not _is_serving:
+    if is_child() and not _is_serving:
         raise RuntimeError(
             "this script starts a worker while a process of that worker imports it, and would do so without end; "
             "put what starts workers and submits jobs under: if __name__ == '__main__':"

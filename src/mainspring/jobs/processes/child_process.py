@@ -18,7 +18,8 @@ from multiprocessing.context import SpawnProcess
 from threading import Lock
 from typing import TypeAlias
 
-from mainspring.jobs.processes.child import PROCESS_NAME, serve
+from mainspring.jobs.processes.child import serve
+from mainspring.jobs.processes.locating import PROCESS_NAME
 from mainspring.jobs.processes.messages import (
     FromChild,
     Note,

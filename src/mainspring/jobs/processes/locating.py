@@ -9,12 +9,19 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from inspect import isclass, ismodule, isroutine
+from multiprocessing import current_process
 from pathlib import Path
 from typing import Any
 
+PROCESS_NAME = "mainspring-process"
 MAIN = ("__main__", "__mp_main__")
 """A script, in its own process and in one that was spawned."""
 REMEDY = "define it with def at the top level of a module that can be imported"
+
+
+def is_child() -> bool:
+    """Answer whether this process is one that a worker has started to run handlers."""
+    return current_process().name == PROCESS_NAME
 
 
 def locate(function: Callable[..., Any]) -> tuple[str, str]:
