@@ -48,7 +48,8 @@ class Fleet:
         self._site = site
         self._module = module
         self._random = Random(seed)
-        self._workers: list[Child] = []
+        self.workers: list[Child] = []
+        """Those that `stop` will stop."""
         self._size = workers
         self._said = Condition()  # guards what follows
         self._lines = 0
@@ -57,12 +58,12 @@ class Fleet:
 
     def start(self) -> None:
         """Start all of them, and wait until they take jobs."""
-        self._workers = [self.start_one() for _ in range(self._size)]
-        for worker in self._workers:
+        self.workers = [self.start_one() for _ in range(self._size)]
+        for worker in self.workers:
             worker.expect_all(GREETING)
 
     def start_one(self, *arguments: str, **environment: str) -> Child:
-        """Start a worker that somebody else ends, and do not wait for it."""
+        """Start one more worker, without waiting for it; it is the caller's."""
         reference = f"{APPS}.{self._module}:app"
         return self._site.start(
             "-m", "mainspring", "run", reference, *arguments, on_line=self._hear, **environment
@@ -84,7 +85,7 @@ class Fleet:
         """Wait until handlers have said so many lines in all."""
         with self._said:
             is_there = self._said.wait_for(lambda: self._lines >= total, PATIENCE)
-        said = "\n  ".join(line for worker in self._workers for line in worker.lines[-10:])
+        said = "\n  ".join(line for worker in self.workers for line in worker.lines[-10:])
         assert is_there, f"handlers have said {self._lines} lines and not {total}; the workers:\n  {said}"
 
     def kill_at_random(self, kills: int, *, until: int) -> None:
@@ -97,9 +98,9 @@ class Fleet:
     def _kill_and_restart(self, count: int) -> None:
         places = self._random.sample(range(self._size), count)
         for place in places:
-            self.kill(self._workers[place])
+            self.kill(self.workers[place])
         for place in places:
-            self._workers[place] = self.start_one()
+            self.workers[place] = self.start_one()
 
     def kill(self, worker: Child) -> None:
         """Kill one, and remember when."""
@@ -108,10 +109,10 @@ class Fleet:
 
     def stop(self) -> None:
         """Stop all workers in order; none may fail at it."""
-        for worker in self._workers:
+        for worker in self.workers:
             worker.expect_all(GREETING)
             worker.signal(SIGTERM)
-        assert [worker.wait() for worker in self._workers] == [0] * len(self._workers)
+        assert [worker.wait() for worker in self.workers] == [0] * len(self.workers)
 
     def finish(self, app: Mainspring, job_ids: Iterable[str]) -> Aftermath:
         """Wait until these jobs have ended, stop the workers, and look at what is left."""

@@ -1,0 +1,27 @@
+"""Schedules on real workers: killed with -9 and started again, or replaced by another release."""
+
+import pytest
+
+from tests.processes.harness import Site
+from tests.processes.scenario_schedules import recur, roll
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(120)
+def test_each_occurrence_makes_exactly_one_job_whoever_is_killed(site: Site) -> None:
+    recurrence = recur(site, kills=6, lines=320, seed=1)
+    assert (recurrence.missing, recurrence.twice, recurrence.stray) == ([], [], [])
+    assert (recurrence.figures.lost, recurrence.figures.doubled) == (0, 0)
+    assert recurrence.figures.kills >= 6
+    assert recurrence.occurrences["often"] >= 100
+    assert min(recurrence.occurrences["second"], recurrence.occurrences["half"] // 2) >= 5
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(120)
+def test_a_deploy_that_changes_schedules_loses_no_occurrence_and_doubles_none(site: Site) -> None:
+    recurrence = roll(site, releases=["old", "new", "old"], lines=8, seed=2)
+    assert (recurrence.missing, recurrence.twice, recurrence.stray) == ([], [], [])
+    assert (recurrence.figures.lost, recurrence.figures.doubled) == (0, 0)
+    assert recurrence.figures.kills >= 2
+    assert recurrence.occurrences["often"] >= 20
