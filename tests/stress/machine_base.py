@@ -12,6 +12,7 @@ from mainspring.jobs.engine import (
     Delete,
     Engine,
     Lease,
+    NewJob,
     Query,
     Regroup,
     Reopen,
@@ -50,8 +51,7 @@ jobs = st.fixed_dictionaries(
     {"job_id": ids, "type": st.sampled_from(TYPES), "priority": st.integers(0, 2), "after": delays},
     optional={
         "queue": st.sampled_from(QUEUES),
-        "sequence": st.sampled_from(["s", "t"]),
-        "steps_aside": st.booleans(),
+        "place": st.tuples(st.sampled_from(["s", "t"]), st.booleans()),
         "limits": limits,
         "unique": uniques,
         "expires": st.sampled_from([1.0, 30.0, 90.0]),
@@ -81,7 +81,7 @@ class Stage(RuleBasedStateMachine):
 
     def prepare(self) -> None:
         """Let there be something to begin with: jobs of a sequence, jobs under limits, and plain ones."""
-        policies: list[dict[str, Any]] = [{"sequence": "s"}, {"limits": (ALL, A)}, {"limits": (RATE,)}, {}]
+        policies: list[dict[str, Any]] = [{"place": ("s", False)}, {"limits": (ALL, A)}, {"limits": (RATE,)}, {}]
         self.submit(
             [
                 {"job_id": name, "type": TYPES[place % 2], "after": -1.0, **policies[place % len(policies)]}
@@ -100,8 +100,13 @@ class Stage(RuleBasedStateMachine):
 
     @rule(batch=st.lists(jobs, max_size=6))
     def submit(self, batch: list[dict[str, Any]]) -> None:
-        new = [self.bench.job(**job, payload=b"%d" % number) for number, job in enumerate(batch)]
+        new = [self.describe(payload=b"%d" % number, **job) for number, job in enumerate(batch)]
         assert self.engine.submit(new) == [self.model.submit(job, self.bench.now) for job in new]
+
+    def describe(self, place: tuple[str | None, bool] = (None, False), **options: Any) -> NewJob:
+        """Describe a job, with its place in a sequence and whether it would step aside."""
+        sequence, steps_aside = place
+        return self.bench.job(sequence=sequence, steps_aside=steps_aside, **options)
 
     @rule(place=places)
     def cancel(self, place: int) -> None:

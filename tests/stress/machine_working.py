@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import cycle
+from math import inf
 from typing import Any
 
 import hypothesis.strategies as st
@@ -121,14 +122,12 @@ class Working(Stage):
 
     def check_news(self, taken: Taken, worker: int, types: tuple[str, ...]) -> None:
         now = self.bench.now
+        left = [job["due"] for job in self.model.available(types)]
+        assert taken.next_due is None or taken.next_due in left
         until = now + seconds(START_LEAD_SECONDS)
-        available = self.model.available(types)
-        due_groups = [group(job) for job in available if job["due"] <= until]
-        left = [job for job in available if job["due"] > until]
-        # behind one that waits for room, a job of the same group need not be told of: whoever makes room wakes
-        told = [job["due"] for job in left if not job["limits"] or group(job) not in due_groups]
-        assert taken.next_due in {None, *(job["due"] for job in left)}
-        assert told == [] or (taken.next_due is not None and taken.next_due <= min(told))
+        told = [instant for instant in (taken.next_due, taken.next_look) if instant is not None]
+        for instant in self.model.dues(types, until, now):
+            assert min(told, default=inf) <= instant
         assert taken.next_look is None or taken.next_look > now
         assert taken.next_firing == self.model.next_firing()
         assert sorted(taken.stops) == sorted(
@@ -184,7 +183,7 @@ class Working(Stage):
             error=error,
             cause=cause if kind in IS_CHARGED else None,
             keep_result_until=self.bench.now + seconds(keep) if keep is not None and is_completed else None,
-            follow_up=self.bench.job(**follow_up) if follow_up is not None and is_completed else None,
+            follow_up=self.describe(**follow_up) if follow_up is not None and is_completed else None,
         )
 
     def choose_leases(self, chosen: list[int], status: JobStatus) -> tuple[int, list[Lease]]:
@@ -238,8 +237,3 @@ class Working(Stage):
 def rank(job: Job) -> int:
     """Order jobs as they are taken: sorting keeps those of equal rank in the order of submission."""
     return int(job["due"]) - HEAD_START * int(job["priority"])
-
-
-def group(job: Job) -> tuple[object, ...]:
-    """Name what is equal for jobs that wait for the same room."""
-    return tuple(job[name] for name in ("type", "queue", "priority", "limits"))

@@ -90,6 +90,18 @@ class Turns(Jobs):
         instants = [self._rate_admits_at(job, now) for job in due] + [job["expires"] for job in waiting]
         return [instant for instant in instants if instant is not None]
 
+    def dues(self, types: Iterable[str], until: int, now: int) -> list[int]:
+        """Return when those that are not due may start. Whoever waits for the end of another will be woken."""
+        available = self.available(types)
+        due_groups = [group(job) for job in available if job["due"] <= until and job["limits"]]
+        instants = []
+        for job in available:
+            tokens_at = self._rate_admits_at(job, now)
+            is_first_of_group = job["due"] > until and group(job) not in due_groups
+            if is_first_of_group and (tokens_at is not None or self.admits(job, now)):
+                instants.append(max(job["due"], tokens_at or 0))
+        return instants
+
     def _rate_admits_at(self, job: Job, now: int) -> int | None:
         """Return when a job may start, if it waits for nothing but tokens."""
         full = [bucket for bucket in job["limits"] if not self._has_room(bucket, now)]
@@ -107,3 +119,8 @@ class Turns(Jobs):
                 job |= {"status": JobStatus.FAILED, "finished": now}
                 job["error"] = "expired: it did not start within its time"
                 self.tell(EventKind.FAILED, job["id"])
+
+
+def group(job: Job) -> tuple[object, ...]:
+    """Name what is equal for jobs that wait for the same room."""
+    return tuple(job[name] for name in ("type", "queue", "priority", "limits"))
