@@ -1,21 +1,46 @@
-"""Every example runs as a user would run it, succeeds, and has nothing to complain about."""
+"""Every example, and every piece of Python in the documents, runs as a user would run it and has no complaints."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-FOLDER = Path(__file__).parents[2] / "examples"
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "examples"
 EXAMPLES = sorted(path for path in FOLDER.glob("*.py") if path.name != "demo.py")  # see test_demo.py
+PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+DOCUMENTS = [
+    path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if PYTHON.search(path.read_text())
+]
 
 
-def test_there_are_examples() -> None:
+def test_there_are_examples_and_documents_with_code() -> None:
     assert EXAMPLES
+    assert ROOT / "README.md" in DOCUMENTS
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: str(example.relative_to(FOLDER)))
 def test_example_runs(example: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-W", "error", str(example)]
-    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=50, check=False)
+    run_in(tmp_path, str(example))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: str(document.relative_to(ROOT)))
+def test_the_code_of_a_document_runs_from_its_first_block_to_its_last(document: Path, tmp_path: Path) -> None:
+    blocks = PYTHON.findall(document.read_text())
+    module = document.stem.lower()
+    (tmp_path / f"{module}.py").write_text("\n\n".join(blocks))
+    run_in(tmp_path, "-c", f"import {module}")  # not as a program: what starts a worker for good is left alone
+
+
+def run_in(folder: Path, *command: str) -> None:
+    run = subprocess.run(
+        [sys.executable, "-W", "error", *command],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
     assert (run.returncode, run.stderr) == (0, "")
