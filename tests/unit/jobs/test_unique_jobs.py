@@ -136,7 +136,7 @@ def test_a_coroutine_gets_the_job_that_is_there_too(app: Mainspring, report: Job
 def test_a_job_in_the_way_is_an_error_if_the_policy_says_so(app: Mainspring, report: Job[..., None]) -> None:
     strict = report.options(unique=Unique("nightly", on_conflict="raise"))
     first = strict.submit("a")
-    with pytest.raises(DuplicateJob, match="has the unique key .* and nothing was stored") as e:
+    with pytest.raises(DuplicateJob, match=r"has the unique key .* and nothing was stored") as e:
         strict.submit("b")
     assert (e.value.existing_id, e.value.key) == (first.id, "shop.report: nightly")
     assert [info.arguments for info in app.jobs()] == [{"tenant": "a"}]

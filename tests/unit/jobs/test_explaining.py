@@ -1,0 +1,330 @@
+"""`app.explain`: every cause for which a job is where it is, in words, with its remedy, on every engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mainspring import (
+    Cancel,
+    Concurrency,
+    Explanation,
+    Job,
+    JobNotFound,
+    JobStatus,
+    Mainspring,
+    Rate,
+    Reason,
+    Retry,
+    Snooze,
+    Unique,
+)
+from mainspring.jobs.engine import MAX_CRASHES, NewJob
+from mainspring.testing import TimeTravel, time_travel
+from mainspring.testing.engine_bench import Bench
+from tests.support import Gate
+from tests.unit.jobs.diary import START
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    gate = Gate()
+    yield gate
+    gate.open()
+
+
+@pytest.fixture
+def job(app: Mainspring, gate: Gate) -> Job[..., None]:
+    """A job that does what it is told."""
+
+    @app.job(name="shop.work", retry=Retry(max_attempts=2, base=30))
+    def work(deed: str = "") -> None:
+        if deed == "wait":
+            gate()
+        if deed == "fail":
+            raise ValueError("no such order")
+        if deed == "snooze":
+            raise Snooze(60)
+        if deed == "cancel":
+            raise Cancel("not needed")
+
+    return work
+
+
+@pytest.fixture
+def travel(app: Mainspring, job: Job[..., None]) -> Iterator[TimeTravel]:
+    with time_travel(app, start=START) as travel:
+        yield travel
+
+
+def words(explanation: Explanation) -> str:
+    """What it says, without ids."""
+    return str(explanation).replace(explanation.job_id, "ID")
+
+
+# -- jobs that wait
+
+
+def test_a_job_that_is_not_due_says_when_it_is(app: Mainspring, travel: TimeTravel, job: Job[..., None]) -> None:
+    explanation = app.explain(job.after(3_600).submit().id)
+    assert (explanation.reason, explanation.status) == (Reason.NOT_DUE, JobStatus.PENDING)
+    assert words(explanation) == "Job ID (shop.work) is due at 2026-03-01 13:00:00 UTC."
+    assert explanation.until == START + timedelta(hours=1)
+
+
+def test_a_job_that_failed_says_when_it_is_tried_again_and_why(
+    app: Mainspring, travel: TimeTravel, job: Job[..., None]
+) -> None:
+    handle = job.submit("fail")
+    travel.settle()
+    explanation = app.explain(handle.id)
+    assert explanation.reason is Reason.RETRYING
+    assert words(explanation) == (
+        "Job ID (shop.work) is tried again at 2026-03-01 12:00:30 UTC, after attempt 1: ValueError: no such order."
+    )
+    assert explanation.until == START + timedelta(seconds=30)
+
+
+def test_a_job_that_snoozes_is_not_due_and_has_not_failed(
+    app: Mainspring, travel: TimeTravel, job: Job[..., None]
+) -> None:
+    handle = job.submit("snooze")
+    travel.settle()
+    assert app.explain(handle.id).reason is Reason.NOT_DUE
+
+
+@pytest.mark.parametrize("delay", [0, 60])
+def test_a_job_in_a_paused_queue_says_how_to_resume_it(
+    app: Mainspring, travel: TimeTravel, job: Job[..., None], delay: int
+) -> None:
+    app.queue("default").pause()
+    explanation = app.explain(job.after(delay).submit().id)
+    assert explanation.reason is Reason.PAUSED
+    assert words(explanation) == (
+        "Job ID (shop.work) waits because queue 'default' is paused. app.queue('default').resume() lets it go on."
+    )
+
+
+def test_a_job_behind_another_names_it_whether_that_one_waits_or_runs(
+    app: Mainspring, travel: TimeTravel, job: Job[..., None], gate: Gate
+) -> None:
+    in_line = job.options(sequence="order-42")
+    failing, last = in_line.submit("fail"), in_line.submit("wait")
+    travel.settle()
+    waiting = app.explain(last.id)
+    assert (waiting.reason, waiting.blocked_by) == (Reason.BEHIND, (failing.id,))
+    assert f"waits in sequence 'order-42' behind job {failing.id}." in str(waiting)
+    assert f"app.explain({failing.id!r}) says how that one is" in str(waiting)
+    after_last = in_line.submit()
+    assert failing.cancel()
+    gate.wait_until_entered()
+    assert app.explain(after_last.id).blocked_by == (last.id,)
+
+
+def test_a_job_that_is_rate_limited_says_until_when(app: Mainspring) -> None:
+    @app.job(name="shop.mail", rate=Rate(1, per=90, by="tenant"))
+    def mail(tenant: str) -> None: ...
+
+    with time_travel(app, start=START) as travel:
+        mail.submit("acme")
+        travel.fast_forward(30)
+        explanation = app.explain(mail.submit("acme").id)
+    assert explanation.reason is Reason.RATE_LIMITED
+    assert explanation.until == START + timedelta(seconds=90)
+    assert words(explanation) == (
+        'Job ID (shop.mail) is held back by the rate of handler shop.mail, tenant="acme", '
+        "until 2026-03-01 12:01:30 UTC."
+    )
+
+
+def test_a_job_whose_limit_is_reached_names_those_that_run(app: Mainspring, gate: Gate) -> None:
+    @app.job(name="shop.mail", concurrency=Concurrency(2))
+    def mail() -> None:
+        gate()
+
+    with time_travel(app, start=START) as travel:
+        runs = [mail.submit(), mail.submit()]
+        gate.wait_until_entered(2)
+        waits = mail.submit()
+        explanation = app.explain(waits.id)
+        gate.open()
+        travel.settle()
+    assert explanation.reason is Reason.LIMIT_REACHED
+    assert set(explanation.blocked_by) == {handle.id for handle in runs}
+    assert words(explanation).startswith(
+        "Job ID (shop.mail) waits because the concurrency of handler shop.mail, is reached by"
+    )
+    assert "It starts when one of them has ended." in str(explanation)
+
+
+def test_a_job_without_any_worker_says_how_to_start_one(app: Mainspring, job: Job[..., None]) -> None:
+    explanation = app.explain(job.submit().id)
+    assert explanation.reason is Reason.NO_WORKER
+    assert words(explanation) == (
+        "Job ID (shop.work) is due, and no worker is running. "
+        "Start one: app.running(), app.run() or `mainspring run module:app`."
+    )
+
+
+def test_a_job_that_no_worker_knows_says_how_to_make_it_known(app: Mainspring, travel: TimeTravel) -> None:
+    engine = app.manager().engine
+    engine.submit([NewJob("x", "shop.gone", "default", 1, engine.now(), b"{}", "json")])
+    explanation = app.explain("x")
+    assert explanation.reason is Reason.UNKNOWN_HANDLER
+    assert "is due, and none of 1 workers knows the handler 'shop.gone'" in str(explanation)
+    assert "Mainspring(include=[...])" in str(explanation)
+
+
+def test_a_job_that_waits_for_a_thread_is_queued(url: str, gate: Gate) -> None:
+    with Mainspring(url, durability="normal", threads=1) as app:
+        job = app.job(name="shop.work")(gate.__call__)
+        with time_travel(app, start=START) as travel:
+            handles = [job.submit() for _ in range(2)]
+            gate.wait_until_entered()
+            reasons = {app.explain(handle.id).reason for handle in handles}
+            (queued,) = [e for handle in handles if (e := app.explain(handle.id)).reason is Reason.QUEUED]
+            gate.open()
+            travel.settle()
+    assert reasons == {Reason.RUNNING, Reason.QUEUED}
+    assert "has been due since 2026-03-01 12:00:00 UTC and waits for a free place in queue" in str(queued)
+    assert "add workers or threads" in str(queued)
+
+
+def test_a_job_that_a_worker_holds_already_is_taken(
+    app: Mainspring, travel: TimeTravel, job: Job[..., None]
+) -> None:
+    handle = job.after(0.5).submit()
+    travel.settle()
+    explanation = app.explain(handle.id)
+    assert explanation.reason is Reason.TAKEN
+    assert "is in the hands of worker" in str(explanation)
+    assert explanation.until == START + timedelta(milliseconds=500)
+
+
+# -- jobs that run
+
+
+def test_a_job_that_runs_says_where_and_since_when(
+    app: Mainspring, travel: TimeTravel, job: Job[..., None], gate: Gate
+) -> None:
+    handle = job.submit("wait")
+    gate.wait_until_entered()
+    before = app.explain(handle.id)
+    assert not handle.cancel()
+    after = app.explain(handle.id)
+    assert (before.reason, before.status) == (Reason.RUNNING, JobStatus.RUNNING)
+    assert "runs since 2026-03-01 12:00:00 UTC on worker" in str(before)
+    assert "asked to stop" not in str(before)
+    assert str(after).endswith(", and was asked to stop.")
+
+
+# -- jobs that have ended
+
+
+ENDS = {
+    "": (Reason.COMPLETED, "Job ID (shop.work) completed at 2026-03-01 12:00:00 UTC."),
+    "cancel": (Reason.CANCELED, "Job ID (shop.work) was canceled at 2026-03-01 12:00:00 UTC: not needed."),
+    "fail": (
+        Reason.FAILED,
+        (
+            "Job ID (shop.work) was given up at 2026-03-01 12:00:30 UTC after attempt 2: ValueError: no such "
+            "order. app.retry('ID') runs it again."
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("deed", ENDS)
+def test_a_job_that_has_ended_says_how(
+    app: Mainspring, travel: TimeTravel, job: Job[..., None], deed: str
+) -> None:
+    handle = job.submit(deed)
+    travel.fast_forward(120)
+    explanation = app.explain(handle.id)
+    assert (explanation.reason, words(explanation)) == ENDS[deed]
+    assert explanation.status.is_final
+
+
+def test_a_job_that_was_called_off_before_it_ran_says_so(
+    app: Mainspring, travel: TimeTravel, job: Job[..., None]
+) -> None:
+    handle = job.after(60).submit()
+    handle.cancel()
+    explanation = app.explain(handle.id)
+    assert explanation.reason is Reason.CANCELED
+    assert "was canceled at 2026-03-01 12:00:00 UTC" in str(explanation)
+    assert "no reason is recorded" not in str(explanation)
+
+
+def test_a_job_that_expired_says_so_and_how_to_run_it_all_the_same(
+    app: Mainspring, travel: TimeTravel, job: Job[..., None]
+) -> None:
+    app.queue("default").pause()
+    handle = job.options(expires=5).submit()
+    travel.fast_forward(10)
+    explanation = app.explain(handle.id)
+    assert explanation.reason is Reason.EXPIRED
+    assert words(explanation) == (
+        "Job ID (shop.work) expired at 2026-03-01 12:00:05 UTC: it did not start within its time. "
+        "app.retry('ID') runs it again."
+    )
+
+
+def test_a_letter_that_was_replayed_names_its_copy(
+    app: Mainspring, travel: TimeTravel, job: Job[..., None]
+) -> None:
+    handle = job.submit("fail")
+    travel.fast_forward(120)
+    (copy,) = app.dead_letters.replay(handle.id)
+    explanation = app.explain(handle.id)
+    assert (explanation.reason, explanation.blocked_by) == (Reason.FAILED, (copy,))
+    assert f"was replayed as {copy}." in str(explanation)
+
+
+def test_a_letter_whose_unique_key_another_job_has_names_that_one(
+    app: Mainspring, travel: TimeTravel, job: Job[..., None]
+) -> None:
+    unique = job.options(unique=Unique("nightly"))
+    letter = unique.submit("fail")
+    travel.fast_forward(120)
+    other = unique.after(60).submit()
+    explanation = app.explain(letter.id)
+    assert (explanation.reason, explanation.blocked_by) == (Reason.UNIQUE_BLOCKED, (other.id,))
+    assert f"cannot run again while job {other.id} has its unique key" in str(explanation)
+
+
+def test_a_job_that_killed_its_workers_is_quarantined(app: Mainspring, job: Job[..., None]) -> None:
+    with time_travel(app, start=START) as travel:
+        app.queue("default").pause()
+        handle = job.submit()
+        app.manager().shutdown(0)
+        bench = Bench(app.manager().engine, travel.clock)
+        bench.resume()
+        for _ in range(MAX_CRASHES):
+            worker = bench.enroll("shop.work")
+            assert bench.take_ids(worker, "shop.work") == [handle.id]
+            bench.crash(worker)
+        explanation = app.explain(handle.id)
+    assert explanation.reason is Reason.QUARANTINED
+    assert "a dead letter" in str(explanation)
+    assert "Find out what kills its worker; then app.retry(" in str(explanation)
+
+
+# -- what cannot be explained
+
+
+def test_a_job_that_does_not_exist_is_not_found(app: Mainspring) -> None:
+    with pytest.raises(JobNotFound, match="there is no job 'gone'"):
+        app.explain("gone")
+    wrong: Any = 7
+    with pytest.raises(TypeError, match="id must be a string, got 7"):
+        app.explain(wrong)
+
+
+def test_every_reason_is_tested_here() -> None:
+    text = Path(__file__).read_text()
+    assert [reason for reason in Reason if f"Reason.{reason.name}" not in text] == []
