@@ -89,10 +89,9 @@ class Fleet:
         assert is_there, f"handlers have said {self._lines} lines and not {total}; the workers:\n  {said}"
 
     def kill_at_random(self, kills: int, *, until: int) -> None:
-        """Kill so many times, before handlers have said so many more lines; mostly one, at times two or all."""
-        first = self.lines
+        """Kill so many times, before handlers have said so many lines in all; mostly one, at times two or all."""
         for moment in sorted(self._random.randrange(1, until) for _ in range(kills)):
-            self.wait_for_lines(first + moment)
+            self.wait_for_lines(moment)
             self._kill_and_restart(self._random.choice((1, 1, 1, 2, self._size)))
 
     def _kill_and_restart(self, count: int) -> None:

@@ -108,18 +108,22 @@ class UniqueJobs:
     """How many submits returned."""
 
 
-def run_unique(site: Site, *, keys: int, rounds: int, kills: int, seed: int) -> UniqueJobs:
+def run_unique(site: Site, *, keys: int, kills: int, seed: int) -> UniqueJobs:
     """Submit the same keys from three processes at once: before there are workers, and while they are killed."""
     with app:
         submitters = [site.start_app("refreshing", str(keys)) for _ in range(SUBMITTERS)]
+        _tell_all(submitters, "ready")
         for submitter in submitters:
-            submitter.expect("ready")
-        _submit(submitters, rounds=1)
+            submitter.expect("once")
         waiting = _answers(submitters)
 
         fleet = Fleet(site, "policies", seed=seed)
         fleet.start()
-        _submit(submitters, rounds=rounds, fleet=fleet, kills=kills)
+        _tell_all(submitters, "once")
+        fleet.kill_at_random(kills, until=kills * 40)
+        for submitter in submitters:
+            submitter.let_go()
+        assert [submitter.wait() for submitter in submitters] == [0] * SUBMITTERS
         answers = _answers(submitters)
         aftermath = fleet.finish(app, set().union(*answers.values()))
     assert {job.type for job in aftermath.jobs.values()} == {refresh.name}
@@ -131,13 +135,12 @@ def run_unique(site: Site, *, keys: int, rounds: int, kills: int, seed: int) -> 
     )
 
 
-def _submit(submitters: list[Child], *, rounds: int, fleet: Fleet | None = None, kills: int = 0) -> None:
+def _tell_all(submitters: list[Child], expected: str) -> None:
+    """Let all of them go on together, as soon as each has said what is expected."""
     for submitter in submitters:
-        submitter.tell(str(rounds))
-    if fleet is not None:
-        fleet.kill_at_random(kills, until=kills * 20)
+        submitter.expect_all(expected)
     for submitter in submitters:
-        submitter.expect("done")
+        submitter.tell("go")
 
 
 def _answers(submitters: list[Child]) -> dict[str, set[str]]:

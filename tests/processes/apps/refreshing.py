@@ -1,17 +1,38 @@
-"""A process that submits refreshes of all keys when it is told `go`, and says the id of each."""
+"""A process that submits refreshes of all keys, once, and again and again as soon as it is told to."""
 
 import sys
+from threading import Event, Thread
 
 from tests.processes.apps.policies import app, refresh
 from tests.processes.ledger import say
 
+
+def submit(keys: int) -> None:
+    """Submit one refresh of each key, and say the id of each."""
+    for number in range(keys):
+        say(f"submitted key{number} {refresh.submit(f'key{number}').id}")
+
+
+def submit_until_let_go(keys: int) -> None:
+    """Go on until the test closes our stdin."""
+    is_over = Event()
+
+    def wait_for_the_end() -> None:
+        sys.stdin.read()
+        is_over.set()
+
+    Thread(target=wait_for_the_end, daemon=True).start()
+    while not is_over.is_set():
+        submit(keys)
+
+
 if __name__ == "__main__":
-    keys = [f"key{number}" for number in range(int(sys.argv[1]))]
+    keys = int(sys.argv[1])
     app.counts()  # opened before it counts
     say("ready")
-    for rounds in sys.stdin:
-        for _ in range(int(rounds)):
-            for key in keys:
-                say(f"submitted {key} {refresh.submit(key).id}")
-        say("done")
+    sys.stdin.readline()
+    submit(keys)
+    say("once")
+    sys.stdin.readline()
+    submit_until_let_go(keys)
     app.close()

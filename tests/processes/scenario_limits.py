@@ -1,0 +1,108 @@
+"""Limits over three workers that are killed at random: how many at once, how many in a time, and whose turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import ceil
+
+from tests.processes.apps.limited import CALLS, app, call, mail, scan, visit
+from tests.processes.fleet import Figures, Fleet
+from tests.processes.harness import Site
+from tests.processes.runs import Run, by_group, most_at_once
+
+TENANTS = ("a", "b", "c", "d")
+HANDING_OVER = 500_000_000  # nanoseconds that may pass from the admission of a job to its handler
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What came of jobs that count for limits."""
+
+    figures: Figures
+    mails: int
+    """How many of a queue ran at once, at most; and so on."""
+    mails_of_a_tenant: int
+    scans: int
+
+
+def run_limited(site: Site, *, each: int, kills: int, seed: int) -> Limits:
+    """Submit so many mails of each tenant, and scans; count how many ran at once while workers were killed."""
+    with app:
+        ids = mail.submit_many([(tenant, number) for number in range(each) for tenant in TENANTS])
+        ids += scan.submit_many([(number,) for number in range(each * 2)])
+        fleet = Fleet(site, "limited", seed=seed)
+        fleet.start()
+        fleet.kill_at_random(kills, until=len(ids) * 2)
+        aftermath = fleet.finish(app, ids)
+    groups = by_group(aftermath.runs)
+    tenants = [runs for name, runs in groups.items() if name.startswith("mail")]
+    return Limits(
+        figures=aftermath.figures(),
+        mails=most_at_once(run for runs in tenants for run in runs),
+        mails_of_a_tenant=max(most_at_once(runs) for runs in tenants),
+        scans=most_at_once(groups["scan"]),
+    )
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What came of jobs that use up tokens."""
+
+    figures: Figures
+    seconds: dict[str, float]
+    """From the first to the last start of each tenant."""
+    excess: dict[str, int]
+    """By how many starts a tenant was over its rate in any window, by the ledger."""
+
+
+def run_rated(site: Site, *, each: int, kills: int, seed: int) -> Rates:
+    """Submit so many calls of two tenants; look at every window of time while workers were killed."""
+    with app:
+        ids = call.submit_many([(tenant, number) for number in range(each) for tenant in TENANTS[:2]])
+        fleet = Fleet(site, "limited", seed=seed)
+        fleet.start()
+        fleet.kill_at_random(kills, until=len(ids) * 2)
+        aftermath = fleet.finish(app, ids)
+    begins = {name: [run.begin for run in runs] for name, runs in by_group(aftermath.runs).items()}
+    return Rates(
+        figures=aftermath.figures(),
+        seconds={name: (instants[-1] - instants[0]) / 1e9 for name, instants in begins.items()},
+        excess={name: find_excess(instants, slack=HANDING_OVER) for name, instants in begins.items()},
+    )
+
+
+def find_excess(instants: Iterable[int], *, slack: int) -> int:
+    """Return how many starts were too many in the worst window, which may be longer by `slack`.
+
+    It is a bucket of tokens that fills up evenly in a second, and does without those that are not there.
+    """
+    full = CALLS + slack * CALLS / 1e9
+    tokens = least = full
+    ordered = sorted(instants)
+    for before, instant in zip([ordered[0], *ordered], ordered, strict=False):
+        tokens = min(full, tokens + (instant - before) * CALLS / 1e9) - 1
+        least = min(least, tokens)
+    return ceil(-least - 0.001) if least < 0 else 0
+
+
+@dataclass(frozen=True)
+class Turns:
+    """How a small tenant fared beside a big one."""
+
+    figures: Figures
+    ahead: int
+    """How many of the big one had started before the last of the small one."""
+
+
+def visit_side_by_side(site: Site, *, big: int, small: int) -> Turns:
+    """Submit many visits of one tenant and then a few of another."""
+    with app:
+        ids = visit.submit_many([("big", number) for number in range(big)])
+        ids += visit.submit_many([("small", number) for number in range(small)])
+        fleet = Fleet(site, "limited")
+        fleet.start()
+        aftermath = fleet.finish(app, ids)
+    order: list[Run] = aftermath.runs
+    last = max(place for place, run in enumerate(order) if run.group == "visit-small")
+    return Turns(aftermath.figures(), sum(run.group == "visit-big" for run in order[:last]))

@@ -1,0 +1,46 @@
+"""Limits over real workers that are killed with -9 and started again."""
+
+import pytest
+
+from tests.processes.apps.limited import CALLS, MAILS, MAILS_OF_A_TENANT, SCANS
+from tests.processes.harness import Site
+from tests.processes.scenario_limits import find_excess, run_limited, run_rated, visit_side_by_side
+
+MILLISECOND = 1_000_000
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(120)
+def test_no_more_run_at_once_than_limits_allow_whoever_is_killed(site: Site) -> None:
+    limits = run_limited(site, each=40, kills=6, seed=7)
+    assert (limits.figures.lost, limits.figures.doubled) == (0, 0)
+    assert limits.figures.completed == 6 * 40
+    assert limits.figures.kills >= 6
+    assert limits.figures.reruns > 0, "no kill found a job at work"
+    # Not fewer either: what was killed has given its place back.
+    assert (limits.mails, limits.mails_of_a_tenant, limits.scans) == (MAILS, MAILS_OF_A_TENANT, SCANS)
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(120)
+def test_in_no_window_of_time_do_more_start_than_a_rate_allows_whoever_is_killed(site: Site) -> None:
+    rates = run_rated(site, each=80, kills=3, seed=8)
+    assert (rates.figures.lost, rates.figures.doubled) == (0, 0)
+    assert rates.excess == {"call-a": 0, "call-b": 0}
+    assert min(rates.seconds.values()) > 2.4, "80 calls are 20 at once and 60 in three seconds"
+
+
+def test_too_many_starts_in_a_window_would_be_found() -> None:
+    evenly = [number * 50 * MILLISECOND for number in range(100)]
+    assert find_excess([0] * CALLS, slack=0) == 0
+    assert find_excess(evenly, slack=0) == 0
+    assert find_excess([0] * (CALLS + 3), slack=0) == 3
+    assert find_excess([*evenly, *[80 * 50 * MILLISECOND] * CALLS], slack=0) > 0
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(120)
+def test_a_tenant_with_many_jobs_does_not_starve_one_with_few(site: Site) -> None:
+    turns = visit_side_by_side(site, big=500, small=5)
+    assert (turns.figures.lost, turns.figures.doubled) == (0, 0)
+    assert turns.ahead < 100
