@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from datetime import datetime
 from math import isfinite
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any
 
 from mainspring.jobs.engine import Lease
 from mainspring.jobs.instants import to_datetime
@@ -19,12 +19,12 @@ _current: ContextVar[JobContext | tuple[JobContext, ...] | None] = ContextVar(
 
 logger = logging.getLogger("mainspring.job")
 
-Report: TypeAlias = Callable[[float, float | None, str | None], None]
-"""Where progress goes: done, total, note."""
-
 
 class JobContext:
-    """What a handler can learn about its own job, with `mainspring.current_job()`."""
+    """What a handler can learn about its own job, with `mainspring.current_job()`.
+
+    Progress goes to `report`, as done, total and note; without one it goes nowhere.
+    """
 
     __slots__ = ("_is_shutdown", "_lease", "_report", "_stop")
 

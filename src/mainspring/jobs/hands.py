@@ -39,6 +39,7 @@ class Hands:
         self._processes = Slots(processes, queues, kind=Kind.PROCESSES, max_window=0)
         self._kinds = (self._threads, self._loop, self._processes)
         self._batches: dict[str, BatchSlots] = {}  # by the name of the handler
+        self._slots: dict[Handler, Slots] = {}  # what has been looked up
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -61,7 +62,7 @@ class Hands:
     def accept(self, lease: Lease) -> ActiveJob:
         """Take a job into the hands."""
         handler = self._registry.get(lease.type)
-        slots = self._slots_for(handler)
+        slots = self._slots.get(handler) or self._slots_for(handler)
         job = ActiveJob(lease, handler, slots, self._report)
         self._jobs[lease.ref, lease.token] = job
         if lease.is_started:
@@ -122,7 +123,10 @@ class Hands:
 
     def _slots_for(self, handler: Handler) -> Slots:
         slots = self._processes if handler.is_process else self._loop if handler.is_async else self._threads
-        return slots if handler.options.batch is None else self._batch_slots(handler, slots)
+        if handler.options.batch is not None:
+            slots = self._batch_slots(handler, slots)
+        self._slots[handler] = slots
+        return slots
 
     def _batch_slots(self, handler: Handler, kind: Slots) -> BatchSlots:
         slots = self._batches.get(handler.name)

@@ -73,6 +73,38 @@ def is_fair(buckets: Iterable[Bucket]) -> bool:
     return any(not bucket.endswith(SEPARATOR) for bucket in buckets)
 
 
+class _Gate:
+    """One bucket of one admission: its limit and its state."""
+
+    __slots__ = ("bucket", "limit", "now", "state")
+
+    def __init__(self, bucket: Bucket, limit: Limit, state: BucketState, now: int) -> None:
+        self.bucket = bucket
+        self.limit = limit
+        self.state = state
+        self.now = now
+
+    def room(self) -> int:
+        """Return how many more it would admit."""
+        limit, state = self.limit, self.state
+        if limit.per is None:
+            return limit.most - state.running
+        return limit.most + min(0, self.now - state.full_at) // limit.interval
+
+    def count(self, starts: int) -> None:
+        """Count starts."""
+        if self.limit.per is None:
+            self.state.running += starts
+        else:
+            self.state.full_at = max(self.state.full_at, self.now) + self.limit.interval * starts
+
+    def refusal(self) -> Refusal:
+        """Say until when it admits nobody."""
+        if self.limit.per is None:
+            return Refusal(self.bucket, None)
+        return Refusal(self.bucket, self.state.full_at - self.limit.interval * (self.limit.most - 1))
+
+
 class Admission:
     """Decides which jobs may start, one after another, and keeps count."""
 
@@ -80,56 +112,45 @@ class Admission:
         self._limits = limits
         self._states = dict(states)
         self._now = now
+        self._gates: dict[tuple[Bucket, ...], list[_Gate]] = {}
         self.changed: dict[Bucket, BucketState] = {}
         """The buckets of those that were admitted."""
 
-    def refusal(self, buckets: Iterable[Bucket]) -> Refusal | None:
+    def refusal(self, buckets: tuple[Bucket, ...]) -> Refusal | None:
         """Say which bucket would refuse a job; None: it would be admitted."""
-        for bucket, limit in self._wanted(buckets):
-            if self._room(bucket, limit) <= 0:
-                return Refusal(bucket, self._free_at(bucket, limit))
+        for gate in self._gates_of(buckets):
+            if gate.room() <= 0:
+                return gate.refusal()
         return None
 
-    def admit(self, buckets: Iterable[Bucket]) -> Refusal | None:
+    def admit(self, buckets: tuple[Bucket, ...]) -> Refusal | None:
         """Count a job in; or say which of its buckets is full."""
-        buckets = tuple(buckets)
-        refusal = self.refusal(buckets)
-        if refusal is not None:
-            return refusal
-        for bucket, limit in self._wanted(buckets):
-            state = self._state(bucket)
-            if limit.per is None:
-                state.running += 1
-            else:
-                state.full_at = max(state.full_at, self._now) + limit.interval
-            self.changed[bucket] = state
-        return None
+        return None if self.admit_many(buckets, 1) else self.refusal(buckets)
 
-    def _wanted(self, buckets: Iterable[Bucket]) -> list[tuple[Bucket, Limit]]:
-        wanted = [(bucket, limit) for bucket in buckets if (limit := self._limits.get(family_of(bucket)))]
-        wanted.sort(key=_is_shared)  # whoever is full by itself does not wait in the line for what all share
-        return wanted
+    def admit_many(self, buckets: tuple[Bucket, ...], wanted: int) -> int:
+        """Count in as many jobs as there is room for; return how many."""
+        admitted = self.room(buckets, wanted)
+        if admitted:
+            for gate in self._gates_of(buckets):
+                gate.count(admitted)
+                self.changed[gate.bucket] = gate.state
+        return admitted
 
-    def room(self, buckets: Iterable[Bucket], most: int) -> int:
+    def room(self, buckets: tuple[Bucket, ...], most: int) -> int:
         """Return how many more jobs with these buckets would be admitted, `most` at most."""
-        rooms = [self._room(bucket, limit) for bucket in buckets if (limit := self._limits.get(family_of(bucket)))]
-        return max(0, min([most, *rooms]))
+        return max(0, min([most, *(gate.room() for gate in self._gates_of(buckets))]))
 
-    def _state(self, bucket: Bucket) -> BucketState:
-        return self._states.setdefault(bucket, BucketState())
-
-    def _room(self, bucket: Bucket, limit: Limit) -> int:
-        state = self._state(bucket)
-        if limit.per is None:
-            return limit.most - state.running
-        spent = max(0, state.full_at - self._now)
-        return (limit.interval * limit.most - spent) // limit.interval
-
-    def _free_at(self, bucket: Bucket, limit: Limit) -> int | None:
-        """Return when one token is there again."""
-        if limit.per is None:
-            return None
-        return self._state(bucket).full_at - limit.interval * (limit.most - 1)
+    def _gates_of(self, buckets: tuple[Bucket, ...]) -> list[_Gate]:
+        gates = self._gates.get(buckets)
+        if gates is None:
+            wanted = [(bucket, limit) for bucket in buckets if (limit := self._limits.get(family_of(bucket)))]
+            wanted.sort(key=_is_shared)  # whoever is full by itself does not queue up for what all share
+            gates = [
+                _Gate(bucket, limit, self._states.setdefault(bucket, BucketState()), self._now)
+                for bucket, limit in wanted
+            ]
+            self._gates[buckets] = gates
+        return gates
 
 
 def _is_shared(entry: tuple[Bucket, Limit]) -> bool:

@@ -153,6 +153,7 @@ class Reporting:
     def _answered(self, course: _Course) -> None:
         with self._lock:
             course.is_under_way = False
-            self._under_way -= 1
         self._go_on(course)
+        with self._lock:  # only now: whoever waits for rest must see what follows from the answer
+            self._under_way -= 1
         self._announce()

@@ -44,7 +44,7 @@ class Buckets:
     def admit(self, buckets: Sequence[Bucket], now: int) -> Refusal | None:
         """Use up what a job needs to start; or say which of its buckets is full."""
         admission = self._admission(buckets, now)
-        refusal = admission.admit(buckets)
+        refusal = admission.admit(tuple(buckets))
         for bucket, state in admission.changed.items():
             if self._limits[family_of(bucket)].per is not None:
                 self._full_at[bucket] = state.full_at
@@ -55,11 +55,11 @@ class Buckets:
 
     def look(self, buckets: Sequence[Bucket], now: int) -> Refusal | None:
         """Say which bucket would not admit a job, and use up nothing."""
-        return self._admission(buckets, now).admit(buckets)
+        return self._admission(buckets, now).refusal(tuple(buckets))
 
     def room(self, bucket: Bucket, now: int, most: int) -> int:
         """Return how many more jobs a bucket would admit, `most` at most."""
-        return self._admission([bucket], now).room([bucket], most)
+        return self._admission((bucket,), now).room((bucket,), most)
 
     def enter(self, buckets: Sequence[Bucket], job_id: str) -> None:
         """Count a job that runs."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from mainspring.engines.sqlite import statements as sql
 from mainspring.engines.sqlite.lines import Places
-from mainspring.engines.sqlite.rows import STATUSES, limits_of, pairs, to_group, to_json, to_stored
+from mainspring.engines.sqlite.rows import STATUSES, pairs, to_group, to_json, to_stored
 from mainspring.engines.sqlite.store import Store
 from mainspring.jobs.engine import (
     Cancel,
@@ -65,7 +65,7 @@ class Commands:
     def _settle_lines(self, places: Places) -> None:
         if places:
             self._lines.put_in_order(places)
-            self._lines.admit_others(bucket for group in places.groups for bucket in limits_of(group))
+            self._lines.admit_others_than(places.groups)
 
     def _cancel(self, ids: list[str]) -> None:
         if ids:

@@ -80,14 +80,18 @@ SELECT json_group_array(json_array(value, (SELECT count(*) FROM holds WHERE buck
     coalesce((SELECT full_at FROM rates WHERE bucket = value), 0)))
 FROM json_each(?1)
 """
-# batch of [bucket, seq]
-HOLD = "INSERT OR IGNORE INTO holds (bucket, seq) SELECT value ->> 0, value ->> 1 FROM json_each(?1)"
-# batch of seq
-LET_GO = "DELETE FROM holds WHERE seq IN (SELECT value FROM json_each(?1))"
-# holds of jobs that do not run: those of the dead workers of a batch
-LET_GO_OF_OWNERS = """
-DELETE FROM holds WHERE seq IN (
-    SELECT seq FROM json_each(?1) AS v CROSS JOIN jobs ON owner = v.value)
+# batch of {bucket: [seq, ...]}
+HOLD = """
+INSERT OR IGNORE INTO holds (bucket, seq) SELECT b.key, s.value FROM json_each(?1) AS b, json_each(b.value) AS s
+"""
+LET_GO = """
+DELETE FROM holds WHERE (bucket, seq) IN (
+    SELECT b.key, s.value FROM json_each(?1) AS b, json_each(b.value) AS s)
+"""
+# batch of workers
+GROUPS_OF_OWNERS = """
+SELECT json_group_array(json_array(seq, grp)) FROM json_each(?1) AS v CROSS JOIN jobs ON owner = v.value
+WHERE grp IS NOT NULL
 """
 # batch of [bucket, full at]
 SPEND = """

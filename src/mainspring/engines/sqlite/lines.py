@@ -14,13 +14,13 @@ time, and so queues up behind the heads of others.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
 
 from mainspring.engines.sqlite import line_statements as sql
 from mainspring.engines.sqlite.database import Database
-from mainspring.engines.sqlite.rows import limits_of, strings, to_json
+from mainspring.engines.sqlite.rows import limits_of, pairs_by_number, strings, to_json
 from mainspring.jobs.limits import SEPARATOR, BucketState, Refusal, is_fair
 
 _lines = msgspec.json.Decoder(list[tuple[str | None, str | None]]).decode
@@ -115,30 +115,40 @@ class Lines:
         rows = _states(self._database.write(sql.STATES, (to_json(list(buckets)),)))
         return {bucket: BucketState(running, full_at) for bucket, running, full_at in rows}
 
-    def hold(self, holds: list[tuple[str, int]], spent: list[tuple[str, int]]) -> None:
-        """Count jobs that start: [bucket, seq] for those at once, [bucket, full at] for rates."""
+    def hold(self, holds: dict[str, list[int]], spent: list[tuple[str, int]]) -> None:
+        """Count jobs that start: the rows in each bucket, and when each rate is full again."""
         if holds:
             self._database.write(sql.HOLD, (to_json(holds),))
         if spent:
             self._database.write(sql.SPEND, (to_json(spent),))
 
-    def let_go(self, seqs: Collection[int], buckets: Iterable[str]) -> None:
-        """Count jobs out that have ended, and let those go who waited for them."""
-        self._database.write(sql.LET_GO, (to_json(list(seqs)),))
-        self.admit_others(buckets)
+    def let_go(self, jobs: Iterable[tuple[int, tuple[str, ...]]]) -> None:
+        """Count jobs out that do not run any more, and let those go who waited for them."""
+        holds: dict[str, list[int]] = {}
+        for seq, buckets in jobs:
+            for bucket in buckets:
+                holds.setdefault(bucket, []).append(seq)
+        if holds:
+            self._database.write(sql.LET_GO, (to_json(holds),))
+            self.admit_others({bucket: len(seqs) for bucket, seqs in holds.items()})
 
     def let_go_of_dead(self, workers: Collection[int]) -> None:
         """Count the jobs of dead workers out."""
-        self._database.write(sql.LET_GO_OF_OWNERS, (to_json(list(workers)),))
+        rows = pairs_by_number(self._database.write(sql.GROUPS_OF_OWNERS, (to_json(list(workers)),)))
+        self.let_go((seq, limits_of(group)) for seq, group in rows)
 
-    def admit_others(self, buckets: Iterable[str]) -> None:
-        """Let groups try again that wait for these buckets: as many as there are places."""
+    def admit_others(self, places: Mapping[str, int]) -> None:
+        """Let groups try again that wait for these buckets, as many as there may be places in each."""
         if not self._database.write(sql.IS_PARKED):
             return
         groups: set[str] = set()
-        for bucket, count in Counter(buckets).items():
+        for bucket, count in places.items():
             groups.update(strings(self._database.write(sql.PARKED_FOR, (bucket, count))))
         self._unpark(groups)
+
+    def admit_others_than(self, groups: Iterable[str]) -> None:
+        """Let others try what jobs of these groups, which have gone without a run, have left."""
+        self.admit_others(Counter(bucket for group in groups for bucket in limits_of(group)))
 
     def park(self, refusals: dict[str, Refusal]) -> None:
         """Let groups wait until their buckets admit again."""

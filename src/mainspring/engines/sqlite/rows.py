@@ -7,6 +7,7 @@ interpreter's lock, however many jobs. JSON cannot hold blobs, so binary payload
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -28,6 +29,7 @@ from mainspring.jobs.status import JobStatus
 
 STATUSES = tuple(JobStatus)
 CODES = {status: code for code, status in enumerate(STATUSES)}
+GROUPS_REMEMBERED = 10_000
 PENDING, RUNNING, COMPLETED, FAILED, CANCELED = range(5)
 
 encode = msgspec.json.Encoder().encode
@@ -102,11 +104,13 @@ def to_optional_json(value: object) -> str | None:
     return None if value is None else to_json(value)
 
 
-def to_group(lane: int, limits: Sequence[str]) -> str | None:
+@lru_cache(GROUPS_REMEMBERED)
+def to_group(lane: int, limits: tuple[str, ...]) -> str | None:
     """Name the group of a job: those of one lane under the same limits."""
     return to_json((lane, *limits)) if limits else None
 
 
+@lru_cache(GROUPS_REMEMBERED)
 def limits_of(group: str | None) -> tuple[str, ...]:
     """Return the buckets of a group."""
     return () if group is None else _group(group)[1:]  # type: ignore[return-value]

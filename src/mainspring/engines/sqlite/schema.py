@@ -120,7 +120,6 @@ MIGRATIONS = (
         seq    INTEGER NOT NULL,
         PRIMARY KEY (bucket, seq)
     ) STRICT, WITHOUT ROWID;
-    CREATE INDEX holds_by_job ON holds (seq);
 
     CREATE TABLE rates (
         bucket  TEXT PRIMARY KEY,

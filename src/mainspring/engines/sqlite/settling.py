@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from mainspring.engines.sqlite import statements as sql
-from mainspring.engines.sqlite.lanes import lane_of
+from mainspring.engines.sqlite.lanes import Lane
 from mainspring.engines.sqlite.lines import Places
 from mainspring.engines.sqlite.rows import (
     PENDING,
@@ -93,14 +93,13 @@ class Settling:
             self._submitting.submit(follow_ups)
 
     def _free(self, leases: list[Lease]) -> None:
-        lanes = self._lanes.numbers({lane_of(lease) for lease in leases})
-        limited = [lease for lease in leases if lease.limits]
-        places = Places((lease.sequence, to_group(lanes[lane_of(lease)], lease.limits)) for lease in leases)
-        if limited:
-            self._lines.let_go(
-                [lease.ref for lease in limited],  # type: ignore[misc]  # our refs are integers
-                [bucket for lease in limited for bucket in lease.limits],
-            )
+        kinds = {(lease.queue, lease.type, lease.priority, lease.sequence, lease.limits) for lease in leases}
+        places = Places(
+            (sequence, to_group(self._lanes.number(Lane(queue, kind, priority, 1)), limits))
+            for queue, kind, priority, sequence, limits in kinds
+        )
+        if places.groups:
+            self._lines.let_go((lease.ref, lease.limits) for lease in leases)  # type: ignore[misc]  # our refs
         self._lines.put_in_order(places)
 
     def report(self, worker: int, reports: Sequence[ProgressReport]) -> list[bool]:

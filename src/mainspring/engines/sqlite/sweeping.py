@@ -8,7 +8,7 @@ import msgspec
 
 from mainspring.engines.sqlite import line_statements
 from mainspring.engines.sqlite import statements as sql
-from mainspring.engines.sqlite.rows import limits_of, strings, to_json
+from mainspring.engines.sqlite.rows import strings, to_json
 from mainspring.engines.sqlite.store import Store
 from mainspring.jobs.engine import EventKind, Pruned, Retention, Swept
 
@@ -70,7 +70,7 @@ class Sweeping:
             write(sql.RELEASE, (batch,))
             write(sql.BURY, (batch,))
             self._lines.put_in_order(places)
-            self._lines.admit_others(bucket for group in places.groups for bucket in limits_of(group))
+            self._lines.admit_others_than(places.groups)
             self._journal.write_states(rescued + quarantined + stopped, EventKind.RESCUED)
         if write(line_statements.IS_PARKED):
             self._lines.unpark_free(self._settings.with_room)

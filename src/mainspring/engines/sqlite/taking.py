@@ -6,6 +6,7 @@ A take costs a handful of statements, however many jobs there are: the claims ho
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from itertools import groupby
 
 from mainspring.engines.sqlite import line_statements
 from mainspring.engines.sqlite import statements as sql
@@ -97,7 +98,7 @@ class Taking:
         """Put lines in order from which jobs have gone that did not run, and let others use what they leave."""
         if places:
             self._lines.put_in_order(places)
-            self._lines.admit_others(bucket for group in places.groups for bucket in limits_of(group))
+            self._lines.admit_others_than(places.groups)
 
     # -- due
 
@@ -158,11 +159,11 @@ class Taking:
         refusals: dict[str, Refusal] = {}
         started = _admitted(rows, admission, refusals)
         groups = {row.grp for row in rows if row.grp is not None}
-        self._mark_started(worker, started, now)
         more = self._pick_more(starts - len(started), groups - refusals.keys(), admission, until)
-        further = _admitted(more, admission, refusals)
-        self._mark_started(worker, further, now)
-        started += further
+        heads = {row.seq for row in started}
+        others = [row for row in more if row.seq not in heads][: starts - len(started)]
+        started += _admitted(others, admission, refusals)
+        self._mark_started(worker, started, now)
         self._count(started, admission)
         # Those that are full now need not be tried again to find out.
         full = {group: admission.refusal(limits_of(group)) for group in groups - refusals.keys()}
@@ -184,12 +185,16 @@ class Taking:
         wanted = [group for group in groups if admission.room(limits_of(group), share)]
         if not wanted:
             return []
-        batch = to_json(wanted)
-        return lease_rows(self._database.write(line_statements.PICK_OF_GROUPS, (batch, share, until)))[:room]
+        # The head of each, which is chosen already, comes first again.
+        picked = self._database.write(line_statements.PICK_OF_GROUPS, (to_json(wanted), share + 1, until))
+        return lease_rows(picked)
 
     def _count(self, started: Collection[LeaseRow], admission: Admission) -> None:
         limits = self._settings.limits()
-        holds = [(bucket, row.seq) for row in started for bucket in limits_of(row.grp)]
+        holds: dict[str, list[int]] = {}
+        for row in started:
+            for bucket in limits_of(row.grp):
+                holds.setdefault(bucket, []).append(row.seq)
         spent = [
             (bucket, state.full_at)
             for bucket, state in admission.changed.items()
@@ -200,10 +205,12 @@ class Taking:
     def _pass_on(self, refusals: dict[str, Refusal], admission: Admission) -> None:
         """Let others try the buckets with room of those that another bucket has refused."""
         self._lines.admit_others(
-            bucket
-            for group, refusal in refusals.items()
-            for bucket in limits_of(group)
-            if bucket != refusal.bucket and admission.room((bucket,), 1)
+            {
+                bucket: 1
+                for group, refusal in refusals.items()
+                for bucket in limits_of(group)
+                if bucket != refusal.bucket and admission.room((bucket,), 1)
+            }
         )
 
     # -- ahead
@@ -226,14 +233,20 @@ class Taking:
 
 def _admitted(rows: list[LeaseRow], admission: Admission, refusals: dict[str, Refusal]) -> list[LeaseRow]:
     """Return the rows that may start; note for each other group which bucket has refused it."""
-    admitted = []
-    for row in rows:
-        if row.grp is not None:
-            if row.grp in refusals:
-                continue
-            refusal = admission.admit(limits_of(row.grp))
+    admitted: list[LeaseRow] = []
+    for group, run in groupby(rows, key=_group):
+        wanted = list(run)
+        if group is None:
+            admitted += wanted
+        elif group not in refusals:
+            buckets = limits_of(group)
+            count = admission.admit_many(buckets, len(wanted))
+            admitted += wanted[:count]
+            refusal = admission.refusal(buckets) if count < len(wanted) else None
             if refusal is not None:
-                refusals[row.grp] = refusal
-                continue
-        admitted.append(row)
+                refusals[group] = refusal
     return admitted
+
+
+def _group(row: LeaseRow) -> str | None:
+    return row.grp
