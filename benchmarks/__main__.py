@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.jobs import bulk, control, drain, million, pickup, punctuality, single
+from benchmarks.jobs import bulk, control, drain, limits, million, pickup, punctuality, sequences, single
 from benchmarks.measure import Section, machine, markdown
 from benchmarks.runners import idle, latency, throughput, timers
 from benchmarks.timing import section as wheel
@@ -27,6 +27,8 @@ SECTIONS: dict[str, Callable[[], Section]] = {
     "jobs.punctuality": punctuality.run,
     "jobs.million": million.run,
     "jobs.control": control.run,
+    "jobs.sequences": sequences.run,
+    "jobs.limits": limits.run,
 }
 
 HEAD = """\

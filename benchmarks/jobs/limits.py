@@ -1,0 +1,74 @@
+"""What limits cost that refuse nobody, and whether a tenant with many jobs keeps the others waiting."""
+
+from functools import partial
+from pathlib import Path
+
+from benchmarks.jobs import drain
+from benchmarks.jobs.process import WorkerProcess, submitter
+from benchmarks.jobs.rounds import best_rates, for_each, least
+from benchmarks.jobs.systems.variants import FAIR, LIMITED, WITHOUT, Limited
+from benchmarks.measure import Line, Section, faster
+
+SHARE = 0.8
+MANY, SMALL, FEW = 10_000, 10, 10  # jobs of the large tenant; small tenants, and jobs of each
+SECONDS = 120
+LARGE = 0  # the large tenant
+
+
+def tenant_of(value: int) -> int:
+    """The first jobs are all of one tenant, and the last of some others in turn."""
+    return LARGE if value < MANY else 1 + value % SMALL
+
+
+def last_small(system: Limited, store: Path) -> tuple[int]:
+    """Return the place in the order of starts at which the last job of a small tenant started."""
+    total = MANY + SMALL * FEW
+    before, system.tenant_of = system.tenant_of, tenant_of
+    try:
+        with submitter(system, store):
+            system.submit_many(range(total))
+            with WorkerProcess(system, store, expected=total) as worker:
+                starts = worker.wait_started(total, SECONDS)
+    finally:
+        system.tenant_of = before
+    drain.require_all(system, {start.value for start in starts}, total)
+    return (max(place for place, start in enumerate(starts, 1) if start.value >= MANY),)
+
+
+def fairness_lines(rounds: int) -> list[Line]:
+    beside = least(partial(last_small, WITHOUT), rounds)
+    lines = []
+    for system in (LIMITED[2], FAIR):
+        found = least(partial(last_small, system), rounds)
+        if found is None or beside is None:
+            raise RuntimeError(f"{system.setting}: not all jobs were started within {SECONDS} s")
+        lines.append(
+            Line(
+                what=f"{SMALL} tenants with {FEW} jobs behind one with {MANY:,}, {system.setting}: all started as",
+                ours=f"number {found[0]:,}",
+                peer=f"number {beside[0]:,} {WITHOUT.setting}",
+            )
+        )
+    return lines
+
+
+def run(rounds: int = 4) -> Section:
+    best = best_rates(for_each((WITHOUT, *LIMITED), drain.ours), rounds)
+    lines = [
+        faster(
+            limited.setting,
+            best[limited.title],
+            best[WITHOUT.title],
+            peer_name=f"ours, {WITHOUT.setting}",
+            at_least=SHARE,
+        )
+        for limited in LIMITED
+    ]
+    lines += fairness_lines(1)
+    return Section(
+        title=f"Jobs: {drain.JOBS:,} no-op jobs under limits, one worker process, best of {rounds} rounds",
+        lines=lines,
+        text="FULL, until the last job is settled. The limits are never reached: this is what it costs to keep "
+        "count. When all tenants take turns, the last job of the small ones starts as about number "
+        f"{(SMALL + 1) * FEW}.",
+    )
