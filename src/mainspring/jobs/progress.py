@@ -73,6 +73,8 @@ class Reporting:
         self._courses: dict[Key, _Course] = {}
         self._under_way = 0
         self._is_closed = False
+        self.sent = 0
+        """Grows with every report that goes to the store."""
 
     def report(self, lease: Lease, done: float, total: float | None, note: str | None) -> None:
         """Note how far a job has come."""
@@ -129,6 +131,7 @@ class Reporting:
         course.latest = None
         course.is_under_way, course.is_due = True, False
         self._under_way += 1
+        self.sent += 1
         if course.then is None and not self._is_closed:
             due = self._clock.monotonic_ns() + INTERVAL_NS
             course.alarm = self._timer.call_at(due, lambda: self._ring(course))

@@ -365,7 +365,7 @@ class Worker:
 
     def activity(self) -> object:
         """Return something that changes with everything this worker does."""
-        return self._control.calls, self._settling.stored
+        return self._control.calls, self._settling.stored, self._reporting.sent
 
     def settle(self, real_seconds: float) -> str | None:
         """Wait until every alarm that is due has rung, and the store owes no answer."""

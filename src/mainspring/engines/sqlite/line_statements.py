@@ -76,22 +76,23 @@ DROP_LIMIT = "DELETE FROM limits WHERE family = ?1"
 
 # batch of buckets
 STATES = """
-SELECT json_group_array(json_array(value, (SELECT count(*) FROM holds WHERE bucket = value),
+SELECT json_group_array(json_array(value, coalesce((SELECT running FROM occupied WHERE bucket = value), 0),
     coalesce((SELECT full_at FROM rates WHERE bucket = value), 0)))
 FROM json_each(?1)
 """
-# batch of {bucket: [seq, ...]}
-HOLD = """
-INSERT OR IGNORE INTO holds (bucket, seq) SELECT b.key, s.value FROM json_each(?1) AS b, json_each(b.value) AS s
+# batch of {bucket: how many more}
+OCCUPY = """
+INSERT INTO occupied (bucket, running) SELECT key, value FROM json_each(?1) WHERE true
+ON CONFLICT (bucket) DO UPDATE SET running = running + excluded.running
 """
-LET_GO = """
-DELETE FROM holds WHERE (bucket, seq) IN (
-    SELECT b.key, s.value FROM json_each(?1) AS b, json_each(b.value) AS s)
+# batch of {bucket: how many less}
+VACATE = """
+UPDATE occupied SET running = running - v.value FROM json_each(?1) AS v WHERE bucket = v.key
 """
 # batch of workers
 GROUPS_OF_OWNERS = """
-SELECT json_group_array(json_array(seq, grp)) FROM json_each(?1) AS v CROSS JOIN jobs ON owner = v.value
-WHERE grp IS NOT NULL
+SELECT json_group_array(grp) FROM json_each(?1) AS v CROSS JOIN jobs ON owner = v.value
+WHERE grp IS NOT NULL AND status = 1
 """
 # batch of [bucket, full at]
 SPEND = """
@@ -106,7 +107,8 @@ WHERE bucket >= ?1 AND bucket < ?2 AND full_at > ?3
 FORGET_PACE = "DELETE FROM rates WHERE bucket >= ?1 AND bucket < ?2"
 HOLDERS_OF = """
 SELECT json_group_array(id) FROM (
-    SELECT id FROM holds JOIN jobs USING (seq) WHERE bucket = ?1 ORDER BY seq LIMIT 5)
+    SELECT id FROM jobs
+    WHERE status = 1 AND grp IS NOT NULL AND EXISTS (SELECT 1 FROM json_each(grp) AS b WHERE b.value = ?1) LIMIT 5)
 """
 
 # -- parked groups

@@ -15,12 +15,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import chain
 
 import msgspec
 
 from mainspring.engines.sqlite import line_statements as sql
 from mainspring.engines.sqlite.database import Database
-from mainspring.engines.sqlite.rows import limits_of, pairs_by_number, strings, to_json
+from mainspring.engines.sqlite.rows import limits_of, strings, to_json
 from mainspring.jobs.limits import SEPARATOR, BucketState, Refusal, is_fair
 
 _lines = msgspec.json.Decoder(list[tuple[str | None, str | None]]).decode
@@ -115,27 +116,24 @@ class Lines:
         rows = _states(self._database.write(sql.STATES, (to_json(list(buckets)),)))
         return {bucket: BucketState(running, full_at) for bucket, running, full_at in rows}
 
-    def hold(self, holds: dict[str, list[int]], spent: list[tuple[str, int]]) -> None:
-        """Count jobs that start: the rows in each bucket, and when each rate is full again."""
-        if holds:
-            self._database.write(sql.HOLD, (to_json(holds),))
+    def occupy(self, running: Mapping[str, int], spent: list[tuple[str, int]]) -> None:
+        """Count jobs that start: how many in each bucket, and when each rate is full again."""
+        if running:
+            self._database.write(sql.OCCUPY, (to_json(running),))
         if spent:
             self._database.write(sql.SPEND, (to_json(spent),))
 
-    def let_go(self, jobs: Iterable[tuple[int, tuple[str, ...]]]) -> None:
+    def vacate(self, limits: Iterable[tuple[str, ...]]) -> None:
         """Count jobs out that do not run any more, and let those go who waited for them."""
-        holds: dict[str, list[int]] = {}
-        for seq, buckets in jobs:
-            for bucket in buckets:
-                holds.setdefault(bucket, []).append(seq)
-        if holds:
-            self._database.write(sql.LET_GO, (to_json(holds),))
-            self.admit_others({bucket: len(seqs) for bucket, seqs in holds.items()})
+        left = Counter(chain.from_iterable(limits))
+        if left:
+            self._database.write(sql.VACATE, (to_json(left),))
+            self.admit_others(left)
 
-    def let_go_of_dead(self, workers: Collection[int]) -> None:
+    def vacate_for_dead(self, workers: Collection[int]) -> None:
         """Count the jobs of dead workers out."""
-        rows = pairs_by_number(self._database.write(sql.GROUPS_OF_OWNERS, (to_json(list(workers)),)))
-        self.let_go((seq, limits_of(group)) for seq, group in rows)
+        groups = strings(self._database.write(sql.GROUPS_OF_OWNERS, (to_json(list(workers)),)))
+        self.vacate(limits_of(group) for group in groups)
 
     def admit_others(self, places: Mapping[str, int]) -> None:
         """Let groups try again that wait for these buckets, as many as there may be places in each."""

@@ -115,10 +115,9 @@ MIGRATIONS = (
         by     TEXT NOT NULL                          -- JSON: parameters
     ) STRICT, WITHOUT ROWID;
 
-    CREATE TABLE holds (                              -- jobs that run and count in a bucket
-        bucket TEXT NOT NULL,
-        seq    INTEGER NOT NULL,
-        PRIMARY KEY (bucket, seq)
+    CREATE TABLE occupied (                           -- how many jobs run in a bucket
+        bucket  TEXT PRIMARY KEY,
+        running INTEGER NOT NULL
     ) STRICT, WITHOUT ROWID;
 
     CREATE TABLE rates (

@@ -99,7 +99,7 @@ class Settling:
             for queue, kind, priority, sequence, limits in kinds
         )
         if places.groups:
-            self._lines.let_go((lease.ref, lease.limits) for lease in leases)  # type: ignore[misc]  # our refs
+            self._lines.vacate(lease.limits for lease in leases)
         self._lines.put_in_order(places)
 
     def report(self, worker: int, reports: Sequence[ProgressReport]) -> list[bool]:

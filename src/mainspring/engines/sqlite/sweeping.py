@@ -33,6 +33,7 @@ FORGET_RESULTS = """
 UPDATE jobs SET result = NULL, forget = NULL
 WHERE seq IN (SELECT seq FROM jobs WHERE forget IS NOT NULL AND forget <= ?1 LIMIT ?2)
 """
+FORGET_BUCKETS = "DELETE FROM occupied WHERE running <= 0"
 FORGET_RATES = """
 DELETE FROM rates WHERE bucket IN (SELECT bucket FROM rates WHERE full_at <= ?1 LIMIT ?2)
 """
@@ -65,7 +66,7 @@ class Sweeping:
             quarantined = strings(write(sql.QUARANTINED, (batch, self._max_crashes)))
             stopped = strings(write(sql.STOPPED, (batch,)))
             places = self._lines.of_owners(dead)
-            self._lines.let_go_of_dead(dead)
+            self._lines.vacate_for_dead(dead)
             write(sql.RESCUE, (batch, self._max_crashes, now))
             write(sql.RELEASE, (batch,))
             write(sql.BURY, (batch,))
@@ -90,6 +91,7 @@ class Sweeping:
         write(FORGET_RESULTS, (now, DELETED))
         forgotten = self._database.changes()
         write(FORGET_RATES, (now, DELETED))
+        write(FORGET_BUCKETS)
         return Pruned(deleted, is_more=not has_ended or forgotten >= DELETED)
 
     def _prune_by_age(self, retention: Retention, now: int) -> tuple[int, bool]:

@@ -5,8 +5,9 @@ A take costs a handful of statements, however many jobs there are: the claims ho
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 
 from mainspring.engines.sqlite import line_statements
 from mainspring.engines.sqlite import statements as sql
@@ -162,7 +163,7 @@ class Taking:
         more = self._pick_more(starts - len(started), groups - refusals.keys(), admission, until)
         heads = {row.seq for row in started}
         others = [row for row in more if row.seq not in heads][: starts - len(started)]
-        started += _admitted(others, admission, refusals)
+        started += _admitted(sorted(others, key=_group), admission, refusals)  # by group: they are counted at once
         self._mark_started(worker, started, now)
         self._count(started, admission)
         # Those that are full now need not be tried again to find out.
@@ -191,16 +192,13 @@ class Taking:
 
     def _count(self, started: Collection[LeaseRow], admission: Admission) -> None:
         limits = self._settings.limits()
-        holds: dict[str, list[int]] = {}
-        for row in started:
-            for bucket in limits_of(row.grp):
-                holds.setdefault(bucket, []).append(row.seq)
+        running = Counter(chain.from_iterable(limits_of(row.grp) for row in started))
         spent = [
             (bucket, state.full_at)
             for bucket, state in admission.changed.items()
             if limits[family_of(bucket)].per is not None
         ]
-        self._lines.hold(holds, spent)
+        self._lines.occupy(running, spent)
 
     def _pass_on(self, refusals: dict[str, Refusal], admission: Admission) -> None:
         """Let others try the buckets with room of those that another bucket has refused."""
@@ -236,7 +234,7 @@ def _admitted(rows: list[LeaseRow], admission: Admission, refusals: dict[str, Re
     admitted: list[LeaseRow] = []
     for group, run in groupby(rows, key=_group):
         wanted = list(run)
-        if group is None:
+        if not group:
             admitted += wanted
         elif group not in refusals:
             buckets = limits_of(group)
@@ -248,5 +246,5 @@ def _admitted(rows: list[LeaseRow], admission: Admission, refusals: dict[str, Re
     return admitted
 
 
-def _group(row: LeaseRow) -> str | None:
-    return row.grp
+def _group(row: LeaseRow) -> str:
+    return row.grp or ""
