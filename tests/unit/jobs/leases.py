@@ -39,4 +39,5 @@ def make_active(function: Callable[..., Any], lease: Lease | None = None, **opti
     handler = Handler("shop.handler", function, HandlerOptions(**options), JsonSerializer())
     batch = handler.options.batch
     slots = Slots(1, None)
-    return ActiveJob(lease or make_lease(), handler, slots if batch is None else BatchSlots(batch, None, slots))
+    chosen = slots if batch is None else BatchSlots(batch, None, slots)
+    return ActiveJob(lease or make_lease(), handler, chosen, lambda *_report: None)
