@@ -54,27 +54,37 @@ class EventStream:
         return self
 
     def __next__(self) -> JobEvent:
-        while not self._waiting:
-            self._read()
-            if not self._waiting:
-                now = self._clock.monotonic_ns()
-                if self._deadline is not None and now >= self._deadline:
-                    raise StopIteration
-                until = now + LOOK_NS if self._deadline is None else min(now + LOOK_NS, self._deadline)
-                with self._condition:
-                    self._clock.wait(self._condition, until)
-        return self._waiting.popleft()
+        while (event := self._next_known()) is None:
+            until = self._until()
+            if until is None:
+                raise StopIteration
+            with self._condition:
+                self._clock.wait(self._condition, until)
+        return event
 
     def __aiter__(self) -> AsyncIterator[JobEvent]:
         return self
 
     async def __anext__(self) -> JobEvent:
-        try:
-            return await asyncio.to_thread(self.__next__)
-        except RuntimeError as error:  # a StopIteration cannot leave a coroutine
-            if isinstance(error.__cause__, StopIteration):
-                raise StopAsyncIteration from None
-            raise
+        # Only the reading happens in a thread: a cancelled iteration must not leave one behind that waits.
+        while (event := await asyncio.to_thread(self._next_known)) is None:
+            until = self._until()
+            if until is None:
+                raise StopAsyncIteration
+            await asyncio.sleep((until - self._clock.monotonic_ns()) / NANOSECONDS)
+        return event
+
+    def _next_known(self) -> JobEvent | None:
+        if not self._waiting:
+            self._read()
+        return self._waiting.popleft() if self._waiting else None
+
+    def _until(self) -> int | None:
+        """Return when to look again; None: the time is over."""
+        now = self._clock.monotonic_ns()
+        if self._deadline is None:
+            return now + LOOK_NS
+        return None if now >= self._deadline else min(now + LOOK_NS, self._deadline)
 
     def pending(self) -> list[JobEvent]:
         """Return what has happened since, without waiting."""

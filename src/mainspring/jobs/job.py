@@ -49,6 +49,11 @@ class Job(Generic[P, R]):
         return self._handler
 
     @property
+    def source(self) -> ManagerSource:
+        """The application that it belongs to."""
+        return self._source
+
+    @property
     def chosen(self) -> SubmitOptions:
         """The options of this variant."""
         return self._options

@@ -64,7 +64,7 @@ class Taking:
         fresh_search = Search(worker, demand, now, now - FRESH, until, suspects=False)
         fresh = self._start(fresh_search, self._pick(fresh_search, share), share)
         room -= len(fresh)
-        return self._start(search, self._pick(search, room), room) + fresh
+        return sorted(self._start(search, self._pick(search, room), room) + fresh, key=_rank)
 
     def is_more(self, demand: Demand, now: int, until: int) -> bool:
         """Answer whether more could be started if there were room."""
@@ -175,3 +175,7 @@ class Taking:
 
     def _taken(self, job: JobRecord, worker: int) -> JobRecord:
         return replace(job, owner=worker, token=job.token + 1)
+
+
+def _rank(lease: Lease) -> int:
+    return lease.due - HEAD_START * lease.priority

@@ -141,7 +141,8 @@ class Taking:
             return rows
         fresh = lease_rows(self._database.write(sql.PICK_BETWEEN, (lanes, share, now - FRESH, until)))
         chosen = {row.seq for row in fresh}
-        return [row for row in rows if row.seq not in chosen][: starts - len(fresh)] + fresh
+        old = [row for row in rows if row.seq not in chosen][: starts - len(fresh)]
+        return sorted(old + fresh, key=self._rank)
 
     def _rank(self, row: LeaseRow) -> tuple[int, int]:
         return row.ready - HEAD_START * self._lanes.describe(row.lane).priority, row.seq
