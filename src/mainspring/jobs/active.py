@@ -28,6 +28,7 @@ class ActiveJob:
         "context",
         "counts_as_started",
         "handler",
+        "is_asked_to_stop",
         "is_starting",
         "lease",
         "ready_at",
@@ -46,6 +47,7 @@ class ActiveJob:
         self.is_starting = False  # its start is being committed: wait for the answer before anything else
         self.ready_ns: int | None = None  # when it was due and could have started: by the monotonic clock,
         self.ready_at = 0  # and by the engine's
+        self.is_asked_to_stop = False  # by somebody: its timeout is another matter
         self.timed_out_after: int | None = None  # microseconds, if it has
         self._start = [None]
         self._end = [None]

@@ -1,7 +1,12 @@
 """Batch handlers: one call for jobs that are due together, each of them settled on its own.
 
 The handler has one parameter, a list; each job carries one element of it. It returns nothing, or a list with one
-entry for each element: a result, or an exception that is charged to that job alone.
+entry for each element: a result, or an exception that is charged to that job alone. What it raises is charged to
+each job, by that job's own counts.
+
+A worker makes one call of a handler at a time, and the next jobs gather meanwhile. `current_batch()` has the jobs
+in the order of the list. A request to stop one of them sets `cancelled` of that one; timeouts hold for the call,
+and reach them all.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ class Outcomes:
         """Let a job run again after `delay`, or as its policy says; or give it up."""
         lease = job.lease
         limit = job.timed_out_after
-        if job.context.cancelled and limit is None:
+        if job.is_asked_to_stop or (job.context.cancelled and limit is None):
             reason = brief or error.partition("\n")[0]
             return Outcome(lease, OutcomeKind.CANCELED, error=f"stopped on request ({reason})")
         cause = Cause.FAILURE

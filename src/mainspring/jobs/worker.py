@@ -178,7 +178,8 @@ class Worker:
     def _stop_jobs(self, ids: list[str]) -> None:
         if ids:
             for job in self._hands.jobs():
-                if job.lease.id in ids and not job.context.cancelled:
+                if job.lease.id in ids and not job.is_asked_to_stop:
+                    job.is_asked_to_stop = True
                     self._running.stop(job)
 
     def retime(self) -> None:

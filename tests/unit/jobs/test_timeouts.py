@@ -182,6 +182,25 @@ def test_a_coroutine_that_is_cancelled_while_it_waits_for_its_place_does_not_run
         assert shop.manager.get(waiting).status is JobStatus.CANCELED
 
 
+def test_a_request_to_stop_reaches_a_coroutine_that_has_ignored_its_soft_timeout(
+    shop: Workshop, entered: Gate
+) -> None:
+    contexts: list[JobContext] = []
+
+    async def handler() -> None:
+        contexts.append(current_job())
+        entered()
+        await asyncio.Event().wait()
+
+    job = start(shop, handler, entered, soft_timeout=5)
+    shop.clock.jump(5)
+    while not contexts[0].cancelled:
+        continue
+    shop.manager.cancel(job)
+    shop.engine.wait_for("settle")
+    assert shop.manager.get(job).status is JobStatus.CANCELED
+
+
 # -- the end of the worker
 
 
