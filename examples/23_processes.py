@@ -39,16 +39,13 @@ def endless() -> None:
 if __name__ == "__main__":
     logging.getLogger("mainspring").setLevel(logging.CRITICAL)  # what fails below fails on purpose
     with TemporaryDirectory() as folder, chdir(folder), app, app.running():
-        print(f"primes: {count_primes.submit(20_000).result(timeout=20)}")
-
-        late = stuck.submit()
+        late, again = stuck.submit(), fragile.submit()  # side by side: there are two processes
         late.wait(timeout=20)
         print(f"stuck: {late.status()}, {str(late.info().error).splitlines()[0]}")
         assert late.info().timeouts == 1
-
-        again = fragile.submit()
         print(f"fragile: {again.result(timeout=20)}; crashes: {again.info().crashes}")
         print(f"  {again.info().history[0].error}")  # charged to this job alone; the third is its last
+        print(f"primes: {count_primes.submit(20_000).result(timeout=20)}")
 
         events = app.events(timeout=20)
         long = endless.submit()
