@@ -6,7 +6,19 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.jobs import bulk, control, drain, limits, million, pickup, punctuality, sequences, single
+from benchmarks.jobs import (
+    bulk,
+    control,
+    drain,
+    limits,
+    million,
+    pickup,
+    processes,
+    punctuality,
+    schedules,
+    sequences,
+    single,
+)
 from benchmarks.measure import Section, machine, markdown
 from benchmarks.runners import idle, latency, throughput, timers
 from benchmarks.timing import section as wheel
@@ -28,7 +40,9 @@ SECTIONS: dict[str, Callable[[], Section]] = {
     "jobs.million": million.run,
     "jobs.control": control.run,
     "jobs.sequences": sequences.run,
+    "jobs.schedules": schedules.run,
     "jobs.limits": limits.run,
+    "jobs.processes": processes.run,
 }
 
 HEAD = """\

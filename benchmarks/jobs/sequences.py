@@ -170,6 +170,6 @@ def run(rounds: int = 3) -> Section:
         title=f"Jobs: sequences, {KEYS:,} keys at rest, best of {rounds} rounds",
         lines=lines,
         text=f"FULL. The first three lines: {EACH} jobs for each of {KEYS:,} keys, due in an hour. Takes and "
-        "settles are those of the engine, committed and not fsynced, one job at a time, best of 2 rounds. A key runs "
-        "one job at a time, so with few keys a worker has small batches to take and to settle.",
+        "settles are those of the engine, committed and not fsynced, one job at a time, best of 2 rounds. A key "
+        "runs one job at a time, so with few keys a worker has small batches to take and to settle.",
     )

@@ -1,0 +1,283 @@
+"""Ten thousand schedules: starting a worker with them, firing all of them at once, and how late they are."""
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from random import Random
+from time import perf_counter, time_ns
+from typing import NamedTuple, TypeVar
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim
+from msgspec.structs import replace
+
+from benchmarks.jobs import drain, million, punctuality
+from benchmarks.jobs.process import WorkerProcess, submitter
+from benchmarks.jobs.rounds import best_rates, least
+from benchmarks.jobs.systems.every import FULL
+from benchmarks.measure import Line, Section, rates, times
+from mainspring import Cron, Every, JobStatus, Mainspring
+from mainspring.jobs.definitions import define
+from mainspring.jobs.engine import PutSchedule
+from mainspring.jobs.planning import plan
+from mainspring.jobs.recurring import BATCH
+from mainspring.jobs.stored_rules import decode_rule
+from mainspring.jobs.storing import CHUNK
+
+T = TypeVar("T")
+
+SCHEDULES = 10_000
+PUNCTUAL, WINDOW_SECONDS, AHEAD_SECONDS = 1_000, 5.0, 3.0
+SECONDS = 60
+HOUR = timedelta(hours=1)
+MONTH = 40 * 86_400_000_000  # microseconds, and a little more
+QUESTIONS = 2_000
+EXPRESSIONS = (
+    ("*/5 * * * *", "UTC"),
+    ("0 2 * * *", "Asia/Taipei"),
+    ("30 2 * * *", "Europe/Berlin"),
+    ("0 9 * * MON#1", "America/New_York"),
+    ("0 0 29 2 *", "UTC"),
+)
+ZONES = ("UTC", "Asia/Taipei", "Europe/Berlin", "America/New_York")
+
+
+def rule(number: int) -> Cron:
+    """Return one of many rules, of which no two are equal: once a month at some minute of its first week."""
+    day, minute = divmod(number, 1_440)
+    return Cron(f"{minute % 60} {minute // 60} {1 + day} * *", tz=ZONES[number % len(ZONES)])
+
+
+# -- start-up
+
+
+class StartUp(NamedTuple):
+    """Seconds."""
+
+    again: float
+    first: float
+    empty: float
+    declaring: float
+
+
+def start_up(store: Path) -> StartUp:
+    """Start a worker with no schedules, with new ones, and with the same again."""
+    empty, _ = start(store, 0)
+    first, declaring = start(store, SCHEDULES)
+    again, _ = start(store, SCHEDULES)
+    return StartUp(again, first, empty, declaring)
+
+
+def start(store: Path, count: int) -> tuple[float, float]:
+    """Return the seconds until a worker runs, and those that the decorators took."""
+    decode_rule.cache_clear()  # as in a new process
+    with Mainspring(f"sqlite:///{store}") as app:
+        job = app.job(name="nightly")(nightly)
+        began = perf_counter()
+        for number in range(count):
+            declared = rule(number)
+            app.cron(declared.expression, tz=declared.tz, name=f"schedule {number}")(job)
+        declared_at = perf_counter()
+        app.manager()
+        opened = perf_counter()
+        with app.running():
+            return perf_counter() - opened, declared_at - began
+
+
+def nightly() -> None:
+    """Never run: the benchmark ends before."""
+
+
+def start_up_lines(rounds: int) -> list[Line]:
+    found = least(start_up, rounds)
+    assert found is not None
+    beside = f"{found.empty * 1e3:.0f} ms ours, without schedules"
+    return [
+        Line(what=f"declaring {SCHEDULES:,}", ours=f"{found.declaring:.2f} s"),
+        Line(what="start of a worker that stores them all", ours=f"{found.first:.2f} s", peer=beside),
+        Line(what="start of a worker that finds them all unchanged", ours=f"{found.again:.2f} s", peer=beside),
+    ]
+
+
+# -- firing
+
+
+def put(rules: Iterable[tuple[Cron | Every, int]], first_value: int) -> None:
+    """Store schedules of the open application, each with its next occurrence."""
+    manager = FULL.app.manager()
+    now = manager.engine.now()
+    puts = []
+    for number, (every, next_due) in enumerate(rules):
+        definition = define(f"schedule {number}", FULL.job, every, arguments=(first_value + number,))
+        record = definition.record(None, FULL.app.limits, now)
+        puts.append(PutSchedule(replace(record, next_due=next_due), None))
+    for first in range(0, len(puts), CHUNK):
+        if not all(manager.arrange(puts[first : first + CHUNK])):
+            raise RuntimeError("the store has these schedules already")
+
+
+def put_due() -> None:
+    """Store schedules whose last occurrence has not been fired."""
+    now = FULL.app.manager().engine.now()
+    rules = [rule(number) for number in range(SCHEDULES)]
+    put([(cron, cron.last_until(now, now - MONTH) or now) for cron in rules], 0)
+
+
+class FireCost(NamedTuple):
+    """Microseconds for each schedule."""
+
+    total: float
+    reading: float
+    planning: float
+    storing: float
+
+    def __str__(self) -> str:
+        parts = f"read {self.reading:.0f}, plan {self.planning:.0f}, store {self.storing:.0f}"
+        return f"{self.total:.0f} µs ({parts})"
+
+
+def fire_cost(store: Path) -> FireCost:
+    """Fire all in batches, as a worker does, with nothing else around it."""
+    reading = planning = storing = 0.0
+    with submitter(FULL, store):
+        put_due()
+        decode_rule.cache_clear()
+        manager = FULL.app.manager()
+        engine = manager.engine
+        now = engine.now()
+
+        def new_id(_: int) -> str:
+            return manager.submission.new_id()
+
+        while True:
+            began = perf_counter()
+            due = engine.schedules(due_until=now, limit=BATCH)
+            read = perf_counter()
+            firings = [plan(record, decode_rule(record.rule), now, new_id) for record in due]
+            planned = perf_counter()
+            if not firings:
+                break
+            if not all(fired.submitted for fired in manager.fire(firings)):
+                raise RuntimeError("a schedule that was due was not fired")
+            reading += read - began
+            planning += planned - read
+            storing += perf_counter() - planned
+    parts = [seconds / SCHEDULES * 1e6 for seconds in (reading, planning, storing)]
+    return FireCost(sum(parts), *parts)
+
+
+def run_rate(store: Path, prepare: Callable[[], None]) -> float:
+    """Return jobs per second of a worker process, from the first start until all are settled."""
+    with submitter(FULL, store):
+        prepare()
+        with WorkerProcess(FULL, store, expected=SCHEDULES) as worker:
+            starts = worker.wait_started(SCHEDULES, SECONDS)
+            worker.wait_until(lambda: not FULL.app.jobs(status=JobStatus.RUNNING, limit=1), SECONDS)
+            took = time_ns() - starts[0].at_ns
+    drain.require_all(FULL, {start.value for start in starts}, SCHEDULES)
+    return SCHEDULES / (took / 1e9)
+
+
+def fire_lines(rounds: int) -> list[Line]:
+    cost = least(fire_cost, rounds)
+    assert cost is not None
+    best = best_rates(
+        {
+            "fired": partial(run_rate, prepare=put_due),
+            "plain": partial(run_rate, prepare=lambda: FULL.submit_many(range(SCHEDULES))),
+        },
+        rounds,
+    )
+    return [
+        Line(
+            what=f"firing {SCHEDULES:,} that are due, {BATCH} in a commit: each",
+            ours=str(cost),
+        ),
+        Line(
+            what=f"{SCHEDULES:,} due at once, fired and run by one worker process",
+            ours=f"{best['fired']:,.0f}/s",
+            peer=f"{best['plain']:,.0f}/s ours, submitted beforehand",
+            ratio=times(best["fired"] / best["plain"]),
+        ),
+    ]
+
+
+# -- asking when
+
+
+def asking_lines(rounds: int) -> list[Line]:
+    chance = Random(3)
+    base = time_ns() // 1_000
+    instants = [base + chance.randrange(10 * 365 * 86_400) * 1_000_000 for _ in range(QUESTIONS)]
+    lines = []
+    for expression, tz in EXPRESSIONS:
+        cron = Cron(expression, tz=tz)
+        walls = [
+            datetime.fromtimestamp(instant // 1_000_000, UTC).astimezone(ZoneInfo(tz)) for instant in instants
+        ]
+        best = rates(
+            {
+                "ours": partial(asking_rate, cron.next_after, instants),
+                "cronsim": partial(asking_rate, partial(_next_of_cronsim, expression), walls),
+            },
+            rounds,
+        )
+        lines.append(
+            Line(
+                what=f"`next_after`, {expression} in {tz}",
+                ours=f"{1e6 / best['ours']:.1f} µs",
+                peer=f"{1e6 / best['cronsim']:.1f} µs cronsim, parsing included",
+                ratio=times(best["ours"] / best["cronsim"]),
+            )
+        )
+    return lines
+
+
+def asking_rate(ask: Callable[[T], object], questions: Sequence[T]) -> float:
+    began = perf_counter()
+    for question in questions:
+        ask(question)
+    return len(questions) / (perf_counter() - began)
+
+
+def _next_of_cronsim(expression: str, wall: datetime) -> datetime:
+    return next(CronSim(expression, wall))
+
+
+# -- punctuality
+
+
+def lateness(store: Path) -> punctuality.Lateness:
+    """Store schedules that come due one after another while a worker runs, and look how late their jobs start."""
+    chance = Random(11)
+    with million.working(FULL, store) as worker:
+        base = time_ns() // 1_000_000 + int(AHEAD_SECONDS * 1e3)
+        dues = [base + int(chance.random() * WINDOW_SECONDS * 1e3) for _ in range(PUNCTUAL)]
+        put([(Every(HOUR, anchor=due * 1_000), due * 1_000) for due in dues], punctuality.FIRST)
+        return punctuality.lateness(worker, [due * 1_000_000 for due in dues], 1)
+
+
+def lateness_lines(rounds: int) -> list[Line]:
+    found = least(lateness, rounds)
+    assert found is not None
+    return [
+        Line(
+            what=f"{PUNCTUAL:,} schedules within {WINDOW_SECONDS:g} s, start minus due, p50 / p99 / max",
+            ours=str(found),
+            bound=f"p99 < {punctuality.LIMIT:g} ms",
+            is_met=found.p99 < punctuality.LIMIT,
+        ),
+        Line(what="started early", ours=f"{found.early}", bound="0", is_met=not found.early),
+    ]
+
+
+def run(rounds: int = 3) -> Section:
+    lines = [*start_up_lines(rounds), *fire_lines(rounds), *asking_lines(rounds), *lateness_lines(2)]
+    return Section(
+        title=f"Jobs: {SCHEDULES:,} schedules, best of {rounds} rounds",
+        lines=lines,
+        text="FULL. All rules are crons, and no two are equal. Firing includes reading a rule for the first time. "
+        "Start minus due is that of the jobs that schedules make, which takes one commit more than a job has that "
+        "was submitted ahead; best of 2 rounds.",
+    )
