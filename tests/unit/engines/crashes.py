@@ -1,4 +1,4 @@
-"""Crashes on demand: an engine that dies before or after a given step on its store, and what it leaves behind."""
+"""Crashes on demand: engines that die before or after a given step on their store, and what they leave behind."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import apsw
+import pytest
 
 from mainspring.engines.sqlite import SqliteEngine
-from mainspring.jobs.engine import JobRecord, OutcomeKind, Query
+from mainspring.jobs.engine import JobRecord, Lease, OutcomeKind, Query
 from mainspring.testing import ManualClock
 from mainspring.testing.engine_bench import Bench
 
@@ -64,27 +66,25 @@ def copy_file(source: Path, target: Path) -> None:
 
 
 class Scene:
-    """A file with a job in every state: one worker is at work, others have died. Every test begins with a copy."""
+    """A file with jobs, of which every test begins with a copy. Whoever derives from it prepares them."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self.worker = 0
+        self.leases: dict[str, Lease] = {}
+        """What the worker has in hand, by the id of the job."""
         clock = ManualClock()
         with opened(path, clock) as bench:
-            bench.bury("letter")
-            worker, lease = bench.begin("done")
-            assert bench.settle(worker, lease, OutcomeKind.COMPLETED)
-            bench.begin("orphan")
-            bench.begin("held by the dead", after=0.5)
-            bench.pass_time(46)
-            self.worker = bench.enroll()
-            bench.submit(*(f"running {kind.value}" for kind in OutcomeKind))
-            self.running = dict(zip(OutcomeKind, bench.take(self.worker), strict=True))
-            bench.submit("held", after=0.5)
-            (self.held,) = bench.take(self.worker)
-            bench.submit("due")
-            bench.submit("soon", after=0.6)
-            bench.submit("later", after=3600)
+            self.prepare(bench)
         self._now = clock.now()
+
+    def prepare(self, bench: Bench) -> None:
+        """Store jobs, and let a worker take some."""
+        raise NotImplementedError
+
+    def take(self, bench: Bench) -> None:
+        """Let the worker take what there is."""
+        self.leases |= {lease.id: lease for lease in bench.take(self.worker)}
 
     def copy_to(self, path: Path) -> ManualClock:
         """Make a copy, and a clock that begins when the scene was ready."""
@@ -99,8 +99,48 @@ class World:
         self.bench = bench
         self.engine = bench.engine
         self.worker = scene.worker
-        self.running = scene.running
-        self.held = scene.held
+        self.leases = scene.leases
+
+
+Operation: TypeAlias = Callable[[World], Any]
+
+
+class Laboratory:
+    """Repeats an operation in worlds that are alike, and crashes at another step each time."""
+
+    def __init__(
+        self, scene: Scene, folder: Path, operation: Operation, look: Callable[[Bench], Any] | None = None
+    ) -> None:
+        self._scene = scene
+        self._path = folder / "jobs.db"
+        self._operation = operation
+        self.look = look or snapshot
+        """What is compared: all jobs, unless a test says otherwise."""
+        self.remains = folder / "remains.db"
+        with self._begin(None) as (world, probe):
+            self.before = self.look(world.bench)
+            operation(world)
+            self.after = self.look(world.bench)
+            self.steps = list(probe.steps)
+        assert len(self.steps) >= 4  # before and after a beginning and an end
+        assert self.steps[-1] == "after COMMIT"
+
+    @contextmanager
+    def _begin(self, crash_at: int | None) -> Iterator[tuple[World, CrashPoint]]:
+        clock = self._scene.copy_to(self._path)
+        probe = CrashPoint(self._path, self.remains)
+        with opened(self._path, clock, probe) as bench:
+            probe.arm(crash_at)
+            yield World(self._scene, bench), probe
+
+    def crash_everywhere(self, then: Callable[[World, bool], None]) -> None:
+        """Crash at every step; let the test look at the world, and tell it whether the operation was committed."""
+        for number, step in enumerate(self.steps):
+            with self._begin(number) as (world, _):
+                with pytest.raises(Crash) as crash:
+                    self._operation(world)
+                assert str(crash.value) == step
+                then(world, step == "after COMMIT")
 
 
 @contextmanager

@@ -3,20 +3,54 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mainspring.jobs.engine import Cancel, Cause, Delete, Edit, Outcome, OutcomeKind, Reopen, Replay, WorkerInfo
+from mainspring.jobs.engine import (
+    Cancel,
+    Cause,
+    Delete,
+    Edit,
+    Lease,
+    Outcome,
+    OutcomeKind,
+    Reopen,
+    Replay,
+    WorkerInfo,
+)
 from mainspring.jobs.status import FINAL, JobStatus
 from mainspring.testing.engine_bench import Bench, seconds
 from tests.support import within
-from tests.unit.engines.crashes import Crash, CrashPoint, Scene, World, integrity, opened, run_everything, snapshot
+from tests.unit.engines.crashes import Laboratory, Scene, World, integrity, opened, run_everything, snapshot
 
 pytestmark = pytest.mark.stress  # every step of every operation: many small databases
+
+
+class AllStates(Scene):
+    """A job in every state: one worker is at work, others have died."""
+
+    def prepare(self, bench: Bench) -> None:
+        bench.bury("letter")
+        worker, lease = bench.begin("done")
+        assert bench.settle(worker, lease, OutcomeKind.COMPLETED)
+        bench.begin("orphan")
+        bench.begin("held by the dead", after=0.5)
+        bench.pass_time(46)
+        self.worker = bench.enroll()
+        bench.submit(*(f"running {kind.value}" for kind in OutcomeKind))
+        self.take(bench)
+        bench.submit("held", after=0.5)
+        self.take(bench)
+        bench.submit("due")
+        bench.submit("soon", after=0.6)
+        bench.submit("later", after=3600)
+
+
+def running(world: World, kind: OutcomeKind) -> Lease:
+    return world.leases[f"running {kind.value}"]
 
 
 def submit(world: World) -> Any:
@@ -30,23 +64,25 @@ def take(world: World) -> Any:
 
 
 def start(world: World) -> Any:
-    return world.engine.start(world.worker, [world.held])
+    return world.engine.start(world.worker, [world.leases["held"]])
 
 
 def settle(kind: OutcomeKind) -> Callable[[World], Any]:
     def settle_one(world: World) -> Any:
         cause = Cause.FAILURE if kind in (OutcomeKind.RETRY, OutcomeKind.FAILED) else None
         due = world.bench.now + seconds(30) if kind in (OutcomeKind.RETRY, OutcomeKind.SNOOZED) else None
-        outcome = Outcome(world.running[kind], kind, due, b"1", "it broke", cause)
+        outcome = Outcome(running(world, kind), kind, due, b"1", "it broke", cause)
         return world.engine.settle(world.worker, [outcome])
 
     return settle_one
 
 
 def settle_all(world: World) -> Any:
-    stale = Outcome(world.held, OutcomeKind.COMPLETED)  # held, not started: refused among those that are accepted
+    stale = Outcome(
+        world.leases["held"], OutcomeKind.COMPLETED
+    )  # held, not started: refused among those that are accepted
     return world.engine.settle(
-        world.worker, [stale, *(Outcome(world.running[kind], kind) for kind in OutcomeKind)]
+        world.worker, [stale, *(Outcome(running(world, kind), kind) for kind in OutcomeKind)]
     )
 
 
@@ -84,41 +120,7 @@ each_operation = pytest.mark.parametrize("operation", OPERATIONS.values(), ids=O
 
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
-    return Scene(tmp_path_factory.mktemp("scene") / "jobs.db")
-
-
-class Laboratory:
-    """Repeats an operation in worlds that are alike, and crashes at another step each time."""
-
-    def __init__(self, scene: Scene, folder: Path, operation: Callable[[World], Any]) -> None:
-        self._scene = scene
-        self._path = folder / "jobs.db"
-        self._operation = operation
-        self.remains = folder / "remains.db"
-        with self._begin(None) as (world, probe):
-            self.before = snapshot(world.bench)
-            operation(world)
-            self.after = snapshot(world.bench)
-            self.steps = list(probe.steps)
-        assert len(self.steps) >= 4  # before and after a beginning and an end
-        assert self.steps[-1] == "after COMMIT"
-
-    @contextmanager
-    def _begin(self, crash_at: int | None) -> Iterator[tuple[World, CrashPoint]]:
-        clock = self._scene.copy_to(self._path)
-        probe = CrashPoint(self._path, self.remains)
-        with opened(self._path, clock, probe) as bench:
-            probe.arm(crash_at)
-            yield World(self._scene, bench), probe
-
-    def crash_everywhere(self, then: Callable[[World, bool], None]) -> None:
-        """Crash at every step; let the test look at the world, and tell it whether the operation was committed."""
-        for number, step in enumerate(self.steps):
-            with self._begin(number) as (world, _):
-                with pytest.raises(Crash) as crash:
-                    self._operation(world)
-                assert str(crash.value) == step
-                then(world, step == "after COMMIT")
+    return AllStates(tmp_path_factory.mktemp("scene") / "jobs.db")
 
 
 @pytest.fixture
@@ -157,7 +159,7 @@ def test_after_a_crash_no_job_is_lost_and_none_completes_twice(laboratory: Labor
 def assert_nothing_stale_is_heard(bench: Bench, world: World) -> None:
     """Whatever the dead worker has still to say."""
     before = snapshot(bench)
-    leases = [*world.running.values(), world.held]
+    leases = list(world.leases.values())
     for kind in OutcomeKind:
         outcomes = [Outcome(lease, kind, 0, b"stale", "stale", Cause.FAILURE) for lease in leases]
         assert bench.engine.settle(world.worker, outcomes) == [False] * len(leases)

@@ -1,0 +1,125 @@
+"""What holds in a SQLite file after every unit, whoever died: checked row by row. See `engines.sqlite.lines`."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import apsw
+
+from mainspring.engines.sqlite.rows import PENDING, RUNNING, limits_of
+from mainspring.jobs.limits import family_of
+
+COLUMNS = "seq, id, status, due, ready, wait, sequence, turn, grp, owner"
+BEHIND_IN_SEQUENCE, BEHIND_IN_GROUP = 1, 2
+
+
+class Row(NamedTuple):
+    """A job, as far as its lines are concerned."""
+
+    seq: int
+    id: str
+    status: int
+    due: int
+    ready: int
+    wait: int
+    sequence: str | None
+    turn: int | None
+    group: str | None
+    owner: int | None
+
+
+@contextmanager
+def connected(path: Path) -> Iterator[apsw.Connection]:
+    """Read a file that no engine has open."""
+    connection = apsw.Connection(str(path))
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def dump(path: Path) -> dict[str, list[Any]]:
+    """Return all rows of all tables."""
+    with connected(path) as connection:
+        tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+        return {table: sorted(connection.execute(f"SELECT * FROM {table}"), key=repr) for table in tables}
+
+
+def check_lines(path: Path) -> None:
+    """Fail if somebody may go who must not, or if nobody may go though somebody should."""
+    with connected(path) as connection:
+        rows = [Row(*row) for row in connection.execute(f"SELECT {COLUMNS} FROM jobs ORDER BY seq")]
+        parked = {
+            group: (bucket, until) for group, bucket, until in _select(connection, "parked", "grp, bucket, until")
+        }
+        occupied = Counter(dict(_select(connection, "occupied", "bucket, running")))
+        limits = {family: (most, per) for family, most, per in _select(connection, "limits", "family, most, per")}
+    _check_sequences(rows)
+    _check_groups(rows, set(parked))
+    _check_occupied(rows, occupied)
+    _check_parked(rows, parked, occupied, limits)
+    for row in rows:
+        if row.status == PENDING and row.wait == 0:
+            assert row.ready >= row.due, row
+            assert row.group is not None or row.ready == row.due, row
+
+
+def _select(connection: apsw.Connection, table: str, columns: str) -> Iterable[Any]:
+    return list(connection.execute(f"SELECT {columns} FROM {table}"))
+
+
+def _check_sequences(rows: list[Row]) -> None:
+    sequences: defaultdict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        if row.sequence is None:
+            assert row.status != PENDING or row.wait != BEHIND_IN_SEQUENCE, row
+        else:
+            sequences[row.sequence].append(row)
+    for members in sequences.values():
+        running = [row for row in members if row.status == RUNNING]
+        waiting = sorted((row for row in members if row.status == PENDING), key=lambda row: (row.turn, row.seq))
+        free = [row for row in waiting if row.wait != BEHIND_IN_SEQUENCE]
+        assert len(running) <= 1, members
+        assert free == ([] if running else waiting[:1]), members
+
+
+def _check_groups(rows: list[Row], parked: set[str]) -> None:
+    groups: defaultdict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        if row.status == PENDING and row.owner is None and row.wait != BEHIND_IN_SEQUENCE:
+            if row.group is None:
+                assert row.wait == 0, row
+            else:
+                groups[row.group].append(row)
+    for group, members in groups.items():
+        members.sort(key=lambda row: (row.due, row.seq))
+        free = [row for row in members if row.wait != BEHIND_IN_GROUP]
+        assert free == ([] if group in parked else members[:1]), members
+
+
+def _check_occupied(rows: list[Row], occupied: Counter[str]) -> None:
+    running = Counter(bucket for row in rows if row.status == RUNNING for bucket in limits_of(row.group))
+    assert +occupied == running
+    assert min(occupied.values(), default=0) >= 0, occupied
+
+
+def _check_parked(
+    rows: list[Row],
+    parked: dict[str, tuple[str, int | None]],
+    occupied: Counter[str],
+    limits: dict[str, tuple[int, int | None]],
+) -> None:
+    """Fail if a group waits for a bucket that has room and that nobody is about to use."""
+    free = [row for row in rows if row.status == PENDING and row.owner is None and row.wait == 0]
+    for group, (bucket, until) in parked.items():
+        assert bucket in limits_of(group), (group, bucket)
+        assert family_of(bucket) in limits, bucket
+        most, per = limits[family_of(bucket)]
+        assert (until is None) == (per is None), (group, bucket, until)
+        if until is None:
+            users = sum(bucket in limits_of(row.group) for row in free)
+            assert occupied[bucket] + users >= most, (group, bucket, occupied[bucket], users)
