@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mainspring.jobs.engine import (
+    SUSPECT_CRASHES,
+    Cause,
     Changed,
     Delete,
     DropLimit,
@@ -144,6 +146,17 @@ class Limits(EngineSuite):
         bench.submit("plain")
         bench.submit("tenant", limits=(bucket_of("by tenant", "another"),))
         assert sorted(bench.take_ids(worker, starts=2)) == ["plain", "tenant"]
+
+    def test_a_suspect_holds_up_no_other_job_of_its_limit(self, bench: Bench) -> None:
+        bench.limit("by tenant", 9)
+        bench.submit("suspect", limits=A)
+        worker = bench.enroll()
+        for _ in range(SUSPECT_CRASHES):
+            (lease,) = bench.take(worker)
+            assert bench.settle(worker, lease, OutcomeKind.RETRY, cause=Cause.CRASH)
+        bench.submit("innocent", limits=A)
+        assert bench.take_ids(worker, suspects=False) == ["innocent"]
+        assert bench.take_ids(worker) == ["suspect"]
 
     def test_more_jobs_than_room_for_them_are_told(self, bench: Bench) -> None:
         bench.limit("all", 2)

@@ -16,14 +16,15 @@ from mainspring.app import Mainspring, Runtime
 from mainspring.clock import Duration, SystemClock
 from mainspring.engines.sqlite import SqliteEngine
 from mainspring.jobs.engine import Engine
+from mainspring.jobs.manager import JobManager
 from mainspring.testing.manual_clock import ManualClock
 
 
 class TimeTravel:
     """The clock of an application that travels."""
 
-    def __init__(self, runtime: Runtime, clock: ManualClock) -> None:
-        self._runtime = runtime
+    def __init__(self, manager: JobManager, clock: ManualClock) -> None:
+        self._manager = manager
         self.clock = clock
 
     @property
@@ -56,7 +57,7 @@ class TimeTravel:
     def step_wall_clock(self, difference: Duration) -> None:
         """Set the wall clock forward, or back with a negative difference, as a time server does."""
         self.clock.step_wall(difference)
-        self._runtime.manager.retime()
+        self._manager.retime()
         self.clock.settle()
 
 
@@ -66,29 +67,43 @@ def time_travel(app: Mainspring, *, start: datetime | None = None, isolated: boo
 
     The journey starts at `start`, or now. With `isolated=False` it uses the application's own store.
     """
-    clock = ManualClock(start or _next_second())
-    app.load_handlers()
-    with TemporaryDirectory(prefix="mainspring-") as folder:
-        engine = _make_engine(app, clock, Path(folder) if isolated else None)
-        runtime = Runtime(app, engine, clock, virtual_time=True)
-        before = app.exchange_runtime(runtime)
-        try:
+    clock = make_clock(start)
+    with (
+        TemporaryDirectory(prefix="mainspring-") as folder,
+        in_place(
+            app, Runtime(app, make_engine(app, clock, folder if isolated else None), clock, virtual_time=True)
+        ),
+    ):
+        yield TimeTravel(app.manager(), clock)
+
+
+@contextmanager
+def in_place(app: Mainspring, runtime: Runtime, *, has_worker: bool = True) -> Iterator[None]:
+    """Let `app` use this runtime while the block lasts, with a worker unless told otherwise."""
+    before = app.exchange_runtime(runtime)
+    try:
+        if has_worker:
+            app.load_handlers()
             runtime.manager.start()
-            yield TimeTravel(runtime, clock)
-        finally:
-            app.exchange_runtime(before)
-            runtime.manager.hurry()
-            runtime.close(0)
+        yield
+    finally:
+        app.exchange_runtime(before)
+        runtime.manager.hurry()
+        runtime.close(0)
 
 
-def _make_engine(app: Mainspring, clock: ManualClock, folder: Path | None) -> Engine:
+def make_clock(start: datetime | None = None) -> ManualClock:
+    """Make a clock that begins at `start`, or at the next full second.
+
+    What a test computes from the real clock within that second is not in the future.
+    """
+    return ManualClock(start or SystemClock().now().astimezone(UTC).replace(microsecond=0) + timedelta(seconds=1))
+
+
+def make_engine(app: Mainspring, clock: ManualClock, folder: str | None) -> Engine:
+    """Make an engine of the application's kind on this clock: on a new store in `folder`, or on its own."""
     engine = app.make_engine(clock)
     if not isinstance(engine, SqliteEngine):
         return engine
-    path = engine.path if folder is None else folder / "jobs.db"
+    path = engine.path if folder is None else Path(folder) / "jobs.db"
     return SqliteEngine(path, clock=clock, durability="normal", is_shared=False)
-
-
-def _next_second() -> datetime:
-    """Return the next full second: what a test computes from the real clock within it is not in the future."""
-    return SystemClock().now().astimezone(UTC).replace(microsecond=0) + timedelta(seconds=1)

@@ -1,0 +1,100 @@
+"""Running jobs to their end on a manual clock: from due time to due time of the jobs that wait, and no further.
+
+Schedules stand still meanwhile: they have no end, and a job that is due in a month would bring a month of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+
+from mainspring.jobs.commands import PauseSchedule
+from mainspring.jobs.engine import JobRecord, Query
+from mainspring.jobs.manager import JobManager
+from mainspring.jobs.status import JobStatus
+from mainspring.testing.manual_clock import ManualClock
+
+MOST_STEPS = 1_000
+PAGE = 1_000
+MOST_NAMED = 3  # jobs in an error message
+MOST_ASKED = 100  # jobs that are due and did not start: how many are asked why
+
+
+def _never() -> bool:
+    return False
+
+
+class Stepping:
+    """Moves the clock of one application from job to job."""
+
+    def __init__(self, manager: JobManager, clock: ManualClock, *, most_steps: int = MOST_STEPS) -> None:
+        self._manager = manager
+        self._clock = clock
+        self._most_steps = most_steps
+
+    def hold_schedules(self) -> None:
+        """Let all schedules rest."""
+        awake = [record.name for record in self._manager.engine.schedules() if not record.is_paused]
+        self._manager.arrange([PauseSchedule(name, is_paused=True, next_due=None) for name in awake])
+
+    def run_all(self, is_over: Callable[[], bool] = _never) -> None:
+        """Run every job that can run, with all that follows from it; stop when `is_over` says so."""
+        for _ in range(self._most_steps):
+            self.hold_schedules()
+            self._settle()
+            instant = None if is_over() else self._next_instant()
+            if instant is None:
+                return
+            self._clock.advance(timedelta(microseconds=instant - self._manager.engine.now()))
+        raise RuntimeError(
+            f"jobs still wait after {self._most_steps:,} steps of the clock: {self._describe_rest()}; if they come "
+            "to an end, give more steps=; if they never do, use time_travel(), which goes as far as it is told to"
+        )
+
+    def _settle(self) -> None:
+        try:
+            self._clock.settle()
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}; not ended: {self._describe_rest()}") from error
+
+    def _next_instant(self) -> int | None:
+        """Return when the next job may start, of those that can start at all."""
+        now = self._manager.engine.now()
+        late: list[str] = []
+        first: int | None = None
+        for record in self._waiting():
+            if record.due <= now:
+                late.append(record.id)
+            elif first is None or record.due < first:
+                first = record.due
+        if first is None:
+            # Whichever limit it is, the clock stops at every instant on the way to it.
+            return next((until for until in map(self._limited_until, late[:MOST_ASKED]) if until > now), None)
+        return first
+
+    def _limited_until(self, job_id: str) -> int:
+        situation = self._manager.engine.situation(job_id)
+        return 0 if situation is None else situation.limited_until or 0
+
+    def _waiting(self) -> Iterator[JobRecord]:
+        return find_all(self._manager, Query(status=JobStatus.PENDING, limit=PAGE))
+
+    def _describe_rest(self) -> str:
+        running = find_all(self._manager, Query(status=JobStatus.RUNNING, limit=PAGE))
+        rest = [*running, *self._waiting()]
+        named = [f"{record.type} (job {record.id}, started {record.starts:,} times)" for record in rest]
+        more = f" and {len(named) - MOST_NAMED:,} more" if len(named) > MOST_NAMED else ""
+        return ", ".join(named[:MOST_NAMED]) + more if named else "no job"
+
+
+def find_all(manager: JobManager, query: Query) -> Iterator[JobRecord]:
+    """Find jobs page by page, in the order of their submission."""
+    after: str | None = None
+    while True:
+        page = manager.engine.find(
+            Query(status=query.status, type=query.type, ids=query.ids, limit=query.limit, after=after)
+        )
+        yield from page.records
+        after = page.end
+        if after is None:
+            return
