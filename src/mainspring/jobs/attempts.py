@@ -71,7 +71,7 @@ class Attempts:
     """Begins and ends calls. From any thread."""
 
     def __init__(
-        self, timer: Timer, clock: Clock, on_outcomes: Callable[[list[tuple[ActiveJob, Outcome]]], None]
+        self, timer: Timer, clock: Clock, on_outcomes: Callable[[Sequence[ActiveJob], Sequence[Outcome]], None]
     ) -> None:
         self._timer = timer
         self._clock = clock
@@ -92,7 +92,7 @@ class Attempts:
         if job.call is not None:
             job.call.finish(self._timer)
         outcome.began = began
-        self._on_outcomes([(job, outcome)])
+        self._on_outcomes((job,), (outcome,))
 
     def begin_call(self, call: Call) -> int:
         """Note that the handler begins now; return when that is, by the engine."""
@@ -108,7 +108,7 @@ class Attempts:
         call.finish(self._timer)
         for outcome in outcomes:
             outcome.began = began
-        self._on_outcomes(list(zip(call.jobs, outcomes, strict=True)))
+        self._on_outcomes(call.jobs, outcomes)
 
 
 def calls_of(jobs: Sequence[ActiveJob]) -> Iterator[Call]:

@@ -250,9 +250,14 @@ class Worker:
 
     # -- settling
 
-    def _end_with(self, ends: Sequence[tuple[ActiveJob, Outcome]]) -> None:
+    def _end_with(self, jobs: Sequence[ActiveJob], outcomes: Sequence[Outcome]) -> None:
         """Take the outcomes of handlers, unless a shutdown has decided otherwise. From any thread."""
-        self._settle([(job, outcome) for job, outcome in ends if job.claim_end()])
+        if len(jobs) == 1 and self._reporting.is_idle:  # as nearly always
+            if jobs[0].claim_end():
+                jobs[0].context.fall_silent()
+                self._settling.settle([outcomes[0]])
+        else:
+            self._settle([end for end in zip(jobs, outcomes, strict=True) if end[0].claim_end()])
 
     def _settle(self, ends: Sequence[tuple[ActiveJob, Outcome]]) -> None:
         """Store outcomes whose end was claimed: what their handlers have reported goes first."""
