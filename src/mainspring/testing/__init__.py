@@ -1,15 +1,31 @@
-"""The test kit: time that obeys, and a suite that says what an engine must do. Nothing else may import it."""
+"""The test kit: time that obeys, assertions, crashes, and a suite that says what an engine must do.
+
+Nothing else may import it.
+"""
 
 from typing import TYPE_CHECKING, Any
 
+from mainspring.testing.assertions import assert_submitted, refute_submitted, submitted
 from mainspring.testing.inline import inline
 from mainspring.testing.manual_clock import ManualClock
+from mainspring.testing.recording import Recording, recording
 from mainspring.testing.time_travel import TimeTravel, time_travel
 
 if TYPE_CHECKING:
     from mainspring.testing.conformance import EngineConformance
 
-__all__ = ["EngineConformance", "ManualClock", "TimeTravel", "inline", "time_travel"]
+__all__ = [
+    "EngineConformance",
+    "ManualClock",
+    "Recording",
+    "TimeTravel",
+    "assert_submitted",
+    "inline",
+    "recording",
+    "refute_submitted",
+    "submitted",
+    "time_travel",
+]
 
 
 def __getattr__(name: str) -> Any:

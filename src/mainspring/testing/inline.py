@@ -30,6 +30,9 @@ from mainspring.testing.stepping import MOST_STEPS, Stepping
 from mainspring.testing.submits import SubmitWatcher, watch_submits
 from mainspring.testing.time_travel import TimeTravel, in_place, make_clock, make_engine
 
+PARENTS_PER_STEP = 3
+"""How many jobs, for each step of the clock that is allowed, may submit jobs without a step of the clock."""
+
 
 @contextmanager
 def inline(app: Mainspring, *, raises: bool = False, steps: int = MOST_STEPS) -> Iterator[TimeTravel]:
@@ -68,20 +71,23 @@ class _Conductor(SubmitWatcher):
         self._steps = steps
         self._raises = raises
         self._turn = Lock()  # of the submitter that runs jobs
-        self._depths: dict[str, int] = {}  # of jobs submitted by jobs: how long the chain behind them is
+        self._instant = 0
+        self._parents: set[str] = set()  # jobs that have submitted jobs at this instant
         self._endless: str | None = None
         manager.submission.after_submit = self._run_all
         watch_submits(manager.submission, self)
 
     def before(self, handler: str) -> None:
         """Put an end to jobs that submit jobs at one and the same instant for ever: the clock would never move."""
-        if self._depth() > self._steps:
+        if not runs_job():
+            return
+        instant = self._manager.engine.now()
+        if instant != self._instant:
+            self._instant, self._parents = instant, set()
+        self._parents.update(job.id for job in current_batch())
+        if len(self._parents) > PARENTS_PER_STEP * self._steps:
             self._endless = handler
             raise RuntimeError(self._complain(handler))
-
-    def _depth(self) -> int:
-        """Return how long a chain is to which the next job would be added."""
-        return 1 + max(self._depths.get(job.id, 0) for job in current_batch()) if runs_job() else 0
 
     def _run_all(self) -> None:
         if runs_job():  # the submit that runs this handler takes care of it
@@ -94,15 +100,14 @@ class _Conductor(SubmitWatcher):
 
     def _complain(self, handler: str) -> str:
         return (
-            f"jobs have submitted jobs {self._steps:,} times in a row, the last one for {handler}; if they come to "
-            "an end, give more steps=; if they never do, use time_travel(), which goes as far as it is told to"
+            f"more than {PARENTS_PER_STEP * self._steps:,} jobs have submitted jobs at one instant, the last one "
+            f"for {handler}; if they come to an end, give more steps=; if they never do, let them have a delay, "
+            "and use time_travel(), which goes as far as it is told to"
         )
 
     def after(self, ids: list[str]) -> None:
         """Raise what the first of these jobs that has failed was failed by."""
-        if runs_job():
-            self._depths.update(dict.fromkeys(ids, self._depth()))
-        elif self._raises:
+        if self._raises and not runs_job():
             self._raise_first(ids)
 
     def _raise_first(self, ids: list[str]) -> None:

@@ -47,8 +47,9 @@ class Stepping:
                 return
             self._clock.advance(timedelta(microseconds=instant - self._manager.engine.now()))
         raise RuntimeError(
-            f"jobs still wait after {self._most_steps:,} steps of the clock: {self._describe_rest()}; if they come "
-            "to an end, give more steps=; if they never do, use time_travel(), which goes as far as it is told to"
+            f"jobs still wait after {self._most_steps:,} steps of the clock: {self._describe_rest()}; if they "
+            "come to an end, give more steps=; if they never do, use time_travel(), which goes as far as "
+            "it is told to"
         )
 
     def _settle(self) -> None:

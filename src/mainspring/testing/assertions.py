@@ -1,0 +1,137 @@
+"""Assertions about what was submitted: `assert_submitted(cancel_order, 42)`.
+
+They read the store of the application in whatever state the jobs are by now, so they work inside of `recording`,
+`inline` and `time_travel`, and on a real store.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime
+from typing import Any
+
+from mainspring.clock import Duration
+from mainspring.jobs.engine import Query
+from mainspring.jobs.info import JobInfo, to_info
+from mainspring.jobs.job import Job
+from mainspring.jobs.policies import Unique
+from mainspring.runners.checks import require_positive
+from mainspring.testing.expectations import Expectation
+from mainspring.testing.stepping import PAGE, find_all
+
+MOST_LISTED = 10
+TOLERANCE = 1.0
+
+
+def submitted(job: Job[..., Any]) -> list[JobInfo]:
+    """List the jobs of a handler, whatever has become of them, in the order of their submission."""
+    _require_job(job)
+    return [to_info(record) for record in find_all(job._source.manager(), Query(type=job.name, limit=PAGE))]
+
+
+def assert_submitted(
+    job: Job[..., Any],
+    /,
+    *args: Any,
+    times: int | None = None,
+    queue: str | None = None,
+    due: datetime | Duration | None = None,
+    within: Duration = TOLERANCE,
+    sequence: str | None = None,
+    unique: str | Unique | None = None,
+    **kwargs: Any,
+) -> JobInfo:
+    """Fail unless a job of this handler was submitted with these arguments; return the first one that was.
+
+    Arguments are given as to `submit`; those left out have their defaults, and `...` or `unittest.mock.ANY` match
+    anything. Without any arguments at all, jobs with all arguments count. `due` is an instant, or the time from
+    submit to due, met `within` a second. Options may also be given as to a submit:
+    `assert_submitted(cancel_order.after(1800), 42)`. With `times`, exactly so many must match.
+    """
+    __tracebackhide__ = True
+    if times is not None:
+        require_positive(times, "times", "jobs; use refute_submitted() for none")
+    _require_job(job)
+    _require_no_clash(job, times=times, queue=queue, due=due, within=within, sequence=sequence, unique=unique)
+    wanted = job.options(queue=queue, sequence=sequence, unique=unique)
+    expectation = Expectation(wanted, args, kwargs, due=due, within=within)
+    found = _compare(job, expectation)
+    matching = [info for info, differences in found if not differences]
+    if len(matching) == times or (times is None and matching):
+        return matching[0]
+    raise _failure(job, expectation, found, len(matching), times)
+
+
+def refute_submitted(
+    job: Job[..., Any],
+    /,
+    *args: Any,
+    queue: str | None = None,
+    due: datetime | Duration | None = None,
+    within: Duration = TOLERANCE,
+    sequence: str | None = None,
+    unique: str | Unique | None = None,
+    **kwargs: Any,
+) -> None:
+    """Fail if a job of this handler was submitted with these arguments; they are those of `assert_submitted`."""
+    __tracebackhide__ = True
+    _require_job(job)
+    _require_no_clash(job, queue=queue, due=due, within=within, sequence=sequence, unique=unique)
+    wanted = job.options(queue=queue, sequence=sequence, unique=unique)
+    expectation = Expectation(wanted, args, kwargs, due=due, within=within)
+    matching = [info for info, differences in _compare(job, expectation) if not differences]
+    if matching:
+        listed = "".join(f"\n  {expectation.describe(info)}" for info in matching[:MOST_LISTED])
+        more = _more(len(matching))
+        raise AssertionError(f"{expectation} was submitted, and should not have been:{listed}{more}")
+
+
+def _compare(job: Job[..., Any], expectation: Expectation) -> list[tuple[JobInfo, list[str]]]:
+    records = find_all(job._source.manager(), Query(type=job.name, limit=PAGE))
+    return [(to_info(record), expectation.differences(record)) for record in records]
+
+
+def _failure(
+    job: Job[..., Any],
+    expectation: Expectation,
+    found: list[tuple[JobInfo, list[str]]],
+    matching: int,
+    times: int | None,
+) -> AssertionError:
+    wanted = "" if times is None else f" {times:,} times"
+    counted = f", but {matching:,} times" if matching else ""
+    closest = sorted(found, key=lambda pair: len(pair[1]))
+    lines = [f"{expectation} was not submitted{wanted}{counted}"]
+    if found:
+        lines.append("what was submitted, the closest first:")
+        for info, differences in closest[:MOST_LISTED]:
+            why = f"  <- {'; '.join(differences)}" if differences else ""
+            lines.append(f"  {expectation.describe(info)}{why}")
+        lines += [line for line in (_more(len(found)).strip("\n"),) if line]
+    others = Counter(record.type for record in find_all(job._source.manager(), Query(limit=PAGE)))
+    del others[job.name]
+    if others:
+        listed = ", ".join(f"{count:,} of {name}" for name, count in others.most_common(MOST_LISTED))
+        lines.append(f"jobs of other handlers: {listed}")
+    elif not found:
+        lines.append("no job was submitted at all")
+    return AssertionError("\n".join(lines))
+
+
+def _more(count: int) -> str:
+    return f"\n  and {count - MOST_LISTED:,} more" if count > MOST_LISTED else ""
+
+
+def _require_job(job: object) -> None:
+    if not isinstance(job, Job):
+        raise TypeError(f"the first argument must be a handler, decorated with @app.job, got {job!r}")
+
+
+def _require_no_clash(job: Job[..., Any], *, within: Duration, **options: Any) -> None:
+    """Refuse a keyword that means two things."""
+    for name, value in {**options, "within": None if within == TOLERANCE else within}.items():
+        if value is not None and name in job.handler.arguments.names:
+            raise TypeError(
+                f"{job.name} has a parameter {name!r}, and so has this assertion; give it by its place, and "
+                f"options as to a submit: assert_submitted({job.name.rpartition('.')[2]}.options(...), ...)"
+            )
