@@ -138,10 +138,10 @@ def test_an_occurrence_that_makes_no_job_names_its_schedule(app: Mainspring) -> 
     with time_travel(app, start=START) as travel:
         app.queue("default").pause()
         events = app.events()
-        travel.fast_forward(59)
-        told = events.pending()  # which renews the promise to listen
-        travel.fast_forward(61)
-        told += events.pending()
+        told: list[JobEvent] = []
+        for _ in range(4):
+            travel.fast_forward(30)
+            told += events.pending()  # which renews the promise to listen
     assert kinds(told) == ["submitted", "skipped"]
     assert told[-1].job_id == "sync"
     assert "has not ended" in (told[-1].note or "")
