@@ -141,7 +141,7 @@ def test_a_queue_given_as_an_argument_is_refused_with_a_hint(app: Mainspring) ->
 
 def test_an_unknown_option_is_refused_with_those_that_exist(app: Mainspring) -> None:
     decorate: Any = app.job
-    with pytest.raises(TypeError, match=r"colour.*queue, retry, timeout"):
+    with pytest.raises(TypeError, match=r"colour.*queue.*retry.*timeout"):
         decorate(colour="red")(double)
 
 

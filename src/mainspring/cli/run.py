@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -14,6 +15,7 @@ def run(
     app: Annotated[str, typer.Argument(help="The application, as module:name.", metavar="MODULE:APP")],
     queues: Annotated[str | None, typer.Option(help="Only these queues, separated by commas.")] = None,
     threads: Annotated[int | None, typer.Option(help="Threads for handlers.", min=1)] = None,
+    processes: Annotated[int | None, typer.Option(help="Processes for handlers that run in one.", min=1)] = None,
 ) -> None:
     """Run jobs until SIGTERM or Ctrl+C; a second signal hands back what runs at once.
 
@@ -27,4 +29,6 @@ def run(
             raise typer.BadParameter(f"{queues!r} names no queue; leave --queues out to serve all")
     if threads is not None:
         application.threads = threads
+    if processes is not None:
+        application.processes = replace(application.processes, count=processes)
     application.run()

@@ -61,6 +61,7 @@ class Decorators:
         rate: Rate | None = None,
         concurrency: Concurrency | None = None,
         expires: Duration | None = None,
+        then: FollowingJob | None = None,
         steps_aside: bool = False,
         aliases: tuple[str, ...] = (),
     ) -> BatchDecorator: ...

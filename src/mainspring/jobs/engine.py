@@ -215,6 +215,8 @@ class Query(Struct, frozen=True):
     is_replayed: bool | None = None
     due_until: int | None = None
     """Only jobs that are due by then."""
+    is_limited: bool | None = None
+    """Only jobs that are under a limit, or under none."""
     limit: int = 50
     after: str | None = None
     """The place at which the last page ended."""

@@ -190,8 +190,9 @@ def _ended(situation: Situation) -> Explanation:
         text = f"failed{at}, and cannot run again while job {situation.unique_holder} has its unique key."
         return _about(record, Reason.UNIQUE_BLOCKED, text, blocked_by=(situation.unique_holder,))
     if (record.error or "").startswith("quarantined"):
-        text = f"is {_error(record)}{at}: a dead letter."
-        return _about(record, Reason.QUARANTINED, text, remedy=f"Find out what kills its worker; then {again}")
+        text = f"was put into quarantine{at}, a dead letter now: {(_error(record)).removeprefix('quarantined: ')}."
+        remedy = f"Find out what kills its process or its worker; then {again}"
+        return _about(record, Reason.QUARANTINED, text, remedy=remedy)
     if (record.error or "").startswith("expired"):
         return _about(record, Reason.EXPIRED, f"expired{at}: it did not start within its time.", remedy=again)
     text = f"was given up{at} after attempt {record.starts}: {_error(record)}."

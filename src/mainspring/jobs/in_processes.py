@@ -15,7 +15,7 @@ from mainspring.jobs.active import ActiveJob
 from mainspring.jobs.attempts import Attempts, Call
 from mainspring.jobs.execution import Execution
 from mainspring.jobs.on_threads import BatchQueues
-from mainspring.jobs.outcomes import Crashed, Interrupted, needs_result
+from mainspring.jobs.outcomes import Crashed, Interrupted, Killed, needs_result
 from mainspring.jobs.processes.child_process import ChildDied, Running
 from mainspring.jobs.processes.messages import Answer, Note, Request
 from mainspring.jobs.processes.pool import ProcessPool
@@ -80,7 +80,7 @@ class _Attempt:
             if death.was_asked_to_end:
                 raise Interrupted(str(death)) from None
             if death.was_killed:
-                raise
+                raise Killed(str(death)) from None
             raise Crashed(str(death)) from None
 
     def _begin(self, hold: Running) -> None:

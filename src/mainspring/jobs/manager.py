@@ -292,7 +292,7 @@ class JobManager:
         arrangements = self._limits.arrangements(self.registry.all())
         answers = self.arrange(arrangements)
         changed = {a.family for a, is_changed in zip(arrangements, answers, strict=True) if is_changed}
-        if changed:
+        if arrangements:
             regroup(self.engine, self.change_all, self.registry, self._limits, changed)
 
     def prune(self) -> int:

@@ -39,6 +39,10 @@ class Crashed(Exception):
     """The process of a handler died under it, by its own doing."""
 
 
+class Killed(Exception):
+    """The process of a handler was killed by its worker: at its timeout, or because somebody wanted it stopped."""
+
+
 class Interrupted(Exception):
     """The process of a handler was ended from outside, together with its worker."""
 
@@ -124,6 +128,8 @@ class Outcomes:
             return Outcome(lease, OutcomeKind.INTERRUPTED)
         if isinstance(error, Crashed):
             return self._crash(job, str(error))
+        if isinstance(error, Killed):
+            return self._fail(job, str(error), is_final=False, delay=None)
         is_final = isinstance(error, job.handler.options.retry.give_up_on)
         delay = to_microseconds(error.delay, "delay") if isinstance(error, RetryLater) else None
         return self._fail(job, describe(error), is_final=is_final, delay=delay, brief=line(error))

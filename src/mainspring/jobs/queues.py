@@ -46,7 +46,9 @@ class Queue:
 
     def drain(self, timeout: Duration | None = None) -> None:
         """Wait until none of its jobs is due or runs; those due later do not count. `TimeoutError` if too long."""
-        self._source.manager().wait_until(self._is_drained, timeout, f"queue {self.name!r} is not drained")
+        paused = f" (it is paused: app.queue({self.name!r}).resume())" if self.is_paused else ""
+        problem = f"queue {self.name!r} is not drained{paused}"
+        self._source.manager().wait_until(self._is_drained, timeout, problem)
 
     def _is_drained(self) -> bool:
         engine = self._source.manager().engine

@@ -1,4 +1,7 @@
-"""Jobs under new limits: when a deploy declares or changes limits, jobs that wait already are put under them."""
+"""Jobs under new limits: when a deploy declares or changes limits, jobs that wait already are put under them.
+
+So are jobs without limits that were submitted by code which does not know them yet.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from itertools import chain
 from mainspring.jobs.engine import Command, Engine, JobRecord, Query, Regroup
 from mainspring.jobs.handlers import Handler, Registry
 from mainspring.jobs.info import decode_any
-from mainspring.jobs.limit_book import LimitBook
+from mainspring.jobs.limit_book import Family, LimitBook
 from mainspring.jobs.status import JobStatus
 
 PAGE = 1_000
@@ -45,14 +48,25 @@ def regroup(
 def _concerned(
     engine: Engine, registry: Registry, book: LimitBook, changed: set[str]
 ) -> Iterator[tuple[Handler, JobRecord]]:
-    handlers = [h for h in registry.all() if any(family.name in changed for family in book.families(h, ""))]
-    queues = [queue for queue in book.queues() if any(f.name in changed for f in book.of_queue(queue))]
-    by_type = (Query(status=JobStatus.PENDING, type=handler.name, limit=PAGE) for handler in handlers)
-    by_queue = (Query(status=JobStatus.PENDING, queue=queue, limit=PAGE) for queue in queues)
+    by_type = (
+        Query(status=JobStatus.PENDING, type=handler.name, limit=PAGE, is_limited=_all_or_none(families, changed))
+        for handler in registry.all()
+        if (families := book.families(handler, ""))
+    )
+    by_queue = (
+        Query(status=JobStatus.PENDING, queue=queue, limit=PAGE, is_limited=_all_or_none(families, changed))
+        for queue in book.queues()
+        if (families := book.of_queue(queue))
+    )
     for query in chain(by_type, by_queue):
         for record in _all(engine, query):
             if record.type in registry:
                 yield registry.get(record.type), record
+
+
+def _all_or_none(families: tuple[Family, ...], changed: set[str]) -> bool | None:
+    """Say which jobs to look at: all if a limit has changed, else those that are under none."""
+    return None if any(family.name in changed for family in families) else False
 
 
 def _all(engine: Engine, query: Query) -> Iterator[JobRecord]:

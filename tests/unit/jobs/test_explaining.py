@@ -311,7 +311,7 @@ def test_a_job_that_killed_its_workers_is_quarantined(app: Mainspring, job: Job[
         explanation = app.explain(handle.id)
     assert explanation.reason is Reason.QUARANTINED
     assert "a dead letter" in str(explanation)
-    assert "Find out what kills its worker; then app.retry(" in str(explanation)
+    assert "Find out what kills its process or its worker; then app.retry(" in str(explanation)
 
 
 # -- what cannot be explained

@@ -148,7 +148,7 @@ def test_a_cancel_kills_the_process_of_a_handler(shop: Workshop, handler: Callab
         wait_for_end()
     outcome = outcome_of(shop)
     assert outcome.kind is OutcomeKind.CANCELED
-    assert outcome.error == "stopped on request (ChildDied: the process that ran it was killed)"
+    assert outcome.error == "stopped on request (the process that ran it was killed)"
 
 
 def test_a_timeout_kills_the_process_of_a_handler(shop: Workshop) -> None:
@@ -158,7 +158,7 @@ def test_a_timeout_kills_the_process_of_a_handler(shop: Workshop) -> None:
         wait_for_end()
     outcome = outcome_of(shop)
     assert (outcome.kind, outcome.cause) == (OutcomeKind.FAILED, Cause.TIMEOUT)
-    assert outcome.error == "timeout after 5 s: ChildDied: the process that ran it was killed"
+    assert outcome.error == "timeout after 5 s: the process that ran it was killed"
 
 
 @pytest.mark.parametrize(

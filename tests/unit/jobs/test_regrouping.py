@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mainspring import Concurrency, Job, JobStatus, Mainspring, Rate
-from mainspring.jobs import regrouping
+from mainspring.jobs import JobManager, regrouping
 from mainspring.jobs.limits import bucket_of
 from mainspring.testing import time_travel
 from tests.unit.jobs.diary import START
@@ -112,8 +112,16 @@ def test_a_start_without_changes_moves_nobody(deploys: Deploys, monkeypatch: pyt
     with deploys.release(rate=Rate(1, per=10)) as (app, _):
         deploys.run(app, 0)
     with deploys.release(rate=Rate(1, per=10)) as (app, _):
-        monkeypatch.setattr("mainspring.jobs.manager.regroup", lambda *_: pytest.fail("there is nothing to do"))
+        monkeypatch.setattr(JobManager, "change_all", lambda *_: pytest.fail("there is nothing to do"))
         deploys.run(app, 0)
+
+
+def test_a_job_of_code_that_does_not_know_the_limit_is_put_under_it(deploys: Deploys) -> None:
+    with deploys.release(rate=Rate(1, per=10)) as (app, _):
+        deploys.run(app, 0)
+    submit(deploys)
+    with deploys.release(rate=Rate(1, per=10)) as (app, _):
+        assert deploys.run(app, 0) == [0]
 
 
 def test_many_jobs_are_moved_page_by_page(

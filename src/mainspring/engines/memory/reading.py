@@ -35,6 +35,8 @@ def matches(job: JobRecord, query: Query) -> bool:
     is_replayed = job.replayed_as is not None
     if query.due_until is not None and job.due > query.due_until:
         return False
+    if query.is_limited not in (None, bool(job.limits)):
+        return False
     return is_wanted and query.type in (None, job.type) and query.is_replayed in (None, is_replayed)
 
 

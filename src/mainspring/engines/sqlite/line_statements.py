@@ -30,20 +30,28 @@ SELECT json_group_array(json_array(
           ORDER BY turn, seq LIMIT 1) END))
 FROM json_each(?1) AS k
 """
-# batch of groups: [who may go now, who should], as seq
-GROUP_HEADS = """
-SELECT json_group_array(json_array(
-    (SELECT seq FROM jobs WHERE grp = k.value AND grp IS NOT NULL AND status = 0 AND owner IS NULL AND wait = 0),
+# batch of groups: [who may go now, who should], as seq; suspects stand in a line of their own
+_GROUP_HEADS = """
+SELECT
+    (SELECT seq FROM jobs WHERE grp = k.value AND grp IS NOT NULL AND status = 0 AND owner IS NULL AND wait = 0
+        AND {suspicion}) AS before,
     CASE WHEN EXISTS (SELECT 1 FROM parked WHERE grp = k.value) THEN NULL
     ELSE (SELECT seq FROM jobs
-          WHERE grp = k.value AND grp IS NOT NULL AND status = 0 AND owner IS NULL AND wait <> 1
-          ORDER BY due, seq LIMIT 1) END))
+          WHERE grp = k.value AND grp IS NOT NULL AND status = 0 AND owner IS NULL AND wait <> 1 AND {suspicion}
+          ORDER BY due, seq LIMIT 1) END AS after
 FROM json_each(?1) AS k
+"""
+GROUP_HEADS = f"""
+SELECT json_group_array(json_array(before, after)) FROM (
+    {_GROUP_HEADS.format(suspicion="crashes < 2")} UNION ALL {_GROUP_HEADS.format(suspicion="crashes >= 2")})
 """
 # batch of groups
 GROUPS_WITH_JOBS = """
-SELECT json_group_array(k.value) FROM json_each(?1) AS k WHERE EXISTS (
-    SELECT 1 FROM jobs WHERE grp = k.value AND grp IS NOT NULL AND status = 0 AND owner IS NULL AND wait <> 1)
+SELECT json_group_array(k.value) FROM json_each(?1) AS k
+WHERE EXISTS (SELECT 1 FROM jobs WHERE grp = k.value AND grp IS NOT NULL AND status = 0 AND owner IS NULL
+              AND wait <> 1 AND crashes < 2)
+OR EXISTS (SELECT 1 FROM jobs WHERE grp = k.value AND grp IS NOT NULL AND status = 0 AND owner IS NULL
+           AND wait <> 1 AND crashes >= 2)
 """
 # batch of seq
 LEAVE_SEQUENCE_HEAD = "UPDATE jobs SET wait = 1, ready = due WHERE seq IN (SELECT value FROM json_each(?1))"

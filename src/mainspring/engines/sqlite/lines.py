@@ -4,7 +4,8 @@ Invariants, after every unit
 - Of each sequence at most one PENDING job does not wait (`wait` is not 1): the first by (turn, seq), and none
   while one of it runs.
 - Of the jobs of a group that do not wait for their sequence, at most one can be claimed (`wait` is 0): the first
-  by (due, seq), and none while the group is parked, that is, refused by one of its buckets.
+  by (due, seq), and none while the group is parked, that is, refused by one of its buckets. Suspects, of which a
+  worker takes one at a time, stand in a line of their own: they hold up nobody else.
 - So the claims hold one job for each line, however long the lines are, and what is blocked costs nothing.
 
 Groups with a key take turns: whoever becomes the head of its group is ready from that moment on, not from its due

@@ -43,6 +43,8 @@ def _conditions(query: Query) -> tuple[list[str], dict[str, Any]]:
         bindings["ids"] = to_json(query.ids)
     if query.is_replayed is not None:
         conditions.append(f"j.replayed_as IS {'NOT ' if query.is_replayed else ''}NULL")
+    if query.is_limited is not None:
+        conditions.append(f"j.grp IS {'NOT ' if query.is_limited else ''}NULL")
     if query.due_until is not None:
         conditions.append("j.due <= :due_until")
         bindings["due_until"] = query.due_until

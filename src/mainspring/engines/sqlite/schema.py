@@ -100,7 +100,10 @@ MIGRATIONS = (
     CREATE INDEX suspects ON jobs (lane, ready) WHERE status = 0 AND owner IS NULL AND crashes >= 2 AND wait = 0;
     CREATE INDEX sequences ON jobs (sequence, status, turn) WHERE sequence IS NOT NULL AND status < 2;
     CREATE INDEX sequence_heads ON jobs (sequence) WHERE sequence IS NOT NULL AND status = 0 AND wait <> 1;
-    CREATE INDEX groups ON jobs (grp, due) WHERE grp IS NOT NULL AND status = 0 AND owner IS NULL AND wait <> 1;
+    CREATE INDEX groups ON jobs (grp, due)
+        WHERE grp IS NOT NULL AND status = 0 AND owner IS NULL AND wait <> 1 AND crashes < 2;
+    CREATE INDEX suspects_of_groups ON jobs (grp, due)
+        WHERE grp IS NOT NULL AND status = 0 AND owner IS NULL AND wait <> 1 AND crashes >= 2;
     CREATE INDEX group_heads ON jobs (grp) WHERE grp IS NOT NULL AND status = 0 AND owner IS NULL AND wait = 0;
     CREATE INDEX unique_keys ON jobs (unique_key, status, created) WHERE unique_key IS NOT NULL;
     CREATE INDEX expiring ON jobs (expires) WHERE expires IS NOT NULL AND status = 0 AND owner IS NULL;
