@@ -1,21 +1,40 @@
 """What a type checker must accept, and infer, of durable jobs."""
 
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import assert_type
 
 from mainspring import (
     Cancel,
+    CatchUp,
+    Concurrency,
+    Cron,
+    EventKind,
+    EventStream,
+    Every,
+    Explanation,
     JobContext,
     JobHandle,
     JobInfo,
     JobPage,
     JobStatus,
+    Keep,
     Mainspring,
+    Middleware,
     PartialSubmit,
     Priority,
+    ProcessSettings,
+    Queue,
+    QueueStatistics,
+    Rate,
+    Reason,
     Retry,
+    ScheduleInfo,
     Snooze,
+    Submit,
     ThreadPool,
+    Unique,
+    current_batch,
     current_job,
 )
 from mainspring.engines.memory import MemoryEngine
@@ -53,6 +72,45 @@ async def store(data: bytes) -> int:
     return len(data)
 
 
+@app.job(
+    unique=Unique(by="order_id", window=60, on_conflict="raise"),
+    rate=Rate(10, per=timedelta(minutes=1)),
+    concurrency=Concurrency(5, by=("order_id",)),
+    expires=300,
+    soft_timeout=20,
+    timeout=30,
+    keep_result=timedelta(days=1),
+    then=ping.options(delay=5),
+    steps_aside=True,
+)
+def ship(order_id: int) -> str:
+    assert_type(current_job().headers.get("user"), str | None)
+    return str(order_id)
+
+
+@app.job(batch=100, execution="process")
+def index(documents: list[bytes]) -> list[int]:
+    assert_type(current_batch(), tuple[JobContext, ...])
+    return [len(document) for document in documents]
+
+
+@app.job(batch=10)
+async def index_later(documents: list[str]) -> None: ...
+
+
+@app.cron(
+    "0 2 * * *", tz="Asia/Taipei", misfire="once", overlap="skip", dst_gap="shift", dst_fold="both", jitter=5
+)
+def nightly(region: str = "eu") -> int:
+    return len(region)
+
+
+@app.every(timedelta(minutes=5), misfire=CatchUp(3), start=datetime(2026, 1, 1, tzinfo=UTC), name="sync")
+@app.job(queue="slow")
+async def sync() -> bytes:
+    return b""
+
+
 def submit() -> None:
     assert_type(cancel_order(42), bool)
     assert_type(cancel_order.submit(42), JobHandle[bool])
@@ -77,6 +135,64 @@ async def submit_async() -> None:
     assert_type((await fetch.after(5).submit_async("here")).result(), bytes)
     assert_type(store.submit(b"x").result(), int)
     assert_type(store.options(queue="slow").submit(b"x").result(), int)
+
+
+def submit_with_policies() -> None:
+    in_line = cancel_order.options(sequence="order-42", steps_aside=True, expires=60, headers={"user": "42"})
+    assert_type(in_line.submit(42), JobHandle[bool])
+    assert_type(in_line.options(unique="order-42", then=ship).submit(42).result(), bool)
+    assert_type(ship.options(unique=Unique("k", on_conflict="replace")).submit(42).result(), str)
+    index.submit(b"one document")
+    index.after(5).submit_many([(b"one",), (b"two",)])
+    index([b"one", b"two"])
+
+
+async def recur() -> None:
+    assert_type(nightly("us"), int)
+    assert_type(nightly.submit(region="us"), JobHandle[int])
+    assert_type(await sync(), bytes)
+    assert_type(sync.submit().result(), bytes)
+    index_later.submit("one")
+    await index_later(["one", "two"])
+
+
+def operate() -> None:
+    app.schedules.put(
+        "weekly", cancel_order.options(queue="slow"), Cron("0 6 * * 1", tz="Europe/Berlin"), arguments=(42,)
+    )
+    app.schedules.put("often", ping, Every(60), overlap="queue")
+    assert_type(app.schedules.get("weekly"), ScheduleInfo)
+    queue = app.queue("orders", concurrency=Concurrency(5), rate=Rate(10, by="order_id"))
+    assert_type(queue, Queue)
+    assert_type(queue.pause(), bool)
+    assert_type(queue.statistics(), QueueStatistics)
+    queue.drain(timeout=timedelta(seconds=5))
+    explanation = app.explain("order-42")
+    assert_type(explanation, Explanation)
+    assert_type(explanation.reason, Reason)
+    assert_type(explanation.until, datetime | None)
+    assert_type(app.reschedule("order-42", delay=60), bool)
+    assert_type(app.prune(), int)
+    Mainspring("memory://", keep=Keep(completed=60, most=None), processes=ProcessSettings(count=2, max_jobs=100))
+
+
+async def follow() -> None:
+    for event in app.events(timeout=5):
+        assert_type(event.kind, EventKind)
+        assert_type(event.at, datetime)
+    stream = app.events()
+    assert_type(stream, EventStream)
+    async for event in stream:
+        assert_type(event.job_id, str)
+
+
+class Tracing(Middleware):
+    def submitting(self, submit: Submit) -> AbstractContextManager[None]:
+        submit.headers["count"] = str(submit.count)
+        return nullcontext()
+
+
+assert_type(app.middleware(Tracing()), Tracing)
 
 
 def look() -> None:

@@ -1,6 +1,6 @@
 """What a type checker must refuse: each marked line, for that reason, and no other line."""
 
-from mainspring import Mainspring, ThreadPool
+from mainspring import Concurrency, Cron, Keep, Mainspring, Rate, ThreadPool, Unique
 from mainspring.errors import DuplicateJob, PartialSubmit, QueueFull, RunnerClosed
 
 QueueFull(name="orders", capacity="ten")  # error: arg-type
@@ -33,6 +33,21 @@ async def fetch(url: str) -> bytes:
     return url.encode()
 
 
+@app.job(batch=100)
+def index(documents: list[bytes]) -> None: ...
+
+
+@app.every(60)
+def sync(region: str = "eu") -> int:
+    return len(region)
+
+
+@app.cron("0 2 * * *")
+@app.job(queue="slow")
+async def nightly(region: str = "eu") -> int:
+    return len(region)
+
+
 cancel_order("forty-two")  # error: arg-type
 cancel_order.submit("forty-two")  # error: arg-type
 cancel_order.submit()  # error: call-arg
@@ -50,6 +65,34 @@ cancel_order.submit_many([42])  # error: list-item
 fetch.submit(7)  # error: arg-type
 fetch.after(5).submit()  # error: call-arg
 fetch.submit("here").result() + "!"  # error: operator
+cancel_order.options(unique=7)  # error: arg-type
+cancel_order.options(sequence=42)  # error: arg-type
+cancel_order.options(headers={"user": 42})  # error: dict-item
+cancel_order.options(expires="soon")  # error: arg-type
+cancel_order.options(then="mail")  # error: arg-type
+cancel_order.options(rate=Rate(5))  # error: call-arg
+index.submit("text")  # error: arg-type
+index.submit([b"one"])  # error: arg-type
+index.submit(b"one", b"two")  # error: call-arg
+index(b"one")  # error: arg-type
+sync.submit(7)  # error: arg-type
+sync.submit().result() + "!"  # error: operator
+nightly.submit(region=7)  # error: arg-type
+nightly.submit().result() + "!"  # error: operator
+nightly() + 1  # error: operator
+app.every("hourly")  # error: arg-type
+app.cron("0 2 * * *", overlap="maybe")  # error: arg-type
+app.cron("0 2 * * *", misfire="never")  # error: arg-type
+app.cron("0 2 * * *", dst_fold="none")  # error: arg-type
+app.schedules.put("sync", double, Cron("* * * * *"))  # error: arg-type
+app.queue("orders", concurrency=5)  # error: arg-type
+app.job(rate=5)  # error: call-overload
+app.job(execution="fiber")  # error: call-overload
+app.explain("x").reason + 1  # error: operator
+Unique("k", on_conflict="ignore")  # error: arg-type
+Unique("k", "60")  # error: arg-type
+Concurrency("5")  # error: arg-type
+Keep(60)  # error: call-arg
 app.job("orders")  # error: call-overload
 app.job(colour="red")  # error: call-overload
 app.jobs("FAILED")  # error: call-arg

@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from mainspring import EngineUnavailable, JobStatus, Mainspring, Priority, Retry, UnknownHandler
+from mainspring import (
+    EngineUnavailable,
+    JobStatus,
+    Keep,
+    Mainspring,
+    Priority,
+    ProcessSettings,
+    Retry,
+    UnknownHandler,
+)
 from tests.support import within
 
 
@@ -85,12 +94,81 @@ def test_a_directory_that_does_not_exist_is_named(tmp_path: Path) -> None:
         {"coroutines": 0},
         {"max_payload": 0},
         {"durability": "maybe"},
+        {"processes": 0},
     ],
     ids=repr,
 )
 def test_options_that_make_no_sense_are_refused_at_once(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(options))} must"):
         Mainspring("memory://", **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"keep": 7}, r"keep must be a Keep such as Keep\(.*got 7"),
+        ({"processes": "two"}, "processes must .*got 'two'"),
+        ({"processes": True}, "processes must .*got True"),
+        ({"threads": "8"}, "threads must be a positive whole number of threads, got '8'"),
+        ({"grace": "soon"}, "grace must be a timedelta or a number of seconds, got 'soon'"),
+    ],
+    ids=repr,
+)
+def test_options_of_another_type_are_refused_at_once(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        Mainspring("memory://", **options)
+
+
+def test_a_number_of_processes_and_their_settings_are_two_ways_to_say_it() -> None:
+    settings = ProcessSettings(count=2, max_jobs=100)
+    assert Mainspring("memory://", processes=2).processes == ProcessSettings(count=2)
+    assert Mainspring("memory://", processes=settings).processes == settings
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"count": 0}, "count must be a positive number of processes, got 0"),
+        ({"max_jobs": 0}, "max_jobs must be a positive number of jobs, got 0"),
+        ({"max_memory": -1}, "max_memory must be a positive number of bytes, got -1"),
+    ],
+    ids=repr,
+)
+def test_settings_of_processes_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ProcessSettings(**options)
+
+
+def test_by_default_letters_are_kept_for_ever_and_the_rest_for_a_week() -> None:
+    assert Mainspring("memory://").keep == Keep()
+    assert Mainspring("memory://", keep=Keep(completed=60)).keep == Keep(completed=60)
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({"concurrency": 7}, r"concurrency must be a Concurrency such as Concurrency\(.*got 7"),
+        ({"rate": "fast"}, r"rate must be a Rate such as Rate\(.*got 'fast'"),
+    ],
+    ids=repr,
+)
+def test_limits_of_a_queue_of_another_type_are_refused(limits: dict[str, Any], message: str) -> None:
+    app = Mainspring("memory://")
+    with pytest.raises(TypeError, match=message):
+        app.queue("mail", **limits)
+    assert app.limits.queues() == ()
+
+
+def test_a_queue_without_limits_declares_none() -> None:
+    app = Mainspring("memory://")
+    app.queue("mail")
+    assert app.limits.queues() == ()
+
+
+def test_what_is_no_middleware_is_refused() -> None:
+    wrong: Any = 7
+    with pytest.raises(TypeError, match=r"middleware must be a Middleware such as .*got 7"):
+        Mainspring("memory://").middleware(wrong)
 
 
 def test_queues_as_one_string_are_refused() -> None:
