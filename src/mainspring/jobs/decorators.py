@@ -15,7 +15,7 @@ from mainspring.jobs.handle import ManagerSource
 from mainspring.jobs.handler_options import Execution, FollowingJob, HandlerOptions
 from mainspring.jobs.handlers import Handler, Registry, default_name
 from mainspring.jobs.ids import require_id
-from mainspring.jobs.job import AsyncJob, BatchDecorator, Decorator, Job
+from mainspring.jobs.job import AsyncBatchJob, AsyncJob, BatchDecorator, BatchJob, Decorator, Job
 from mainspring.jobs.limit_book import LimitBook
 from mainspring.jobs.policies import CatchUp, Concurrency, Rate, Unique
 from mainspring.jobs.retry import Retry
@@ -113,6 +113,8 @@ class Decorators:
         chosen = require_id(name, "name") if name is not None else default_name(function)
         handler = Handler(chosen, function, HandlerOptions(**given), self.serializer)
         self.registry.add(handler)
+        if handler.options.batch is not None:
+            return (AsyncBatchJob if handler.is_coroutine else BatchJob)(handler, function, self._source())
         return (AsyncJob if handler.is_coroutine else Job)(handler, function, self._source())
 
     def _source(self) -> ManagerSource:

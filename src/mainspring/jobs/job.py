@@ -147,14 +147,30 @@ class AsyncJob(Job[P, R]):
         return self._function(*args, **kwargs)  # type: ignore[no-any-return]
 
 
+class BatchJob(Job[[T], R]):
+    """A registered batch handler: a call takes the list, a job carries one element of it."""
+
+    def __call__(self, elements: list[T], /) -> R:  # type: ignore[override]
+        """Call the function, here and now: no job."""
+        return self._function(elements)  # type: ignore[arg-type,no-any-return]
+
+
+class AsyncBatchJob(BatchJob[T, R]):
+    """A registered batch handler that is a coroutine function."""
+
+    def __call__(self, elements: list[T], /) -> Coroutine[Any, Any, R]:  # type: ignore[override]
+        """Call the coroutine function, here and now: no job."""
+        return self._function(elements)  # type: ignore[arg-type,no-any-return]
+
+
 class BatchDecorator(Protocol):
     """What `@app.job(batch=...)` returns: jobs carry one element each of the handler's list."""
 
     @overload
-    def __call__(self, function: Callable[[list[T]], Coroutine[Any, Any, Any]], /) -> AsyncJob[[T], Any]: ...
+    def __call__(self, function: Callable[[list[T]], Coroutine[Any, Any, R]], /) -> AsyncBatchJob[T, R]: ...
 
     @overload
-    def __call__(self, function: Callable[[list[T]], Any], /) -> Job[[T], Any]: ...
+    def __call__(self, function: Callable[[list[T]], R], /) -> BatchJob[T, R]: ...
 
 
 class Decorator(Protocol):

@@ -32,7 +32,10 @@ class Queue:
         self._source = source
 
     def pause(self) -> bool:
-        """Let none of its jobs start, on any worker, until `resume`; False if it was paused already."""
+        """Let none of its jobs be taken, by any worker, until `resume`; False if it was paused already.
+
+        Jobs that are RUNNING go on, those included that a worker has taken and has no thread for yet.
+        """
         return self._source.manager().arrange([PauseQueue(self.name, True)])[0]
 
     def resume(self) -> bool:
