@@ -6,6 +6,7 @@ Nothing else may import it.
 from typing import TYPE_CHECKING, Any
 
 from mainspring.testing.assertions import assert_submitted, refute_submitted, submitted
+from mainspring.testing.crashes import Crash, ProcessDied, every_crash
 from mainspring.testing.inline import inline
 from mainspring.testing.manual_clock import ManualClock
 from mainspring.testing.recording import Recording, recording
@@ -15,11 +16,14 @@ if TYPE_CHECKING:
     from mainspring.testing.conformance import EngineConformance
 
 __all__ = [
+    "Crash",
     "EngineConformance",
     "ManualClock",
+    "ProcessDied",
     "Recording",
     "TimeTravel",
     "assert_submitted",
+    "every_crash",
     "inline",
     "recording",
     "refute_submitted",

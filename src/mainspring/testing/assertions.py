@@ -26,7 +26,7 @@ TOLERANCE = 1.0
 def submitted(job: Job[..., Any]) -> list[JobInfo]:
     """List the jobs of a handler, whatever has become of them, in the order of their submission."""
     _require_job(job)
-    return [to_info(record) for record in find_all(job._source.manager(), Query(type=job.name, limit=PAGE))]
+    return [to_info(record) for record in find_all(job.source.manager(), Query(type=job.name, limit=PAGE))]
 
 
 def assert_submitted(
@@ -87,7 +87,7 @@ def refute_submitted(
 
 
 def _compare(job: Job[..., Any], expectation: Expectation) -> list[tuple[JobInfo, list[str]]]:
-    records = find_all(job._source.manager(), Query(type=job.name, limit=PAGE))
+    records = find_all(job.source.manager(), Query(type=job.name, limit=PAGE))
     return [(to_info(record), expectation.differences(record)) for record in records]
 
 
@@ -108,7 +108,7 @@ def _failure(
             why = f"  <- {'; '.join(differences)}" if differences else ""
             lines.append(f"  {expectation.describe(info)}{why}")
         lines += [line for line in (_more(len(found)).strip("\n"),) if line]
-    others = Counter(record.type for record in find_all(job._source.manager(), Query(limit=PAGE)))
+    others = Counter(record.type for record in find_all(job.source.manager(), Query(limit=PAGE)))
     del others[job.name]
     if others:
         listed = ", ".join(f"{count:,} of {name}" for name, count in others.most_common(MOST_LISTED))

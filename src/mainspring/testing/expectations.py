@@ -90,7 +90,7 @@ class Expectation:
             if value is not None and getattr(record, name) != value
         ]
         if chosen.unique is not None:
-            source, handler = self._job._source, self._job.handler
+            source, handler = self._job.source, self._job.handler
             shape = Shape(handler, chosen, source.limits, record.created)
             unique = shape.job(record.id, record.payload, _plain_arguments(record)).unique
             if unique is None or unique.key != record.unique_key:
