@@ -35,14 +35,27 @@ PENDING, RUNNING, COMPLETED, FAILED, CANCELED = range(5)
 encode = msgspec.json.Encoder().encode
 _history_decoder = msgspec.json.Decoder(tuple[Attempt, ...])
 
-# The columns that make a lease, in the order of LeaseRow.
+# The columns that make a lease, in the order of LeaseRow. What few jobs have is one value, mostly NULL: each value
+# costs something for each job.
 LEASE_COLUMNS = """seq, id, lane, due, CASE typeof(payload) WHEN 'blob' THEN hex(payload) ELSE payload END, codec,
-    token + 1, failures, timeouts, crashes, interruptions, ready, sequence, grp, headers, follow_up"""
+    token + 1, failures, timeouts, crashes, interruptions,
+    CASE WHEN coalesce(sequence, grp, headers, follow_up) IS NOT NULL
+    THEN json_array(ready, sequence, grp, headers, follow_up) END"""
 
 RECORD_COLUMNS = """j.id, l.type, l.queue, l.priority, j.status, j.due, j.created, j.payload, j.codec, j.token,
     j.owner, j.starts, j.failures, j.timeouts, j.crashes, j.interruptions, j.started, j.finished, j.result,
     j.error, j.stop, j.origin, j.replayed_as, j.history, j.sequence, j.aside, j.grp, j.unique_key, j.expires,
     j.schedule, j.occurrence, j.headers, j.follow_up, j.progress, j.seq"""
+
+
+class Extras(msgspec.Struct, array_like=True, gc=False):
+    """What only some jobs have."""
+
+    ready: int
+    sequence: str | None
+    grp: str | None
+    headers: str | None
+    follow_up: str | None
 
 
 class LeaseRow(msgspec.Struct, array_like=True, gc=False):
@@ -59,11 +72,17 @@ class LeaseRow(msgspec.Struct, array_like=True, gc=False):
     timeouts: int
     crashes: int
     interruptions: int
-    ready: int
-    sequence: str | None
-    grp: str | None
-    headers: str | None
-    follow_up: str | None
+    extras: Extras | None
+
+    @property
+    def ready(self) -> int:
+        """From when on it queues up."""
+        return self.due if self.extras is None else self.extras.ready
+
+    @property
+    def grp(self) -> str | None:
+        """Its group."""
+        return None if self.extras is None else self.extras.grp
 
 
 lease_rows = msgspec.json.Decoder(list[LeaseRow]).decode
@@ -198,7 +217,7 @@ def to_lease(row: LeaseRow, lane: tuple[str, str, int, int], *, is_started: bool
     """Make a lease of a claimed row."""
     queue, kind, priority, _ = lane
     payload = row.payload.encode() if row.codec == JsonSerializer.name else bytes.fromhex(row.payload)
-    return Lease(
+    common = (
         row.seq,
         row.id,
         kind,
@@ -213,10 +232,16 @@ def to_lease(row: LeaseRow, lane: tuple[str, str, int, int], *, is_started: bool
         row.crashes,
         row.interruptions,
         priority,
-        row.sequence,
-        limits_of(row.grp),
-        None if row.headers is None else _headers(row.headers),
-        None if row.follow_up is None else to_follow_up(row.follow_up),
+    )
+    extras = row.extras
+    if extras is None:
+        return Lease(*common)
+    return Lease(
+        *common,
+        extras.sequence,
+        limits_of(extras.grp),
+        None if extras.headers is None else _headers(extras.headers),
+        None if extras.follow_up is None else to_follow_up(extras.follow_up),
     )
 
 
@@ -230,7 +255,7 @@ def completed_rows(outcomes: Sequence[Outcome]) -> str:
                 None if outcome.result is None else to_text(outcome.result, outcome.lease.codec),
                 outcome.lease.codec,
                 outcome.began,
-                outcome.keep_result_until,
+                *([] if outcome.keep_result_until is None else [outcome.keep_result_until]),
             )
             for outcome in outcomes
         ]

@@ -50,11 +50,13 @@ class Settling:
     def settle(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
         """End leases."""
         completed = [outcome for outcome in outcomes if outcome.kind is OutcomeKind.COMPLETED]
+        is_for_a_time = any(outcome.keep_result_until is not None for outcome in completed)
         others = [outcome for outcome in outcomes if outcome.kind is not OutcomeKind.COMPLETED]
         now = self._now()
         accepted: set[tuple[Hashable, int]] = set()
         if completed:
-            accepted |= self._settle(sql.COMPLETE, completed_rows(completed), completed, worker, now)
+            statement = sql.COMPLETE_FOR_A_TIME if is_for_a_time else sql.COMPLETE
+            accepted |= self._settle(statement, completed_rows(completed), completed, worker, now)
         if others:
             accepted |= self._settle(sql.SETTLE, outcome_rows(others, now), others, worker, now)
         answers = [(outcome.lease.ref, outcome.lease.token) in accepted for outcome in outcomes]

@@ -166,14 +166,17 @@ CROSS JOIN jobs ON seq = v.value ->> 0 AND token = v.value ->> 1 AND +owner = ?2
     AND +status = coalesce(v.value ->> 9, ?3)
 """
 
-# batch of [seq, token, result, codec, began, forget]
-COMPLETE = """
+# batch of [seq, token, result, codec, began]
+_COMPLETE = """
 UPDATE jobs NOT INDEXED SET status = 2, owner = NULL, finished = ?3, error = NULL, stop = NULL,
-    started = coalesce(v.value ->> 4, started), forget = v.value ->> 5,
+    started = coalesce(v.value ->> 4, started),{more}
     result = CASE v.value ->> 3 WHEN 'json' THEN v.value ->> 2 ELSE unhex(v.value ->> 2) END
 FROM json_each(?1) AS v
 WHERE seq = v.value ->> 0 AND token = v.value ->> 1 AND +owner = ?2 AND +status = 1
 """
+COMPLETE = _COMPLETE.format(more="")
+# the same with [..., when the result may be forgotten]
+COMPLETE_FOR_A_TIME = _COMPLETE.format(more=" forget = v.value ->> 5,")
 
 # batch of [seq, token, status, due, error, failures, timeouts, interruptions, takes back a start, status before,
 # attempt, began, crashes]. A job that somebody wants stopped does not go back to PENDING.

@@ -109,8 +109,7 @@ class Taking:
         taken: list[LeaseRow] = []
         for _ in range(MAX_ROUNDS):
             rows = self._pick(demand, demand.starts - len(taken), lanes, now, until)
-            limited = [row for row in rows if row.grp is not None]
-            if not limited:
+            if not any(row.extras is not None and row.extras.grp is not None for row in rows):
                 self._mark_started(worker, rows, now)
                 taken += rows
                 break
