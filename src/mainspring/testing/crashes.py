@@ -5,8 +5,8 @@
             assert len(ledger) <= 1  # never charged twice
 
 A step is a statement that writes, or a commit, on a SQLite file of its own. What was committed before the crash is
-there after it, and nothing else: a process that was killed. Handlers that were at work get to their end, but the store
-does not learn of it. A disk that loses what it has confirmed, or tears a page, is not simulated.
+there after it, and nothing else: a process that was killed. Handlers that were at work get to their end, but the
+store does not learn of it. A disk that loses what it has confirmed, or tears a page, is not simulated.
 
 Invariants
 - A dead process writes nothing more, and its submitters never learn what became of their last submit.
@@ -209,7 +209,7 @@ def _all_jobs(manager: JobManager) -> Iterator[JobRecord]:
 
 
 def _is_step(when: str, sql: str) -> bool:
-    """Answer whether a crash here differs from one before: after a statement is the same as before the next one."""
+    """Answer whether a crash here differs from the last one: after a statement is the same as before the next."""
     return sql == "COMMIT" or (when == "before" and sql.lstrip().startswith(WRITES))
 
 
