@@ -134,7 +134,7 @@ class Mainspring(Decorators):
         self.max_payload = max_payload
         self.serializer: JsonSerializer | MsgpackSerializer = SERIALIZERS[serializer]()
         if isinstance(processes, int):
-            processes = ProcessSettings(count=processes)
+            processes = ProcessSettings(count=require_positive(processes, "processes", "processes"))
         self.processes = require_instance(
             processes or ProcessSettings(), ProcessSettings, "processes", "ProcessSettings(count=2)"
         )

@@ -8,6 +8,7 @@ from benchmarks.jobs.systems.ours import Ours
 from benchmarks.jobs.systems.system import batches
 from benchmarks.jobs.workload import work
 from mainspring import Concurrency, Mainspring, Rate
+from mainspring.jobs.ids import JobIds
 from mainspring.jobs.records import NewJob
 
 TENANTS = 100
@@ -49,6 +50,7 @@ class Keyed(Ours):
 
     def __init__(self, keys: int) -> None:
         super().__init__("full")
+        self._ids = JobIds()
         self.keys = keys
         self.key = f"keyed_{keys}"
         self.setting = f"FULL, {keys:,} keys"
@@ -66,13 +68,11 @@ class Keyed(Ours):
 
     def make(self, values: Sequence[int], due: float | None = None) -> list[NewJob]:
         """Make what the engine stores."""
-        manager = self.app.manager()
-        instant = manager.engine.now() if due is None else int(due * 1e6)
+        instant = self.app.manager().engine.now() if due is None else int(due * 1e6)
         priority, queue = int(self.job.handler.options.priority), self.job.handler.options.queue
-        new_id = manager.submission.new_id
         return [
             NewJob(
-                id=new_id(),
+                id=job_id,
                 type=self.job.name,
                 queue=queue,
                 priority=priority,
@@ -81,7 +81,7 @@ class Keyed(Ours):
                 codec=self.job.handler.arguments.codec,
                 sequence=f"key {value % self.keys}" if self.keys else None,
             )
-            for value in values
+            for job_id, value in zip(self._ids.make(instant, len(values)), values, strict=True)
         ]
 
 

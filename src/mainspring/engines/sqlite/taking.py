@@ -247,4 +247,5 @@ def _admitted(rows: list[LeaseRow], admission: Admission, refusals: dict[str, Re
 
 
 def _group(row: LeaseRow) -> str:
-    return row.grp or ""
+    extras = row.extras
+    return "" if extras is None else extras.grp or ""
