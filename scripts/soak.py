@@ -16,11 +16,17 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
+from tests.processes.apps.limited import MAILS, MAILS_OF_A_TENANT, SCANS
+from tests.processes.fleet import Figures
 from tests.processes.harness import Site
 from tests.processes.scenario_busy import compute_beside_a_worker, time_settles
 from tests.processes.scenario_cancels import cancel_around_due
 from tests.processes.scenario_contention import contend
 from tests.processes.scenario_kills import KillLoop
+from tests.processes.scenario_limits import run_limited, run_rated, visit_side_by_side
+from tests.processes.scenario_policies import run_follow_ups, run_sequences, run_unique
+from tests.processes.scenario_processes import run_in_processes
+from tests.processes.scenario_schedules import Recurrence, recur, roll
 
 
 def soak_kills(site: Site, seed: int) -> str:
@@ -60,9 +66,102 @@ def soak_settles(site: Site, _seed: int) -> str:
     return f"200 jobs in {median(milliseconds):.0f} ms (median of {milliseconds})"
 
 
+def soak_sequences(site: Site, seed: int) -> str:
+    """Run 100 sequences of 40 jobs while workers are killed 40 times."""
+    sequences = run_sequences(site, keys=100, length=40, kills=40, seed=seed)
+    _require_sound(sequences.figures)
+    assert (sequences.overlapping, sequences.out_of_order) == ([], []), sequences
+    return f"{sequences.figures}; {sequences.failures} retries in their place, {sequences.at_once} at once"
+
+
+def soak_follow_ups(site: Site, seed: int) -> str:
+    """Follow 3,000 jobs while workers are killed 40 times."""
+    follow_ups = run_follow_ups(site, count=3_000, kills=40, seed=seed)
+    _require_sound(follow_ups.figures)
+    assert (follow_ups.without, follow_ups.twice) == ([], []), follow_ups
+    return f"{follow_ups.figures}; each followed once"
+
+
+def soak_unique(site: Site, seed: int) -> str:
+    """Submit the same 50 keys from three processes while workers are killed 40 times."""
+    unique = run_unique(site, keys=50, kills=40, seed=seed)
+    _require_sound(unique.figures)
+    assert {len(ids) for ids in unique.waiting.values()} == {1}, unique.waiting
+    assert unique.overlapping == []
+    return f"{unique.figures} of {unique.answers} submits; one alive for each key"
+
+
+def soak_limits(site: Site, seed: int) -> str:
+    """Run 3,000 jobs under limits while workers are killed 40 times."""
+    limits = run_limited(site, each=500, kills=40, seed=seed)
+    _require_sound(limits.figures)
+    at_once = (limits.mails, limits.mails_of_a_tenant, limits.scans)
+    assert at_once == (MAILS, MAILS_OF_A_TENANT, SCANS), limits
+    return f"{limits.figures}; {at_once} at once"
+
+
+def soak_rates(site: Site, seed: int) -> str:
+    """Call 20 times a second for half a minute while workers are killed 10 times."""
+    rates = run_rated(site, each=600, kills=10, seed=seed)
+    _require_sound(rates.figures)
+    assert set(rates.excess.values()) == {0}, rates
+    return f"{rates.figures}; no window with too many"
+
+
+def soak_turns(site: Site, _seed: int) -> str:
+    """Let a tenant with 5,000 jobs and one with 50 take turns."""
+    turns = visit_side_by_side(site, big=5_000, small=50)
+    _require_sound(turns.figures)
+    assert turns.ahead < 500, turns
+    return f"{turns.figures}; {turns.ahead} of the big tenant before the last of the small one"
+
+
+def soak_schedules(site: Site, seed: int) -> str:
+    """Let schedules run for about a minute while workers are killed 40 times."""
+    return _describe(recur(site, kills=40, lines=3_000, seed=seed))
+
+
+def soak_releases(site: Site, seed: int) -> str:
+    """Roll releases with other schedules forth and back ten times."""
+    return _describe(roll(site, releases=["old", "new"] * 5, lines=20, seed=seed))
+
+
+def soak_processes(site: Site, seed: int) -> str:
+    """Run 1,000 jobs in processes while their workers are killed 20 times."""
+    processes = run_in_processes(site, count=1_000, kills=20, seed=seed)
+    _require_sound(processes.figures)
+    assert processes.left_behind == []
+    return f"{processes.figures}; no process left behind"
+
+
+def _describe(recurrence: Recurrence) -> str:
+    _require_sound(recurrence.figures)
+    assert (recurrence.missing, recurrence.twice, recurrence.stray) == ([], [], []), recurrence
+    return f"{recurrence.figures}; occurrences {recurrence.occurrences}, each with one job"
+
+
+def _require_sound(figures: Figures) -> None:
+    assert (figures.lost, figures.doubled) == (0, 0), figures
+
+
 SCENARIOS: dict[str, Callable[[Site, int], str]] = {
     function.__name__.removeprefix("soak_"): function
-    for function in (soak_kills, soak_cancels, soak_contention, soak_busy, soak_settles)
+    for function in (
+        soak_kills,
+        soak_cancels,
+        soak_contention,
+        soak_busy,
+        soak_settles,
+        soak_sequences,
+        soak_follow_ups,
+        soak_unique,
+        soak_limits,
+        soak_rates,
+        soak_turns,
+        soak_schedules,
+        soak_releases,
+        soak_processes,
+    )
 }
 
 

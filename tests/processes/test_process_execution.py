@@ -1,0 +1,187 @@
+"""Handlers in processes of their own: killed with their worker, killed alone, handed back, and side by side."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from math import inf
+from pathlib import Path
+from signal import SIGKILL, SIGTERM
+
+import pytest
+
+from mainspring import JobInfo, JobStatus
+from tests.processes.apps.crunching import app, come_together, compute, hold
+from tests.processes.fleet import Fleet
+from tests.processes.gates import make_gate, opened
+from tests.processes.harness import GREETING, PATIENCE, Child, Site
+from tests.processes.ledger import Entry
+from tests.processes.scenario_processes import run_in_processes
+from tests.unit.jobs.process_runs import watched
+
+LEAST_ROUNDS, MOST_ROUNDS = 3, 12  # of the comparison: the best of each counts; others use the processors, too
+JOBS = 4
+SHARE = 0.7  # of what two bare processes gain over one: 1.4 times as fast if that is two
+WORK = 800_000  # steps of a job: a tenth of a second, about
+
+
+@pytest.fixture
+def crew(site: Site) -> Iterator[Fleet]:
+    """Workers with processes; the file is open here, too."""
+    make_gate("gate")
+    make_gate("meeting")
+    with app:
+        yield Fleet(site, "crunching")
+
+
+def start(crew: Fleet, *arguments: str, **environment: str) -> Child:
+    worker = crew.start_one(*arguments, **environment)
+    worker.expect_all(GREETING)
+    return worker
+
+
+def begin(site: Site, worker: Child, *numbers: int) -> dict[int, tuple[str, int]]:
+    """Submit jobs that wait at the gate; return their ids, and the processes in which they run."""
+    ids = {number: hold.submit(number).id for number in numbers}
+    worker.expect_all(*[f"start hold/{number}" for number in numbers])
+    processes = {entry.argument: entry.process for entry in site.ledger() if entry.event == "start"}
+    return {number: (ids[number], processes[f"hold/{number}"]) for number in numbers}
+
+
+def end(job_id: str) -> JobInfo:
+    assert app.handle(job_id).wait(PATIENCE) is JobStatus.COMPLETED
+    return app.get(job_id)
+
+
+def children_of(process: int) -> set[int]:
+    """Return the processes that have this one as their parent."""
+    found = set()
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            after_name = status.read_text().rpartition(")")[2].split()
+        except OSError:  # it has just ended
+            continue
+        if int(after_name[1]) == process:
+            found.add(int(status.parent.name))
+    return found
+
+
+def test_a_worker_that_is_killed_leaves_no_process_behind_and_its_jobs_run_again(site: Site, crew: Fleet) -> None:
+    first = start(crew)
+    jobs = begin(site, first, 0, 1)
+    children = children_of(first.pid)
+    assert children >= {process for _, process in jobs.values()}
+    with ExitStack() as stack:
+        waits = [stack.enter_context(watched(child)) for child in children]
+        first.kill()
+        for wait_for_end in waits:
+            wait_for_end()
+    second = start(crew)
+    second.expect_all("start hold/0", "start hold/1")
+    with opened("gate"):
+        ended = [end(job_id) for job_id, _ in jobs.values()]
+    assert [(job.starts, job.crashes, job.failures) for job in ended] == [(2, 1, 0)] * 2
+    assert not {job.result for job in ended} & children
+
+
+def test_a_child_that_is_killed_is_charged_to_its_job_alone(site: Site, crew: Fleet) -> None:
+    worker = start(crew)
+    jobs = begin(site, worker, 0, 1)
+    (victim, process), (bystander, other_process) = jobs.values()
+    worker.skip()
+    os.kill(process, SIGKILL)
+    worker.expect("start hold/0")
+    with opened("gate"):
+        again, untouched = end(victim), end(bystander)
+    assert (again.starts, again.crashes, again.failures) == (2, 1, 0)
+    assert [attempt.cause for attempt in again.history] == ["crash"]
+    assert (untouched.starts, untouched.crashes, untouched.result) == (1, 0, other_process)
+    assert again.result not in (process, other_process)
+    worker.signal(SIGTERM)
+    assert worker.wait() == 0
+
+
+def test_a_long_job_in_a_process_is_handed_back_after_the_grace_of_its_worker(site: Site, crew: Fleet) -> None:
+    worker = start(crew, GRACE="0.3")
+    ((job_id, process),) = begin(site, worker, 7).values()
+    with watched(process) as wait_for_end:
+        worker.signal(SIGTERM)
+        assert worker.wait() == 0
+        wait_for_end()
+    job = app.get(job_id)
+    assert (job.status, job.interruptions, job.crashes, job.failures) == (JobStatus.PENDING, 1, 0, 0)
+    start(crew).expect_all("start hold/7")
+    with opened("gate"):
+        assert end(job_id).starts == 2
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(120)
+def test_no_kill_of_a_worker_loses_or_doubles_a_job_in_a_process_or_leaves_one_behind(site: Site) -> None:
+    processes = run_in_processes(site, count=120, kills=3, seed=9)
+    assert (processes.figures.lost, processes.figures.doubled) == (0, 0)
+    assert processes.figures.completed == 120
+    assert processes.figures.kills >= 3
+    assert processes.left_behind == []
+
+
+def test_jobs_in_two_processes_run_at_the_same_time(crew: Fleet) -> None:
+    start(crew)
+    meeting = [come_together.submit(number) for number in range(2)]
+    one, other = [handle.result(PATIENCE) for handle in meeting]
+    assert one != other
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(120)
+def test_two_processes_gain_most_of_what_the_machine_has_to_give(site: Site, crew: Fleet) -> None:
+    start(crew, "--queues", "one", PROCESSES="1")
+    start(crew, "--queues", "two", PROCESSES="2")
+    bare = [site.start_app("bare") for _ in range(2)]
+    for child in bare:
+        child.expect("ready")
+    compute.options(queue="one").submit(0, 1).result(PATIENCE)  # all processes are up now
+    for handle in [come_together.options(queue="two").submit(number) for number in range(2)]:
+        handle.result(PATIENCE)
+    best = Best()
+    for rounds in range(1, MOST_ROUNDS + 1):
+        best.note("one", measure(site, "one"))
+        best.note("two", measure(site, "two"))
+        best.note("bare one", measure_bare(bare[:1]))
+        best.note("bare two", measure_bare(bare))
+        if rounds >= LEAST_ROUNDS and best.ratio("one", "two") >= SHARE * best.ratio("bare one", "bare two"):
+            break
+    # Twice as fast on a machine with two processors to spare; nobody gains where there is one, or others are busy.
+    assert best.ratio("one", "two") >= SHARE * best.ratio("bare one", "bare two"), best.seconds
+
+
+class Best:
+    """The shortest time of each of several things."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    def note(self, what: str, seconds: float) -> None:
+        self.seconds[what] = min(seconds, self.seconds.get(what, inf))
+
+    def ratio(self, slow: str, fast: str) -> float:
+        return self.seconds[slow] / self.seconds[fast]
+
+
+def measure_bare(children: list[Child]) -> float:
+    """Compute as much without jobs, and return how many seconds that took."""
+    for child in children:
+        child.tell(f"{JOBS * WORK // len(children)}")
+    spans = [child.expect("computed").split()[1:] for child in children]
+    return (max(int(end) for _, end in spans) - min(int(begin) for begin, _ in spans)) / 1e9
+
+
+def measure(site: Site, queue: str) -> float:
+    """Compute, and return how many seconds passed from the first line of the ledger to the last."""
+    ids = set(compute.options(queue=queue).submit_many([(number, WORK) for number in range(JOBS)]))
+    for job_id in ids:
+        end(job_id)
+    entries: list[Entry] = [entry for entry in site.ledger() if entry.job in ids]
+    assert len(entries) == 2 * JOBS
+    return (entries[-1].instant_ns - entries[0].instant_ns) / 1e9

@@ -1,0 +1,88 @@
+"""Queues that are paused, resumed and drained from another process than those that work on them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from mainspring import JobStatus
+from tests.processes.apps.gated import app, elsewhere, sell, wrap
+from tests.processes.fleet import WORKERS, Fleet
+from tests.processes.gates import make_gate, opened
+from tests.processes.harness import PATIENCE, Site
+from tests.support import Background
+
+MANY = 1_500
+
+
+@pytest.fixture
+def fleet(site: Site) -> Iterator[Fleet]:
+    make_gate("gate")
+    with app:
+        fleet = Fleet(site, "gated")
+        fleet.start()
+        yield fleet
+
+
+def sales_after(site: Site, instant_ns: int) -> int:
+    """Count what was begun after an instant."""
+    return sum(
+        entry.event == "start" and entry.argument.startswith("sell") and entry.instant_ns > instant_ns
+        for entry in site.ledger()
+    )
+
+
+def show_that_workers_work(seconds: float = 0.0) -> None:
+    for handle in [elsewhere.after(seconds).submit(number) for number in range(2 * WORKERS)]:
+        assert handle.wait(PATIENCE) is JobStatus.COMPLETED
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(120)
+def test_a_pause_stops_starts_at_once_and_a_resume_goes_on_with_all_of_them(site: Site, fleet: Fleet) -> None:
+    ids = sell.submit_many([(number,) for number in range(MANY)])
+    fleet.wait_for_lines(100)
+    shop = app.queue("shop")
+    assert shop.pause()
+    fetched = shop.statistics().running  # short jobs are fetched by workers some at a time
+    paused = time.monotonic_ns()  # noqa: TID251 - compared with the ledger
+    app.manager().wait_until(lambda: shop.statistics().running == 0, PATIENCE, "fetched jobs have not ended")
+    begun = sales_after(site, paused)
+    assert begun <= fetched < MANY / 2
+    show_that_workers_work()
+    assert sales_after(site, paused) == begun
+    statistics = shop.statistics()
+    assert statistics.is_paused
+    assert 0 < statistics.pending == MANY - statistics.completed
+
+    assert shop.resume()
+    shop.drain(PATIENCE)
+    assert app.counts(queue="shop")["COMPLETED"] == MANY
+    figures = fleet.finish(app, ids).figures()
+    assert (figures.lost, figures.doubled, figures.reruns) == (0, 0, 0)
+
+
+def test_a_pause_stops_jobs_that_workers_hold_for_their_time(site: Site, fleet: Fleet) -> None:
+    held = sell.after(1.0).submit_many([(number,) for number in range(20)])
+    show_that_workers_work()
+    assert app.queue("shop").pause()
+    show_that_workers_work(1.2)  # after their time
+    assert sales_after(site, 0) == 0
+    assert {app.get(job_id).status for job_id in held} == {JobStatus.PENDING}
+    app.queue("shop").resume()
+    for job_id in held:
+        assert app.handle(job_id).wait(PATIENCE) is JobStatus.COMPLETED
+    assert sales_after(site, 0) == len(held)
+
+
+def test_a_drain_waits_for_what_runs_elsewhere(site: Site, fleet: Fleet) -> None:
+    handle = wrap.submit(1)
+    fleet.wait_for_lines(1)
+    draining = Background(lambda: app.queue("shop").drain(PATIENCE))
+    assert not draining.ends_within(0.3)
+    with opened("gate"):
+        draining.result(PATIENCE)
+    assert handle.status() is JobStatus.COMPLETED
+    assert [entry.event for entry in site.ledger()] == ["start", "end"]
