@@ -92,8 +92,22 @@ def test_the_job_manager_and_the_serializers_are_found_in_jobs() -> None:
     assert {"JobManager", "JsonSerializer", "MsgpackSerializer", "Engine"} <= set(jobs.__all__)
 
 
-def test_the_test_kit_has_what_the_manual_names() -> None:
-    assert {"time_travel", "ManualClock", "EngineConformance", "inline"} <= set(testing.__all__)
+def test_the_test_kit_lists_exactly_these_names() -> None:
+    assert sorted(testing.__all__) == [
+        "Crash",
+        "EngineConformance",
+        "ManualClock",
+        "ProcessDied",
+        "Recording",
+        "TimeTravel",
+        "assert_submitted",
+        "every_crash",
+        "inline",
+        "recording",
+        "refute_submitted",
+        "submitted",
+        "time_travel",
+    ]
 
 
 def test_every_listed_name_is_there_and_says_what_it_is() -> None:

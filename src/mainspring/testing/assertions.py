@@ -98,8 +98,8 @@ def _failure(
     matching: int,
     times: int | None,
 ) -> AssertionError:
-    wanted = "" if times is None else f" {times:,} times"
-    counted = f", but {matching:,} times" if matching else ""
+    wanted = "" if times is None else f" {_times(times)}"
+    counted = f", but {_times(matching)}" if matching else ""
     closest = sorted(found, key=lambda pair: len(pair[1]))
     lines = [f"{expectation} was not submitted{wanted}{counted}"]
     if found:
@@ -116,6 +116,10 @@ def _failure(
     elif not found:
         lines.append("no job was submitted at all")
     return AssertionError("\n".join(lines))
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count:,} times"
 
 
 def _more(count: int) -> str:
