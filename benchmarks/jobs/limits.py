@@ -1,4 +1,4 @@
-"""What limits cost that refuse nobody, and whether a tenant with many jobs keeps the others waiting."""
+"""What limits cost that are hardly reached, and whether a tenant with many jobs keeps the others waiting."""
 
 from functools import partial
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from benchmarks.jobs import drain
 from benchmarks.jobs.process import WorkerProcess, submitter
 from benchmarks.jobs.rounds import best_rates, for_each, least
-from benchmarks.jobs.systems.variants import FAIR, LIMITED, WITHOUT, Limited
+from benchmarks.jobs.systems.variants import BY_TENANT, FAIR, LIMITED, WITHOUT, Limited
 from benchmarks.measure import Line, Section, faster
 
 SHARE = 0.8
@@ -38,7 +38,7 @@ def last_small(system: Limited, store: Path) -> tuple[int]:
 def fairness_lines(rounds: int) -> list[Line]:
     beside = least(partial(last_small, WITHOUT), rounds)
     lines = []
-    for system in (LIMITED[2], FAIR):
+    for system in (BY_TENANT, FAIR):
         found = least(partial(last_small, system), rounds)
         if found is None or beside is None:
             raise RuntimeError(f"{system.setting}: not all jobs were started within {SECONDS} s")
@@ -52,7 +52,7 @@ def fairness_lines(rounds: int) -> list[Line]:
     return lines
 
 
-def run(rounds: int = 4) -> Section:
+def run(rounds: int = 3) -> Section:
     best = best_rates(for_each((WITHOUT, *LIMITED), drain.ours), rounds)
     lines = [
         faster(
@@ -68,7 +68,7 @@ def run(rounds: int = 4) -> Section:
     return Section(
         title=f"Jobs: {drain.JOBS:,} no-op jobs under limits, one worker process, best of {rounds} rounds",
         lines=lines,
-        text="FULL, until the last job is settled. The limits are never reached: this is what it costs to keep "
-        "count. When all tenants take turns, the last job of the small ones starts as about number "
-        f"{(SMALL + 1) * FEW}.",
+        text="FULL, until the last job is settled. This is what it costs to keep count: a thousand at once are "
+        "reached now and then, as a worker takes up to 1,032 quick jobs, and the others never. When all tenants "
+        f"take turns, the last job of the small ones starts as about number {(SMALL + 1) * FEW}.",
     )

@@ -12,7 +12,7 @@ from mainspring.jobs.ids import JobIds
 from mainspring.jobs.records import NewJob
 
 TENANTS = 100
-PLENTY = 1_000_000  # a second, which nothing reaches
+PLENTY = 1_000_000  # which nothing reaches
 
 
 def work_of(value: int, tenant: int) -> None:  # noqa: ARG001 - limits go by it
@@ -21,7 +21,7 @@ def work_of(value: int, tenant: int) -> None:  # noqa: ARG001 - limits go by it
 
 
 class Limited(Ours):
-    """Jobs of many tenants, under limits that never refuse any of them."""
+    """Jobs of many tenants, under limits that they hardly reach."""
 
     def __init__(self, key: str, policies: str, *, queue: Concurrency | None = None, **options: Any) -> None:
         super().__init__("full")
@@ -86,15 +86,17 @@ class Keyed(Ours):
 
 
 WITHOUT = Limited("not", "no limits")
+BY_TENANT = Limited(
+    "tenants",
+    f"`Concurrency` and `Rate` by tenant, {TENANTS} tenants",
+    concurrency=Concurrency(1_000, by="tenant"),
+    rate=Rate(PLENTY, 1, by="tenant"),
+)
 LIMITED = (
     Limited("concurrency", "`Concurrency(1000)`", concurrency=Concurrency(1_000)),
+    Limited("wide", "`Concurrency(1_000_000)`", concurrency=Concurrency(PLENTY)),
     Limited("rate", "`Rate(1_000_000, 1)`", rate=Rate(PLENTY, 1)),
-    Limited(
-        "tenants",
-        f"`Concurrency` and `Rate` by tenant, {TENANTS} tenants",
-        concurrency=Concurrency(1_000, by="tenant"),
-        rate=Rate(PLENTY, 1, by="tenant"),
-    ),
+    BY_TENANT,
     Limited("queue", "`Concurrency(1000)` of the queue", queue=Concurrency(1_000)),
 )
 FAIR = Limited("fair", "`Concurrency(4, by='tenant')`", concurrency=Concurrency(4, by="tenant"))
