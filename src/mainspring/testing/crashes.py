@@ -21,6 +21,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from itertools import count
 from pathlib import Path
+from shutil import copyfile
 from tempfile import TemporaryDirectory
 
 from mainspring.app import Mainspring, Runtime
@@ -130,16 +131,27 @@ def every_crash(
     """
     app.load_handlers()
     with TemporaryDirectory(prefix="mainspring-") as folder:
+        blank = _make_blank(Path(folder) / "blank.db")
         for number in count():
             if prepare is not None:
                 prepare()
-            crash = _run(app, scenario, Path(folder) / f"{number}.db", make_clock(start), number)
+            path = Path(folder) / f"{number}.db"
+            copyfile(blank, path)
+            crash = _run(app, scenario, path, make_clock(start), number)
             yield crash
             if not crash.is_recovered:
                 with crash.recovered():
                     pass
             if crash.step is None:
                 return
+
+
+def _make_blank(path: Path) -> Path:
+    """Make a store of which every run gets a copy: that is quicker than to make one each time."""
+    engine = SqliteEngine(path)
+    engine.open(lambda: None)
+    engine.close()
+    return path
 
 
 def _run(app: Mainspring, scenario: Callable[[], object], path: Path, clock: ManualClock, number: int) -> Crash:
@@ -161,8 +173,9 @@ def _run(app: Mainspring, scenario: Callable[[], object], path: Path, clock: Man
         except Exception:
             if fate.step is None:  # else it is of a process that has died
                 raise
+        finally:
+            fate.end()
         clock.settle()  # no handler may work on beside the next process
-        fate.end()
     runtime.close(0)  # a dead process could not even leave; what is left of it goes now
     return Crash(app, path, clock.now(), number=number, step=fate.step, acknowledged=tuple(fate.acknowledged))
 
