@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import apsw
 
 from mainspring.engines.sqlite.rows import PENDING, RUNNING, limits_of
+from mainspring.jobs.engine import SUSPECT_CRASHES
 from mainspring.jobs.limits import family_of
 
-COLUMNS = "seq, id, status, due, ready, wait, sequence, turn, grp, owner"
+COLUMNS = "seq, id, status, due, ready, wait, sequence, turn, grp, owner, crashes"
 BEHIND_IN_SEQUENCE, BEHIND_IN_GROUP = 1, 2
 
 
@@ -30,6 +31,12 @@ class Row(NamedTuple):
     turn: int | None
     group: str | None
     owner: int | None
+    crashes: int
+
+    @property
+    def line(self) -> tuple[str | None, bool]:
+        """Its group, in which suspects stand in a line of their own."""
+        return self.group, self.crashes >= SUSPECT_CRASHES
 
 
 @contextmanager
@@ -88,14 +95,14 @@ def _check_sequences(rows: list[Row]) -> None:
 
 
 def _check_groups(rows: list[Row], parked: set[str]) -> None:
-    groups: defaultdict[str, list[Row]] = defaultdict(list)
+    groups: defaultdict[Any, list[Row]] = defaultdict(list)
     for row in rows:
         if row.status == PENDING and row.owner is None and row.wait != BEHIND_IN_SEQUENCE:
             if row.group is None:
                 assert row.wait == 0, row
             else:
-                groups[row.group].append(row)
-    for group, members in groups.items():
+                groups[row.line].append(row)
+    for (group, _), members in groups.items():
         members.sort(key=lambda row: (row.due, row.seq))
         free = [row for row in members if row.wait != BEHIND_IN_GROUP]
         assert free == ([] if group in parked else members[:1]), members
