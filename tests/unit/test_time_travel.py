@@ -7,8 +7,8 @@ from time import perf_counter  # noqa: TID251 - one test measures that thirty da
 
 import pytest
 
-from mainspring import Job, JobStatus, Mainspring, Retry, Snooze
-from mainspring.testing import time_travel
+from mainspring import Cron, Job, JobStatus, Mainspring, Retry, Snooze
+from mainspring.testing import TimeTravel, time_travel
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -291,3 +291,47 @@ def test_a_handler_that_exits_does_not_end_the_journey(app: Mainspring) -> None:
         handle = leave.submit()
         travel.fast_forward(minutes=1)
         assert (handle.status(), handle.info().failures) == (JobStatus.FAILED, 2)
+
+
+# -- schedules
+
+
+def test_a_cron_fires_at_every_occurrence_on_the_way(app: Mainspring) -> None:
+    seen: list[datetime] = []
+
+    with time_travel(app, start=NOON) as travel:
+
+        @app.job(name="report")
+        def report() -> None:
+            seen.append(travel.now)
+
+        app.schedules.put("nightly", report, Cron("0 2 * * *", tz="Asia/Taipei"))
+        travel.fast_forward(days=3)
+    assert seen == [datetime(2026, 3, day, 18, tzinfo=UTC) for day in (1, 2, 3)]
+
+
+def test_a_declared_schedule_begins_with_the_journey(app: Mainspring) -> None:
+    seen: list[float] = []
+    clocks: list[TimeTravel] = []
+
+    @app.every(timedelta(minutes=5))
+    def sync() -> None:
+        seen.append((clocks[0].now - NOON).total_seconds())
+
+    with time_travel(app, start=NOON) as travel:
+        clocks.append(travel)
+        travel.fast_forward(hours=1)
+    assert seen == [minutes * 60 for minutes in range(5, 65, 5)]
+
+
+def test_schedules_and_jobs_run_in_the_order_of_their_due_times(app: Mainspring) -> None:
+    seen: list[str] = []
+    note = app.job(name="note")(seen.append)
+    report = app.job(name="report")(lambda: seen.append("report"))
+
+    with time_travel(app, start=NOON) as travel:
+        app.schedules.put("hourly", report, "@hourly")
+        note.after(timedelta(minutes=90)).submit("between")
+        note.after(timedelta(minutes=30)).submit("before")
+        travel.fast_forward(hours=2)
+    assert seen == ["before", "report", "between", "report"]
