@@ -27,8 +27,6 @@ from mainspring.jobs.status import FINAL, JobStatus
 from mainspring.testing.engine_bench import START_LEAD_SECONDS, Bench, seconds
 from tests.unit.engines.invariants import check_lines
 
-pytestmark = pytest.mark.stress  # the file is read anew after every step
-
 BUCKETS = [bucket_of("all"), bucket_of("rate")]
 BUCKETS += [bucket_of(family, key) for family in ("tenant", "paced") for key in "ab"]
 TYPES = ("ping", "pong")
@@ -179,9 +177,44 @@ class Chaos:
         return [record for record in self.records() if record.status is JobStatus.PENDING and record.owner is None]
 
 
+@pytest.mark.stress  # the file is read anew after every step
 @pytest.mark.parametrize("seed", range(12))
 def test_whatever_happens_every_line_is_in_order_and_all_jobs_end(bench: Bench, path: Path, seed: int) -> None:
     chaos = Chaos(bench, path, seed)
     for _ in range(120):
         chaos.step()
     chaos.finish()
+
+
+def refuse_two(bench: Bench, **first: str) -> tuple[int, Lease]:
+    """Let one job run in the only place, and two be refused: `first`, and then one of the usual kind."""
+    everyone = (bucket_of("all"),)
+    bench.limit("all", 1)
+    worker = bench.enroll(*TYPES)
+    bench.submit("runs", limits=everyone)
+    (lease,) = bench.take(worker)
+    bench.submit("first", limits=everyone, **first)
+    assert bench.take(worker, *TYPES) == []
+    bench.pass_time(1)
+    bench.submit("second", limits=everyone)
+    assert bench.take(worker, *TYPES) == []
+    return worker, lease
+
+
+def test_a_place_is_not_kept_for_a_job_in_a_paused_queue(bench: Bench) -> None:
+    worker, lease = refuse_two(bench, queue="other")
+    bench.pause("other")
+    bench.complete(worker, lease)
+    assert bench.take_ids(worker) == ["second"]
+
+
+def test_a_place_is_not_kept_for_a_job_of_another_handler_when_nobody_starts_it(bench: Bench) -> None:
+    worker, lease = refuse_two(bench, type="pong")
+    bench.complete(worker, lease)
+    assert bench.take_ids(worker, "ping") == ["second"]
+
+
+def test_a_place_goes_to_whoever_waits_longest(bench: Bench) -> None:
+    worker, lease = refuse_two(bench, type="pong")
+    bench.complete(worker, lease)
+    assert bench.take_ids(worker, *TYPES) == ["first"]
