@@ -62,6 +62,7 @@ class Decorators:
         concurrency: Concurrency | None = None,
         expires: Duration | None = None,
         then: FollowingJob | None = None,
+        sequence_by: str | tuple[str, ...] | None = None,
         steps_aside: bool = False,
         aliases: tuple[str, ...] = (),
     ) -> BatchDecorator: ...
@@ -84,6 +85,7 @@ class Decorators:
         concurrency: Concurrency | None = None,
         expires: Duration | None = None,
         then: FollowingJob | None = None,
+        sequence_by: str | tuple[str, ...] | None = None,
         steps_aside: bool = False,
         aliases: tuple[str, ...] = (),
     ) -> Decorator: ...

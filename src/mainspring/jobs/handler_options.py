@@ -8,7 +8,7 @@ from typing import Literal, Protocol, TypeAlias
 
 from mainspring.clock import Duration, to_nanoseconds
 from mainspring.jobs.ids import require_id
-from mainspring.jobs.policies import Concurrency, Rate, Unique
+from mainspring.jobs.policies import Concurrency, Rate, Unique, names_of
 from mainspring.jobs.records import FollowUp
 from mainspring.jobs.retry import Retry
 from mainspring.runners.checks import require_instance, require_positive
@@ -50,6 +50,9 @@ class HandlerOptions:
     """The job to be submitted in the same step that completes this one, with its result as argument."""
     batch: int | None = None
     """How many jobs the handler takes in one call: its one parameter is a list."""
+    sequence_by: str | tuple[str, ...] | None = None
+    """The parameters whose values make the key of its sequence: jobs of equal key run one after another, those of
+    other handlers with the same parameters and values included."""
     steps_aside: bool = False
     """Whether a retry lets those behind it in its sequence go first; by default it holds its place."""
     aliases: tuple[str, ...] = ()
@@ -78,6 +81,7 @@ class HandlerOptions:
             value = getattr(self, name)
             if value is not None:
                 require_instance(value, kind, name, example)
+        names_of(self.sequence_by)
         require_instance(self.steps_aside, bool, "steps_aside", "True")
         if self.then is not None:
             require_following_job(self.then)

@@ -36,6 +36,7 @@ class Handler:
         "name",
         "options",
         "place",
+        "sequence_by",
         "soft_timeout",
         "timeout",
     )
@@ -62,6 +63,8 @@ class Handler:
         for policy in (options.unique, options.rate, options.concurrency):
             if policy is not None and not isinstance(policy, str):
                 self.arguments.require_parameters(names_of(policy.by))
+        self.sequence_by = names_of(options.sequence_by)
+        self.arguments.require_parameters(self.sequence_by)
         self._result_type = get_type_hints(plain).get("return", Any) if options.batch is None else Any
         self.timeout = _optional(options.timeout, "timeout")
         self.soft_timeout = _optional(options.soft_timeout, "soft_timeout")

@@ -15,6 +15,8 @@ from mainspring.jobs.handlers import Handler, Registry
 from mainspring.jobs.progress import Reporting
 from mainspring.jobs.slots import BatchSlots, Kind, Slots
 
+PROCESS_WINDOW = 16
+
 
 class Hands:
     """The jobs of a worker. Belongs to the control sequence."""
@@ -34,9 +36,10 @@ class Hands:
         self._queues = queues
         self._jobs: dict[tuple[Hashable, int], ActiveJob] = {}  # by ref and token: a job may come again
         self._threads = Slots(threads, queues)
-        # Coroutines all start at once, so there is nothing to queue up behind them; no more do jobs for processes.
+        # Coroutines all start at once, so there is nothing to queue up behind them.
         self._loop = Slots(coroutines, queues, kind=Kind.LOOP, max_window=0)
-        self._processes = Slots(processes, queues, kind=Kind.PROCESSES, max_window=0)
+        # Jobs for processes are long as a rule; a few may wait, so that short ones need not be fetched one by one.
+        self._processes = Slots(processes, queues, kind=Kind.PROCESSES, max_window=PROCESS_WINDOW * processes)
         self._kinds = (self._threads, self._loop, self._processes)
         self._batches: dict[str, BatchSlots] = {}  # by the name of the handler
         self._slots: dict[Handler, Slots] = {}  # what has been looked up

@@ -36,7 +36,9 @@ def plan(record: ScheduleRecord, rule: Rule, now: int, new_id: Callable[[int], s
     first = record.next_due
     if first is None or first > now:
         raise ValueError(f"schedule {record.name!r} is not due at {now}: its next occurrence is {first}")
-    latest = rule.last_until(_until(record, now), first) or first
+    following = first_due(rule, record.start, record.end, first)
+    is_alone = following is None or following > now  # nearly always
+    latest = first if is_alone else rule.last_until(_until(record, now), first) or first
     chosen = _choose(record, rule, first, latest, now)
     is_serial = record.overlap in (Overlap.QUEUE, Overlap.REPLACE) or (
         record.overlap is Overlap.SKIP and len(chosen) > 1
@@ -51,7 +53,7 @@ def plan(record: ScheduleRecord, rule: Rule, now: int, new_id: Callable[[int], s
         schedule=record.name,
         revision=record.revision,
         expected=first,
-        next_due=first_due(rule, record.start, record.end, now),
+        next_due=following if is_alone else first_due(rule, record.start, record.end, now),
         last_due=latest,
         jobs=tuple(_job(record, occurrence, new_id(now), sequence) for occurrence in chosen),
         overlap=record.overlap,

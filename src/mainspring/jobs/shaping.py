@@ -40,7 +40,7 @@ class Shape:
     @property
     def needs_arguments(self) -> bool:
         """Whether something depends on the arguments of each job."""
-        return self.unique is not None or bool(self._families)
+        return self.unique is not None or bool(self._families) or self._is_keyed
 
     def job(self, job_id: str, payload: bytes, given: Mapping[str, Any]) -> NewJob:
         """Make a job; `given` may be empty if nothing depends on it."""
@@ -53,7 +53,7 @@ class Shape:
             self.due,
             payload,
             handler.arguments.codec,
-            sequence=self._options.sequence,
+            sequence=self._sequence(given),
             steps_aside=self._steps_aside,
             limits=tuple(family.bucket(handler, given) for family in self._families),
             unique=None if self.unique is None else self._unique_key(self.unique, given),
@@ -75,6 +75,15 @@ class Shape:
             for job_id, payload in zip(ids, payloads, strict=True)
         ]
 
+    @property
+    def _is_keyed(self) -> bool:
+        return self._options.sequence is None and bool(self._handler.sequence_by)
+
+    def _sequence(self, given: Mapping[str, Any]) -> str | None:
+        if not self._is_keyed:
+            return self._options.sequence
+        return short_key(self._handler.arguments.key(given, self._handler.sequence_by))
+
     def _unique_key(self, policy: Unique, given: Mapping[str, Any]) -> UniqueKey:
         handler = self._handler
         names = names_of(policy.by)
@@ -83,11 +92,14 @@ class Shape:
             parts.append(policy.key)
         if names or policy.key is None:
             parts.append(handler.arguments.key(given, names or handler.arguments.names))
-        key = ": ".join(parts)
-        if len(key) > MAX_ID_LENGTH:
-            key = f"{handler.name[:80]}: {sha256(key.encode()).hexdigest()}"
+        key = short_key(": ".join(parts))
         window = None if policy.window is None else to_microseconds(policy.window, "window")
         return UniqueKey(key, policy.states_in_the_way, window, policy.on_conflict == "replace")
+
+
+def short_key(key: str) -> str:
+    """Cut a key that is too long to be stored, and let a hash tell it from others."""
+    return key if len(key) <= MAX_ID_LENGTH else f"{key[:80]}... {sha256(key.encode()).hexdigest()}"
 
 
 def describe_follow_up(handler: Handler, options: SubmitOptions, book: LimitBook) -> FollowUp:
@@ -116,6 +128,7 @@ def _require_possible(handler: Handler, options: SubmitOptions) -> None:
     """Refuse what a job that follows another cannot have."""
     given: dict[str, Any] = {"id": options.id, "at": options.at, "headers": options.headers}
     given["unique"] = options.unique or handler.options.unique
+    given["sequence_by"] = handler.options.sequence_by
     for name, value in given.items():
         if value is not None:
             raise ValueError(

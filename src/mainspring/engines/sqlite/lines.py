@@ -169,18 +169,21 @@ class Lines:
         """Let all groups try again that wait for a bucket of a family: its limit has changed."""
         self._unpark(set(strings(self._database.write(sql.PARKED_FOR_FAMILY, family_bounds(family)))))
 
-    def unpark_free(self, has_room: Callable[[Collection[str]], set[str]]) -> None:
-        """Let groups try again that wait for a bucket which has room: whoever was to use it has not."""
+    def unpark_free(self, has_room: Callable[[Collection[str]], set[str]]) -> bool:
+        """Let groups try again that wait for a bucket which has room: whoever was to use it does not."""
         parked = _parked(self._database.write(sql.LONGEST_PARKED))
-        if parked:
-            free = has_room({bucket for _, bucket in parked})
-            self._unpark({group for group, bucket in parked if bucket in free})
+        if not parked:
+            return False
+        free = has_room({bucket for _, bucket in parked})
+        return self._unpark({group for group, bucket in parked if bucket in free})
 
-    def _unpark(self, groups: set[str]) -> None:
-        if groups:
-            self._database.write(sql.UNPARK, (to_json(sorted(groups)),))
-            self._order_groups(groups)
-            self._wake()
+    def _unpark(self, groups: set[str]) -> bool:
+        if not groups:
+            return False
+        self._database.write(sql.UNPARK, (to_json(sorted(groups)),))
+        self._order_groups(groups)
+        self._wake()
+        return True
 
 
 def family_bounds(family: str) -> tuple[str, str]:

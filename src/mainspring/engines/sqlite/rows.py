@@ -166,7 +166,7 @@ def equal_rows(jobs: Iterable[NewJob]) -> str:
 
 
 def alike_rows(jobs: Iterable[NewJob], lane: int) -> str:
-    """Encode jobs that differ by nothing but id, payload, limits and unique key."""
+    """Encode jobs that differ by nothing but id, payload and keys."""
     return to_json(
         [
             (
@@ -174,6 +174,7 @@ def alike_rows(jobs: Iterable[NewJob], lane: int) -> str:
                 to_text(job.payload, job.codec),
                 to_group(lane, job.limits),
                 None if job.unique is None else job.unique.key,
+                job.sequence,
             )
             for job in jobs
         ]
@@ -183,11 +184,11 @@ def alike_rows(jobs: Iterable[NewJob], lane: int) -> str:
 def shared_columns(job: NewJob) -> tuple[Any, ...]:
     """Return what jobs that are alike have in common."""
     headers, follow_up = to_optional_json(job.headers), to_optional_json(job.follow_up)
-    return (job.sequence, int(job.steps_aside), job.expires, headers, follow_up)
+    return (int(job.steps_aside), job.expires, headers, follow_up)
 
 
 def are_alike(jobs: Sequence[NewJob]) -> bool:
-    """Answer whether jobs differ by nothing but id, payload, limits and unique key, as those of one submit do."""
+    """Answer whether jobs differ by nothing but id, payload and keys, as those of one submit do."""
     first = _kind(jobs[0])
     if jobs[0].origin is not None or jobs[0].schedule is not None:
         return False
@@ -201,7 +202,7 @@ def _kind(job: NewJob) -> tuple[Any, ...]:
         job.queue,
         job.priority,
         job.codec,
-        job.sequence,
+        job.sequence is None,
         job.steps_aside,
         not job.limits,
         job.unique is None,

@@ -44,13 +44,13 @@ SELECT key, ?3, ?4, ?4, ?2, iif(?5 = 'json', value, unhex(value)), ?5 FROM json_
 ON CONFLICT (id) DO NOTHING
 """
 
-# batch of [id, payload, group, unique key] for jobs that are otherwise alike; ?2 now, ?3 lane, ?4 due, ?5 codec,
-# ?6 sequence, ?7 aside, ?8 expires, ?9 headers, ?10 follow up
+# batch of [id, payload, group, unique key, sequence] for jobs that are otherwise alike; ?2 now, ?3 lane, ?4 due,
+# ?5 codec, ?6 aside, ?7 expires, ?8 headers, ?9 follow up
 INSERT_ALIKE = f"""
 INSERT INTO jobs (id, lane, due, ready, turn, created, payload, codec, sequence, aside, grp, unique_key, expires,
                   headers, follow_up, wait)
-SELECT value ->> 0, ?3, ?4, ?4, ?4, ?2, iif(?5 = 'json', value ->> 1, unhex(value ->> 1)), ?5, ?6, ?7, value ->> 2,
-       value ->> 3, ?8, ?9, ?10, {WAIT.format(sequence="?6", grp="(value ->> 2)")}
+SELECT value ->> 0, ?3, ?4, ?4, ?4, ?2, iif(?5 = 'json', value ->> 1, unhex(value ->> 1)), ?5, value ->> 4, ?6,
+       value ->> 2, value ->> 3, ?7, ?8, ?9, {WAIT.format(sequence="(value ->> 4)", grp="(value ->> 2)")}
 FROM json_each(?1) WHERE true
 ON CONFLICT (id) DO NOTHING
 """

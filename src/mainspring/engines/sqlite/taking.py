@@ -107,15 +107,20 @@ class Taking:
         if demand.starts <= 0:
             return []
         taken: list[LeaseRow] = []
+        has_asked = False
         for _ in range(MAX_ROUNDS):
-            rows = self._pick(demand, demand.starts - len(taken), lanes, now, until)
-            if not any(row.extras is not None and row.extras.grp is not None for row in rows):
+            room = demand.starts - len(taken)
+            rows = self._pick(demand, room, lanes, now, until)
+            if any(row.extras is not None and row.extras.grp is not None for row in rows):
+                taken += self._take_limited(worker, room, rows, now, until)
+            else:
                 self._mark_started(worker, rows, now)
                 taken += rows
-                break
-            started, is_settled = self._take_limited(worker, demand.starts - len(taken), rows, now, until)
-            taken += started
-            if is_settled or len(taken) >= demand.starts:
+                # Whoever was offered a free place may not be able to use it: paused, or unknown here.
+                if len(rows) >= room or has_asked or not self._lines.unpark_free(self._settings.with_room):
+                    break
+                has_asked = True
+            if len(taken) >= demand.starts:
                 break
         else:
             self._wake()  # there is more to be found
@@ -154,8 +159,8 @@ class Taking:
 
     def _take_limited(
         self, worker: int, starts: int, rows: list[LeaseRow], now: int, until: int
-    ) -> tuple[list[LeaseRow], bool]:
-        """Start what is admitted; also say whether there is nothing left to try."""
+    ) -> list[LeaseRow]:
+        """Start what is admitted, and let the rest wait until it is."""
         admission = self._settings.admission({bucket for row in rows for bucket in limits_of(row.grp)})
         refusals: dict[str, Refusal] = {}
         started = _admitted(rows, admission, refusals)
@@ -176,7 +181,7 @@ class Taking:
             self._has_parked = True
         self._lines.put_in_order(Places((None, group) for group in groups))
         self._pass_on(refusals, admission)
-        return started, not groups
+        return started
 
     def _pick_more(self, room: int, groups: Collection[str], admission: Admission, until: int) -> list[LeaseRow]:
         """Pick further jobs of groups that were admitted, as many of each as there is room for all."""
