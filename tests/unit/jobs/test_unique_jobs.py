@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from mainspring import DuplicateJob, Job, JobStatus, Mainspring, PartialSubmit, Retry, Unique
+from mainspring import Concurrency, DuplicateJob, Job, JobStatus, Mainspring, PartialSubmit, Retry, Unique
+from mainspring.jobs.limits import bucket_of
 from mainspring.testing import TimeTravel, time_travel
 from tests.unit.jobs.diary import START, Diary
 
@@ -196,6 +197,19 @@ def test_a_replacement_takes_headers_and_expiry_along(travel: TimeTravel, app: M
     assert (record.headers, record.expires) == ({"user": "2"}, None)
     travel.fast_forward(30)
     assert first.status() is JobStatus.COMPLETED
+
+
+def test_a_replacement_comes_under_the_limits_of_its_new_arguments(app: Mainspring) -> None:
+    @app.job(
+        name="shop.save", unique=Unique("save", on_conflict="replace"), concurrency=Concurrency(1, by="tenant")
+    )
+    def save(tenant: str) -> None: ...
+
+    with time_travel(app):
+        handle = save.after(60).submit("a")
+        save.after(60).submit("b")
+        limits = app.manager().record(handle.id).limits
+    assert limits == (bucket_of("concurrency of handler shop.save", 'tenant="b"'),)
 
 
 # -- windows and states
