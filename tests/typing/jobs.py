@@ -81,6 +81,7 @@ async def store(data: bytes) -> int:
     timeout=30,
     keep_result=timedelta(days=1),
     then=ping.options(delay=5),
+    sequence_by="order_id",
     steps_aside=True,
 )
 def ship(order_id: int) -> str:

@@ -138,6 +138,8 @@ def test_a_policy_that_makes_no_sense_is_refused(
         ({"aliases": "old"}, TypeError, r"aliases must be a tuple of names such as .*got 'old'"),
         ({"aliases": ("old", "")}, ValueError, "aliases must be a non-empty printable string, got ''"),
         ({"steps_aside": "no"}, TypeError, "steps_aside must be a bool such as True, got 'no'"),
+        ({"sequence_by": "a b"}, ValueError, "by must name parameters of the handler, got 'a b'"),
+        ({"sequence_by": "order"}, ValueError, r"handler 'shop\.mail' has no parameter 'order'"),
     ],
     ids=repr,
 )

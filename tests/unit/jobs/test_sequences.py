@@ -282,3 +282,60 @@ def test_a_long_sequence_and_many_short_ones_all_end(
     travel.settle()
     assert app.counts()[JobStatus.COMPLETED] == 200
     assert sorted(diary.names) == ["long"] * 100 + ["short"] * 100
+
+
+# -- by argument
+
+
+def test_jobs_of_a_handler_may_make_a_sequence_for_each_value(app: Mainspring, diary: Diary) -> None:
+    failing = {"a"}
+
+    @app.job(sequence_by="order", retry=Retry(base=10))
+    def step(order: str, number: int) -> None:
+        diary.write((order, number))
+        if order in failing:
+            failing.discard(order)
+            raise ValueError("no")
+
+    with time_travel(app, start=START) as travel:
+        step.submit_many([(order, number) for number in (1, 2) for order in "ab"])
+        travel.fast_forward(60)
+    assert [entry for entry in diary.entries if entry[0][0] == "a"] == [
+        (("a", 1), 0),
+        (("a", 1), 10),
+        (("a", 2), 10),
+    ]
+    assert [entry for entry in diary.entries if entry[0][0] == "b"] == [(("b", 1), 0), (("b", 2), 0)]
+
+
+def test_handlers_with_the_same_parameter_share_the_sequence_of_its_value(app: Mainspring, diary: Diary) -> None:
+    @app.job(sequence_by="order", retry=Retry(base=10, max_attempts=2))
+    def pay(order: int) -> None:
+        diary.write(f"pay {order}")
+        if order == 1 and diary.names.count("pay 1") == 1:
+            raise ValueError("no")
+
+    @app.job(sequence_by=("order",))
+    def ship(order: int, express: str = "no") -> None:
+        diary.write(f"ship {order}")
+
+    with time_travel(app, start=START) as travel:
+        for order in (1, 2):
+            pay.submit(order)
+            ship.submit(order)
+        travel.fast_forward(60)
+    assert [name for name in diary.names if name.endswith("1")] == ["pay 1", "pay 1", "ship 1"]
+    assert ("ship 1", 10) in diary.entries
+    assert ("ship 2", 0) in diary.entries
+
+
+def test_a_submit_may_name_another_sequence_than_its_arguments_make(app: Mainspring) -> None:
+    @app.job(sequence_by="order")
+    def step(order: int) -> None: ...
+
+    with time_travel(app):
+        record = app.manager().record
+        own, other, named = step.submit(1), step.submit(2), step.options(sequence="mine").submit(1)
+        sequences = [record(handle.id).sequence for handle in (own, other, named)]
+    assert sequences[2] == "mine"
+    assert len(set(sequences)) == 3

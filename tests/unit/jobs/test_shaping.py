@@ -134,6 +134,24 @@ def test_a_long_key_is_cut_to_its_hash_and_stays_one_of_its_kind(app: Mainspring
     assert keys[0].startswith("shop.mail: ")
 
 
+# -- sequences
+
+
+def test_a_sequence_may_be_made_of_arguments(app: Mainspring) -> None:
+    job = make(app, sequence_by=("tenant", "text"))
+    same = [shape(app, job, tenant="a").sequence, shape(app, job, tenant="a", text="hello").sequence]
+    assert same[0] is not None
+    assert same[0] == same[1] != shape(app, job, tenant="b").sequence
+    assert shape(app, job.options(sequence="mine"), tenant="a").sequence == "mine"
+
+
+def test_a_sequence_of_long_arguments_is_cut_to_its_hash(app: Mainspring) -> None:
+    job = make(app, sequence_by="text")
+    keys = [shape(app, job, tenant="a", text="x" * length).sequence or "" for length in (10_000, 10_001, 10_000)]
+    assert keys[0] == keys[2] != keys[1]
+    assert all(0 < len(key) <= 200 for key in keys)
+
+
 # -- limits
 
 
