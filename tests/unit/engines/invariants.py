@@ -60,15 +60,16 @@ def check_lines(path: Path) -> None:
     """Fail if somebody may go who must not, or if nobody may go though somebody should."""
     with connected(path) as connection:
         rows = [Row(*row) for row in connection.execute(f"SELECT {COLUMNS} FROM jobs ORDER BY seq")]
-        parked = {
-            group: (bucket, until) for group, bucket, until in _select(connection, "parked", "grp, bucket, until")
-        }
+        parked = dict(_select(connection, "parked", "grp, bucket"))
+        waits = {bucket for (bucket,) in _select(connection, "waits", "bucket")}
         occupied = Counter(dict(_select(connection, "occupied", "bucket, running")))
         limits = {family: (most, per) for family, most, per in _select(connection, "limits", "family, most, per")}
     _check_sequences(rows)
     _check_groups(rows, set(parked))
     _check_occupied(rows, occupied)
     _check_parked(rows, parked, occupied, limits)
+    rated = {bucket for bucket in parked.values() if limits[family_of(bucket)][1] is not None}
+    assert rated <= waits, rated - waits  # somebody looks again
     for row in rows:
         if row.status == PENDING and row.wait == 0:
             assert row.ready >= row.due, row
@@ -116,17 +117,16 @@ def _check_occupied(rows: list[Row], occupied: Counter[str]) -> None:
 
 def _check_parked(
     rows: list[Row],
-    parked: dict[str, tuple[str, int | None]],
+    parked: dict[str, str],
     occupied: Counter[str],
     limits: dict[str, tuple[int, int | None]],
 ) -> None:
     """Fail if a group waits for a bucket that has room and that nobody is about to use."""
     free = [row for row in rows if row.status == PENDING and row.owner is None and row.wait == 0]
-    for group, (bucket, until) in parked.items():
+    for group, bucket in parked.items():
         assert bucket in limits_of(group), (group, bucket)
         assert family_of(bucket) in limits, bucket
         most, per = limits[family_of(bucket)]
-        assert (until is None) == (per is None), (group, bucket, until)
-        if until is None:
+        if per is None:
             users = sum(bucket in limits_of(row.group) for row in free)
             assert occupied[bucket] + users >= most, (group, bucket, occupied[bucket], users)

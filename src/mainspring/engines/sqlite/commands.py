@@ -32,6 +32,7 @@ class Commands:
         self._database = store.database
         self._lanes = store.lanes
         self._lines = store.lines
+        self._parking = store.parking
         self._journal = store.journal
         self._now = store.now
 
@@ -65,7 +66,7 @@ class Commands:
     def _settle_lines(self, places: Places) -> None:
         if places:
             self._lines.put_in_order(places)
-            self._lines.admit_others_than(places.groups)
+            self._parking.admit_others_than(places.groups)
 
     def _cancel(self, ids: list[str]) -> None:
         if ids:

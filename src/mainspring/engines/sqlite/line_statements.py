@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from mainspring.engines.sqlite.rows import LEASE_COLUMNS
 
+_HAS_DUE_JOB = """
+(EXISTS (SELECT 1 FROM jobs WHERE grp = {group} AND grp IS NOT NULL AND status = 0 AND owner IS NULL
+         AND wait <> 1 AND crashes < 2 AND due <= {until})
+OR EXISTS (SELECT 1 FROM jobs WHERE grp = {group} AND grp IS NOT NULL AND status = 0 AND owner IS NULL
+           AND wait <> 1 AND crashes >= 2 AND due <= {until}))
+"""
+
 # batch of seq; what has a line among them
 LINES_OF = """
 SELECT json_group_array(json_array(sequence, grp)) FROM json_each(?1) AS v CROSS JOIN jobs ON seq = v.value
@@ -45,13 +52,9 @@ GROUP_HEADS = f"""
 SELECT json_group_array(json_array(before, after)) FROM (
     {_GROUP_HEADS.format(suspicion="crashes < 2")} UNION ALL {_GROUP_HEADS.format(suspicion="crashes >= 2")})
 """
-# batch of groups
-GROUPS_WITH_JOBS = """
-SELECT json_group_array(k.value) FROM json_each(?1) AS k
-WHERE EXISTS (SELECT 1 FROM jobs WHERE grp = k.value AND grp IS NOT NULL AND status = 0 AND owner IS NULL
-              AND wait <> 1 AND crashes < 2)
-OR EXISTS (SELECT 1 FROM jobs WHERE grp = k.value AND grp IS NOT NULL AND status = 0 AND owner IS NULL
-           AND wait <> 1 AND crashes >= 2)
+# batch of groups; ?2 an instant
+GROUPS_WITH_DUE_JOBS = f"""
+SELECT json_group_array(k.value) FROM json_each(?1) AS k WHERE {_HAS_DUE_JOB.format(group="k.value", until="?2")}
 """
 # batch of seq
 LEAVE_SEQUENCE_HEAD = "UPDATE jobs SET wait = 1, ready = due WHERE seq IN (SELECT value FROM json_each(?1))"
@@ -121,22 +124,47 @@ SELECT json_group_array(id) FROM (
 
 # -- parked groups
 
-# batch of [group, bucket, until]; ?2 now
+# batch of [group, bucket]; ?2 now
 PARK = """
-INSERT OR REPLACE INTO parked (grp, bucket, until, since)
-SELECT value ->> 0, value ->> 1, value ->> 2, ?2 FROM json_each(?1)
+INSERT OR REPLACE INTO parked (grp, bucket, since, looked)
+SELECT value ->> 0, value ->> 1, ?2, ?2 FROM json_each(?1)
 """
 IS_PARKED = "SELECT EXISTS (SELECT 1 FROM parked)"
-PARKED_UNTIL = """
-SELECT json_group_array(grp) FROM (SELECT grp FROM parked WHERE until IS NOT NULL AND until <= ?1 LIMIT 500)
+# ?1 bucket, ?2 how many, ?3 now: those who have waited longest, of those who can go
+PARKED_FOR = f"""
+SELECT json_group_array(grp) FROM (
+    SELECT grp FROM parked AS p WHERE bucket = ?1
+    AND NOT EXISTS (SELECT 1 FROM lanes JOIN paused_queues ON name = queue WHERE id = p.grp ->> 0)
+    AND {_HAS_DUE_JOB.format(group="p.grp", until="?3")}
+    ORDER BY since LIMIT ?2)
 """
-PARKED_FOR = "SELECT json_group_array(grp) FROM (SELECT grp FROM parked WHERE bucket = ?1 ORDER BY since LIMIT ?2)"
 PARKED_FOR_FAMILY = "SELECT json_group_array(grp) FROM parked WHERE bucket >= ?1 AND bucket < ?2"
-LONGEST_PARKED = """
+# those at which nobody has looked for the longest time
+LEAST_LOOKED_AT = """
 SELECT json_group_array(json_array(grp, bucket)) FROM (
-    SELECT grp, bucket FROM parked WHERE until IS NULL ORDER BY since LIMIT 50)
+    SELECT grp, bucket FROM parked ORDER BY looked, since LIMIT 50)
+"""
+# batch of groups; ?2 now
+LOOKED_AT = "UPDATE parked SET looked = ?2 WHERE grp IN (SELECT value FROM json_each(?1))"
+IDLE_GROUPS = f"""
+SELECT json_group_array(k.value) FROM json_each(?1) AS k
+WHERE k.value IN (SELECT grp FROM parked) AND NOT {_HAS_DUE_JOB.format(group="k.value", until="?2")}
 """
 UNPARK = "DELETE FROM parked WHERE grp IN (SELECT value FROM json_each(?1))"
+
+# batch of {bucket: instant}
+WAIT_UNTIL = """
+INSERT INTO waits (bucket, until) SELECT key, value FROM json_each(?1) WHERE true
+ON CONFLICT (bucket) DO UPDATE SET until = excluded.until
+"""
+WAITED_UNTIL = """
+SELECT json_group_array(bucket) FROM (SELECT bucket FROM waits WHERE until <= ?1 ORDER BY until LIMIT 100)
+"""
+# batch of buckets: those for which nobody waits any more
+WAIT_NO_MORE = """
+DELETE FROM waits WHERE bucket IN (SELECT value FROM json_each(?1))
+AND NOT EXISTS (SELECT 1 FROM parked WHERE parked.bucket = waits.bucket)
+"""
 
 # -- queues
 
@@ -147,4 +175,5 @@ TAKE_BACK_HELD = """
 UPDATE jobs INDEXED BY jobs_by_owner SET owner = NULL, token = token + 1
 WHERE owner IS NOT NULL AND status = 0 AND lane IN (SELECT id FROM lanes WHERE queue = ?1)
 """
+ARRANGEMENTS = "SELECT arrangements FROM settings"
 ARRANGED = "UPDATE settings SET arrangements = arrangements + 1"

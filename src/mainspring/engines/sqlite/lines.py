@@ -14,21 +14,17 @@ time, and so queues up behind the heads of others.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
-from itertools import chain
+from collections.abc import Callable, Collection, Iterable
 
 import msgspec
 
 from mainspring.engines.sqlite import line_statements as sql
 from mainspring.engines.sqlite.database import Database
-from mainspring.engines.sqlite.rows import limits_of, strings, to_json
-from mainspring.jobs.limits import SEPARATOR, BucketState, Refusal, is_fair
+from mainspring.engines.sqlite.rows import limits_of, to_json
+from mainspring.jobs.limits import is_fair
 
 _lines = msgspec.json.Decoder(list[tuple[str | None, str | None]]).decode
 _heads = msgspec.json.Decoder(list[tuple[int | None, int | None]]).decode
-_states = msgspec.json.Decoder(list[tuple[str, int, int]]).decode
-_parked = msgspec.json.Decoder(list[tuple[str, str]]).decode
 
 
 class Places:
@@ -81,7 +77,7 @@ class Lines:
         if places.sequences:
             groups |= self._order_sequences(places.sequences)
         if groups:
-            self._order_groups(groups)
+            self.order_groups(groups)
         if places:
             self._wake()
 
@@ -94,7 +90,8 @@ class Lines:
             self._database.write(sql.BECOME_SEQUENCE_HEAD, (to_json(after),))
         return self.of_rows(before + after).groups if before or after else set()
 
-    def _order_groups(self, groups: Collection[str]) -> None:
+    def order_groups(self, groups: Collection[str]) -> None:
+        """Let the first of each group go, unless the group is parked."""
         fair = [group for group in groups if is_fair(limits_of(group))]
         plain = [group for group in groups if not is_fair(limits_of(group))]
         for names, ready in ((fair, self._now()), (plain, 0)):
@@ -109,83 +106,3 @@ class Lines:
         before = [old for old, new in heads if old is not None and old != new]
         after = [new for old, new in heads if new is not None and old != new]
         return before, after
-
-    # -- limits
-
-    def states(self, buckets: Collection[str]) -> dict[str, BucketState]:
-        """Return the state of buckets."""
-        rows = _states(self._database.write(sql.STATES, (to_json(list(buckets)),)))
-        return {bucket: BucketState(running, full_at) for bucket, running, full_at in rows}
-
-    def occupy(self, running: Mapping[str, int], spent: list[tuple[str, int]]) -> None:
-        """Count jobs that start: how many in each bucket, and when each rate is full again."""
-        if running:
-            self._database.write(sql.OCCUPY, (to_json(running),))
-        if spent:
-            self._database.write(sql.SPEND, (to_json(spent),))
-
-    def vacate(self, limits: Iterable[tuple[str, ...]]) -> None:
-        """Count jobs out that do not run any more, and let those go who waited for them."""
-        left = Counter(chain.from_iterable(limits))
-        if left:
-            self._database.write(sql.VACATE, (to_json(left),))
-            self.admit_others(left)
-
-    def vacate_for_dead(self, workers: Collection[int]) -> None:
-        """Count the jobs of dead workers out."""
-        groups = strings(self._database.write(sql.GROUPS_OF_OWNERS, (to_json(list(workers)),)))
-        self.vacate(limits_of(group) for group in groups)
-
-    def admit_others(self, places: Mapping[str, int]) -> None:
-        """Let groups try again that wait for these buckets, as many as there may be places in each."""
-        if not self._database.write(sql.IS_PARKED):
-            return
-        groups: set[str] = set()
-        for bucket, count in places.items():
-            groups.update(strings(self._database.write(sql.PARKED_FOR, (bucket, count))))
-        self._unpark(groups)
-
-    def admit_others_than(self, groups: Iterable[str]) -> None:
-        """Let others try what jobs of these groups, which have gone without a run, have left."""
-        self.admit_others(Counter(bucket for group in groups for bucket in limits_of(group)))
-
-    def park(self, refusals: dict[str, Refusal]) -> None:
-        """Let groups wait until their buckets admit again."""
-        batch = [(group, refusal.bucket, refusal.until) for group, refusal in refusals.items()]
-        self._database.write(sql.PARK, (to_json(batch), self._now()))
-
-    def with_jobs(self, refusals: dict[str, Refusal]) -> dict[str, Refusal]:
-        """Return those of groups in which somebody waits."""
-        if not refusals:
-            return {}
-        groups = strings(self._database.write(sql.GROUPS_WITH_JOBS, (to_json(list(refusals)),)))
-        return {group: refusals[group] for group in groups}
-
-    def unpark_due(self, now: int) -> None:
-        """Let groups try again whose time has come."""
-        self._unpark(set(strings(self._database.write(sql.PARKED_UNTIL, (now,)))))
-
-    def unpark_family(self, family: str) -> None:
-        """Let all groups try again that wait for a bucket of a family: its limit has changed."""
-        self._unpark(set(strings(self._database.write(sql.PARKED_FOR_FAMILY, family_bounds(family)))))
-
-    def unpark_free(self, has_room: Callable[[Collection[str]], set[str]]) -> bool:
-        """Let groups try again that wait for a bucket which has room: whoever was to use it does not."""
-        parked = _parked(self._database.write(sql.LONGEST_PARKED))
-        if not parked:
-            return False
-        free = has_room({bucket for _, bucket in parked})
-        return self._unpark({group for group, bucket in parked if bucket in free})
-
-    def _unpark(self, groups: set[str]) -> bool:
-        if not groups:
-            return False
-        self._database.write(sql.UNPARK, (to_json(sorted(groups)),))
-        self._order_groups(groups)
-        self._wake()
-        return True
-
-
-def family_bounds(family: str) -> tuple[str, str]:
-    """Return the bounds between which the names of a family's buckets are."""
-    return f"{family}{SEPARATOR}", f"{family}{chr(ord(SEPARATOR) + 1)}"

@@ -131,12 +131,17 @@ MIGRATIONS = (
     CREATE TABLE parked (                             -- groups that a bucket has refused
         grp    TEXT PRIMARY KEY,
         bucket TEXT NOT NULL,
-        until  INTEGER,                               -- NULL: until a job of the bucket ends
-        since  INTEGER NOT NULL
+        since  INTEGER NOT NULL,
+        looked INTEGER NOT NULL                       -- when somebody last looked whether there is room for it
     ) STRICT, WITHOUT ROWID;
     CREATE INDEX parked_by_bucket ON parked (bucket, since);
-    CREATE INDEX parked_by_since ON parked (since) WHERE until IS NULL;
-    CREATE INDEX parked_by_time ON parked (until) WHERE until IS NOT NULL;
+    CREATE INDEX parked_by_look ON parked (looked, since);
+
+    CREATE TABLE waits (                              -- rates for which groups are parked
+        bucket TEXT PRIMARY KEY,
+        until  INTEGER NOT NULL                       -- when to look again
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX waits_by_time ON waits (until);
 
     CREATE TABLE paused_queues (name TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
 

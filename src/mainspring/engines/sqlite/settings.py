@@ -1,30 +1,26 @@
-"""What holds for all jobs: paused queues and limits, read again only when somebody has changed them."""
+"""What holds for all jobs, as operators and deploys change it: paused queues, and limits."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-
-import msgspec
+from collections.abc import Callable
 
 from mainspring.engines.sqlite import line_statements as sql
 from mainspring.engines.sqlite.database import Database
-from mainspring.engines.sqlite.lines import Lines, family_bounds
+from mainspring.engines.sqlite.limit_table import LimitTable
+from mainspring.engines.sqlite.parking import Parking, family_bounds
 from mainspring.engines.sqlite.rows import strings, to_json
 from mainspring.jobs.engine import DropLimit, PauseQueue, PutLimit
-from mainspring.jobs.limits import Admission, Limit
-
-_limits = msgspec.json.Decoder(list[tuple[str, int, int | None, list[str]]]).decode
+from mainspring.jobs.limits import Limit
 
 
 class Settings:
     """Limits and queues, inside of units."""
 
-    def __init__(self, database: Database, lines: Lines, now: Callable[[], int]) -> None:
+    def __init__(self, database: Database, table: LimitTable, parking: Parking, now: Callable[[], int]) -> None:
         self._database = database
-        self._lines = lines
+        self._table = table
+        self._parking = parking
         self._now = now
-        self._version: int | None = None
-        self._limits: dict[str, Limit] = {}
 
     def pause(self, command: PauseQueue) -> bool:
         """Pause a queue, or let it go on."""
@@ -39,7 +35,7 @@ class Settings:
 
     def put_limit(self, command: PutLimit) -> bool:
         """Define a limit; those who wait for it try again."""
-        before = self.limits().get(command.family)
+        before = self._table.limits().get(command.family)
         by = to_json(command.by)
         self._database.write(sql.PUT_LIMIT, (command.family, command.most, command.per, by))
         is_changed = self._changed_limit(command.family)
@@ -61,31 +57,9 @@ class Settings:
         is_changed = self._database.changes() > 0
         if is_changed:
             self._database.write(sql.ARRANGED)
-            self._version = None
-            self._lines.unpark_family(family)
+            self._table.forget()
+            self._parking.admit_family(family)
         return is_changed
-
-    def limits(self) -> dict[str, Limit]:
-        """Return all limits."""
-        version = self._database.write("SELECT arrangements FROM settings")
-        if version != self._version:
-            rows = _limits(self._database.write(sql.LIMITS))
-            self._limits = {family: Limit(most, per) for family, most, per, _ in rows}
-            self._version = version
-        return self._limits
-
-    def forget(self) -> None:
-        """Read everything again: what was read may have been rolled back."""
-        self._version = None
-
-    def admission(self, buckets: Collection[str]) -> Admission:
-        """Make a count of these buckets as they are now."""
-        return Admission(self.limits(), self._lines.states(buckets), self._now())
-
-    def with_room(self, buckets: Collection[str]) -> set[str]:
-        """Return those buckets that would admit one more."""
-        admission = self.admission(buckets)
-        return {bucket for bucket in buckets if admission.room((bucket,), 1)}
 
 
 def paused_queues(database: Database) -> frozenset[str]:

@@ -28,6 +28,7 @@ class Settling:
         self._database = store.database
         self._lanes = store.lanes
         self._lines = store.lines
+        self._parking = store.parking
         self._journal = store.journal
         self._now = store.now
         self._submitting = submitting
@@ -101,7 +102,7 @@ class Settling:
             for queue, kind, priority, sequence, limits in kinds
         )
         if places.groups:
-            self._lines.vacate(lease.limits for lease in leases)
+            self._parking.vacate(lease.limits for lease in leases)
         self._lines.put_in_order(places)
 
     def report(self, worker: int, reports: Sequence[ProgressReport]) -> list[bool]:

@@ -133,7 +133,7 @@ INSTANTS = """
 SELECT json_array(
     (SELECT min(expires) FROM jobs INDEXED BY expiring
      WHERE expires IS NOT NULL AND status = 0 AND owner IS NULL),
-    (SELECT min(until) FROM parked WHERE until IS NOT NULL),
+    (SELECT min(until) FROM waits),
     (SELECT min(next_due) FROM schedules WHERE is_paused = 0 AND next_due IS NOT NULL))
 """
 # ?1 now; a part of those whose time is over: see `lines` for what is done with them

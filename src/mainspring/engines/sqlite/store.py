@@ -7,7 +7,9 @@ from collections.abc import Callable
 from mainspring.engines.sqlite.database import Database
 from mainspring.engines.sqlite.journal import Journal
 from mainspring.engines.sqlite.lanes import Lanes
+from mainspring.engines.sqlite.limit_table import LimitTable
 from mainspring.engines.sqlite.lines import Lines
+from mainspring.engines.sqlite.parking import Parking
 from mainspring.engines.sqlite.settings import Settings
 
 
@@ -21,9 +23,11 @@ class Store:
         self.lanes = Lanes(database)
         self.journal = Journal(database, now)
         self.lines = Lines(database, now, wake)
-        self.settings = Settings(database, self.lines, now)
+        self._table = LimitTable(database)
+        self.parking = Parking(database, self.lines, self._table, now, wake)
+        self.settings = Settings(database, self._table, self.parking, now)
 
     def forget(self) -> None:
         """Read again what was remembered: it may have been rolled back."""
         self.lanes.forget()
-        self.settings.forget()
+        self._table.forget()

@@ -6,7 +6,6 @@ from collections.abc import Collection
 
 import msgspec
 
-from mainspring.engines.sqlite import line_statements
 from mainspring.engines.sqlite import statements as sql
 from mainspring.engines.sqlite.rows import strings, to_json
 from mainspring.engines.sqlite.store import Store
@@ -48,7 +47,7 @@ class Sweeping:
     def __init__(self, store: Store, max_crashes: int) -> None:
         self._database = store.database
         self._lines = store.lines
-        self._settings = store.settings
+        self._parking = store.parking
         self._journal = store.journal
         self._now = store.now
         self._max_crashes = max_crashes
@@ -66,15 +65,14 @@ class Sweeping:
             quarantined = strings(write(sql.QUARANTINED, (batch, self._max_crashes)))
             stopped = strings(write(sql.STOPPED, (batch,)))
             places = self._lines.of_owners(dead)
-            self._lines.vacate_for_dead(dead)
+            self._parking.vacate_for_dead(dead)
             write(sql.RESCUE, (batch, self._max_crashes, now))
             write(sql.RELEASE, (batch,))
             write(sql.BURY, (batch,))
             self._lines.put_in_order(places)
-            self._lines.admit_others_than(places.groups)
+            self._parking.admit_others_than(places.groups)
             self._journal.write_states(rescued + quarantined + stopped, EventKind.RESCUED)
-        if write(line_statements.IS_PARKED):
-            self._lines.unpark_free(self._settings.with_room)
+        self._parking.admit_to_free_places()
         return Swept(rescued, quarantined, tuple(strings(write(sql.WAITING, (now,)))))
 
     def prune(self, retention: Retention) -> Pruned:

@@ -5,9 +5,8 @@ A take costs a handful of statements, however many jobs there are: the claims ho
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Sequence
-from itertools import chain, groupby
+from itertools import groupby
 
 from mainspring.engines.sqlite import line_statements
 from mainspring.engines.sqlite import statements as sql
@@ -24,8 +23,18 @@ from mainspring.engines.sqlite.rows import (
     to_lease,
 )
 from mainspring.engines.sqlite.store import Store
-from mainspring.jobs.engine import FRESH, HEAD_START, Demand, Event, EventKind, FreshShare, Lease, Taken
-from mainspring.jobs.limits import Admission, Refusal, family_of
+from mainspring.jobs.engine import (
+    FRESH,
+    HEAD_START,
+    SUSPECT_CRASHES,
+    Demand,
+    Event,
+    EventKind,
+    FreshShare,
+    Lease,
+    Taken,
+)
+from mainspring.jobs.limits import Admission, Refusal
 
 MAX_ROUNDS = 20  # of picking, when limits refuse what was picked
 
@@ -39,7 +48,7 @@ class Taking:
         self._lines = store.lines
         self._journal = store.journal
         self._now = store.now
-        self._settings = store.settings
+        self._parking = store.parking
         self._wake = store.wake
         self._fresh = FreshShare()
         self._has_parked = False  # in this take: then there may be another instant at which to look
@@ -79,7 +88,7 @@ class Taking:
         expiry, admission, firing = instants(self._database.write(sql.INSTANTS))
         if (expiry is not None and expiry <= now) or (admission is not None and admission <= now):
             self._expire(now)
-            self._lines.unpark_due(now)
+            self._parking.admit_in_time(now)
             return self._next_look(), firing
         return min((at for at in (expiry, admission) if at is not None), default=None), firing
 
@@ -99,7 +108,7 @@ class Taking:
         """Put lines in order from which jobs have gone that did not run, and let others use what they leave."""
         if places:
             self._lines.put_in_order(places)
-            self._lines.admit_others_than(places.groups)
+            self._parking.admit_others_than(places.groups)
 
     # -- due
 
@@ -110,14 +119,14 @@ class Taking:
         has_asked = False
         for _ in range(MAX_ROUNDS):
             room = demand.starts - len(taken)
-            rows = self._pick(demand, room, lanes, now, until)
+            rows = self._pick(demand.suspects and not any(map(_is_suspect, taken)), room, lanes, now, until)
             if any(row.extras is not None and row.extras.grp is not None for row in rows):
                 taken += self._take_limited(worker, room, rows, now, until)
             else:
                 self._mark_started(worker, rows, now)
                 taken += rows
                 # Whoever was offered a free place may not be able to use it: paused, or unknown here.
-                if len(rows) >= room or has_asked or not self._lines.unpark_free(self._settings.with_room):
+                if len(rows) >= room or has_asked or not self._parking.admit_to_free_places():
                     break
                 has_asked = True
             if len(taken) >= demand.starts:
@@ -130,10 +139,10 @@ class Taking:
         firsts = first_dues(self._database.write(sql.FIRST_DUE, (lanes,)))
         return any(first is not None and first <= until for first in firsts)
 
-    def _pick(self, demand: Demand, starts: int, lanes: str, now: int, until: int) -> list[LeaseRow]:
+    def _pick(self, suspects: bool, starts: int, lanes: str, now: int, until: int) -> list[LeaseRow]:  # noqa: FBT001
         first, first_suspect = first_dues(self._database.write(sql.FIRST_DUE, (lanes,)))
         rows = [] if first is None or first > until else self._pick_due(starts, lanes, now, until)
-        if demand.suspects and first_suspect is not None and first_suspect <= until:
+        if suspects and first_suspect is not None and first_suspect <= until:
             rows += lease_rows(self._database.write(sql.PICK_SUSPECTS, (lanes, 1, until)))
             rows = sorted(rows, key=self._rank)[:starts]
         return rows
@@ -161,7 +170,7 @@ class Taking:
         self, worker: int, starts: int, rows: list[LeaseRow], now: int, until: int
     ) -> list[LeaseRow]:
         """Start what is admitted, and let the rest wait until it is."""
-        admission = self._settings.admission({bucket for row in rows for bucket in limits_of(row.grp)})
+        admission = self._parking.admission({bucket for row in rows for bucket in limits_of(row.grp)})
         refusals: dict[str, Refusal] = {}
         started = _admitted(rows, admission, refusals)
         groups = {row.grp for row in rows if row.grp is not None}
@@ -170,14 +179,14 @@ class Taking:
         others = [row for row in more if row.seq not in heads][: starts - len(started)]
         started += _admitted(sorted(others, key=_group), admission, refusals)  # by group: they are counted at once
         self._mark_started(worker, started, now)
-        self._count(started, admission)
+        self._parking.occupy((limits_of(row.grp) for row in started), admission)
         # Those that are full now need not be tried again to find out.
         full = {group: admission.refusal(limits_of(group)) for group in groups - refusals.keys()}
-        refusals |= self._lines.with_jobs(
-            {group: refusal for group, refusal in full.items() if refusal is not None}
+        refusals |= self._parking.with_due_jobs(
+            {group: refusal for group, refusal in full.items() if refusal is not None}, until
         )
         if refusals:
-            self._lines.park(refusals)
+            self._parking.park(refusals)
             self._has_parked = True
         self._lines.put_in_order(Places((None, group) for group in groups))
         self._pass_on(refusals, admission)
@@ -195,19 +204,9 @@ class Taking:
         picked = self._database.write(line_statements.PICK_OF_GROUPS, (to_json(wanted), share + 1, until))
         return lease_rows(picked)
 
-    def _count(self, started: Collection[LeaseRow], admission: Admission) -> None:
-        limits = self._settings.limits()
-        running = Counter(chain.from_iterable(limits_of(row.grp) for row in started))
-        spent = [
-            (bucket, state.full_at)
-            for bucket, state in admission.changed.items()
-            if limits[family_of(bucket)].per is not None
-        ]
-        self._lines.occupy(running, spent)
-
     def _pass_on(self, refusals: dict[str, Refusal], admission: Admission) -> None:
         """Let others try the buckets with room of those that another bucket has refused."""
-        self._lines.admit_others(
+        self._parking.admit_others(
             {
                 bucket: 1
                 for group, refusal in refusals.items()
@@ -254,3 +253,7 @@ def _admitted(rows: list[LeaseRow], admission: Admission, refusals: dict[str, Re
 def _group(row: LeaseRow) -> str:
     extras = row.extras
     return "" if extras is None else extras.grp or ""
+
+
+def _is_suspect(row: LeaseRow) -> bool:
+    return row.crashes >= SUSPECT_CRASHES

@@ -1,0 +1,33 @@
+"""The limits that hold, read again only when somebody has changed them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from mainspring.engines.sqlite import line_statements as sql
+from mainspring.engines.sqlite.database import Database
+from mainspring.jobs.limits import Limit
+
+_rows = msgspec.json.Decoder(list[tuple[str, int, int | None, list[str]]]).decode
+
+
+class LimitTable:
+    """The limits of all families, inside of units."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._version: int | None = None
+        self._limits: dict[str, Limit] = {}
+
+    def limits(self) -> dict[str, Limit]:
+        """Return all limits."""
+        version = self._database.write(sql.ARRANGEMENTS)
+        if version != self._version:
+            rows = _rows(self._database.write(sql.LIMITS))
+            self._limits = {family: Limit(most, per) for family, most, per, _ in rows}
+            self._version = version
+        return self._limits
+
+    def forget(self) -> None:
+        """Read everything again: what was read may have been rolled back."""
+        self._version = None
