@@ -109,6 +109,12 @@ def test_a_handler_that_needs_arguments_cannot_recur(app: Mainspring) -> None:
         app.every(60)(needy)
 
 
+def test_a_handler_whose_jobs_make_sequences_cannot_recur_without_them(app: Mainspring) -> None:
+    job = app.job(name="shop.sync", sequence_by="region")(sync)
+    with pytest.raises(ValueError, match="sequence_by"):
+        app.every(60)(job)
+
+
 # -- a batch
 
 

@@ -195,5 +195,5 @@ def test_a_worker_forgets_by_itself(clock: ManualClock) -> None:
         shop.manager.start()
         shop.manager.submit("work")
         clock.settle()
-        clock.advance(minutes=30)
+        clock.advance(minutes=5)
         assert sum(shop.manager.counts().values()) == 0
