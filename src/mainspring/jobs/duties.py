@@ -18,7 +18,8 @@ from mainspring.jobs.worker import Worker
 
 EVERY_SECONDS = 1.0
 HEARTBEAT_TICKS = 15
-PRUNE_TICKS = 60  # once a minute, and every second while there is more to forget
+PRUNE_TICKS = 60  # once a minute, and every second while there is more to forget,
+MOST_PRUNES = 10  # in small steps, this many of them
 JUMP_NS = 100_000_000
 
 logger = logging.getLogger("mainspring.worker")
@@ -62,9 +63,7 @@ class Duties:
             self._dispatch("renew", self._renewed)
         self._dispatch("sweep", self._swept)
         if self._ticks % PRUNE_TICKS == 0 or self._must_prune:
-            self._must_prune = False
-            reply = Callback(self._pruned, lambda error: self._failed("prune", error))
-            self._io.dispatch(Operation("prune", (self._retention,), reply, durable=False))
+            self._prune(MOST_PRUNES)
 
     def _measure(self) -> int:
         return self._engine.now() * 1_000 - self._clock.monotonic_ns()
@@ -80,8 +79,17 @@ class Duties:
         if not is_alive:
             self._worker.reincarnate()
 
-    def _pruned(self, pruned: Pruned) -> None:
-        self._must_prune = pruned.is_more
+    def _prune(self, prunes: int) -> None:
+        """Forget a little, up to so many times in a row: others come in between."""
+        self._must_prune = False
+        reply = Callback(lambda pruned: self._pruned(pruned, prunes), lambda error: self._failed("prune", error))
+        self._io.dispatch(Operation("prune", (self._retention,), reply, durable=False))
+
+    def _pruned(self, pruned: Pruned, prunes: int) -> None:
+        if pruned.is_more and prunes > 1:
+            self._prune(prunes - 1)
+        else:
+            self._must_prune = pruned.is_more
 
     def _swept(self, swept: Swept) -> None:
         tell_sweep(swept)

@@ -30,9 +30,9 @@ RESUME = "UPDATE schedules SET is_paused = 0, next_due = ?2 WHERE name = ?1 AND 
 REMOVE = "DELETE FROM schedules WHERE name = ?1"
 REMOVE_OCCURRENCES = "DELETE FROM occurrences WHERE schedule = ?1"
 
-# batch of [name, revision, expected]: the names of those that are still so
+# batch of [name, revision, expected]: those that are still so
 STILL_DUE = """
-SELECT json_group_array(name) FROM json_each(?1) AS v CROSS JOIN schedules
+SELECT json_group_array(v.value) FROM json_each(?1) AS v CROSS JOIN schedules
 ON name = v.value ->> 0 AND revision = v.value ->> 1 AND next_due = v.value ->> 2 AND is_paused = 0
 """
 # batch of [name, next due, last due]

@@ -38,6 +38,7 @@ from mainspring.jobs.engine import (
 )
 
 _limits = msgspec.json.Decoder(tuple[str, ...]).decode
+_seen = msgspec.json.Decoder(list[tuple[str, int, int]]).decode
 _alive = msgspec.json.Decoder(list[tuple[str, str]]).decode
 
 
@@ -81,28 +82,34 @@ class Scheduling:
 
     def fire(self, firings: Sequence[Firing]) -> list[Fired]:
         """Move schedules on, and store the jobs of their occurrences."""
-        write = self._database.write
-        asked = [(firing.schedule, firing.revision, firing.expected) for firing in firings]
-        still_due = set(strings(write(sql.STILL_DUE, (to_json(asked),))))
-        valid = [firing for firing in firings if firing.schedule in still_due]
+        valid = self._valid(firings)
         if not valid:
             return [Fired(False)] * len(firings)
-        write(sql.MOVE_ON, (to_json([(f.schedule, f.next_due, f.last_due) for f in valid]),))
-        alive = dict(_alive(write(sql.ALIVE, (to_json([firing.schedule for firing in valid]),))))
-        known = self._known(valid)
-        answers: list[Fired] = []
+        write = self._database.write
+        write(sql.MOVE_ON, (to_json([(f.schedule, f.next_due, f.last_due) for f in valid.values()]),))
+        alive = dict(_alive(write(sql.ALIVE, (to_json([firing.schedule for firing in valid.values()]),))))
+        known = self._known(list(valid.values()))
+        answers = [Fired(False)] * len(firings)
         jobs: list[NewJob] = []
-        for firing in firings:
-            if firing.schedule not in still_due:
-                answers.append(Fired(False))
-                continue
-            still_due.discard(firing.schedule)  # a second firing of the same batch is too late
+        for place, firing in valid.items():
             stored = [job for job in firing.jobs if (job.schedule, job.occurrence) not in known]
-            answers.append(self._fire(firing, stored, alive.get(firing.schedule)))
-            jobs += stored if answers[-1].submitted else ()
+            answers[place] = self._fire(firing, stored, alive.get(firing.schedule))
+            jobs += stored if answers[place].submitted else ()
         if jobs:
             self._submitting.submit(jobs)
         return answers
+
+    def _valid(self, firings: Sequence[Firing]) -> dict[int, Firing]:
+        """Return, by their place, the first firing of each schedule that is still as its author has seen it."""
+        asked = [(firing.schedule, firing.revision, firing.expected) for firing in firings]
+        still_due = set(_seen(self._database.write(sql.STILL_DUE, (to_json(asked),))))
+        valid: dict[int, Firing] = {}
+        moved: set[str] = set()
+        for place, firing in enumerate(firings):
+            if asked[place] in still_due and firing.schedule not in moved:
+                moved.add(firing.schedule)
+                valid[place] = firing
+        return valid
 
     def _known(self, firings: Sequence[Firing]) -> set[tuple[str | None, int | None]]:
         asked = [(job.schedule, job.occurrence) for firing in firings for job in firing.jobs]

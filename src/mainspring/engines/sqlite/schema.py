@@ -195,9 +195,10 @@ MIGRATIONS = (
     CREATE TABLE settings (                           -- one row
         one          INTEGER PRIMARY KEY CHECK (one = 1),
         arrangements INTEGER NOT NULL,                -- grows with every change of queues and limits
-        listening    INTEGER NOT NULL                 -- until when events are written
+        listening    INTEGER NOT NULL,                -- until when events are written
+        surplus      INTEGER NOT NULL                 -- how many ended jobs there are too many, when last counted
     ) STRICT;
-    INSERT INTO settings VALUES (1, 0, 0);
+    INSERT INTO settings VALUES (1, 0, 0, 0);
     """,
 )
 

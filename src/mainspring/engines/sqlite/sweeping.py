@@ -15,10 +15,11 @@ SCANNED = 2_000  # rows that one prune looks at
 DELETED = 500  # and the most that it deletes
 
 # ?1 from, ?2 how many rows to look at, ?3 ?4 ?5 the latest end of COMPLETED, FAILED, CANCELED that goes:
-# [how many rows there were, the last one, those that go]
+# [how many rows there were, the last one, the youngest one, those that go]
 OUTDATED = """
-SELECT json_array(count(*), max(seq), json_group_array(seq) FILTER (WHERE finished <= limit_of)) FROM (
-    SELECT seq, finished, CASE status WHEN 2 THEN ?3 WHEN 3 THEN ?4 WHEN 4 THEN ?5 END AS limit_of
+SELECT json_array(
+    count(*), max(seq), max(created), json_group_array(seq) FILTER (WHERE finished <= limit_of)) FROM (
+    SELECT seq, created, finished, CASE status WHEN 2 THEN ?3 WHEN 3 THEN ?4 WHEN 4 THEN ?5 END AS limit_of
     FROM jobs NOT INDEXED WHERE seq > ?1 ORDER BY seq LIMIT ?2)
 """
 OLDEST_ENDED = """
@@ -27,6 +28,8 @@ SELECT json_group_array(seq) FROM (
     ORDER BY seq LIMIT ?1)
 """
 ENDED = "SELECT count(*) FROM jobs WHERE status IN (2, 4)"
+SURPLUS = "SELECT surplus FROM settings"
+SET_SURPLUS = "UPDATE settings SET surplus = ?1 WHERE surplus <> ?1"
 DELETE_ROWS = "DELETE FROM jobs WHERE seq IN (SELECT value FROM json_each(?1))"
 FORGET_RESULTS = """
 UPDATE jobs SET result = NULL, forget = NULL
@@ -37,7 +40,7 @@ FORGET_RATES = """
 DELETE FROM rates WHERE bucket IN (SELECT bucket FROM rates WHERE full_at <= ?1 LIMIT ?2)
 """
 
-_scan = msgspec.json.Decoder(tuple[int, int | None, list[int]]).decode
+_scan = msgspec.json.Decoder(tuple[int, int | None, int | None, list[int]]).decode
 _numbers = msgspec.json.Decoder(list[int]).decode
 
 
@@ -80,12 +83,10 @@ class Sweeping:
         write = self._database.write
         now = self._now()
         deleted, has_ended = self._prune_by_age(retention, now)
-        if has_ended and retention.most is not None:  # counting takes a while, so once in a round
-            surplus = max(0, write(ENDED) - retention.most)
-            extra = _numbers(write(OLDEST_ENDED, (min(surplus, DELETED),))) if surplus else []
-            self._delete(extra)
-            deleted += len(extra)
-            has_ended = surplus <= DELETED
+        if has_ended and retention.most is not None:
+            surplus, extra = self._prune_by_number(retention.most)
+            deleted += extra
+            has_ended = surplus <= 0
         write(FORGET_RESULTS, (now, DELETED))
         forgotten = self._database.changes()
         write(FORGET_RATES, (now, DELETED))
@@ -97,14 +98,28 @@ class Sweeping:
         ends = [None if age is None else now - age for age in ages]
         if ends == [None, None, None]:
             return 0, True
-        seen, last, old = _scan(self._database.write(OUTDATED, (self._pruned_until, SCANNED, *ends)))
-        has_ended = seen < SCANNED and len(old) <= DELETED
+        seen, last, youngest, old = _scan(self._database.write(OUTDATED, (self._pruned_until, SCANNED, *ends)))
+        # Rows stand in the order of their submission: behind one that is too young there is none old enough.
+        oldest_end = max(end for end in ends if end is not None)
+        has_ended = (seen < SCANNED or (youngest or 0) > oldest_end) and len(old) <= DELETED
         if len(old) > DELETED:
             old = old[:DELETED]
             last = old[-1]
         self._delete(old)
         self._pruned_until = 0 if has_ended or last is None else last
         return len(old), has_ended
+
+    def _prune_by_number(self, most: int) -> tuple[int, int]:
+        """Delete some of those that are too many; return how many are left to delete, and how many went."""
+        write = self._database.write
+        surplus: int = write(SURPLUS)  # counting takes a while, so what was counted is kept, for all workers
+        if surplus <= 0:
+            surplus = max(0, write(ENDED) - most)
+        extra = _numbers(write(OLDEST_ENDED, (min(surplus, DELETED),))) if surplus else []
+        self._delete(extra)
+        surplus = surplus - len(extra) if extra else 0
+        write(SET_SURPLUS, (surplus,))
+        return surplus, len(extra)
 
     def _delete(self, seqs: list[int]) -> None:
         if seqs:
