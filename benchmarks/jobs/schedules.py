@@ -18,12 +18,12 @@ from benchmarks.jobs.rounds import best_rates, least
 from benchmarks.jobs.systems.every import FULL
 from benchmarks.measure import Line, Section, rates, times
 from mainspring import Cron, Every, JobStatus, Mainspring
-from mainspring.jobs.definitions import define
 from mainspring.jobs.engine import PutSchedule
-from mainspring.jobs.planning import plan
-from mainspring.jobs.recurring import BATCH
-from mainspring.jobs.stored_rules import decode_rule
-from mainspring.jobs.storing import CHUNK
+from mainspring.jobs.recurrence.definitions import define
+from mainspring.jobs.recurrence.planning import plan
+from mainspring.jobs.recurrence.recurring import BATCH
+from mainspring.jobs.recurrence.stored_rules import decode_rule
+from mainspring.jobs.recurrence.storing import CHUNK
 
 T = TypeVar("T")
 

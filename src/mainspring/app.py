@@ -35,7 +35,7 @@ from mainspring.jobs.process_settings import ProcessSettings
 from mainspring.jobs.processes import is_child
 from mainspring.jobs.pruning import Keep
 from mainspring.jobs.queues import Queue
-from mainspring.jobs.schedules import Schedules
+from mainspring.jobs.recurrence.schedules import Schedules
 from mainspring.jobs.serializers import SERIALIZERS, JsonSerializer, MsgpackSerializer
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.submission import MAX_PAYLOAD

@@ -1,7 +1,6 @@
 """Durable jobs: what they are, how they are submitted, retried and run, and what an engine must do for them."""
 
 from mainspring.jobs.context import JobContext, current_batch, current_job
-from mainspring.jobs.cron import Cron
 from mainspring.jobs.dead_letters import DeadLetters
 from mainspring.jobs.engine import Engine
 from mainspring.jobs.events import EventKind
@@ -16,10 +15,11 @@ from mainspring.jobs.policies import CatchUp, Concurrency, Rate, Unique
 from mainspring.jobs.process_settings import ProcessSettings
 from mainspring.jobs.pruning import Keep
 from mainspring.jobs.queues import Queue, QueueStatistics
+from mainspring.jobs.recurrence.cron import Cron
+from mainspring.jobs.recurrence.rules import Every
+from mainspring.jobs.recurrence.schedule_info import OccurrenceInfo, ScheduleInfo
+from mainspring.jobs.recurrence.schedules import Schedules
 from mainspring.jobs.retry import Retry
-from mainspring.jobs.rules import Every
-from mainspring.jobs.schedule_info import OccurrenceInfo, ScheduleInfo
-from mainspring.jobs.schedules import Schedules
 from mainspring.jobs.serializers import JsonSerializer, MsgpackSerializer, Serializer
 from mainspring.jobs.signals import Cancel, Snooze
 from mainspring.jobs.status import JobStatus

@@ -9,8 +9,6 @@ from typing import Any, Literal, ParamSpec, TypeVar, overload
 from zoneinfo import ZoneInfo
 
 from mainspring.clock import Duration
-from mainspring.jobs.cron import Cron
-from mainspring.jobs.declared import DeclaredSchedules
 from mainspring.jobs.handle import ManagerSource
 from mainspring.jobs.handler_options import Execution, FollowingJob, HandlerOptions
 from mainspring.jobs.handlers import Handler, Registry, default_name
@@ -18,8 +16,10 @@ from mainspring.jobs.ids import require_id
 from mainspring.jobs.job import AsyncBatchJob, AsyncJob, BatchDecorator, BatchJob, Decorator, Job
 from mainspring.jobs.limit_book import LimitBook
 from mainspring.jobs.policies import CatchUp, Concurrency, Rate, Unique
+from mainspring.jobs.recurrence.cron import Cron
+from mainspring.jobs.recurrence.declared import DeclaredSchedules
+from mainspring.jobs.recurrence.rules import Every
 from mainspring.jobs.retry import Retry
-from mainspring.jobs.rules import Every
 from mainspring.jobs.serializers import Serializer
 from mainspring.runners.traits import Priority
 

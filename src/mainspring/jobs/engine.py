@@ -57,7 +57,14 @@ from mainspring.jobs.records import (
     ProgressReport,
     UniqueKey,
 )
-from mainspring.jobs.schedule_records import Fired, Firing, Occurrence, OccurrenceKind, Overlap, ScheduleRecord
+from mainspring.jobs.recurrence.schedule_records import (
+    Fired,
+    Firing,
+    Occurrence,
+    OccurrenceKind,
+    Overlap,
+    ScheduleRecord,
+)
 from mainspring.jobs.status import JobStatus
 
 __all__ = [

@@ -147,7 +147,7 @@ class AsyncJob(Job[P, R]):
         return self._function(*args, **kwargs)  # type: ignore[no-any-return]
 
 
-class BatchJob(Job[[T], R]):
+class BatchJob(Job[[T], Any], Generic[T, R]):
     """A registered batch handler: a call takes the list, a job carries one element of it."""
 
     def __call__(self, elements: list[T], /) -> R:  # type: ignore[override]

@@ -30,7 +30,6 @@ from mainspring.jobs.engine import (
     Reopen,
     Reschedule,
 )
-from mainspring.jobs.execution import Execution
 from mainspring.jobs.explaining import Explanation, explain
 from mainspring.jobs.following import EventStream
 from mainspring.jobs.handler_options import HandlerOptions
@@ -47,7 +46,8 @@ from mainspring.jobs.serializers import JsonSerializer, Serializer
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.submission import MAX_PAYLOAD, Submission
 from mainspring.jobs.submit_options import SubmitOptions
-from mainspring.jobs.workplace import Workplace
+from mainspring.jobs.working.execution import Execution
+from mainspring.jobs.working.workplace import Workplace
 from mainspring.runners.checks import require_positive
 from mainspring.runners.runner import TaskRunner
 

@@ -2,7 +2,7 @@
 
 import logging
 
-from mainspring.jobs import vigil
+from mainspring.jobs.working import vigil
 from tests.processes.apps.jobs import app
 
 if __name__ == "__main__":

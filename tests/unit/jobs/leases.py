@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
-from mainspring.jobs.active import ActiveJob
 from mainspring.jobs.engine import Lease
 from mainspring.jobs.handler_options import HandlerOptions
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.serializers import JsonSerializer
-from mainspring.jobs.slots import BatchSlots, Slots
+from mainspring.jobs.working.active import ActiveJob
+from mainspring.jobs.working.slots import BatchSlots, Slots
 
 DUE = 1_800_000_000_000_000
 

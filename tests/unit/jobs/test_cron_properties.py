@@ -11,7 +11,7 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from mainspring import Cron, ScheduleInvalid
-from mainspring.jobs.zones import DstFold, DstGap
+from mainspring.jobs.recurrence.zones import DstFold, DstGap
 from tests.unit.jobs.cron_oracle import (
     Minute,
     PlainCron,

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from mainspring import Cancel, Retry, Snooze, current_job
-from mainspring.jobs.active import ActiveJob
-from mainspring.jobs.describing import MAX_ERROR_LENGTH
 from mainspring.jobs.engine import Cause, Lease, Outcome, OutcomeKind
-from mainspring.jobs.execution import Execution
 from mainspring.jobs.serializers import JsonSerializer
+from mainspring.jobs.working.active import ActiveJob
+from mainspring.jobs.working.describing import MAX_ERROR_LENGTH
+from mainspring.jobs.working.execution import Execution
 from tests.unit.jobs.leases import make_active, make_lease
 
 NOW = 1_900_000_000_000_000

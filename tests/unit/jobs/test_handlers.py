@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from mainspring import LimitExceeded, Priority, Retry, UnknownHandler
-from mainspring.jobs.handlers import Handler, HandlerOptions, Registry, default_name
+from mainspring.jobs.handler_options import HandlerOptions
+from mainspring.jobs.handlers import Handler, Registry, default_name
 from mainspring.jobs.serializers import JsonSerializer
 
 
@@ -233,8 +234,8 @@ def test_names_are_told_by_kind_with_their_aliases() -> None:
     registry = Registry()
     registry.add(make(ship_order, "ship", aliases=("send",)))
     registry.add(make(cancel_order, "cancel"))
-    assert sorted(registry.names(is_async=True)) == ["send", "ship"]
-    assert registry.names(is_async=False) == ("cancel",)
+    assert sorted(registry.names(lambda handler: handler.is_async)) == ["send", "ship"]
+    assert registry.names(lambda handler: not handler.is_async) == ("cancel",)
 
 
 def test_a_second_function_under_one_name_is_refused_with_both_places() -> None:

@@ -11,7 +11,7 @@ from mainspring import JobStatus, Mainspring, Priority, Retry
 from mainspring.engines.memory import MemoryEngine
 from mainspring.jobs.engine import Attempt, Cause, JobRecord, NewJob, Outcome, OutcomeKind, Query, Swept
 from mainspring.jobs.info import decode_any, to_info
-from mainspring.jobs.news import tell_refusal, tell_sweep
+from mainspring.jobs.working.news import tell_refusal, tell_sweep
 from mainspring.testing import time_travel
 from tests.unit.jobs.leases import make_lease
 

@@ -7,18 +7,18 @@ import pytest
 from msgspec.structs import replace
 
 from mainspring.clock import SystemClock, deadline_after
-from mainspring.jobs.active import ActiveJob
-from mainspring.jobs.alarms import Alarms
-from mainspring.jobs.attempts import calls_of
 from mainspring.jobs.control import Control
 from mainspring.jobs.engine import Demand, Lease, Taken
 from mainspring.jobs.handler_options import HandlerOptions
 from mainspring.jobs.handlers import Handler, Registry
-from mainspring.jobs.hands import Hands
 from mainspring.jobs.io_layer import IoLayer
-from mainspring.jobs.looking import LEAD, Looking
-from mainspring.jobs.progress import Reporting
 from mainspring.jobs.serializers import JsonSerializer
+from mainspring.jobs.working.active import ActiveJob
+from mainspring.jobs.working.alarms import Alarms
+from mainspring.jobs.working.attempts import calls_of
+from mainspring.jobs.working.hands import Hands
+from mainspring.jobs.working.looking import LEAD, Looking
+from mainspring.jobs.working.progress import Reporting
 from mainspring.runners.rest import Rest
 from mainspring.runners.thread_pool import ThreadPool
 from mainspring.testing import ManualClock

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from mainspring import JobContext, current_job
-from mainspring.jobs.active import ActiveJob
 from mainspring.jobs.context import current_batch
 from mainspring.jobs.engine import Outcome, OutcomeKind
-from mainspring.jobs.execution import Execution
 from mainspring.jobs.middleware import Middleware, Middlewares
-from mainspring.jobs.outcomes import RemoteError
 from mainspring.jobs.processes.messages import Answer, AnswerKind
 from mainspring.jobs.serializers import JsonSerializer
+from mainspring.jobs.working.active import ActiveJob
+from mainspring.jobs.working.execution import Execution
+from mainspring.jobs.working.outcomes import RemoteError
 from tests.unit.jobs.leases import make_active, make_lease
 
 NOW = 1_900_000_000_000_000

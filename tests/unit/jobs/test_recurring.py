@@ -14,7 +14,7 @@ import pytest
 from mainspring.jobs.engine import Engine, Fired, Firing, OccurrenceKind, Overlap, PauseSchedule, RemoveSchedule
 from mainspring.jobs.instants import MICROSECONDS
 from mainspring.jobs.io_layer import IoLayer
-from mainspring.jobs.recurring import BATCH, BATCH_JOBS, Recurring
+from mainspring.jobs.recurrence.recurring import BATCH, BATCH_JOBS, Recurring
 from mainspring.testing import ManualClock
 from tests.support import Background, Gate
 from tests.unit.jobs.timetable import Timetable, every

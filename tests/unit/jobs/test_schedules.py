@@ -19,14 +19,14 @@ from mainspring import (
     ScheduleInvalid,
     ScheduleNotFound,
 )
-from mainspring.jobs.declared import DeclaredSchedules
 from mainspring.jobs.handle import ManagerSource
 from mainspring.jobs.instants import MICROSECONDS, to_instant
-from mainspring.jobs.planning import plan
 from mainspring.jobs.policies import CatchUp, Concurrency
-from mainspring.jobs.schedule_records import Firing, OccurrenceKind, Overlap
-from mainspring.jobs.schedules import Schedules
-from mainspring.jobs.stored_rules import decode_rule
+from mainspring.jobs.recurrence.declared import DeclaredSchedules
+from mainspring.jobs.recurrence.planning import plan
+from mainspring.jobs.recurrence.schedule_records import Firing, OccurrenceKind, Overlap
+from mainspring.jobs.recurrence.schedules import Schedules
+from mainspring.jobs.recurrence.stored_rules import decode_rule
 from mainspring.testing import ManualClock
 from tests.unit.jobs.timetable import Source, Timetable, every
 

@@ -20,9 +20,9 @@ from mainspring.jobs.ids import JobIds
 from mainspring.jobs.instants import MICROSECONDS
 from mainspring.jobs.io_layer import IoLayer
 from mainspring.jobs.policies import CatchUp, Concurrency
-from mainspring.jobs.recurring import Recurring
-from mainspring.jobs.schedule_records import OccurrenceKind
-from mainspring.jobs.schedules import Schedules
+from mainspring.jobs.recurrence.recurring import Recurring
+from mainspring.jobs.recurrence.schedule_records import OccurrenceKind
+from mainspring.jobs.recurrence.schedules import Schedules
 from mainspring.testing import ManualClock
 from tests.unit.jobs.timetable import Source, every
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mainspring.jobs.slots import AHEAD_FACTOR, MAX_WINDOW, QUICK_NS, SLOW_NS, BatchSlots, Slots
+from mainspring.jobs.working.slots import AHEAD_FACTOR, MAX_WINDOW, QUICK_NS, SLOW_NS, BatchSlots, Slots
 
 TYPES = ("ping",)
 

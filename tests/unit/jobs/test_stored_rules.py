@@ -2,9 +2,9 @@
 
 import pytest
 
-from mainspring.jobs.cron import Cron
-from mainspring.jobs.rules import Every, Rule
-from mainspring.jobs.stored_rules import UNREADABLE, decode_rule, encode_rule
+from mainspring.jobs.recurrence.cron import Cron
+from mainspring.jobs.recurrence.rules import Every, Rule
+from mainspring.jobs.recurrence.stored_rules import UNREADABLE, decode_rule, encode_rule
 
 
 @pytest.mark.parametrize("rule", [Cron("0 2 * * 5L", tz="Asia/Taipei", dst_fold="both"), Every(0.5, anchor=7)])

@@ -32,9 +32,9 @@ from mainspring.jobs.instants import to_instant
 from mainspring.jobs.io_layer import IoLayer
 from mainspring.jobs.limit_book import LimitBook
 from mainspring.jobs.manager import JobManager
-from mainspring.jobs.rules import Every, Rule
+from mainspring.jobs.recurrence.rules import Every, Rule
+from mainspring.jobs.recurrence.stored_rules import encode_rule
 from mainspring.jobs.serializers import JsonSerializer
-from mainspring.jobs.stored_rules import encode_rule
 from mainspring.testing import ManualClock
 
 MAX_PAYLOAD = 1_000

@@ -9,7 +9,7 @@ from mainspring.engines.memory.jobs import Jobs
 from mainspring.engines.memory.journal import Journal
 from mainspring.jobs.engine import Attempt, Cause, EventKind, JobRecord, WorkerInfo
 from mainspring.jobs.status import JobStatus
-from mainspring.jobs.vigil import DECLARED_DEAD, Vigil
+from mainspring.jobs.working.vigil import DECLARED_DEAD, Vigil
 
 
 class Workers:

@@ -66,7 +66,7 @@ from mainspring.jobs.engine import (
 )
 from mainspring.jobs.instants import to_instant
 from mainspring.jobs.status import JobStatus
-from mainspring.jobs.vigil import Vigil
+from mainspring.jobs.working.vigil import Vigil
 
 BUSY_TIMEOUT_SECONDS = 30.0
 NEAR = 2_500_000  # microseconds: jobs due sooner wake workers, the others are found by a look once a second

@@ -22,7 +22,6 @@ from mainspring.jobs import context
 from mainspring.jobs.arguments import plain_function
 from mainspring.jobs.batching import results_of
 from mainspring.jobs.context import JobContext
-from mainspring.jobs.describing import UnstorableResult, describe, describe_fault, encode_result, storable
 from mainspring.jobs.engine import Lease
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.instants import to_microseconds
@@ -47,6 +46,7 @@ from mainspring.jobs.processes.messages import (
 from mainspring.jobs.retry import RetryLater
 from mainspring.jobs.serializers import SERIALIZERS
 from mainspring.jobs.signals import Cancel, Snooze
+from mainspring.jobs.working.describing import UnstorableResult, describe, describe_fault, encode_result, storable
 
 ORPHANED = 75  # EX_TEMPFAIL: somebody else will run it
 

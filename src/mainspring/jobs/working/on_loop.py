@@ -7,10 +7,10 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
-from mainspring.jobs.active import ActiveJob
-from mainspring.jobs.attempts import Attempts, Call, calls_of
 from mainspring.jobs.engine import Outcome
-from mainspring.jobs.execution import Execution
+from mainspring.jobs.working.active import ActiveJob
+from mainspring.jobs.working.attempts import Attempts, Call, calls_of
+from mainspring.jobs.working.execution import Execution
 from mainspring.runners.asyncio_runner import AsyncioRunner
 
 

@@ -16,8 +16,8 @@ from itertools import islice
 
 from mainspring.jobs.instants import LAST_INSTANT, MICROSECONDS, to_datetime
 from mainspring.jobs.records import NewJob
-from mainspring.jobs.rules import Rule
-from mainspring.jobs.schedule_records import Firing, Occurrence, OccurrenceKind, Overlap, ScheduleRecord
+from mainspring.jobs.recurrence.rules import Rule
+from mainspring.jobs.recurrence.schedule_records import Firing, Occurrence, OccurrenceKind, Overlap, ScheduleRecord
 
 GRACE = 60 * MICROSECONDS
 """How old an occurrence may be and still be on time."""

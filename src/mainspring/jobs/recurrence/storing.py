@@ -10,14 +10,14 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from mainspring.jobs.definitions import Definition
 from mainspring.jobs.engine import PutSchedule
 from mainspring.jobs.limit_book import LimitBook
 from mainspring.jobs.manager import JobManager
-from mainspring.jobs.planning import first_due, plan
-from mainspring.jobs.recurring import tell
-from mainspring.jobs.schedule_records import Firing, ScheduleRecord
-from mainspring.jobs.stored_rules import decode_rule, rule_of
+from mainspring.jobs.recurrence.definitions import Definition
+from mainspring.jobs.recurrence.planning import first_due, plan
+from mainspring.jobs.recurrence.recurring import tell
+from mainspring.jobs.recurrence.schedule_records import Firing, ScheduleRecord
+from mainspring.jobs.recurrence.stored_rules import decode_rule, rule_of
 
 CHUNK = 500  # schedules of one commit
 

@@ -11,17 +11,17 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from mainspring.clock import Clock, Duration
-from mainspring.jobs.active import ActiveJob
 from mainspring.jobs.control import Control
-from mainspring.jobs.duties import EVERY_SECONDS, Duties
 from mainspring.jobs.engine import Engine, WorkerInfo
-from mainspring.jobs.execution import Execution
 from mainspring.jobs.handlers import Registry
 from mainspring.jobs.io_layer import IoLayer
 from mainspring.jobs.process_settings import ProcessSettings
 from mainspring.jobs.pruning import Keep
-from mainspring.jobs.recurring import Recurring
-from mainspring.jobs.worker import Worker
+from mainspring.jobs.recurrence.recurring import Recurring
+from mainspring.jobs.working.active import ActiveJob
+from mainspring.jobs.working.duties import EVERY_SECONDS, Duties
+from mainspring.jobs.working.execution import Execution
+from mainspring.jobs.working.worker import Worker
 from mainspring.runners.asyncio_runner import AsyncioRunner
 from mainspring.runners.repeat import Repetition
 from mainspring.runners.runner import TaskRunner

@@ -11,7 +11,7 @@ from __future__ import annotations
 from cronsim import CronSim, CronSimError
 
 from mainspring.errors import ScheduleInvalid
-from mainspring.jobs.zones import to_wall
+from mainspring.jobs.recurrence.zones import to_wall
 
 ALIASES = {
     "@yearly": "0 0 1 1 *",

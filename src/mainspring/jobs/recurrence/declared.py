@@ -9,13 +9,13 @@ from __future__ import annotations
 from threading import Lock
 from typing import Any
 
-from mainspring.jobs.cron import Cron
-from mainspring.jobs.definitions import Definition, define
 from mainspring.jobs.job import Job
 from mainspring.jobs.limit_book import LimitBook
 from mainspring.jobs.manager import JobManager
-from mainspring.jobs.rules import Every
-from mainspring.jobs.storing import store_all
+from mainspring.jobs.recurrence.cron import Cron
+from mainspring.jobs.recurrence.definitions import Definition, define
+from mainspring.jobs.recurrence.rules import Every
+from mainspring.jobs.recurrence.storing import store_all
 
 
 class DeclaredSchedules:

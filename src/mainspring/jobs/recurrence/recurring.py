@@ -19,9 +19,9 @@ from mainspring.clock import Clock
 from mainspring.jobs.engine import Engine
 from mainspring.jobs.instants import LAST_INSTANT, MICROSECONDS, to_datetime
 from mainspring.jobs.io_layer import IoLayer
-from mainspring.jobs.planning import plan
-from mainspring.jobs.schedule_records import Fired, Firing, ScheduleRecord
-from mainspring.jobs.stored_rules import UNREADABLE, decode_rule
+from mainspring.jobs.recurrence.planning import plan
+from mainspring.jobs.recurrence.schedule_records import Fired, Firing, ScheduleRecord
+from mainspring.jobs.recurrence.stored_rules import UNREADABLE, decode_rule
 from mainspring.timing.timer import Timer
 from mainspring.timing.wheel import TimerEntry
 

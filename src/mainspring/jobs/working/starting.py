@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from mainspring.jobs.active import ActiveJob
 from mainspring.jobs.control import Control
 from mainspring.jobs.io_layer import Callback, IoLayer, Operation
+from mainspring.jobs.working.active import ActiveJob
 
 logger = logging.getLogger("mainspring.worker")
 

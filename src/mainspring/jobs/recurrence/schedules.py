@@ -11,18 +11,23 @@ from typing import Any, TypeAlias
 
 from mainspring.clock import Duration
 from mainspring.errors import ScheduleNotFound
-from mainspring.jobs.cron import Cron
-from mainspring.jobs.definitions import CallArguments, Misfire, OverlapName, define
 from mainspring.jobs.engine import PauseSchedule, RemoveSchedule
 from mainspring.jobs.handle import ManagerSource
 from mainspring.jobs.ids import require_id
 from mainspring.jobs.job import Job
-from mainspring.jobs.planning import first_due
-from mainspring.jobs.rules import Every
-from mainspring.jobs.schedule_info import OccurrenceInfo, ScheduleInfo, to_occurrence_info, to_schedule_info
-from mainspring.jobs.schedule_records import Overlap, ScheduleRecord
-from mainspring.jobs.stored_rules import decode_rule
-from mainspring.jobs.storing import store_all
+from mainspring.jobs.recurrence.cron import Cron
+from mainspring.jobs.recurrence.definitions import CallArguments, Misfire, OverlapName, define
+from mainspring.jobs.recurrence.planning import first_due
+from mainspring.jobs.recurrence.rules import Every
+from mainspring.jobs.recurrence.schedule_info import (
+    OccurrenceInfo,
+    ScheduleInfo,
+    to_occurrence_info,
+    to_schedule_info,
+)
+from mainspring.jobs.recurrence.schedule_records import Overlap, ScheduleRecord
+from mainspring.jobs.recurrence.stored_rules import decode_rule
+from mainspring.jobs.recurrence.storing import store_all
 from mainspring.runners.checks import require_positive
 
 Occurrences: TypeAlias = list[OccurrenceInfo]

@@ -10,16 +10,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mainspring.jobs import context
-from mainspring.jobs.active import ActiveJob
 from mainspring.jobs.batching import results_of
 from mainspring.jobs.engine import Outcome
-from mainspring.jobs.follow_ups import FollowUps
 from mainspring.jobs.handlers import Registry
 from mainspring.jobs.ids import JobIds
 from mainspring.jobs.middleware import Middlewares
-from mainspring.jobs.outcomes import Outcomes, RemoteError
 from mainspring.jobs.processes.messages import Answer, AnswerKind
 from mainspring.jobs.serializers import Serializer
+from mainspring.jobs.working.active import ActiveJob
+from mainspring.jobs.working.follow_ups import FollowUps
+from mainspring.jobs.working.outcomes import Outcomes, RemoteError
 
 
 class Execution:

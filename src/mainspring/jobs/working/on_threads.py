@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mainspring.jobs.active import ActiveJob
-from mainspring.jobs.attempts import Attempts, Call, calls_of
-from mainspring.jobs.execution import Execution
+from mainspring.jobs.working.active import ActiveJob
+from mainspring.jobs.working.attempts import Attempts, Call, calls_of
+from mainspring.jobs.working.execution import Execution
 from mainspring.runners.func_queue import FuncQueue
 from mainspring.runners.runner import TaskRunner
 

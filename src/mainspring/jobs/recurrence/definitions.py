@@ -12,17 +12,17 @@ from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
 from mainspring.clock import Duration
-from mainspring.jobs.cron import Cron
 from mainspring.jobs.ids import require_id
 from mainspring.jobs.instants import to_instant, to_microseconds
 from mainspring.jobs.job import Job
 from mainspring.jobs.limit_book import LimitBook
-from mainspring.jobs.planning import MOST
 from mainspring.jobs.policies import CatchUp
-from mainspring.jobs.rules import Every
-from mainspring.jobs.schedule_records import Overlap, ScheduleRecord
+from mainspring.jobs.recurrence.cron import Cron
+from mainspring.jobs.recurrence.planning import MOST
+from mainspring.jobs.recurrence.rules import Every
+from mainspring.jobs.recurrence.schedule_records import Overlap, ScheduleRecord
+from mainspring.jobs.recurrence.stored_rules import encode_rule, rule_of
 from mainspring.jobs.shaping import Shape
-from mainspring.jobs.stored_rules import encode_rule, rule_of
 
 Misfire: TypeAlias = Literal["skip", "once"] | CatchUp
 OverlapName: TypeAlias = Literal["skip", "queue", "replace", "allow"]

@@ -30,7 +30,7 @@ class ScheduleRecord(Struct, frozen=True):
     payload: bytes
     codec: str
     rule: str
-    """JSON: see `jobs.rules`."""
+    """JSON: see `recurrence.rules`."""
     misfire: str
     """`skip`, `once`, or `all`."""
     catch_up: int

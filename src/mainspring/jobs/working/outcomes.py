@@ -9,8 +9,14 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from mainspring.jobs.active import ActiveJob
-from mainspring.jobs.describing import (
+from mainspring.jobs.engine import MAX_CRASHES, Cause, Outcome, OutcomeKind
+from mainspring.jobs.instants import LAST_INSTANT, to_microseconds
+from mainspring.jobs.processes.messages import Answer, AnswerKind
+from mainspring.jobs.retry import RetryLater
+from mainspring.jobs.serializers import SERIALIZERS, Serializer
+from mainspring.jobs.signals import Cancel, Snooze
+from mainspring.jobs.working.active import ActiveJob
+from mainspring.jobs.working.describing import (
     UnstorableResult,
     describe,
     describe_fault,
@@ -18,13 +24,7 @@ from mainspring.jobs.describing import (
     line,
     storable,
 )
-from mainspring.jobs.engine import MAX_CRASHES, Cause, Outcome, OutcomeKind
-from mainspring.jobs.follow_ups import FollowUps
-from mainspring.jobs.instants import LAST_INSTANT, to_microseconds
-from mainspring.jobs.processes.messages import Answer, AnswerKind
-from mainspring.jobs.retry import RetryLater
-from mainspring.jobs.serializers import SERIALIZERS, Serializer
-from mainspring.jobs.signals import Cancel, Snooze
+from mainspring.jobs.working.follow_ups import FollowUps
 
 
 class RemoteError(Exception):

@@ -13,8 +13,8 @@ from mainspring.clock import Clock
 from mainspring.jobs.engine import Engine, Pruned, Retention, Swept
 from mainspring.jobs.handlers import Registry
 from mainspring.jobs.io_layer import Callback, IoLayer, Operation
-from mainspring.jobs.news import tell_sweep
-from mainspring.jobs.worker import Worker
+from mainspring.jobs.working.news import tell_sweep
+from mainspring.jobs.working.worker import Worker
 
 EVERY_SECONDS = 1.0
 HEARTBEAT_TICKS = 15

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from mainspring.errors import MainspringError
-from mainspring.jobs.rules import Rule, rule_from
-from mainspring.jobs.schedule_records import ScheduleRecord
+from mainspring.jobs.recurrence.rules import Rule, rule_from
+from mainspring.jobs.recurrence.schedule_records import ScheduleRecord
 
 REMEMBERED = 20_000
 

@@ -11,7 +11,7 @@ from mainspring.errors import EngineUnavailable
 from mainspring.jobs.control import Control
 from mainspring.jobs.engine import Cause, Outcome, OutcomeKind
 from mainspring.jobs.io_layer import MAX_BYTES, Callback, IoLayer, LateOperation, Operation
-from mainspring.jobs.news import tell_outcome, tell_refusal
+from mainspring.jobs.working.news import tell_outcome, tell_refusal
 from mainspring.timing.timer import Timer
 
 PAUSE_NS = NANOSECONDS  # before an outcome that could not be stored is tried again

@@ -20,24 +20,24 @@ from functools import partial
 from typing import Any
 
 from mainspring.clock import Clock, Duration, SystemClock, deadline_after
-from mainspring.jobs.active import ActiveJob
-from mainspring.jobs.alarms import Alarms
-from mainspring.jobs.attempts import Attempts
 from mainspring.jobs.control import Control
 from mainspring.jobs.engine import Engine, Outcome, OutcomeKind, Taken, WorkerInfo
-from mainspring.jobs.execution import Execution
 from mainspring.jobs.handlers import Registry
-from mainspring.jobs.hands import Hands
 from mainspring.jobs.io_layer import Callback, IoLayer, Operation
-from mainspring.jobs.looking import Looking
-from mainspring.jobs.news import tell_sweep
-from mainspring.jobs.on_loop import OnLoop
-from mainspring.jobs.on_threads import OnThreads
-from mainspring.jobs.progress import Reporting
-from mainspring.jobs.running import Performer, Running
-from mainspring.jobs.settling import Settling
-from mainspring.jobs.slots import Kind
-from mainspring.jobs.starting import Starting
+from mainspring.jobs.working.active import ActiveJob
+from mainspring.jobs.working.alarms import Alarms
+from mainspring.jobs.working.attempts import Attempts
+from mainspring.jobs.working.execution import Execution
+from mainspring.jobs.working.hands import Hands
+from mainspring.jobs.working.looking import Looking
+from mainspring.jobs.working.news import tell_sweep
+from mainspring.jobs.working.on_loop import OnLoop
+from mainspring.jobs.working.on_threads import OnThreads
+from mainspring.jobs.working.progress import Reporting
+from mainspring.jobs.working.running import Performer, Running
+from mainspring.jobs.working.settling import Settling
+from mainspring.jobs.working.slots import Kind
+from mainspring.jobs.working.starting import Starting
 from mainspring.runners.asyncio_runner import AsyncioRunner
 from mainspring.runners.rest import Rest
 from mainspring.runners.runner import TaskRunner
@@ -55,7 +55,7 @@ def _nothing(_answer: object) -> None:
 
 
 def _in_processes(*parts: Any) -> Performer:
-    from mainspring.jobs.in_processes import InProcesses  # noqa: PLC0415 - most applications need none
+    from mainspring.jobs.working.in_processes import InProcesses  # noqa: PLC0415 - most applications need none
 
     return InProcesses(*parts)
 

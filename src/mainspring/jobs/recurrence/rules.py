@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 from mainspring.clock import Duration, to_nanoseconds
 from mainspring.errors import ScheduleInvalid
-from mainspring.jobs.cron import Cron
 from mainspring.jobs.instants import LAST_INSTANT, to_datetime, to_microseconds
+from mainspring.jobs.recurrence.cron import Cron
 
 _ONE = timedelta(microseconds=1)
 _LONGEST = timedelta.max // _ONE

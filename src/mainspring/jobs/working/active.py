@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from mainspring.jobs.engine import Lease
 from mainspring.jobs.handlers import Handler
-from mainspring.jobs.progress import ReportingContext
-from mainspring.jobs.slots import Slots
+from mainspring.jobs.working.progress import ReportingContext
+from mainspring.jobs.working.slots import Slots
 
 if TYPE_CHECKING:
-    from mainspring.jobs.attempts import Call
+    from mainspring.jobs.working.attempts import Call
 
 
 class ActiveJob:

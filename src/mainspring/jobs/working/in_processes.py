@@ -11,14 +11,14 @@ from threading import Semaphore
 from typing import Any
 
 from mainspring.clock import Clock
-from mainspring.jobs.active import ActiveJob
-from mainspring.jobs.attempts import Attempts, Call
-from mainspring.jobs.execution import Execution
-from mainspring.jobs.on_threads import BatchQueues
-from mainspring.jobs.outcomes import Crashed, Interrupted, Killed, needs_result
 from mainspring.jobs.processes.child_process import ChildDied, Running
 from mainspring.jobs.processes.messages import Answer, Note, Request
 from mainspring.jobs.processes.pool import ProcessPool
+from mainspring.jobs.working.active import ActiveJob
+from mainspring.jobs.working.attempts import Attempts, Call
+from mainspring.jobs.working.execution import Execution
+from mainspring.jobs.working.on_threads import BatchQueues
+from mainspring.jobs.working.outcomes import Crashed, Interrupted, Killed, needs_result
 from mainspring.runners.func_queue import FuncQueue
 from mainspring.runners.thread_pool import ThreadPool
 

@@ -11,11 +11,11 @@ import logging
 from collections.abc import Callable
 
 from mainspring.clock import NANOSECONDS
-from mainspring.jobs.alarms import Alarms
 from mainspring.jobs.control import Control
 from mainspring.jobs.engine import Engine, Taken
-from mainspring.jobs.hands import Hands
 from mainspring.jobs.io_layer import Callback, IoLayer, Operation
+from mainspring.jobs.working.alarms import Alarms
+from mainspring.jobs.working.hands import Hands
 from mainspring.timing.wheel import TimerEntry
 
 LEAD = 1_000_000  # microseconds ahead of its due time that a job is taken

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
-from mainspring.jobs.active import ActiveJob
 from mainspring.jobs.engine import SUSPECT_CRASHES, Demand, Lease, Outcome
 from mainspring.jobs.handlers import Handler, Registry
-from mainspring.jobs.progress import Reporting
-from mainspring.jobs.slots import BatchSlots, Kind, Slots
+from mainspring.jobs.working.active import ActiveJob
+from mainspring.jobs.working.progress import Reporting
+from mainspring.jobs.working.slots import BatchSlots, Kind, Slots
 
 PROCESS_WINDOW = 16
 

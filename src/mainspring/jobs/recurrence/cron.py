@@ -19,9 +19,9 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim
 
 from mainspring.errors import ScheduleInvalid
-from mainspring.jobs.cron_fields import parse
 from mainspring.jobs.instants import MICROSECONDS, to_datetime
-from mainspring.jobs.zones import (
+from mainspring.jobs.recurrence.cron_fields import parse
+from mainspring.jobs.recurrence.zones import (
     DAY,
     FIRST_YEAR,
     LAST_YEAR,

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from mainspring.jobs.active import ActiveJob
-from mainspring.jobs.attempts import Call
-from mainspring.jobs.slots import Kind, Slots
+from mainspring.jobs.working.active import ActiveJob
+from mainspring.jobs.working.attempts import Call
+from mainspring.jobs.working.slots import Kind, Slots
 
 
 class Performer(Protocol):

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from mainspring.jobs.definitions import Misfire
 from mainspring.jobs.info import decode_any
 from mainspring.jobs.instants import to_datetime
-from mainspring.jobs.planning import first_due
 from mainspring.jobs.policies import CatchUp
-from mainspring.jobs.rules import Rule
-from mainspring.jobs.schedule_records import Occurrence, OccurrenceKind, Overlap, ScheduleRecord
-from mainspring.jobs.stored_rules import rule_of
+from mainspring.jobs.recurrence.definitions import Misfire
+from mainspring.jobs.recurrence.planning import first_due
+from mainspring.jobs.recurrence.rules import Rule
+from mainspring.jobs.recurrence.schedule_records import Occurrence, OccurrenceKind, Overlap, ScheduleRecord
+from mainspring.jobs.recurrence.stored_rules import rule_of
 from mainspring.runners.checks import require_positive
 from mainspring.runners.traits import Priority
 

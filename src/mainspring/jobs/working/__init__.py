@@ -1,0 +1,1 @@
+"""What a worker does with a job, from the look for it to its settlement."""
