@@ -18,7 +18,7 @@ import apsw
 from mainspring.engines.sqlite.checkpoints import Checkpointer
 from mainspring.engines.sqlite.connections import Connections
 from mainspring.engines.sqlite.failures import translated
-from mainspring.engines.sqlite.schema import check, migrate
+from mainspring.engines.sqlite.schema import check, migrate, require_version
 from mainspring.engines.sqlite.turn import Turn
 from mainspring.errors import EngineUnavailable
 
@@ -117,6 +117,7 @@ class Database:
                 try:
                     self._set_synchronous(durable=durable)
                     self.write("BEGIN IMMEDIATE")
+                    require_version(writer, self.path)
                     yield
                     self.write("COMMIT")
                 except BaseException:

@@ -7,6 +7,8 @@ hold what can be claimed and nothing else: a million finished jobs do not slow a
 
 from __future__ import annotations
 
+import logging
+
 import apsw
 
 from mainspring.errors import EngineUnavailable, StoreCorrupt, StoreTooNew
@@ -78,7 +80,7 @@ MIGRATIONS = (
     DROP TABLE lanes;
     ALTER TABLE new_lanes RENAME TO lanes;
 
-    ALTER TABLE jobs ADD COLUMN ready INTEGER NOT NULL DEFAULT 0;   -- orders the claims: see `lines`
+    ALTER TABLE jobs ADD COLUMN ready INTEGER NOT NULL DEFAULT 4000000000000000000;  -- orders the claims: `lines`
     ALTER TABLE jobs ADD COLUMN wait INTEGER NOT NULL DEFAULT 0;    -- 1 behind in its sequence, 2 in its group
     ALTER TABLE jobs ADD COLUMN sequence TEXT;
     ALTER TABLE jobs ADD COLUMN turn INTEGER;                       -- its place in the sequence
@@ -92,7 +94,7 @@ MIGRATIONS = (
     ALTER TABLE jobs ADD COLUMN follow_up TEXT;                     -- JSON
     ALTER TABLE jobs ADD COLUMN progress TEXT;                      -- JSON
     ALTER TABLE jobs ADD COLUMN forget INTEGER;                     -- when its result may be forgotten
-    UPDATE jobs SET ready = due;
+    UPDATE jobs SET ready = due WHERE status < 2;
 
     DROP INDEX claimable;
     DROP INDEX suspects;
@@ -203,6 +205,11 @@ MIGRATIONS = (
 )
 
 VERSION = len(MIGRATIONS)
+NOT_READY = 4_000_000_000_000_000_000
+"""The `ready` of a job that a process of version one has stored since the migration: see `sweeping`."""
+PATIENCE = 20  # times the busy timeout, for another process to migrate
+
+logger = logging.getLogger("mainspring.sqlite")
 
 
 def migrate(connection: apsw.Connection, path: str) -> None:
@@ -220,10 +227,12 @@ def migrate(connection: apsw.Connection, path: str) -> None:
 
 
 def _migrate(connection: apsw.Connection, path: str) -> None:
-    connection.execute("BEGIN IMMEDIATE")
+    _begin(connection, path)
     try:
         if not check(connection, path):  # another process may have been quicker
             version = connection.pragma("user_version")
+            if version:
+                logger.warning("SQLite file %s: bringing its schema from version %d to %d", path, version, VERSION)
             for migration in MIGRATIONS[version:]:
                 connection.execute(migration)
             connection.pragma("application_id", APPLICATION_ID)
@@ -232,6 +241,25 @@ def _migrate(connection: apsw.Connection, path: str) -> None:
     except BaseException:
         connection.execute("ROLLBACK")
         raise
+
+
+def _begin(connection: apsw.Connection, path: str) -> None:
+    """Get the lock; another process that migrates a large file may have it for long."""
+    for _ in range(PATIENCE):
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except apsw.BusyError:
+            logger.warning("SQLite file %s: waiting for another process that is migrating it", path)
+        else:
+            return
+    connection.execute("BEGIN IMMEDIATE")
+
+
+def require_version(connection: apsw.Connection, path: str) -> None:
+    """Refuse to go on with a file that a newer process has migrated meanwhile."""
+    version = int(connection.pragma("user_version"))
+    if version > VERSION:
+        raise _too_new(path, version)
 
 
 def check(connection: apsw.Connection, path: str) -> bool:
@@ -248,9 +276,13 @@ def check(connection: apsw.Connection, path: str) -> bool:
             )
         return False
     if version > VERSION:
-        raise StoreTooNew(
-            engine=f"SQLite file {path}",
-            reason=f"its schema is version {version}, and this Mainspring knows versions up to {VERSION}",
-            remedy="upgrade Mainspring here: pip install --upgrade mainspring",
-        )
+        raise _too_new(path, version)
     return version == VERSION
+
+
+def _too_new(path: str, version: int) -> StoreTooNew:
+    return StoreTooNew(
+        engine=f"SQLite file {path}",
+        reason=f"its schema is version {version}, and this Mainspring knows versions up to {VERSION}",
+        remedy="upgrade Mainspring here: pip install --upgrade mainspring",
+    )

@@ -8,6 +8,7 @@ import msgspec
 
 from mainspring.engines.sqlite import statements as sql
 from mainspring.engines.sqlite.rows import strings, to_json
+from mainspring.engines.sqlite.schema import NOT_READY
 from mainspring.engines.sqlite.store import Store
 from mainspring.jobs.engine import EventKind, Pruned, Retention, Swept
 
@@ -40,6 +41,20 @@ FORGET_RATES = """
 DELETE FROM rates WHERE bucket IN (SELECT bucket FROM rates WHERE full_at <= ?1 LIMIT ?2)
 """
 
+# what processes of version one have stored since the migration
+GET_READY = f"""
+UPDATE jobs SET ready = due WHERE seq IN (
+    SELECT j.seq FROM lanes CROSS JOIN jobs AS j ON j.lane = lanes.id AND j.status = 0 AND j.owner IS NULL
+    AND j.crashes < 2 AND j.wait = 0 AND j.ready = {NOT_READY})
+"""
+# ?1 now, which was later before
+READY_AGAIN = """
+UPDATE jobs SET ready = due
+WHERE grp IS NOT NULL AND status = 0 AND owner IS NULL AND wait = 0 AND ready > ?1 AND ready > due
+"""
+WAIT_AGAIN = "UPDATE waits SET until = ?1 WHERE until > ?1"
+FULL_AGAIN = "UPDATE rates SET full_at = ?1 WHERE full_at > ?1"
+
 _scan = msgspec.json.Decoder(tuple[int, int | None, int | None, list[int]]).decode
 _numbers = msgspec.json.Decoder(list[int]).decode
 
@@ -54,12 +69,14 @@ class Sweeping:
         self._journal = store.journal
         self._now = store.now
         self._max_crashes = max_crashes
+        self._swept_at = 0
         self._pruned_until = 0  # the last row that a prune has looked at
 
     def rescue(self, dead: Collection[int]) -> Swept:
         """Take the jobs of dead workers over, and say what waits."""
         write = self._database.write
         now = self._now()
+        self._set_right(now)
         batch = to_json(list(dead))
         rescued: list[str] = []
         quarantined: list[str] = []
@@ -77,6 +94,15 @@ class Sweeping:
             self._journal.write_states(rescued + quarantined + stopped, EventKind.RESCUED)
         self._parking.admit_to_free_places()
         return Swept(rescued, quarantined, tuple(strings(write(sql.WAITING, (now,)))))
+
+    def _set_right(self, now: int) -> None:
+        """Repair what an old process has stored, and what a clock that was set back has left in the future."""
+        self._database.write(GET_READY)
+        if now < self._swept_at:
+            self._database.write(READY_AGAIN, (now,))
+            self._database.write(WAIT_AGAIN, (now,))
+            self._database.write(FULL_AGAIN, (now,))
+        self._swept_at = now
 
     def prune(self, retention: Retention) -> Pruned:
         """Forget some of what is old; the next call goes on where this one stopped."""

@@ -120,6 +120,8 @@ def _check_job(name: str, job: object) -> None:
     default = type(job.chosen)()
     chosen = [field for field in type(default).__dataclass_fields__ if field not in CARRIED]
     lost = [field for field in chosen if getattr(job.chosen, field) != getattr(default, field)]
+    if job.handler.options.sequence_by is not None:
+        lost.append("sequence_by")
     if lost:
         raise ValueError(
             f"schedule {name!r}: a schedule keeps {', '.join(CARRIED)} of a job's options, and not "
