@@ -53,6 +53,7 @@ class Submitting:
         self._database = store.database
         self._lanes = store.lanes
         self._lines = store.lines
+        self._parking = store.parking
         self._journal = store.journal
         self._now = store.now
 
@@ -175,8 +176,10 @@ class Submitting:
                 lane,
             ),
         )
+        before = set(places.groups)
         places.add([(None, to_group(lane, job.limits))])
         self._lines.put_in_order(places)
+        self._parking.admit_others_than(before)
 
     # -- events
 
