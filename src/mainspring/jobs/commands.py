@@ -93,6 +93,8 @@ class PauseSchedule(Struct, frozen=True, gc=False):
     is_paused: bool
     next_due: int | None
     """For a schedule that is woken up."""
+    expected: int | None = None
+    """Only if it is still at this revision."""
 
 
 class RemoveSchedule(Struct, frozen=True, gc=False):

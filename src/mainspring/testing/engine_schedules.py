@@ -97,6 +97,17 @@ class Schedules(EngineSuite):
 
     # -- rest
 
+    def test_a_schedule_that_has_changed_meanwhile_is_not_woken_up(
+        self, bench: Bench, timetable: Timetable
+    ) -> None:
+        assert timetable.put(after=0)
+        assert bench.arrange(PauseSchedule(NAME, is_paused=True, next_due=None))
+        revision = timetable.stored().revision
+        stale = PauseSchedule(NAME, is_paused=False, next_due=bench.now, expected=revision - 1)
+        assert not bench.arrange(stale)
+        assert timetable.stored().is_paused
+        assert bench.arrange(replace(stale, expected=revision))
+
     def test_a_paused_schedule_is_not_due_and_wakes_up_where_it_is_told(
         self, bench: Bench, timetable: Timetable
     ) -> None:

@@ -54,6 +54,7 @@ class Bench:
         self.start = self.engine.now()
         self.registry = Registry()
         self.taken: list[Taken] = []
+        self.number = 1
         self._pool = ThreadPool(2, clock=clock)
         control = Control(self._pool.sequenced())
         io = IoLayer(self.engine, self._pool)
@@ -69,7 +70,7 @@ class Bench:
             self.engine,
             Alarms(timer, clock, self.engine, control),
             self.hands,
-            worker=lambda: 1,
+            worker=lambda: self.number,
             on_taken=self._take,
             announce=lambda: None,
         )
@@ -278,3 +279,21 @@ def test_a_call_is_claimed_when_its_turn_comes() -> None:
 def test_a_suspect_is_called_alone() -> None:
     jobs = [batch_job(0), batch_job(1, crashes=2), batch_job(2), batch_job(3, crashes=1)]
     assert ids_of(jobs) == [["0", "2"], ["1"], ["3"]]
+
+
+def test_an_answer_to_an_earlier_life_is_not_mistaken_for_one_to_this(bench: Bench) -> None:
+    bench.engine.answers = [Taken([], None, is_more=False, stops=[], is_alive=False)]
+    with bench.engine.unit(durable=False):  # the answer waits until this is over
+        bench.looking.look()
+        bench.number = 2
+    bench.settle(5)
+    assert [taken.is_alive for taken in bench.taken] == [True]
+
+
+def test_nothing_is_asked_while_a_worker_has_no_number_of_its_own(bench: Bench) -> None:
+    bench.looking.hold()
+    bench.looking.look()
+    assert (bench.engine.asked, bench.looking.is_busy) == ([], True)
+    bench.looking.go_on()
+    bench.settle(5)
+    assert len(bench.engine.asked) == 1

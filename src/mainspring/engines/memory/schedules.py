@@ -64,6 +64,8 @@ class Schedules:
         stored = self._records.get(order.name)
         if stored is None or stored.is_paused is order.is_paused:
             return False
+        if order.expected not in (None, stored.revision):
+            return False
         next_due = stored.next_due if order.is_paused else order.next_due
         self.replace(replace(stored, is_paused=order.is_paused, next_due=next_due))
         return True

@@ -26,7 +26,10 @@ UPDATE schedules SET type = ?2, queue = ?3, priority = ?4, payload = ?5, codec =
 WHERE name = ?1
 """
 PAUSE = "UPDATE schedules SET is_paused = 1 WHERE name = ?1 AND is_paused = 0"
-RESUME = "UPDATE schedules SET is_paused = 0, next_due = ?2 WHERE name = ?1 AND is_paused = 1"
+RESUME = """
+UPDATE schedules SET is_paused = 0, next_due = ?2
+WHERE name = ?1 AND is_paused = 1 AND revision = coalesce(?3, revision)
+"""
 REMOVE = "DELETE FROM schedules WHERE name = ?1"
 REMOVE_OCCURRENCES = "DELETE FROM occurrences WHERE schedule = ?1"
 

@@ -71,7 +71,7 @@ class Scheduling:
         if command.is_paused:
             self._database.write(sql.PAUSE, (command.name,))
         else:
-            self._database.write(sql.RESUME, (command.name, command.next_due))
+            self._database.write(sql.RESUME, (command.name, command.next_due, command.expected))
         return self._database.changes() > 0
 
     def remove(self, command: RemoveSchedule) -> bool:

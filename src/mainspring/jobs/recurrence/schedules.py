@@ -93,10 +93,12 @@ class Schedules:
 
     def resume(self, name: str) -> bool:
         """Let a schedule go on with its first occurrence from now on; True if it was paused."""
-        record = self._record(name)
-        after = max(self._source.manager().engine.now(), record.last_due or 0)
-        next_due = first_due(decode_rule(record.rule), record.start, record.end, after)
-        return self._pause(PauseSchedule(name, is_paused=False, next_due=next_due))
+        while (record := self._record(name)).is_paused:
+            after = max(self._source.manager().engine.now(), record.last_due or 0)
+            next_due = first_due(decode_rule(record.rule), record.start, record.end, after)
+            if self._pause(PauseSchedule(name, is_paused=False, next_due=next_due, expected=record.revision)):
+                return True
+        return False
 
     def history(self, name: str, limit: int = 50) -> Occurrences:
         """Return the occurrences for which no job was made, the latest first; the newest hundred are kept."""

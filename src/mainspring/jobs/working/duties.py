@@ -60,7 +60,8 @@ class Duties:
             self._retime()
         self._ticks += 1
         if self._ticks % HEARTBEAT_TICKS == 0:
-            self._dispatch("renew", self._renewed)
+            number = self._worker.number
+            self._dispatch("renew", lambda is_alive: self._renewed(number, is_alive))
         self._dispatch("sweep", self._swept)
         if self._ticks % PRUNE_TICKS == 0 or self._must_prune:
             self._prune(MOST_PRUNES)
@@ -75,8 +76,8 @@ class Duties:
     def _failed(self, verb: str, error: Exception) -> None:
         logger.error("worker %d could not %s: %s", self._worker.number, verb, error)
 
-    def _renewed(self, is_alive: bool) -> None:  # noqa: FBT001 - an answer, not an option
-        if not is_alive:
+    def _renewed(self, number: int, is_alive: bool) -> None:  # noqa: FBT001 - an answer, not an option
+        if not is_alive and number == self._worker.number:  # else it has begun again meanwhile
             self._worker.reincarnate()
 
     def _prune(self, prunes: int) -> None:

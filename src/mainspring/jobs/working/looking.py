@@ -55,21 +55,36 @@ class Looking:
         self._look_at: int | None = None
         self._look_alarm: TimerEntry | None = None
         self._is_over = False
-        self.is_busy = False
-        """Whether the store owes an answer, or nothing may be taken for another reason."""
+        self._is_asking = False
+        self._is_held = False
         self.is_more = False
         """Whether due jobs may wait for room,"""
         self.is_more_ahead = False
         """and jobs that will be due soon."""
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether the store owes an answer, or nothing may be taken for another reason."""
+        return self._is_asking or self._is_held
+
+    def hold(self) -> None:
+        """Ask no more until `go_on`: this worker has no number of its own any more."""
+        self._is_held = True
+
+    def go_on(self) -> None:
+        """Ask again."""
+        self._is_held = False
+        self.look()
+
     def look(self) -> None:
         """Ask, now or when the answer to the last question is there."""
-        if self._is_over or self._worker() == 0:
+        asked_as = self._worker()
+        if self._is_over or asked_as == 0:
             return
         if self.is_busy:
             self._must_look = True
             return
-        self.is_busy, self._must_look, self._has_new_room = True, False, False
+        self._is_asking, self._must_look, self._has_new_room = True, False, False
         demands = self._hands.demands()
         self._has_room = any(demand.starts for demand in demands)
         self._io.dispatch(
@@ -77,10 +92,10 @@ class Looking:
                 "take",
                 demands,
                 Callback(
-                    lambda taken: self._control.post(self._answered, taken),
+                    lambda taken: self._control.post(self._answered, asked_as, taken),
                     lambda error: self._control.post(self.fail, error),
                 ),
-                worker=self._worker(),
+                worker=asked_as,
                 durable=False,
                 options={"lead": LEAD, "start_lead": self._engine.start_lead},
             )
@@ -88,14 +103,18 @@ class Looking:
 
     def fail(self, error: Exception) -> None:
         """Try again in a while."""
-        self.is_busy = False
+        self._is_asking = self._is_held = False
         self._announce()
         if not self._is_over:
             logger.error("no jobs can be taken, trying again in a second: %s", error)
             self._alarms.after(PAUSE_NS, self.look)
 
-    def _answered(self, taken: Taken) -> None:
-        self.is_busy = False
+    def _answered(self, asked_as: int, taken: Taken) -> None:
+        self._is_asking = False
+        if asked_as != self._worker():  # it was meant for an earlier life of this worker
+            self._announce()
+            self.look()
+            return
         self.is_more = taken.is_more
         self._is_left = taken.is_more or (taken.next_due is not None and not self._has_room)
         self._must_look |= self._is_left and self._has_new_room

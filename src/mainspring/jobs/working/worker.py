@@ -338,7 +338,8 @@ class Worker:
             self._rest.announce()
             return
         logger.error("worker %d was declared dead while it was stopped; it begins again", self.number)
-        self._is_reborn = self._looking.is_busy = True  # nothing is taken until the new number is known
+        self._is_reborn = True
+        self._looking.hold()  # nothing is taken until the new number is known
         reply = Callback(
             lambda number: self._control.post(self._begin_again, number),
             lambda error: self._control.post(self._enroll_failed, error),
@@ -355,9 +356,9 @@ class Worker:
                 self._hands.drop(job)
         before, self.number = self.number, number
         self._io.dispatch(Operation("leave", (), Callback(_nothing, _nothing), worker=before, durable=False))
-        self._is_reborn = self._looking.is_busy = False
+        self._is_reborn = False
         self._rest.announce()
-        self._looking.look()
+        self._looking.go_on()
 
     def active_jobs(self) -> list[ActiveJob]:
         """Return what is in the hands of this worker."""
