@@ -50,6 +50,9 @@ class Explanation:
     blocked_by: tuple[str, ...] = ()
     """The jobs it waits for."""
 
+    def __contains__(self, words: str) -> bool:
+        return words in str(self)
+
     def __str__(self) -> str:
         return self.text if self.remedy is None else f"{self.text} {self.remedy}"
 

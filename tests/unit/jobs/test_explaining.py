@@ -117,7 +117,7 @@ def test_a_job_behind_another_names_it_whether_that_one_waits_or_runs(
     travel.settle()
     waiting = app.explain(last.id)
     assert (waiting.reason, waiting.blocked_by) == (Reason.BEHIND, (failing.id,))
-    assert f"waits in sequence 'order-42' behind job {failing.id}." in str(waiting)
+    assert f"waits in sequence 'order-42' behind job {failing.id}." in waiting
     assert f"app.explain({failing.id!r}) says how that one is" in str(waiting)
     after_last = in_line.submit()
     assert failing.cancel()
