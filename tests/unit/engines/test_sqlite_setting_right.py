@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import apsw
 import pytest
@@ -9,9 +10,11 @@ import pytest
 from mainspring import StoreTooNew
 from mainspring.engines.sqlite import SqliteEngine
 from mainspring.engines.sqlite.schema import VERSION
-from mainspring.jobs.engine import PutLimit
+from mainspring.jobs.engine import Pruned, PutLimit, Retention
+from mainspring.jobs.status import JobStatus
 from mainspring.testing import ManualClock
 from mainspring.testing.engine_bench import Bench, seconds
+from tests.unit.engines.invariants import check_lines
 
 
 @pytest.fixture
@@ -61,4 +64,55 @@ def test_jobs_under_limits_go_on_after_the_clock_was_set_back(bench: Bench) -> N
         bench.complete(worker, lease)
     bench.clock.step_wall(-3_600)
     bench.engine.sweep(worker)
+    bench.pass_time(1)
     assert sorted(bench.take_ids(worker)) == ["b", "d"]
+
+
+def test_a_clock_that_was_ahead_before_a_restart_does_no_harm(tmp_path: Path) -> None:
+    clock = ManualClock()
+    before = Bench(SqliteEngine(tmp_path / "jobs.db", clock=clock), clock)
+    before.engine.arrange([PutLimit("rate", 1, seconds(1))])
+    before.submit("a", "b", limits=("rate\x1f",), after=-86_400)
+    worker, lease = before.take_by_new_worker()
+    before.complete(worker, lease)
+    before.engine.leave(worker)
+    before.engine.close()
+    clock.step_wall(-3_600)
+    after = Bench(SqliteEngine(tmp_path / "jobs.db", clock=clock), clock)
+    worker = after.enroll()
+    after.engine.sweep(worker)
+    after.pass_time(2)
+    assert after.take_ids(worker) == ["b"]
+    after.engine.close()
+
+
+def test_a_raised_number_of_jobs_to_keep_holds_at_once(bench: Bench) -> None:
+    for number in range(20):
+        bench.end(f"job {number}", JobStatus.COMPLETED)
+    keep_few = Retention(None, None, None, most=1)
+    with patch("mainspring.engines.sqlite.sweeping.DELETED", 5):
+        assert bench.engine.prune(keep_few) == Pruned(5, is_more=True)
+        assert bench.engine.prune(Retention(None, None, None, most=15)) == Pruned(0, is_more=False)
+    assert len(bench.find_ids()) == 15
+
+
+def test_a_rate_that_has_become_a_limit_of_another_kind_makes_nobody_look_for_nothing(bench: Bench) -> None:
+    bench.engine.arrange([PutLimit("all", 1, seconds(3_600))])
+    bench.submit("a", "b", limits=("all\x1f",))
+    worker = bench.enroll()
+    assert bench.look(worker).next_look is not None
+    bench.engine.arrange([PutLimit("all", 1, None)])
+    assert bench.look(worker).next_look is None
+
+
+def test_a_queue_that_is_resumed_uses_the_places_that_are_free(bench: Bench) -> None:
+    bench.engine.arrange([PutLimit("all", 1, None)])
+    bench.submit("a", "b", limits=("all\x1f",), queue="mail")
+    worker = bench.enroll()
+    (lease,) = bench.take(worker)
+    bench.take(worker)
+    bench.pause("mail")
+    bench.complete(worker, lease)
+    bench.resume("mail")
+    check_lines(Path(str(bench.engine.description).removeprefix("SQLite file ")))
+    assert bench.take_ids(worker) == ["b"]

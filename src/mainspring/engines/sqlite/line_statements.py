@@ -138,6 +138,7 @@ SELECT json_group_array(grp) FROM (
     AND {_HAS_DUE_JOB.format(group="p.grp", until="?3")}
     ORDER BY since LIMIT ?2)
 """
+PARKED_IN_QUEUE = "SELECT json_group_array(grp) FROM parked JOIN lanes ON id = grp ->> 0 WHERE queue = ?1"
 PARKED_FOR_FAMILY = "SELECT json_group_array(grp) FROM parked WHERE bucket >= ?1 AND bucket < ?2"
 # those at which nobody has looked for the longest time
 LEAST_LOOKED_AT = """
@@ -160,6 +161,7 @@ ON CONFLICT (bucket) DO UPDATE SET until = excluded.until
 WAITED_UNTIL = """
 SELECT json_group_array(bucket) FROM (SELECT bucket FROM waits WHERE until <= ?1 ORDER BY until LIMIT 100)
 """
+WAIT_FOR_FAMILY_NO_MORE = "DELETE FROM waits WHERE bucket >= ?1 AND bucket < ?2"
 # batch of buckets: those for which nobody waits any more
 WAIT_NO_MORE = """
 DELETE FROM waits WHERE bucket IN (SELECT value FROM json_each(?1))

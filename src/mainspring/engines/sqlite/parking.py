@@ -142,6 +142,10 @@ class Parking:
         """Let all groups try again that wait for a bucket of a family: its limit has changed."""
         self._unpark(set(strings(self._database.write(sql.PARKED_FOR_FAMILY, family_bounds(family)))))
 
+    def admit_queue(self, queue: str) -> None:
+        """Let all groups of a queue try again: it was paused."""
+        self._unpark(set(strings(self._database.write(sql.PARKED_IN_QUEUE, (queue,)))))
+
     def admit_to_free_places(self) -> bool:
         """Let groups try again that wait for a bucket which has room: whoever was to use it does not."""
         parked = _parked(self._database.write(sql.LEAST_LOOKED_AT))

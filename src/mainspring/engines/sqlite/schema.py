@@ -198,9 +198,10 @@ MIGRATIONS = (
         one          INTEGER PRIMARY KEY CHECK (one = 1),
         arrangements INTEGER NOT NULL,                -- grows with every change of queues and limits
         listening    INTEGER NOT NULL,                -- until when events are written
-        surplus      INTEGER NOT NULL                 -- how many ended jobs there are too many, when last counted
+        surplus      INTEGER NOT NULL,                -- how many ended jobs there are too many, when last counted,
+        surplus_of   INTEGER NOT NULL                 -- and how many there may be
     ) STRICT;
-    INSERT INTO settings VALUES (1, 0, 0, 0);
+    INSERT INTO settings VALUES (1, 0, 0, 0, 0);
     """,
 )
 

@@ -30,6 +30,8 @@ class Settings:
         if is_changed:
             if command.is_paused:
                 write(sql.TAKE_BACK_HELD, (command.queue,))
+            else:
+                self._parking.admit_queue(command.queue)
             write(sql.ARRANGED)
         return is_changed
 
@@ -59,6 +61,7 @@ class Settings:
             self._database.write(sql.ARRANGED)
             self._table.forget()
             self._parking.admit_family(family)
+            self._database.write(sql.WAIT_FOR_FAMILY_NO_MORE, family_bounds(family))
         return is_changed
 
 

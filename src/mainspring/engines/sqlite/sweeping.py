@@ -11,6 +11,7 @@ from mainspring.engines.sqlite.rows import strings, to_json
 from mainspring.engines.sqlite.schema import NOT_READY
 from mainspring.engines.sqlite.store import Store
 from mainspring.jobs.engine import EventKind, Pruned, Retention, Swept
+from mainspring.jobs.instants import LAST_INSTANT
 
 SCANNED = 2_000  # rows that one prune looks at
 DELETED = 500  # and the most that it deletes
@@ -29,8 +30,9 @@ SELECT json_group_array(seq) FROM (
     ORDER BY seq LIMIT ?1)
 """
 ENDED = "SELECT count(*) FROM jobs WHERE status IN (2, 4)"
-SURPLUS = "SELECT surplus FROM settings"
-SET_SURPLUS = "UPDATE settings SET surplus = ?1 WHERE surplus <> ?1"
+SURPLUS = "SELECT iif(surplus_of = ?1, surplus, 0) FROM settings"
+SET_SURPLUS = "UPDATE settings SET surplus = ?1, surplus_of = ?2 WHERE (surplus, surplus_of) <> (?1, ?2)"
+REDUCE_SURPLUS = "UPDATE settings SET surplus = surplus - ?1 WHERE surplus > 0"
 DELETE_ROWS = "DELETE FROM jobs WHERE seq IN (SELECT value FROM json_each(?1))"
 FORGET_RESULTS = """
 UPDATE jobs SET result = NULL, forget = NULL
@@ -52,8 +54,12 @@ READY_AGAIN = """
 UPDATE jobs SET ready = due
 WHERE grp IS NOT NULL AND status = 0 AND owner IS NULL AND wait = 0 AND ready > ?1 AND ready > due
 """
+# More tokens than there are cannot be missing.
+FULL_AGAIN = """
+UPDATE rates SET full_at = ?1 + l.per FROM limits AS l
+WHERE family = substr(bucket, 1, instr(bucket, char(31)) - 1) AND full_at > ?1 + 2 * l.per
+"""
 WAIT_AGAIN = "UPDATE waits SET until = ?1 WHERE until > ?1"
-FULL_AGAIN = "UPDATE rates SET full_at = ?1 WHERE full_at > ?1"
 
 _scan = msgspec.json.Decoder(tuple[int, int | None, int | None, list[int]]).decode
 _numbers = msgspec.json.Decoder(list[int]).decode
@@ -69,7 +75,7 @@ class Sweeping:
         self._journal = store.journal
         self._now = store.now
         self._max_crashes = max_crashes
-        self._swept_at = 0
+        self._swept_at = LAST_INSTANT
         self._pruned_until = 0  # the last row that a prune has looked at
 
     def rescue(self, dead: Collection[int]) -> Swept:
@@ -98,10 +104,10 @@ class Sweeping:
     def _set_right(self, now: int) -> None:
         """Repair what an old process has stored, and what a clock that was set back has left in the future."""
         self._database.write(GET_READY)
-        if now < self._swept_at:
+        if now < self._swept_at:  # the clock was set back; or this process is new, and it may have been before
             self._database.write(READY_AGAIN, (now,))
-            self._database.write(WAIT_AGAIN, (now,))
             self._database.write(FULL_AGAIN, (now,))
+            self._database.write(WAIT_AGAIN, (now,))
         self._swept_at = now
 
     def prune(self, retention: Retention) -> Pruned:
@@ -132,19 +138,23 @@ class Sweeping:
             old = old[:DELETED]
             last = old[-1]
         self._delete(old)
+        if old:
+            self._database.write(REDUCE_SURPLUS, (len(old),))
         self._pruned_until = 0 if has_ended or last is None else last
         return len(old), has_ended
 
     def _prune_by_number(self, most: int) -> tuple[int, int]:
         """Delete some of those that are too many; return how many are left to delete, and how many went."""
         write = self._database.write
-        surplus: int = write(SURPLUS)  # counting takes a while, so what was counted is kept, for all workers
+        surplus: int = write(
+            SURPLUS, (most,)
+        )  # counting takes a while, so what was counted is kept, for all workers
         if surplus <= 0:
             surplus = max(0, write(ENDED) - most)
         extra = _numbers(write(OLDEST_ENDED, (min(surplus, DELETED),))) if surplus else []
         self._delete(extra)
         surplus = surplus - len(extra) if extra else 0
-        write(SET_SURPLUS, (surplus,))
+        write(SET_SURPLUS, (surplus, most))
         return surplus, len(extra)
 
     def _delete(self, seqs: list[int]) -> None:
