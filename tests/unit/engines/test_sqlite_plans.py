@@ -8,9 +8,10 @@ from typing import Any
 import apsw
 import pytest
 
-from mainspring.engines.sqlite import statements as sql
+from mainspring.engines.sqlite import line_statements, schedule_statements, statements
 from mainspring.testing.engine_bench import Bench
 
+STATEMENTS = {**vars(statements), **vars(line_statements), **vars(schedule_statements)}
 LANES = "[[1, 0], [2, 0]]"
 LEASES = "[[1, 1, 0, null, null, 0, 0, 0, 0, 1, null, null], [2, 1, 0, null, null, 0, 0, 0, 0, 1, null, null]]"
 IDS = '["a", "b"]'
@@ -20,7 +21,19 @@ HOT: dict[str, tuple[tuple[Any, ...], set[str]]] = {
     "FIRST_DUE": ((LANES,), {"claimable", "suspects"}),
     "PICK_DUE": ((LANES, 8, 1), {"claimable"}),
     "PICK_SUSPECTS": ((LANES, 1, 1), {"suspects"}),
-    "PICK_AHEAD": ((LANES, 8, 1, 2), {"claimable"}),
+    "PICK_BETWEEN": ((LANES, 8, 1, 2), {"claimable"}),
+    "INSTANTS": ((), {"expiring"}),
+    "EXPIRED": ((1,), {"expiring"}),
+    "HOLDERS": ((IDS,), {"unique_keys"}),
+    "COMPLETE_FOR_A_TIME": ((LEASES, 1, 1), set()),
+    "SEQUENCE_HEADS": ((IDS,), {"sequence_heads", "sequences"}),
+    "GROUP_HEADS": ((IDS,), {"group_heads", "groups", "suspects_of_groups"}),
+    "GROUPS_WITH_DUE_JOBS": ((IDS, 1), {"groups", "suspects_of_groups"}),
+    "PICK_OF_GROUPS": ((IDS, 8, 1), {"groups"}),
+    "PARKED_FOR": (("bucket", 8, 1), {"groups", "suspects_of_groups"}),
+    "TAKE_BACK_HELD": (("queue",), {"jobs_by_owner"}),
+    "ALIVE": ((IDS,), {"alive_of_schedules"}),
+    "KNOWN": (('[["nightly", 1]]',), {"occurrences_of_schedules"}),
     "NEXT_DUE": ((LANES, 1), {"claimable", "suspects"}),
     "MARK_STARTED": (("[1, 2]", 1, 1), set()),
     "MARK_HELD": (("[1, 2]", 1), set()),
@@ -63,7 +76,7 @@ def test_jobs_are_searched_never_scanned(
     with connection:
         if is_analyzed:
             connection.execute("ANALYZE")
-        plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {getattr(sql, name)}", bindings)]
+        plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {STATEMENTS[name]}", bindings)]
     on_jobs = [step for step in plan if is_about_jobs(step)]
     connection.close()
     assert on_jobs

@@ -15,7 +15,8 @@ from mainspring.jobs.status import JobStatus
 KEPT = 100_000  # events, for those who are slow
 
 IS_LISTENED = "SELECT listening > ?1 FROM settings"
-LISTEN = "UPDATE settings SET listening = max(listening, ?1)"
+# ?1 until, ?2 now; what is more than a day ahead was said by a clock that was
+LISTEN = "UPDATE settings SET listening = iif(listening > ?2 + 86400000000, ?1, max(listening, ?1))"
 LAST = "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0)"
 # batch of [kind, at, id, type, queue, note]
 WRITE = """
@@ -39,6 +40,7 @@ CALLED_OFF = """
 SELECT json_group_array(j.id) FROM json_each(?1) AS v CROSS JOIN jobs AS j ON j.id = v.value AND j.status = 4
 """
 DROP_OLD = "DELETE FROM events WHERE seq <= (SELECT max(seq) FROM events) - ?1"
+FORGET = "DELETE FROM events WHERE (SELECT listening FROM settings) <= ?1"
 READ = """
 SELECT json_group_array(json_array(seq, kind, at, id, type, queue, note)) FROM (
     SELECT * FROM events WHERE seq > ?1 ORDER BY seq LIMIT ?2)
@@ -99,9 +101,14 @@ class Journal:
                 events.append(Event(kind, now, lease.id, lease.type, lease.queue, first_line(outcome.error)))
         self.write(events)
 
+    def forget_unheard(self) -> None:
+        """Drop what nobody listens to any more, and what is too much for anybody."""
+        self._database.write(FORGET, (self._now(),))
+        self._database.write(DROP_OLD, (KEPT,))
+
     def listen(self, until: int) -> str:
         """Let events be written until then; return the place at which they begin."""
-        self._database.write(LISTEN, (until,))
+        self._database.write(LISTEN, (until, self._now()))
         self._database.write(DROP_OLD, (KEPT,))
         return str(self._database.write(LAST))
 

@@ -151,6 +151,10 @@ IDLE_GROUPS = f"""
 SELECT json_group_array(k.value) FROM json_each(?1) AS k
 WHERE k.value IN (SELECT grp FROM parked) AND NOT {_HAS_DUE_JOB.format(group="k.value", until="?2")}
 """
+UNPARK_IDLE = f"""
+DELETE FROM parked WHERE grp IN (SELECT value FROM json_each(?1))
+AND NOT {_HAS_DUE_JOB.format(group="parked.grp", until="?2")}
+"""
 UNPARK = "DELETE FROM parked WHERE grp IN (SELECT value FROM json_each(?1))"
 
 # batch of {bucket: instant}

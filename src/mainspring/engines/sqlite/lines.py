@@ -75,7 +75,10 @@ class Lines:
         """Let the right ones go: something was added to these lines, moved in them or taken out of them."""
         groups = set(places.groups)
         if places.sequences:
-            groups |= self._order_sequences(places.sequences)
+            moved = self._order_sequences(places.sequences)
+            if moved:  # whoever was due in them may have gone behind, and nobody else needs to be parked
+                self._database.write(sql.UNPARK_IDLE, (to_json(sorted(moved)), self._now()))
+            groups |= moved
         if groups:
             self.order_groups(groups)
         if places:

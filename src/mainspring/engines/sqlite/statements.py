@@ -98,14 +98,20 @@ SELECT json_array(
 _PICK = """
 SELECT json_group_array(json_array({columns})) FROM (
     SELECT j.* FROM json_each(?1) AS l JOIN jobs AS j ON j.seq IN (
-        SELECT seq FROM jobs
+        SELECT seq FROM jobs INDEXED BY {index}
         WHERE lane = l.value ->> 0 AND status = 0 AND owner IS NULL AND wait = 0 AND {condition}
         ORDER BY ready, seq LIMIT ?2)
     ORDER BY j.ready - (l.value ->> 1), j.seq LIMIT ?2)
 """
-PICK_DUE = _PICK.format(columns=LEASE_COLUMNS, condition="crashes < 2 AND ready <= ?3")
-PICK_SUSPECTS = _PICK.format(columns=LEASE_COLUMNS, condition="crashes >= 2 AND ready <= ?3")
-PICK_BETWEEN = _PICK.format(columns=LEASE_COLUMNS, condition="crashes < 2 AND ready > ?3 AND ready <= ?4")
+
+
+def _pick(index: str, condition: str) -> str:
+    return _PICK.format(columns=LEASE_COLUMNS, index=index, condition=condition)
+
+
+PICK_DUE = _pick("claimable", "crashes < 2 AND ready <= ?3")
+PICK_SUSPECTS = _pick("suspects", "crashes >= 2 AND ready <= ?3")
+PICK_BETWEEN = _pick("claimable", "crashes < 2 AND ready > ?3 AND ready <= ?4")
 
 # batch of seq; ?2 worker, ?3 now
 MARK_STARTED = """

@@ -123,6 +123,7 @@ class Sweeping:
         forgotten = self._database.changes()
         write(FORGET_RATES, (now, DELETED))
         write(FORGET_BUCKETS)
+        self._journal.forget_unheard()
         return Pruned(deleted, is_more=not has_ended or forgotten >= DELETED)
 
     def _prune_by_age(self, retention: Retention, now: int) -> tuple[int, bool]:

@@ -119,8 +119,9 @@ def calls_of(jobs: Sequence[ActiveJob]) -> Iterator[Call]:
     waiting = list(jobs)
     while waiting:
         most = 1 if is_suspect(waiting[0].lease) else waiting[0].slots.batch or 1
-        chosen = waiting[:1] + [job for job in waiting[1:most] if not is_suspect(job.lease)]
-        waiting = [job for job in waiting if job not in chosen]
+        others = waiting[1:most]
+        chosen = waiting[:1] + [job for job in others if not is_suspect(job.lease)]
+        waiting = [job for job in others if is_suspect(job.lease)] + waiting[max(1, most) :]
         claimed = [job for job in chosen if job.claim_start()]
         if claimed:
             yield Call(claimed)

@@ -12,7 +12,7 @@ from mainspring.jobs.retry import RetryLater
 from mainspring.jobs.serializers import JsonSerializer, Serializer
 
 MAX_ERROR_LENGTH = 8_000
-_OWN_FRAMES = str(Path(__file__).parent) + os.sep
+_OWN_FRAMES = str(Path(__file__).parents[1]) + os.sep
 
 
 class UnstorableResult(Exception):
