@@ -378,6 +378,9 @@ class Engine(Protocol):
     def paused_queues(self) -> tuple[str, ...]:
         """List the queues from which no jobs start."""
 
+    def limits(self) -> list[PutLimit]:
+        """List the limits that hold."""
+
     def listen(self, until: int) -> str:
         """Let events be written down until an instant; return the place from which on there are some."""
 

@@ -26,6 +26,7 @@ from mainspring.jobs.engine import (
     Firing,
     JobRecord,
     Pruned,
+    PutLimit,
     Query,
     Reopen,
     Reschedule,
@@ -290,9 +291,12 @@ class JobManager:
 
     def _arrange_limits(self) -> None:
         arrangements = self._limits.arrangements(self.registry.all())
-        answers = self.arrange(arrangements)
-        changed = {a.family for a, is_changed in zip(arrangements, answers, strict=True) if is_changed}
-        if arrangements:
+        stored = {limit.family: limit.by for limit in self.engine.limits()}
+        self.arrange(arrangements)
+        declared = [a for a in arrangements if isinstance(a, PutLimit)]
+        # In a store without limits, jobs that have some were submitted by code that knows them, as this does.
+        changed = {limit.family for limit in declared if stored and stored.get(limit.family) != limit.by}
+        if declared:
             regroup(self.engine, self.change_all, self.registry, self._limits, changed)
 
     def prune(self) -> int:

@@ -6,16 +6,19 @@ So are jobs without limits that were submitted by code which does not know them 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
+from msgspec.structs import replace
+
 from mainspring.jobs.engine import Command, Engine, JobRecord, Query, Regroup
-from mainspring.jobs.handlers import Handler, Registry
+from mainspring.jobs.handlers import Registry
 from mainspring.jobs.info import decode_any
-from mainspring.jobs.limit_book import Family, LimitBook
+from mainspring.jobs.limit_book import LimitBook
 from mainspring.jobs.status import JobStatus
 
 PAGE = 1_000
+SAMPLE = 100  # jobs whose limits tell whether those of the others have changed
 
 logger = logging.getLogger("mainspring.worker")
 
@@ -27,12 +30,10 @@ def regroup(
     book: LimitBook,
     changed: set[str],
 ) -> None:
-    """Put waiting jobs under the limits that hold now; `changed` names the families that are new or different."""
+    """Put waiting jobs under the limits that hold now; `changed` names the families that have other keys now."""
     commands: list[Command] = []
     moved = 0
-    for handler, record in _concerned(engine, registry, book, changed):
-        given = decode_any(record.payload, record.codec)
-        limits = book.buckets(handler, record.queue, given if isinstance(given, dict) else {})
+    for record, limits in _concerned(engine, registry, book, changed):
         if limits != record.limits:
             commands.append(Regroup(record.id, limits))
         if len(commands) == PAGE:
@@ -47,26 +48,39 @@ def regroup(
 
 def _concerned(
     engine: Engine, registry: Registry, book: LimitBook, changed: set[str]
-) -> Iterator[tuple[Handler, JobRecord]]:
+) -> Iterator[tuple[JobRecord, tuple[str, ...]]]:
+    """Find jobs that wait, each with the limits that it should be under."""
     by_type = (
-        Query(status=JobStatus.PENDING, type=handler.name, limit=PAGE, is_limited=_all_or_none(families, changed))
+        (Query(status=JobStatus.PENDING, type=handler.name, limit=PAGE), families)
         for handler in registry.all()
         if (families := book.families(handler, ""))
     )
     by_queue = (
-        Query(status=JobStatus.PENDING, queue=queue, limit=PAGE, is_limited=_all_or_none(families, changed))
+        (Query(status=JobStatus.PENDING, queue=queue, limit=PAGE), families)
         for queue in book.queues()
         if (families := book.of_queue(queue))
     )
-    for query in chain(by_type, by_queue):
-        for record in _all(engine, query):
+    for query, families in chain(by_type, by_queue):
+        with_limits = _to_limits(registry, book)
+        first = with_limits(engine.find(replace(query, limit=SAMPLE, is_limited=True)).records)
+        must_see_all = any(family.name in changed for family in families)
+        if must_see_all or any(limits != record.limits for record, limits in first):
+            yield from with_limits(_all(engine, query))
+        else:
+            yield from with_limits(_all(engine, replace(query, is_limited=False)))
+
+
+def _to_limits(
+    registry: Registry, book: LimitBook
+) -> Callable[[Iterable[JobRecord]], Iterator[tuple[JobRecord, tuple[str, ...]]]]:
+    def with_limits(records: Iterable[JobRecord]) -> Iterator[tuple[JobRecord, tuple[str, ...]]]:
+        for record in records:
             if record.type in registry:
-                yield registry.get(record.type), record
+                given = decode_any(record.payload, record.codec)
+                handler = registry.get(record.type)
+                yield record, book.buckets(handler, record.queue, given if isinstance(given, dict) else {})
 
-
-def _all_or_none(families: tuple[Family, ...], changed: set[str]) -> bool | None:
-    """Say which jobs to look at: all if a limit has changed, else those that are under none."""
-    return None if any(family.name in changed for family in families) else False
+    return with_limits
 
 
 def _all(engine: Engine, query: Query) -> Iterator[JobRecord]:
@@ -75,4 +89,4 @@ def _all(engine: Engine, query: Query) -> Iterator[JobRecord]:
         yield from page.records
         if page.end is None:
             return
-        query = Query(status=query.status, queue=query.queue, type=query.type, limit=query.limit, after=page.end)
+        query = replace(query, after=page.end)

@@ -174,6 +174,14 @@ class Limits(EngineSuite):
 
     # -- changes
 
+    def test_the_limits_that_hold_are_listed(self, bench: Bench) -> None:
+        assert bench.engine.limits() == []
+        limits = [PutLimit("all", 3, seconds(1), ("tenant",)), PutLimit("mail", 2, None)]
+        bench.engine.arrange(limits)
+        assert sorted(bench.engine.limits(), key=lambda limit: limit.family) == limits
+        bench.engine.arrange([DropLimit("all")])
+        assert bench.engine.limits() == limits[1:]
+
     def test_a_limit_says_whether_it_is_new(self, bench: Bench) -> None:
         assert bench.limit("all", 2)
         assert not bench.limit("all", 2)

@@ -35,6 +35,10 @@ class Buckets:
         self._convert(family, before, limit, now)
         return True
 
+    def definitions(self) -> list[PutLimit]:
+        """Return the limits as they were defined."""
+        return list(self._definitions.values())
+
     def drop(self, family: str) -> bool:
         """Forget the limit of a family; answer whether there was one."""
         limit = self._limits.pop(family, None)

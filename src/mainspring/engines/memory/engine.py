@@ -41,6 +41,7 @@ from mainspring.jobs.engine import (
     Page,
     ProgressReport,
     Pruned,
+    PutLimit,
     Query,
     Retention,
     ScheduleRecord,
@@ -235,6 +236,10 @@ class MemoryEngine:
     def paused_queues(self) -> tuple[str, ...]:
         with self._lock:
             return tuple(sorted(self._jobs.backlog.claims.paused))
+
+    def limits(self) -> list[PutLimit]:
+        with self._lock:
+            return self._jobs.buckets.definitions()
 
     def listen(self, until: int) -> str:
         with self._lock:

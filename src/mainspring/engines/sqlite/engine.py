@@ -20,6 +20,7 @@ from mainspring.engines.sqlite import statements as sql
 from mainspring.engines.sqlite.commands import Commands
 from mainspring.engines.sqlite.database import Database, Durability, Probe
 from mainspring.engines.sqlite.journal import read_events
+from mainspring.engines.sqlite.limit_table import read_limits
 from mainspring.engines.sqlite.presence import Listener, Presence
 from mainspring.engines.sqlite.reading import count, find
 from mainspring.engines.sqlite.rows import pairs_of_integers, strings, to_json
@@ -340,6 +341,10 @@ class SqliteEngine:
     def paused_queues(self) -> tuple[str, ...]:
         with self._database.reader() as connection:
             return tuple(sorted(strings(connection.execute(line_statements.PAUSED_QUEUES).get)))
+
+    def limits(self) -> list[PutLimit]:
+        with self._database.reader() as connection:
+            return read_limits(connection)
 
     def listen(self, until: int) -> str:
         with self.unit(durable=False):

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import apsw
 import msgspec
 
 from mainspring.engines.sqlite import line_statements as sql
 from mainspring.engines.sqlite.database import Database
+from mainspring.jobs.engine import PutLimit
 from mainspring.jobs.limits import Limit
 
 _rows = msgspec.json.Decoder(list[tuple[str, int, int | None, list[str]]]).decode
+
+
+def read_limits(connection: apsw.Connection) -> list[PutLimit]:
+    """List the limits, on a connection that only reads."""
+    rows = _rows(connection.execute(sql.LIMITS).get)
+    return [PutLimit(family, most, per, tuple(by)) for family, most, per, by in rows]
 
 
 class LimitTable:
