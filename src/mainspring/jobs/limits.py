@@ -129,16 +129,17 @@ class Admission:
 
     def admit_many(self, buckets: tuple[Bucket, ...], wanted: int) -> int:
         """Count in as many jobs as there is room for; return how many."""
-        admitted = self.room(buckets, wanted)
+        gates = self._gates_of(buckets)
+        admitted = _room(gates, wanted)
         if admitted:
-            for gate in self._gates_of(buckets):
+            for gate in gates:
                 gate.count(admitted)
                 self.changed[gate.bucket] = gate.state
         return admitted
 
     def room(self, buckets: tuple[Bucket, ...], most: int) -> int:
         """Return how many more jobs with these buckets would be admitted, `most` at most."""
-        return max(0, min([most, *(gate.room() for gate in self._gates_of(buckets))]))
+        return _room(self._gates_of(buckets), most)
 
     def _gates_of(self, buckets: tuple[Bucket, ...]) -> list[_Gate]:
         gates = self._gates.get(buckets)
@@ -151,6 +152,12 @@ class Admission:
             ]
             self._gates[buckets] = gates
         return gates
+
+
+def _room(gates: list[_Gate], most: int) -> int:
+    for gate in gates:
+        most = min(most, gate.room())
+    return max(0, most)
 
 
 def _is_shared(entry: tuple[Bucket, Limit]) -> bool:

@@ -15,12 +15,13 @@ time, and so queues up behind the heads of others.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from functools import lru_cache
 
 import msgspec
 
 from mainspring.engines.sqlite import line_statements as sql
 from mainspring.engines.sqlite.database import Database
-from mainspring.engines.sqlite.rows import limits_of, to_json
+from mainspring.engines.sqlite.rows import GROUPS_REMEMBERED, limits_of, to_json
 from mainspring.jobs.limits import is_fair
 
 _lines = msgspec.json.Decoder(list[tuple[str | None, str | None]]).decode
@@ -95,8 +96,8 @@ class Lines:
 
     def order_groups(self, groups: Collection[str]) -> None:
         """Let the first of each group go, unless the group is parked."""
-        fair = [group for group in groups if is_fair(limits_of(group))]
-        plain = [group for group in groups if not is_fair(limits_of(group))]
+        fair = [group for group in groups if _is_fair(group)]
+        plain = [group for group in groups if not _is_fair(group)]
         for names, ready in ((fair, self._now()), (plain, 0)):
             before, after = self._moves(sql.GROUP_HEADS, names) if names else ([], [])
             if before:
@@ -109,3 +110,8 @@ class Lines:
         before = [old for old, new in heads if old is not None and old != new]
         after = [new for old, new in heads if new is not None and old != new]
         return before, after
+
+
+@lru_cache(GROUPS_REMEMBERED)
+def _is_fair(group: str) -> bool:
+    return is_fair(limits_of(group))

@@ -18,7 +18,8 @@ from mainspring.engines.sqlite.rows import (
 )
 from mainspring.engines.sqlite.store import Store
 from mainspring.engines.sqlite.submitting import Submitting
-from mainspring.jobs.engine import Event, EventKind, Lease, Outcome, OutcomeKind, ProgressReport
+from mainspring.jobs.engine import STATUS_AFTER, Event, EventKind, Lease, Outcome, OutcomeKind, ProgressReport
+from mainspring.jobs.status import JobStatus
 
 
 class Settling:
@@ -84,9 +85,9 @@ class Settling:
     def _follow(self, outcomes: Sequence[Outcome]) -> None:
         """Let go who waited for these, store what follows them, and write down what happened."""
         self._journal.write_outcomes(outcomes)
-        leases = [outcome.lease for outcome in outcomes if outcome.lease.frees_others]
-        if leases:
-            self._free(leases)
+        freeing = [outcome for outcome in outcomes if outcome.lease.frees_others]
+        if freeing:
+            self._free(freeing)
         follow_ups = [
             outcome.follow_up
             for outcome in outcomes
@@ -95,14 +96,17 @@ class Settling:
         if follow_ups:
             self._submitting.submit(follow_ups)
 
-    def _free(self, leases: list[Lease]) -> None:
-        kinds = {(lease.queue, lease.type, lease.priority, lease.sequence, lease.limits) for lease in leases}
-        places = Places(
-            (sequence, to_group(self._lanes.number(Lane(queue, kind, priority, 1)), limits))
-            for queue, kind, priority, sequence, limits in kinds
+    def _free(self, outcomes: list[Outcome]) -> None:
+        """Let those go who waited for these; a job that has ended leaves its group as it was."""
+        leases = [outcome.lease for outcome in outcomes]
+        back = [o.lease for o in outcomes if STATUS_AFTER[o.kind] is JobStatus.PENDING and o.lease.limits]
+        kinds = {(lease.queue, lease.type, lease.priority, lease.limits) for lease in back}
+        places = Places((lease.sequence, None) for lease in leases)
+        places.add(
+            (None, to_group(self._lanes.number(Lane(queue, kind, priority, 1)), limits))
+            for queue, kind, priority, limits in kinds
         )
-        if places.groups:
-            self._parking.vacate(lease.limits for lease in leases)
+        self._parking.vacate(lease.limits for lease in leases)
         self._lines.put_in_order(places)
 
     def report(self, worker: int, reports: Sequence[ProgressReport]) -> list[bool]:
