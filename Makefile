@@ -37,7 +37,7 @@ demo: setup ## run the demonstration
 bench: setup $(VENV)/.has-bench ## run the benchmarks
 	$(BIN)/python -m benchmarks
 
-soak: setup ## run the scenarios with real processes for longer: about ten minutes
+soak: setup ## run the scenarios with real processes for longer: about twenty minutes
 	$(BIN)/python -m scripts.soak
 
 format: setup ## format and repair what ruff can

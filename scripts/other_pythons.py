@@ -7,7 +7,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from tempfile import TemporaryFile
 
 SUPPORTED = ["3.11", "3.12", "3.13"]
 ROOT = Path(__file__).parents[1]
@@ -33,30 +35,33 @@ def find(version: str) -> Path | None:
     return None
 
 
-def tests_pass(version: str, python: Path) -> bool:
-    """Bring the environment of this version up to date and run the tests in it."""
+def run_tests(version: str, python: Path) -> str:
+    """Bring the environment of this version up to date and run the tests in it; return how that went."""
     venv = f".venv-{version}"
     setup = ["make", "--no-print-directory", "setup", f"VENV={venv}", "EXTRA=test", f"PYTHON={python}"]
-    # One interpreter is enough for mypy, which checks for all versions.
-    pytest = [f"{venv}/bin/python", "-m", "pytest"]
-    # The long scenarios with crashes and processes test the storage more than the interpreter: once is enough.
-    tests = [*pytest, "-m", "not stress", "--ignore=tests/typing"]
-    stress = [*pytest, "tests/stress"]
-    commands = (setup, tests, stress)
-    return all(subprocess.run(command, cwd=ROOT, check=False).returncode == 0 for command in commands)
+    # One interpreter is enough for mypy, which checks for all versions; and for the long scenarios with crashes
+    # and processes, which test the storage more than the interpreter. Two must not share a cache.
+    pytest = [f"{venv}/bin/python", "-m", "pytest", "-p", "no:cacheprovider"]
+    left_out = [f"--ignore=tests/{folder}" for folder in ("typing", "processes")]
+    commands = (setup, [*pytest, "-m", "not stress", *left_out], [*pytest, "tests/stress"])
+    with TemporaryFile("w+") as output:
+        passed = all(
+            subprocess.run(command, cwd=ROOT, check=False, stdout=output, stderr=subprocess.STDOUT).returncode == 0
+            for command in commands
+        )
+        output.seek(0)
+        print(f"\nPython {version}: {python}\n{output.read()}", flush=True)
+    return "passed" if passed else "FAILED"
 
 
 def main() -> int:
-    """Run them all, then report; the number of versions that failed."""
-    reports = {}
-    for version in SUPPORTED:
-        if version == "{}.{}".format(*sys.version_info):
-            continue
-        if python := find(version):
-            print(f"\nPython {version}: {python}", flush=True)
-            reports[version] = "passed" if tests_pass(version, python) else "FAILED"
-        else:
-            reports[version] = "not on this machine"
+    """Run them all, side by side, then report; the number of versions that failed."""
+    others = [version for version in SUPPORTED if version != "{}.{}".format(*sys.version_info)]
+    found = {version: python for version in others if (python := find(version))}
+    print(f"\nrunning the tests on Python {', '.join(found) or '(none other)'}", flush=True)
+    with ThreadPoolExecutor(max_workers=len(others)) as executor:
+        results = dict(zip(found, executor.map(run_tests, found, found.values()), strict=True))
+    reports = {version: results.get(version, "not on this machine") for version in others}
     for version, report in reports.items():
         print(f"Python {version}: {report}")
     return list(reports.values()).count("FAILED")

@@ -20,11 +20,13 @@ LANE = 1
 CACHE_KIB = 16_384
 BATCH = 1_000
 
-INSERT = "INSERT INTO jobs (id, lane, due, created, payload, codec) VALUES (?, ?, ?, ?, ?, ?)"
+INSERT = "INSERT INTO jobs (id, lane, due, ready, created, payload, codec) VALUES (?, ?, ?, ?, ?, ?, ?)"
 CLAIM = """
 UPDATE jobs SET status = 1, owner = 1, token = token + 1, starts = starts + 1, started = ?1
-WHERE seq IN (SELECT seq FROM jobs WHERE lane = 1 AND status = 0 AND owner IS NULL AND crashes = 0 AND due <= ?1
-    ORDER BY due, seq LIMIT ?2)
+WHERE seq IN (
+    SELECT seq FROM jobs INDEXED BY claimable
+    WHERE lane = 1 AND status = 0 AND owner IS NULL AND crashes < 2 AND wait = 0 AND ready <= ?1
+    ORDER BY ready, seq LIMIT ?2)
 RETURNING seq, token, payload
 """
 SETTLE = """
@@ -43,7 +45,7 @@ def table(store: Path) -> Iterator[apsw.Connection]:
         connection.pragma("synchronous", "FULL")
         connection.pragma("cache_size", -CACHE_KIB)
         connection.pragma("wal_autocheckpoint", 0)  # the engine does not wait for them either
-        connection.execute("INSERT INTO lanes (queue, type, priority) VALUES ('default', 'work', 1)")
+        connection.execute("INSERT INTO lanes (queue, type, priority, exact) VALUES ('default', 'work', 1, 0)")
         yield connection
 
 
@@ -51,7 +53,7 @@ def rows(count: int) -> list[Row]:
     """Make the rows that the engine would make."""
     now = time_ns() // 1_000
     ids = JobIds().make(now, count)
-    return [(job_id, LANE, now, now, f'{{"value":{n}}}', "json") for n, job_id in enumerate(ids)]
+    return [(job_id, LANE, now, now, now, f'{{"value":{n}}}', "json") for n, job_id in enumerate(ids)]
 
 
 def insert_rate(store: Path, count: int) -> float:
