@@ -116,3 +116,18 @@ def test_a_queue_that_is_resumed_uses_the_places_that_are_free(bench: Bench) -> 
     bench.resume("mail")
     check_lines(Path(str(bench.engine.description).removeprefix("SQLite file ")))
     assert bench.take_ids(worker) == ["b"]
+
+
+def test_tokens_for_a_paused_queue_make_nobody_look_for_nothing(bench: Bench) -> None:
+    bench.engine.arrange([PutLimit("rate", 1_000, seconds(1))])
+    bench.submit(*(f"{number}" for number in range(1_001)), limits=("rate\x1f",))
+    worker = bench.enroll()
+    assert len(bench.take(worker, starts=2_000)) == 1_000
+    bench.pause("default")
+    bench.pass_time(1)
+    taken = bench.look(worker)
+    assert taken.leases == []
+    assert taken.next_look is not None
+    assert taken.next_look >= bench.now + seconds(1)
+    bench.resume("default")
+    assert len(bench.take(worker)) == 1

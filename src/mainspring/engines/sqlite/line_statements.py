@@ -68,7 +68,7 @@ BECOME_GROUP_HEAD = "UPDATE jobs SET wait = 0, ready = max(due, ?2) WHERE seq IN
 # batch of groups; ?2 how many of each, ?3 due until
 PICK_OF_GROUPS = f"""
 SELECT json_group_array(json_array({LEASE_COLUMNS})) FROM (
-    SELECT j.* FROM json_each(?1) AS g JOIN jobs AS j ON j.seq IN (
+    SELECT j.* FROM json_each(?1) AS g CROSS JOIN jobs AS j ON j.seq IN (
         SELECT seq FROM jobs
         WHERE grp = g.value AND grp IS NOT NULL AND status = 0 AND owner IS NULL AND wait <> 1
             AND crashes < 2 AND due <= ?3

@@ -24,7 +24,8 @@ from mainspring.engines.sqlite.rows import limits_of, strings, to_json
 from mainspring.jobs.limits import SEPARATOR, Admission, BucketState, Refusal, family_of
 
 MAX_TOKENS = 1_000  # that are handed out at one instant
-MIN_PAUSE = 1_000  # microseconds until a rate is looked at again, if nobody came for its token
+MIN_PAUSE = 1_000  # microseconds until a rate is looked at again, if nobody came for its token,
+LONG_PAUSE = 1_000_000  # or nobody can
 
 _states = msgspec.json.Decoder(list[tuple[str, int, int]]).decode
 _parked = msgspec.json.Decoder(list[tuple[str, str]]).decode
@@ -130,9 +131,11 @@ class Parking:
         again: dict[str, int | None] = {}
         for bucket in buckets:
             refusal = admission.refusal((bucket,))
-            groups.update(self._longest_waiting(bucket, admission.room((bucket,), MAX_TOKENS)))
+            let_go = self._longest_waiting(bucket, admission.room((bucket,), MAX_TOKENS))
+            groups.update(let_go)
             limit = self._table.limits().get(family_of(bucket))
-            pause = MIN_PAUSE if limit is None else max(MIN_PAUSE, limit.interval)
+            # Those who wait cannot use what is there now, or there would be some: their queue is paused.
+            pause = max(MIN_PAUSE if let_go else LONG_PAUSE, 0 if limit is None else limit.interval)
             again[bucket] = now + pause if refusal is None or refusal.until is None else refusal.until
         self._unpark(groups)
         self._database.write(sql.WAIT_UNTIL, (to_json(again),))

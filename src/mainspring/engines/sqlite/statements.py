@@ -97,7 +97,7 @@ SELECT json_array(
 
 _PICK = """
 SELECT json_group_array(json_array({columns})) FROM (
-    SELECT j.* FROM json_each(?1) AS l JOIN jobs AS j ON j.seq IN (
+    SELECT j.* FROM json_each(?1) AS l CROSS JOIN jobs AS j ON j.seq IN (
         SELECT seq FROM jobs INDEXED BY {index}
         WHERE lane = l.value ->> 0 AND status = 0 AND owner IS NULL AND wait = 0 AND {condition}
         ORDER BY ready, seq LIMIT ?2)

@@ -46,12 +46,13 @@ DELETE FROM rates WHERE bucket IN (SELECT bucket FROM rates WHERE full_at <= ?1 
 # what processes of version one have stored since the migration
 GET_READY = f"""
 UPDATE jobs SET ready = due WHERE seq IN (
-    SELECT j.seq FROM lanes CROSS JOIN jobs AS j ON j.lane = lanes.id AND j.status = 0 AND j.owner IS NULL
-    AND j.crashes < 2 AND j.wait = 0 AND j.ready = {NOT_READY})
+    SELECT j.seq FROM lanes CROSS JOIN jobs AS j INDEXED BY claimable
+    ON j.lane = lanes.id AND j.status = 0 AND j.owner IS NULL AND j.crashes < 2 AND j.wait = 0
+        AND j.ready = {NOT_READY})
 """
 # ?1 now, which was later before
 READY_AGAIN = """
-UPDATE jobs SET ready = due
+UPDATE jobs INDEXED BY group_heads SET ready = due
 WHERE grp IS NOT NULL AND status = 0 AND owner IS NULL AND wait = 0 AND ready > ?1 AND ready > due
 """
 # More tokens than there are cannot be missing.
