@@ -30,10 +30,12 @@ class LimitBook:
 
     def __init__(self) -> None:
         self._queues: dict[str, tuple[Family, ...]] = {}
+        self._found: dict[tuple[Handler, str], tuple[Family, ...]] = {}  # what was looked up: each submit asks
 
     def limit_queue(self, queue: str, concurrency: Concurrency | None, rate: Rate | None) -> None:
         """Declare the limits of a queue."""
         self._queues[queue] = _families(f"queue {queue}", concurrency, rate)
+        self._found.clear()
 
     def queues(self) -> tuple[str, ...]:
         """Return the queues that have limits."""
@@ -45,9 +47,12 @@ class LimitBook:
 
     def families(self, handler: Handler, queue: str) -> tuple[Family, ...]:
         """Return the limits of a job."""
-        options = handler.options
-        own = _families(f"handler {handler.name}", options.concurrency, options.rate)
-        return own + self.of_queue(queue)
+        found = self._found.get((handler, queue))
+        if found is None:
+            options = handler.options
+            own = _families(f"handler {handler.name}", options.concurrency, options.rate)
+            found = self._found[handler, queue] = own + self.of_queue(queue)
+        return found
 
     def buckets(self, handler: Handler, queue: str, given: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the buckets of a job with these arguments."""

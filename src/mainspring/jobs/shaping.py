@@ -30,12 +30,18 @@ class Shape:
         self.priority = int(own.priority if options.priority is None else options.priority)
         self._families = book.families(handler, self.queue)
         self.unique: Unique | None = options.unique or own.unique  # type: ignore[assignment]
-        self.headers: dict[str, str] = {**current_headers(), **(options.headers or {})}
+        ambient = current_headers()
+        self.headers: dict[str, str] = {**ambient, **(options.headers or {})} if ambient or options.headers else {}
         then = options.then or own.then
         self._follow_up = None if then is None else then.follow_up()
         expires = handler.expires if options.expires is None else options.expires
         self._expires = None if expires is None else min(LAST_INSTANT, self.due + expires)
         self._steps_aside = own.steps_aside if options.steps_aside is None else options.steps_aside
+        self._is_plain = (
+            not self._families
+            and self.unique is self._follow_up is self._expires is options.sequence is None
+            and not handler.sequence_by
+        )
 
     @property
     def needs_arguments(self) -> bool:
@@ -45,6 +51,9 @@ class Shape:
     def job(self, job_id: str, payload: bytes, given: Mapping[str, Any]) -> NewJob:
         """Make a job; `given` may be empty if nothing depends on it."""
         handler = self._handler
+        if self._is_plain and not self.headers:
+            codec = handler.arguments.codec
+            return NewJob(job_id, handler.name, self.queue, self.priority, self.due, payload, codec)
         return NewJob(
             job_id,
             handler.name,

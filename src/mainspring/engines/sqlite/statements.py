@@ -18,7 +18,8 @@ LANES_VERSION = "SELECT coalesce(max(id), 0) || ' ' || (SELECT arrangements FROM
 KIND_OF = """
 SELECT l.queue, l.type, l.priority, j.sequence FROM jobs AS j JOIN lanes AS l ON l.id = j.lane WHERE j.id = ?1
 """
-LAST_SEQ = "SELECT coalesce(max(seq), 0) FROM jobs"
+# ?1 now: the last row, and whether anybody wants to hear of what comes
+BEFORE_SUBMIT = "SELECT (SELECT coalesce(max(seq), 0) FROM jobs), listening > ?1 FROM settings"
 
 # What a job waits for when it comes in; its lines then say who is next.
 WAIT = "CASE WHEN {sequence} IS NOT NULL THEN 1 WHEN {grp} IS NOT NULL THEN 2 ELSE 0 END"

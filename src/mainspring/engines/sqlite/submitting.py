@@ -59,12 +59,12 @@ class Submitting:
 
     def submit(self, jobs: Sequence[NewJob]) -> list[Conflict | None]:
         """Store jobs and say what was in the way of which."""
+        last, is_listened = self._database.write(sql.BEFORE_SUBMIT, (self._now(),))
         if any(job.unique is not None or job.schedule is not None for job in jobs):
             answers = self._submit_one_of_each(jobs)
         else:
-            last = self._database.write(sql.LAST_SEQ)
             answers = [None] * len(jobs) if self._insert(jobs) else self._taken_ids(jobs, last)
-        if self._journal.is_listened():
+        if is_listened:
             self._tell(jobs, answers)
         return answers
 
