@@ -23,7 +23,7 @@ test: check ## check, then run all tests on every supported Python of this machi
 	$(BIN)/python scripts/other_pythons.py
 
 unit: setup ## run the unit tests: under a minute
-	$(BIN)/python -m pytest -m "not stress" tests/unit tests/architecture
+	$(BIN)/python -m pytest -m "not stress and not long" tests/unit tests/architecture
 
 check: setup ## lint, format check, types, layering
 	$(BIN)/ruff check .

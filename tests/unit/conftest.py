@@ -19,3 +19,42 @@ def app(url: str) -> Iterator[Mainspring]:
     """An application without a worker, on real time."""
     with Mainspring(url, durability="normal", grace=0) as application:
         yield application
+
+
+LONG = frozenset(
+    f"test_{name}.py"
+    for name in (
+        "assertions",
+        "batches",
+        "crashes",
+        "cron_properties",
+        "expiry",
+        "explaining",
+        "follow_ups",
+        "following",
+        "in_processes",
+        "inline",
+        "limits",
+        "middleware",
+        "processes",
+        "progress",
+        "pruning",
+        "queues",
+        "recurring_jobs",
+        "regrouping",
+        "schedules_on_engines",
+        "sequences",
+        "sqlite_lines",
+        "testing_document",
+        "timeouts",
+        "unique_jobs",
+    )
+)
+"""Modules that run whole applications or child processes: they take longer than the rest together."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what `make unit` leaves out."""
+    for item in items:
+        if item.path.name in LONG:
+            item.add_marker("long")
