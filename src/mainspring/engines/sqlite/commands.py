@@ -59,14 +59,9 @@ class Commands:
             if answer.is_done:
                 _follow(command, statuses)
         self._cancel(cancels)
-        self._settle_lines(places)
+        self._parking.leave(places)
         self._tell(commands, answers)
         return answers
-
-    def _settle_lines(self, places: Places) -> None:
-        if places:
-            self._lines.put_in_order(places)
-            self._parking.admit_others_than(places.groups)
 
     def _cancel(self, ids: list[str]) -> None:
         if ids:

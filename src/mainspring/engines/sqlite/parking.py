@@ -19,7 +19,7 @@ import msgspec
 from mainspring.engines.sqlite import line_statements as sql
 from mainspring.engines.sqlite.database import Database
 from mainspring.engines.sqlite.limit_table import LimitTable
-from mainspring.engines.sqlite.lines import Lines
+from mainspring.engines.sqlite.lines import Lines, Places
 from mainspring.engines.sqlite.rows import limits_of, strings, to_json
 from mainspring.jobs.limits import SEPARATOR, Admission, BucketState, Refusal, family_of
 
@@ -110,6 +110,12 @@ class Parking:
                 if limit is None or limit.per is None:
                     groups.update(self._longest_waiting(bucket, count))
             self._unpark(groups)
+
+    def leave(self, places: Places) -> None:
+        """Put lines in order that jobs have left, or in which they have moved, and let others use what is free."""
+        if places:
+            self._lines.put_in_order(places)
+            self.admit_others_than(places.groups)
 
     def admit_others_than(self, groups: Collection[str]) -> None:
         """Let others try what jobs of these groups, which have gone or moved without a run, have left."""

@@ -101,14 +101,8 @@ class Taking:
             seqs = [seq for seq, _ in expired]
             places = self._lines.of_rows(seqs)
             self._database.write(sql.EXPIRE, (to_json(seqs), now))
-            self.leave_lines(places)
+            self._parking.leave(places)
             self._journal.write_states([job_id for _, job_id in expired], EventKind.FAILED)
-
-    def leave_lines(self, places: Places) -> None:
-        """Put lines in order from which jobs have gone that did not run, and let others use what they leave."""
-        if places:
-            self._lines.put_in_order(places)
-            self._parking.admit_others_than(places.groups)
 
     # -- due
 
