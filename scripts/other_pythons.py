@@ -39,8 +39,8 @@ def run_tests(version: str, python: Path) -> str:
     """Bring the environment of this version up to date and run the tests in it; return how that went."""
     venv = f".venv-{version}"
     setup = ["make", "--no-print-directory", "setup", f"VENV={venv}", "EXTRA=test", f"PYTHON={python}"]
-    # One interpreter is enough for mypy, which checks for all versions; and for what takes long, whole applications,
-    # crashes and processes, which test the storage more than the interpreter. Two must not share a cache.
+    # One interpreter is enough for mypy, which checks for all versions; and for what takes long: applications,
+    # crashes and processes test the storage more than the interpreter. Two must not share a cache.
     pytest = [f"{venv}/bin/python", "-m", "pytest", "-p", "no:cacheprovider"]
     left_out = [f"--ignore=tests/{folder}" for folder in ("typing", "processes")]
     commands = (setup, [*pytest, "-m", "not stress and not long", *left_out], [*pytest, "tests/stress"])
