@@ -140,6 +140,16 @@ def new_rows(jobs: Iterable[NewJob], lanes: Iterable[int]) -> str:
     return to_json([_new_row(job, lane) for job, lane in zip(jobs, lanes, strict=True)])
 
 
+def plain_rows(jobs: Iterable[NewJob], lanes: Iterable[int]) -> str:
+    """Encode jobs that have nothing but arguments and a due time."""
+    return to_json(
+        [
+            (job.id, lane, job.due, to_text(job.payload, job.codec), job.codec)
+            for job, lane in zip(jobs, lanes, strict=True)
+        ]
+    )
+
+
 def _new_row(job: NewJob, lane: int) -> tuple[Any, ...]:
     return (
         job.id,

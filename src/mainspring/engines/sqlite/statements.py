@@ -38,6 +38,15 @@ FROM json_each(?1) WHERE true
 ON CONFLICT (id) DO NOTHING
 """
 
+# batch of [id, lane, due, payload, codec] for jobs that have nothing else, as those of many submitters
+INSERT_PLAIN = """
+INSERT INTO jobs (id, lane, due, ready, created, payload, codec)
+SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 2, ?2,
+       CASE value ->> 4 WHEN 'json' THEN value ->> 3 ELSE unhex(value ->> 3) END, value ->> 4
+FROM json_each(?1) WHERE true
+ON CONFLICT (id) DO NOTHING
+"""
+
 # batch of {id: payload} for jobs that are otherwise equal; ?2 now, ?3 lane, ?4 due, ?5 codec
 INSERT_EQUAL = """
 INSERT INTO jobs (id, lane, due, ready, created, payload, codec)

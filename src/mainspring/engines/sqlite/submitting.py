@@ -16,6 +16,7 @@ from mainspring.engines.sqlite.rows import (
     are_alike,
     equal_rows,
     new_rows,
+    plain_rows,
     shared_columns,
     strings,
     to_group,
@@ -81,7 +82,11 @@ class Submitting:
             write(sql.INSERT_ALIKE, (alike_rows(jobs, lane), *common, *shared_columns(first)))
         else:
             lanes = self._lanes.numbers({lane_of(job) for job in jobs})
-            write(sql.INSERT, (new_rows(jobs, [lanes[lane_of(job)] for job in jobs]), self._now()))
+            numbers = [lanes[lane_of(job)] for job in jobs]
+            if all(job.is_plain for job in jobs):
+                write(sql.INSERT_PLAIN, (plain_rows(jobs, numbers), self._now()))
+                return self._database.changes() == len(jobs)
+            write(sql.INSERT, (new_rows(jobs, numbers), self._now()))
         is_complete = self._database.changes() == len(jobs)
         lines = [
             (job.sequence, to_group(self._lanes.number(lane_of(job)), job.limits))
