@@ -200,8 +200,8 @@ def shared_columns(job: NewJob) -> tuple[Any, ...]:
 def are_alike(jobs: Sequence[NewJob]) -> bool:
     """Answer whether jobs differ by nothing but id, payload and keys, as those of one submit do."""
     first = _kind(jobs[0])
-    if jobs[0].origin is not None or jobs[0].schedule is not None:
-        return False
+    if jobs[0].origin is not None or jobs[0].schedule is not None or jobs[0].due != jobs[-1].due:
+        return False  # the last holds for those of many submitters, which need not be compared in full
     return len({job.id for job in jobs}) == len(jobs) and all(_kind(job) == first for job in jobs)
 
 

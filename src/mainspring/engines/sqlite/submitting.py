@@ -81,8 +81,9 @@ class Submitting:
                 return self._database.changes() == len(jobs)
             write(sql.INSERT_ALIKE, (alike_rows(jobs, lane), *common, *shared_columns(first)))
         else:
-            lanes = self._lanes.numbers({lane_of(job) for job in jobs})
-            numbers = [lanes[lane_of(job)] for job in jobs]
+            kinds = [lane_of(job) for job in jobs]
+            lanes = self._lanes.numbers(set(kinds))
+            numbers = [lanes[kind] for kind in kinds]
             if all(job.is_plain for job in jobs):
                 write(sql.INSERT_PLAIN, (plain_rows(jobs, numbers), self._now()))
                 return self._database.changes() == len(jobs)
