@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from dataclasses import fields
 from datetime import datetime
@@ -27,7 +28,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Decorators:
+class Decorators(ABC):
     """Makes jobs and schedules of functions. An application is one of these."""
 
     serializer: Serializer
@@ -119,8 +120,9 @@ class Decorators:
             return (AsyncBatchJob if handler.is_coroutine else BatchJob)(handler, function, self._source())
         return (AsyncJob if handler.is_coroutine else Job)(handler, function, self._source())
 
+    @abstractmethod
     def _source(self) -> ManagerSource:
-        raise NotImplementedError
+        """Return the application itself, through which jobs find their store."""
 
     def cron(
         self,
