@@ -10,7 +10,15 @@ import pytest
 from mainspring import StoreTooNew
 from mainspring.engines.sqlite import SqliteEngine
 from mainspring.engines.sqlite.schema import VERSION
-from mainspring.jobs.engine import Pruned, PutLimit, Retention
+from mainspring.jobs.engine import (
+    SUSPECT_CRASHES,
+    Cause,
+    OutcomeKind,
+    Pruned,
+    PutLimit,
+    Reschedule,
+    Retention,
+)
 from mainspring.jobs.status import JobStatus
 from mainspring.testing import ManualClock
 from mainspring.testing.engine_bench import Bench, seconds
@@ -131,3 +139,28 @@ def test_tokens_for_a_paused_queue_make_nobody_look_for_nothing(bench: Bench) ->
     assert taken.next_look >= bench.now + seconds(1)
     bench.resume("default")
     assert len(bench.take(worker)) == 1
+
+
+def test_a_take_brings_one_suspect_though_limits_make_it_look_twice(bench: Bench) -> None:
+    bench.engine.arrange([PutLimit("all", 5, None)])
+    worker = bench.enroll()
+    for name in ("first", "second"):
+        bench.submit(name)
+        for _ in range(SUSPECT_CRASHES):
+            (lease,) = bench.take(worker)
+            assert bench.settle(worker, lease, OutcomeKind.RETRY, due=bench.now, cause=Cause.CRASH, error="died")
+        bench.engine.change([Reschedule(name, bench.now + seconds(60))])
+    bench.pass_time(60)
+    bench.submit("limited", limits=("all\x1f",))
+    assert sorted(bench.take_ids(worker)) == ["first", "limited"]
+
+
+def test_events_that_nobody_hears_any_more_are_forgotten(bench: Bench) -> None:
+    place = bench.engine.listen(bench.now + seconds(60))
+    bench.submit("job")
+    forever = Retention(None, None, None)
+    bench.engine.prune(forever)
+    assert len(bench.engine.events(place, 10).events) == 1
+    bench.pass_time(61)
+    bench.engine.prune(forever)
+    assert bench.engine.events(place, 10).events == []
