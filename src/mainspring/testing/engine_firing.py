@@ -53,6 +53,15 @@ class Firings(EngineSuite):
         assert timetable.stored() == before
         assert len(bench.find_ids()) == 1
 
+    def test_of_two_firings_in_a_batch_the_first_says_what_comes_next(
+        self, bench: Bench, timetable: Timetable
+    ) -> None:
+        assert timetable.put(after=0)
+        first = timetable.firing()
+        second = replace(first, next_due=bench.now + seconds(3_600), last_due=bench.now + seconds(1_800))
+        assert [fired.is_done for fired in bench.engine.fire([first, second])] == [True, False]
+        assert (timetable.stored().next_due, timetable.stored().last_due) == (first.next_due, first.last_due)
+
     def test_a_batch_does_not_fire_twice(self, bench: Bench, timetable: Timetable) -> None:
         assert timetable.put(after=0)
         assert timetable.put("another", after=0)
