@@ -49,7 +49,8 @@ HEAD = """\
 # Benchmark results
 
 Written by `make bench`; do not edit. Everything in one table was measured side by side in one run, in turn,
-and the best of several rounds counts: the machines are shared and noisy, so only the ratios mean something.
+and the best of several rounds counts, unless a title says otherwise: the machines are shared and noisy, so only
+the ratios mean something.
 """
 
 MARK = "<!-- section {name} -->"
