@@ -170,6 +170,11 @@ class Capability(StrEnum):
     """A consistent copy can be written to a file while everybody works."""
     SHARED = "shared"
     """Several processes may work on the same jobs."""
+    EXACT_ORDER = "exact_order"
+    """Jobs come exactly by due time, priority and submission; without it, priority is a preference with a bounded
+    wait, and jobs come about in the order in which they became due."""
+    FORESIGHT = "foresight"
+    """`take` tells when there will be more to do; without it, the engine wakes its workers when there is."""
 
 
 class WorkerInfo(Struct, frozen=True):

@@ -148,8 +148,8 @@ def test_a_positional_default_before_given_ones_is_kept() -> None:
         ((42,), {"reasn": "late"}, "reasn"),
         ((42,), {"order_id": 43}, "order_id"),
         ((42, "late", "extra"), {}, None),
-        ((object(),), {}, "order_id"),
-        ((42,), {"reason": object()}, "reason"),
+        pytest.param((object(),), {}, "order_id", id="an object-order_id"),
+        pytest.param((42,), {"reason": object()}, "reason", id="42-an object-reason"),
     ],
     ids=repr,
 )

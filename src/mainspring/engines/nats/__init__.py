@@ -1,0 +1,1 @@
+"""Jobs on NATS JetStream, for many machines."""
