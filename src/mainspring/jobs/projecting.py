@@ -1,7 +1,7 @@
-"""What an engine whose store cannot list jobs asks of a projection: a local copy of all jobs that can be listed and counted.
+"""What an engine whose store cannot list jobs asks of a projection: a local copy that can be listed and counted.
 
-A projection is fed from the stream of job records and remembers how far it has come, so it goes on where it stopped.
-It is never the truth: it can be thrown away and built again.
+A projection is fed from the stream of job records and remembers how far it has come, so it goes on where it
+stopped. It is never the truth: it can be thrown away and built again.
 """
 
 from __future__ import annotations
