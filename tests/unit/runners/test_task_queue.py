@@ -14,7 +14,7 @@ from mainspring.runners import Priority
 from mainspring.runners.task_queue import AGEING_NS, FifoTaskQueue, PriorityTaskQueue, TaskQueue, stamp_for
 from mainspring.runners.worker import Worker
 
-BURST = 200_000
+BURST = 50_000
 BEST_EFFORT, USER_VISIBLE, USER_BLOCKING = Priority
 
 

@@ -11,7 +11,7 @@ from mainspring.timing import TimerEntry, TimingWheel
 HOUR = 3600 * 10**9
 YEAR = 8766 * HOUR
 START = 14 * 24 * HOUR
-BURST = 200_000
+BURST = 100_000
 FEWER = 40_000
 
 Wheel = TimingWheel[None]
@@ -40,7 +40,7 @@ def scattered(count: int, span: int) -> list[int]:
 
 @pytest.mark.parametrize(("span", "limit"), [(HOUR, 130), (10 * YEAR, 130)])
 def test_a_pending_timer_is_small(span: int, limit: int) -> None:
-    dues = scattered(BURST // 2, span)
+    dues = scattered(BURST, span)
     with Ledger() as ledger:
         wheel = Wheel(now=START)
         for due in dues:
@@ -80,7 +80,7 @@ def fire_all_step_by_step(wheel: Wheel, entries: list[TimerEntry]) -> None:
         (FEWER, HOUR, fire_all_at_once),
         (FEWER, HOUR, cancel_all_but_one_in_front),
         (BURST, HOUR, cancel_all),
-        (BURST, HOUR, fire_all_step_by_step),
+        (FEWER, HOUR, fire_all_step_by_step),
     ],
 )
 def test_memory_is_given_back_after_a_burst(
