@@ -58,7 +58,15 @@ class MemoryEngine:
     """Jobs in this process."""
 
     start_lead = 10_000
-    capabilities = frozenset({Capability.ATOMIC_UNIT, Capability.ATOMIC_BATCH, Capability.VIRTUAL_TIME})
+    capabilities = frozenset(
+        {
+            Capability.ATOMIC_UNIT,
+            Capability.ATOMIC_BATCH,
+            Capability.VIRTUAL_TIME,
+            Capability.EXACT_ORDER,
+            Capability.FORESIGHT,
+        }
+    )
     description = "memory of this process (jobs are lost when it ends)"
 
     def __init__(self, *, clock: Clock | None = None, max_crashes: int = MAX_CRASHES) -> None:

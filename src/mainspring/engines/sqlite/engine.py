@@ -86,6 +86,8 @@ class SqliteEngine:
             Capability.VIRTUAL_TIME,
             Capability.BACKUP,
             Capability.SHARED,
+            Capability.EXACT_ORDER,
+            Capability.FORESIGHT,
         }
     )
 
