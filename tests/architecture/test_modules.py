@@ -2,6 +2,7 @@
 
 import ast
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,16 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 MAX_LINES = 400
 
 
+@cache
+def parsed(module: Path) -> ast.Module:
+    """The syntax tree of a module."""
+    return ast.parse(module.read_text())
+
+
 def imported_packages(module: Path) -> set[str]:
     """The top-level packages that a module imports."""
     packages = set()
-    for node in ast.walk(ast.parse(module.read_text())):
+    for node in ast.walk(parsed(module)):
         if isinstance(node, ast.Import):
             packages |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -29,7 +36,7 @@ def test_no_module_is_too_long() -> None:
 
 
 def test_every_module_says_what_it_is() -> None:
-    silent = [module for module in MODULES if not ast.get_docstring(ast.parse(module.read_text()))]
+    silent = [module for module in MODULES if not ast.get_docstring(parsed(module))]
     assert [str(module.relative_to(ROOT)) for module in silent] == []
 
 
