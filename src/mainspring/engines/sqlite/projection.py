@@ -1,0 +1,270 @@
+"""A copy of all jobs in a local file, for engines whose own store cannot list and count: see `jobs.projecting`.
+
+The tables are those of the engine on SQLite, and so are the queries: lists and counts are the same.
+
+Invariants
+- A projection has no policies. It takes over what it is told: the indexes that serve claims, and the one by which
+  an occurrence is stored once, are left out.
+- Changes and how far they go are committed together: after a crash both are there, or neither.
+- It is never migrated and never repaired, it begins anew. But only a file that was a projection is thrown away.
+- It belongs to one process.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import apsw
+
+from mainspring.engines.sqlite import statements as sql
+from mainspring.engines.sqlite.connections import Connections
+from mainspring.engines.sqlite.failures import translate
+from mainspring.engines.sqlite.lanes import Lane
+from mainspring.engines.sqlite.ownership import Ownership
+from mainspring.engines.sqlite.projected_rows import FORGET, PUT, lane_of_record, projected_rows
+from mainspring.engines.sqlite.reading import count, find
+from mainspring.engines.sqlite.rows import to_json
+from mainspring.engines.sqlite.schema import MIGRATIONS
+from mainspring.errors import EngineUnavailable, StoreCorrupt
+from mainspring.jobs.engine import JobRecord, Page, Query
+from mainspring.jobs.projecting import Projected
+from mainspring.jobs.status import JobStatus
+
+APPLICATION_ID = 0x4D737050  # "MspP": an engine does not take it for a store, nor the other way round
+BUSY_TIMEOUT_MS = 30_000  # somebody may look at it with other tools
+CACHE_KIB = 16_384
+FILES = ("", "-wal", "-shm", "-journal")  # without the first, SQLite does not believe the others
+INDEXES_FOR_READING = ("jobs_by_id", "jobs_by_status")
+
+OWN_TABLES = """
+CREATE TABLE projection (                             -- one row
+    source   TEXT NOT NULL,                           -- the stream of which it is a copy
+    position INTEGER NOT NULL                         -- up to where
+) STRICT;
+"""
+NOTE_SOURCE = "INSERT INTO projection VALUES (?1, 0)"
+NOTE_POSITION = "UPDATE projection SET position = ?1"
+SOURCE = "SELECT source FROM projection"
+POSITION = "SELECT position FROM projection"
+LANES = "SELECT queue, type, priority, exact, id FROM lanes"
+INDEXES = "SELECT name FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL"
+
+VERSION = crc32("".join((*MIGRATIONS, OWN_TABLES, *INDEXES_FOR_READING)).encode()) & 0x7FFF_FFFF
+"""Another one as soon as the tables are others."""
+
+logger = logging.getLogger("mainspring.sqlite")
+
+
+class SqliteProjection:
+    """Jobs in a local file, to be listed and counted. `find` and `counts` from any thread, the rest from one."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = os.path.realpath(path)  # all who come by a link must find the same lock
+        self._ownership = Ownership(self.path, name=self.description)
+        self._connections = Connections(
+            self.path, busy_timeout_ms=BUSY_TIMEOUT_MS, prepare_writer=_prepare, on_close=_nothing
+        )
+        self._is_open = False
+        self._source = ""
+        self._lanes: dict[Lane, int] = {}
+
+    @property
+    def description(self) -> str:
+        return f"projection {self.path}"
+
+    # -- from the beginning to the end
+
+    def open(self, source: str) -> int:
+        self._ownership.take()
+        self._source = source
+        try:
+            with self._translated():
+                position = self._resume()
+        except BaseException:
+            self.close()
+            raise
+        self._ownership.mark()
+        self._is_open = True
+        return position
+
+    def _resume(self) -> int:
+        """Go on where it stopped, if it can; otherwise begin anew."""
+        if Path(self.path).is_dir():
+            raise EngineUnavailable(
+                engine=self.description, reason="it is a directory", remedy="name a file inside of it"
+            )
+        if not Path(self.path).exists():
+            self._begin_anew()
+            return 0
+        obstacle, position = self._look()
+        if obstacle is not None:
+            logger.warning("%s: beginning anew, because %s", self.description, obstacle)
+            self._begin_anew()
+        return position
+
+    def _look(self) -> tuple[str | None, int]:
+        """Return what keeps the file from being used as it is, and up to where it is complete."""
+        try:
+            with self._connections.lent() as connection:
+                self._require_projection(connection)
+                obstacle = self._find_obstacle(connection)
+                return obstacle, connection.execute(POSITION).get if obstacle is None else 0
+        except (apsw.NotADBError, apsw.CorruptError) as error:
+            if not self._ownership.is_marked:
+                raise self._not_ours(f"it is not a database ({error})") from error
+            return f"it is damaged ({error})", 0
+
+    def _require_projection(self, connection: apsw.Connection) -> None:
+        """Refuse a database of others: it must not be thrown away."""
+        application = connection.pragma("application_id")
+        is_empty = connection.execute("SELECT count(*) FROM sqlite_schema").get == 0
+        if application != APPLICATION_ID and not (is_empty and application == 0):
+            raise self._not_ours("it is a database, but not a projection")
+
+    def _find_obstacle(self, connection: apsw.Connection) -> str | None:
+        if connection.pragma("user_version") != VERSION:
+            return "its tables are of another version, or not finished"
+        problem = connection.execute("PRAGMA quick_check(1)").get
+        if problem != "ok":
+            return f"it is damaged ({problem})"
+        source = connection.execute(SOURCE).get
+        if source != self._source:
+            return f"it is a copy of {source}, and not of {self._source}"
+        return None
+
+    def _not_ours(self, reason: str) -> StoreCorrupt:
+        return StoreCorrupt(
+            engine=self.description,
+            reason=reason,
+            remedy="give the projection another path, or move this file away",
+        )
+
+    def _begin_anew(self) -> None:
+        """Throw the file away and make it again, while nobody reads."""
+        self._lanes.clear()
+        self._connections.shut()
+        try:
+            for suffix in FILES:
+                Path(self.path + suffix).unlink(missing_ok=True)
+            connection = self._connections.connect()
+            try:
+                _make(connection, self._source)
+            finally:
+                connection.close()
+        finally:
+            self._connections.open_gate()
+
+    def reset(self) -> None:
+        self._require_open()
+        with self._translated():
+            self._begin_anew()
+
+    def close(self) -> None:
+        self._is_open = False
+        if self._ownership.is_held:
+            self._connections.close()
+            self._lanes.clear()
+            self._ownership.release()
+
+    # -- changing
+
+    def apply(self, changes: Sequence[Projected], upto: int) -> None:
+        latest = {change.id: change for change in changes}.values()
+        forgotten = [change.id for change in latest if change.record is None]
+        with self._unit() as writer:
+            if forgotten:
+                writer.execute(FORGET, (to_json(forgotten),))
+            if len(forgotten) < len(latest):
+                kept = [(change.place, change.record) for change in latest if change.record is not None]
+                writer.execute(PUT, (projected_rows(self._with_lanes(writer, kept)),))
+            writer.execute(NOTE_POSITION, (upto,))
+
+    def _with_lanes(
+        self, writer: apsw.Connection, kept: list[tuple[int, JobRecord]]
+    ) -> list[tuple[int, int, JobRecord]]:
+        lanes = [lane_of_record(record) for _, record in kept]
+        missing = set(lanes) - self._lanes.keys()
+        if missing:
+            writer.executemany(sql.ADD_LANE, list(missing))
+            rows: list[Any] = writer.execute(LANES).fetchall()
+            self._lanes = {Lane(*row[:4]): row[4] for row in rows}
+        return [(place, self._lanes[lane], record) for (place, record), lane in zip(kept, lanes, strict=True)]
+
+    @contextmanager
+    def _unit(self) -> Iterator[apsw.Connection]:
+        """Commit what happens inside, or nothing of it."""
+        self._require_open()
+        with self._translated(), self._connections.writer() as writer:
+            writer.execute("BEGIN IMMEDIATE")
+            try:
+                yield writer
+                writer.execute("COMMIT")
+            except BaseException:
+                self._lanes.clear()  # they may be among what is taken back
+                if writer.in_transaction:
+                    writer.execute("ROLLBACK")
+                raise
+
+    # -- reading
+
+    def find(self, query: Query) -> Page:
+        with self._reader() as connection:
+            return find(connection, query)
+
+    def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[JobStatus, int]:
+        with self._reader() as connection:
+            return count(connection, queue=queue, type_=type)
+
+    @contextmanager
+    def _reader(self) -> Iterator[apsw.Connection]:
+        self._require_open()
+        with self._translated(), self._connections.reader() as connection:
+            self._require_open()  # it may have been closed while this one waited at the gate
+            yield connection
+
+    def _require_open(self) -> None:
+        if not (self._is_open and self._ownership.is_held):  # a forked child holds nothing
+            raise EngineUnavailable(engine=self.description, reason="it is not open", remedy="open() it first")
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Let errors of SQLite leave the block as errors that say what to do."""
+        try:
+            yield
+        except (apsw.NotADBError, apsw.CorruptError) as error:
+            raise StoreCorrupt(
+                engine=self.description,
+                reason=f"it is damaged ({error})",
+                remedy="restart this process: the projection is then built anew, and no job is lost",
+            ) from error
+        except apsw.Error as error:
+            raise translate(error, self.path) from error
+
+
+def _make(connection: apsw.Connection, source: str) -> None:
+    connection.pragma("application_id", APPLICATION_ID)  # first: so the file is ours from its first page on
+    connection.pragma("journal_mode", "wal")
+    _prepare(connection)
+    with connection:
+        for tables in (*MIGRATIONS, OWN_TABLES):
+            connection.execute(tables)
+        for (name,) in connection.execute(INDEXES).fetchall():
+            if name not in INDEXES_FOR_READING:
+                connection.execute(f'DROP INDEX "{name}"')
+        connection.execute(NOTE_SOURCE, (source,))
+        connection.pragma("user_version", VERSION)
+
+
+def _prepare(connection: apsw.Connection) -> None:
+    connection.pragma("synchronous", "NORMAL")  # a power failure may cost the last changes, which come again
+    connection.pragma("cache_size", -CACHE_KIB)
+
+
+def _nothing() -> None:
+    return None
