@@ -6,6 +6,7 @@ import sys
 
 import typer
 
+from mainspring.cli.nats import nats
 from mainspring.cli.run import run
 from mainspring.errors import MainspringError
 
@@ -16,6 +17,7 @@ commands = typer.Typer(
     pretty_exceptions_enable=False,
 )
 commands.command()(run)
+commands.add_typer(nats)
 
 
 @commands.callback()

@@ -1,0 +1,90 @@
+"""`mainspring nats`: servers of NATS for trying out."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from threading import Event
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.syntax import Syntax
+from rich.table import Table
+
+from mainspring.cli.nats_servers import NatsServers
+
+LOOK_SECONDS = 1.0  # how often servers are looked after
+
+nats = typer.Typer(name="nats", help="NATS servers for trying out.", no_args_is_help=True)
+
+
+@nats.callback()
+def _nats() -> None:
+    """NATS servers for trying out."""
+
+
+@nats.command()
+def dev(
+    *,
+    nodes: Annotated[int, typer.Option(help="How many: 1, or a cluster of 3.", metavar="1|3")] = 1,
+    port: Annotated[int, typer.Option(help="Of the first node; others have the next.", min=1, max=65_533)] = 4222,
+    store: Annotated[
+        Path | None, typer.Option(help="Where data is kept; else it is removed at the end.", file_okay=False)
+    ] = None,
+    sync_always: Annotated[bool, typer.Option("--sync-always", help="Confirm only what is on the disk.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Say where they are as one line of JSON.")] = False,
+) -> None:
+    """Run NATS with JetStream on this machine until Ctrl+C or SIGTERM.
+
+    Example: mainspring nats dev --nodes 3 --store nats-data
+    """
+    if nodes not in {1, 3}:
+        raise typer.BadParameter(f"{nodes} nodes make no cluster; take 1 or 3", param_hint="--nodes")
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    console = Console(highlight=False, soft_wrap=True)
+    try:
+        with NatsServers(nodes=nodes, port=port, store=store, sync_always=sync_always) as servers:
+            if as_json:
+                typer.echo(json.dumps(_describe(servers)))
+            else:
+                _show(console, servers, is_kept=store is not None)
+            while not Event().wait(LOOK_SECONDS):  # until a signal interrupts it
+                servers.require_running()
+    except KeyboardInterrupt:
+        if not as_json:
+            console.print("stopped")
+
+
+def _describe(servers: NatsServers) -> dict[str, Any]:
+    return {
+        "url": servers.url,
+        "version": servers.version,
+        "store": str(servers.store),
+        "nodes": [
+            {
+                "name": node.name,
+                "url": node.url,
+                "monitor": node.monitor_url,
+                "pid": node.process.pid,
+                "log": str(node.process.log),
+            }
+            for node in servers.nodes
+        ],
+    }
+
+
+def _show(console: Console, servers: NatsServers, *, is_kept: bool) -> None:
+    console.print(f"[bold]NATS {servers.version}[/] with JetStream is ready")
+    table = Table("node", "url", "monitor", "pid", box=None)
+    for node in servers.nodes:
+        table.add_row(node.name, node.url, node.monitor_url, str(node.process.pid))
+    console.print(table)
+    console.print(f"store: {servers.store} ({'kept' if is_kept else 'removed at the end'})", style="dim")
+    code = f'\nfrom mainspring import Mainspring\n\napp = Mainspring("{servers.url}")\n'
+    console.print(
+        Syntax("", "python", background_color="default").highlight(code)
+    )  # as text, which is not cropped
+    console.print("stop with Ctrl+C or SIGTERM")

@@ -1,0 +1,200 @@
+"""NATS servers with JetStream on this machine: one node, or a cluster of three, for tests and for trying out.
+
+They listen on 127.0.0.1 only. Each node has a folder of its own below the store; one node and a cluster share
+none, since a node cannot change sides with what it has stored. Whatever was started is gone after `stop()`, and
+after the end of this process.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from threading import Condition
+from typing import Any
+
+from mainspring.cli.nats_node import Node
+from mainspring.cli.nats_ports import HOST, free_ports, is_free
+from mainspring.cli.nats_process import STOP_SECONDS, ServerProcess, check_version, failure, find_server
+from mainspring.clock import NANOSECONDS, Clock, SystemClock
+from mainspring.errors import EngineUnavailable
+
+CLUSTER = "mainspring"
+LOOK_NS = 20_000_000  # how often a starting server is asked whether it is ready
+READY_SECONDS = 30.0
+TRIES = 3  # a free port may be taken before the server is there
+
+
+class NatsServers:
+    """One server or a cluster of three, up while the `with` block lasts.
+
+    `port` is that of the first node, the others have the next ones; without it they are free ones. Without `store`
+    everything is in a temporary folder that is removed at the end. `settings` are merged into the configuration of
+    every node: `{"authorization": {"token": "s3cret"}}`.
+    """
+
+    def __init__(
+        self,
+        *,
+        nodes: int = 1,
+        port: int | None = None,
+        store: Path | None = None,
+        sync_always: bool = False,
+        settings: Mapping[str, Any] | None = None,
+        program: Path | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        if nodes not in {1, 3}:
+            raise ValueError(f"nodes must be 1 or 3, got {nodes!r}")
+        self._program = find_server(program)
+        self.version = check_version(self._program)
+        self._names = [CLUSTER] if nodes == 1 else [f"{CLUSTER}-{number}" for number in range(1, nodes + 1)]
+        self._port = port
+        self._given_store = store
+        self._sync_always = sync_always
+        self._settings = settings or {}
+        self._clock = clock or SystemClock()
+        self.store = Path()
+        self.nodes: list[Node] = []
+
+    def __enter__(self) -> NatsServers:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def urls(self) -> list[str]:
+        """Where clients connect, one for each node."""
+        return [node.url for node in self.nodes]
+
+    @property
+    def url(self) -> str:
+        """All of them, separated by commas."""
+        return ",".join(self.urls)
+
+    def start(self) -> None:
+        """Start all nodes and wait until JetStream is ready; if that fails, nothing is left behind."""
+        given = self._given_store
+        self.store = Path(tempfile.mkdtemp(prefix="mainspring-nats-")) if given is None else given.absolute()
+        try:
+            self._start()
+        except BaseException:
+            self.kill()
+            raise
+
+    def _start(self) -> None:
+        for remaining in reversed(range(TRIES)):
+            self.nodes = self._plan()
+            for node in self.nodes:
+                node.process.start()
+            try:
+                self.wait_until_ready()
+            except EngineUnavailable:
+                taken = [port for node in self.nodes if (port := node.process.port_taken())]
+                for node in self.nodes:
+                    node.process.kill()
+                if not taken:
+                    raise
+                if not remaining or taken[0] in self._given_ports():
+                    raise _taken(taken[0]) from None
+            else:
+                return
+
+    def stop(self) -> None:
+        """Let all nodes end in order, and kill those that do not; a temporary store is removed."""
+        try:
+            for node in self.nodes:
+                node.process.signal(signal.SIGTERM)
+                node.process.signal(signal.SIGCONT)  # one that is suspended would not hear it
+            for node in self.nodes:
+                node.process.wait(STOP_SECONDS)
+        finally:  # also when somebody lost patience
+            self.kill()
+
+    def kill(self) -> None:
+        """`kill -9` for all nodes; a temporary store is removed."""
+        for node in self.nodes:
+            node.process.kill()
+        if self._given_store is None:
+            shutil.rmtree(self.store, ignore_errors=True)
+
+    def wait_until_ready(self, seconds: float = READY_SECONDS) -> None:
+        """Wait until every node is ready: JetStream is up and, in a cluster, has a leader that sees the others."""
+        peers = len(self.nodes) - 1
+        for node in self.nodes:
+            if not self.wait_until(partial(self._looks_ready, node, peers), seconds):
+                raise _failed(node, f"was not ready within {seconds:g} s")
+
+    def wait_until(self, condition: Callable[[], bool], seconds: float = READY_SECONDS) -> bool:
+        """Look again and again whether a condition holds, for servers do not tell; answer whether it came to."""
+        deadline_ns = self._clock.monotonic_ns() + round(seconds * NANOSECONDS)
+        nobody_tells = Condition()
+        while not condition():
+            now_ns = self._clock.monotonic_ns()
+            if now_ns >= deadline_ns:
+                return False
+            with nobody_tells:
+                self._clock.wait(nobody_tells, min(now_ns + LOOK_NS, deadline_ns))
+        return True
+
+    def require_running(self) -> None:
+        """Raise if a node has ended by itself."""
+        for node in self.nodes:
+            if not node.process.is_running:
+                raise _failed(node, "has ended by itself")
+
+    def _looks_ready(self, node: Node, peers: int) -> bool:
+        self.require_running()
+        return node.is_ready(peers)
+
+    def _plan(self) -> list[Node]:
+        """Choose the ports, and configure the nodes for them."""
+        count = len(self._names)
+        given = self._given_ports()
+        free = (port for port in free_ports() if port not in given)
+        ports = given or [next(free) for _ in range(count)]
+        for port in ports:
+            if not is_free(port):
+                raise _taken(port)
+        monitor_ports = [next(free) for _ in range(count)]
+        route_ports = [next(free) for _ in range(count)]
+        nodes = []
+        for index, name in enumerate(self._names):
+            folder = self.store / name
+            configuration = self._configure(name, folder, ports[index], monitor_ports[index])
+            if count > 1:
+                routes = [f"nats-route://{HOST}:{port}" for port in route_ports]
+                cluster = {"name": CLUSTER, "listen": f"{HOST}:{route_ports[index]}", "routes": routes}
+                configuration["cluster"] = cluster | self._settings.get("cluster", {})
+            process = ServerProcess(self._program, folder, configuration)
+            nodes.append(Node(name, ports[index], monitor_ports[index], process))
+        return nodes
+
+    def _configure(self, name: str, folder: Path, port: int, monitor_port: int) -> dict[str, Any]:
+        jetstream: dict[str, Any] = {"store_dir": str(folder)}
+        if self._sync_always:
+            jetstream["sync_interval"] = "always"
+        return {
+            "server_name": name,
+            "listen": f"{HOST}:{port}",
+            "http": f"{HOST}:{monitor_port}",
+            **self._settings,
+            "jetstream": jetstream | self._settings.get("jetstream", {}),
+        }
+
+    def _given_ports(self) -> list[int]:
+        return [] if self._port is None else [self._port + index for index in range(len(self._names))]
+
+
+def _failed(node: Node, what: str) -> EngineUnavailable:
+    log = node.process.log
+    return failure(f"{node.name} {what}", f"see {log}, which ends with\n{node.process.last_words()}")
+
+
+def _taken(port: int) -> EngineUnavailable:
+    return failure(f"port {port} of {HOST} is taken", "end what listens there, or choose another port")

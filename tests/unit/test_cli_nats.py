@@ -1,0 +1,176 @@
+"""`mainspring nats dev`, as the real program: servers that work, and that are gone when it is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+
+from mainspring.cli.nats_ports import free_ports, is_free
+
+pytestmark = pytest.mark.long
+
+PATIENCE = 30.0
+USAGE = 2
+PLAIN = {"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb", "PYTHONUNBUFFERED": "1"}
+
+StartCli = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def start_cli(tmp_path: Path) -> Iterator[StartCli]:
+    """Start the program with some arguments; its temporary folders are in `tmp_path`."""
+    processes: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str, **environment: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "mainspring", "nats", "dev", *arguments],
+            env=os.environ | PLAIN | {"TMPDIR": str(tmp_path)} | environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        processes.append(process)
+        return process
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def port() -> int:
+    """The first of three free ports in a row."""
+    return next(port for port in free_ports() if is_free(port + 1) and is_free(port + 2))
+
+
+def read_json(process: subprocess.Popen[str]) -> dict[str, Any]:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line, process.communicate()[1]
+    return dict(json.loads(line))
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+async def store(urls: str, subject: str) -> int:
+    """Store a message in a stream that there may be already, and return how many it holds."""
+    client = await nats.connect(urls.split(","))
+    try:
+        stream = client.jetstream()
+        await stream.add_stream(name="TRIED", subjects=["tried.>"])
+        await stream.publish(subject, b"hello")
+        return (await stream.stream_info("TRIED")).state.messages
+    finally:
+        await client.close()
+
+
+def test_it_says_where_the_server_is_and_what_to_write(start_cli: StartCli, port: int) -> None:
+    process = start_cli("--port", str(port))
+    assert process.stdout is not None
+    said = ""
+    while "stop with Ctrl+C" not in said:
+        line = process.stdout.readline()
+        assert line, process.communicate()[1]
+        said += line
+    assert f'app = Mainspring("nats://127.0.0.1:{port}")' in said
+    assert "removed at the end" in said
+    assert asyncio.run(store(f"nats://127.0.0.1:{port}", "tried.once")) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_it_and_removes_what_was_temporary(
+    start_cli: StartCli, port: int, tmp_path: Path, number: signal.Signals
+) -> None:
+    process = start_cli("--port", str(port), "--json")
+    said = read_json(process)
+    assert Path(said["store"]).parent == tmp_path
+    process.send_signal(number)
+    assert process.communicate(timeout=PATIENCE) == ("", "")
+    assert process.returncode == 0
+    assert not is_alive(said["nodes"][0]["pid"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_three_nodes_are_a_cluster_on_ports_in_a_row(start_cli: StartCli, port: int) -> None:
+    said = read_json(start_cli("--nodes", "3", "--port", str(port), "--json"))
+    assert said["url"] == ",".join(f"nats://127.0.0.1:{port + index}" for index in range(3))
+    assert len({node["pid"] for node in said["nodes"]}) == 3
+    assert asyncio.run(store(said["url"], "tried.once")) == 1
+
+
+def test_a_store_that_is_given_is_kept(start_cli: StartCli, port: int, tmp_path: Path) -> None:
+    for expected in (1, 2):
+        process = start_cli("--port", str(port), "--store", str(tmp_path / "data"), "--json")
+        said = read_json(process)
+        assert said["store"] == str(tmp_path / "data")
+        assert asyncio.run(store(said["url"], "tried.again")) == expected
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=PATIENCE)
+
+
+def test_sync_always_is_in_the_configuration(start_cli: StartCli, port: int, tmp_path: Path) -> None:
+    read_json(start_cli("--port", str(port), "--store", str(tmp_path), "--sync-always", "--json"))
+    configuration = json.loads((tmp_path / "mainspring" / "nats-server.conf").read_text())
+    assert configuration["jetstream"]["sync_interval"] == "always"
+
+
+def test_no_server_outlives_a_program_that_was_killed(start_cli: StartCli, port: int) -> None:
+    process = start_cli("--port", str(port), "--json")
+    said = read_json(process)
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        process.kill()
+        connection.settimeout(PATIENCE)
+        while connection.recv(4096):  # until the server is gone, and its end of the connection with it
+            pass
+    assert process.wait() == -signal.SIGKILL
+    assert said["nodes"][0]["url"] == f"nats://127.0.0.1:{port}"
+
+
+def test_a_server_that_ends_by_itself_ends_the_program(start_cli: StartCli, port: int) -> None:
+    process = start_cli("--port", str(port), "--json")
+    os.kill(read_json(process)["nodes"][0]["pid"], signal.SIGKILL)
+    _, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 1
+    assert "mainspring: nats-server: mainspring has ended by itself; see " in errors
+
+
+def test_a_port_that_is_taken_is_named(start_cli: StartCli, port: int, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", port)):
+        process = start_cli("--port", str(port))
+        _, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 1
+    assert errors == (
+        f"mainspring: nats-server: port {port} of 127.0.0.1 is taken; "
+        "end what listens there, or choose another port\n"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_nodes_are_refused(start_cli: StartCli) -> None:
+    process = start_cli("--nodes", "2")
+    _, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == USAGE
+    assert "2 nodes make no cluster; take 1 or 3" in errors
+
+
+def test_help_has_an_example(start_cli: StartCli) -> None:
+    output, _ = start_cli("--help").communicate(timeout=PATIENCE)
+    assert "Example: mainspring nats dev --nodes 3 --store nats-data" in output
