@@ -51,7 +51,7 @@ class Arguments:
 
     def encode(self, positional: tuple[Any, ...], named: Mapping[str, Any]) -> bytes:
         """Bind and encode a call; `InvalidArguments` names the parameter that does not fit."""
-        return self.encode_stored(self._bind(positional, named))
+        return self.encode_stored(self.bind(positional, named))
 
     def encode_stored(self, given: dict[str, Any]) -> bytes:
         """Encode arguments that are bound already, by the names under which they are stored."""
@@ -68,7 +68,7 @@ class Arguments:
         payloads: list[bytes] = []
         for call in calls:
             try:
-                given = self._bind_one_of_many(call)
+                given = self.bind_one_of_many(call)
                 try:
                     payload = encode(given)
                     decode(payload)
@@ -79,14 +79,6 @@ class Arguments:
                 raise InvalidArguments(handler=self._name, parameter=error.parameter, problem=problem) from error
             payloads.append(payload)
         return payloads
-
-    def bind(self, positional: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
-        """Bind a call: what was given, by the names under which it is stored."""
-        return self._bind(positional, named)
-
-    def bind_one_of_many(self, call: Any) -> dict[str, Any]:
-        """Bind one call of a `submit_many`."""
-        return self._bind_one_of_many(call)
 
     def key(self, given: Mapping[str, Any], names: Sequence[str]) -> str:
         """Make a text of some arguments, defaults included: equal for equal values."""
@@ -118,11 +110,12 @@ class Arguments:
         parameter = self._signature.parameters.get(name)
         return None if parameter is None or parameter.default is Parameter.empty else parameter.default
 
-    def _bind_one_of_many(self, call: Any) -> dict[str, Any]:
+    def bind_one_of_many(self, call: Any) -> dict[str, Any]:
+        """Bind one call of a `submit_many`."""
         if isinstance(call, Mapping):
-            return call if self._is_plain and type(call) is dict else self._bind((), call)
+            return call if self._is_plain and type(call) is dict else self.bind((), call)
         if isinstance(call, tuple | list):
-            return self._bind(tuple(call), {})
+            return self.bind(tuple(call), {})
         raise InvalidArguments(
             handler=self._name,
             parameter=None,
@@ -140,7 +133,8 @@ class Arguments:
             raise self._explain(error, {}) from error
         return self._call_of(values)
 
-    def _bind(self, positional: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
+    def bind(self, positional: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
+        """Bind a call: what was given, by the names under which it is stored."""
         if self._is_plain and len(positional) <= len(self._names):
             given = dict(zip(self._names, positional, strict=False))
             if not named:

@@ -24,6 +24,7 @@ MAX_ITEMS = 5_000  # in one unit, so that nobody waits long behind a bulk operat
 MAX_BYTES = 16_777_216
 ORDER = ("submit", "arrange", "change", "fire", "report", "settle", "start", "take")  # what frees, then what takes
 MERGED = frozenset(ORDER[:-1])  # verbs whose last argument is a batch that may grow
+_PLACES = {verb: place for place, verb in enumerate(ORDER)}
 
 
 class Reply(Protocol):
@@ -66,8 +67,7 @@ class Operation:
     @property
     def merge_key(self) -> tuple[int, int]:
         """Equal for operations that become one call."""
-        place = ORDER.index(self.verb) if self.verb in ORDER else len(ORDER)
-        return place, self.worker or 0
+        return _PLACES.get(self.verb, len(ORDER)), self.worker or 0
 
 
 class LateOperation(Operation):
@@ -126,7 +126,7 @@ class IoLayer:
     def _commit(self, batch: list[Operation]) -> None:
         try:
             with self._engine.unit(durable=any(operation.durable for operation in batch)):
-                answers = list(self._carry_out(batch))
+                answers = self._carry_out(batch)
         except EngineUnavailable as error:
             for operation in batch:
                 operation.reply.fail(error)
@@ -140,24 +140,31 @@ class IoLayer:
             for operation, value in answers:
                 operation.reply.resolve(value)
 
-    def _carry_out(self, batch: list[Operation]) -> Iterator[tuple[Operation, Any]]:
+    def _carry_out(self, batch: list[Operation]) -> list[tuple[Operation, Any]]:
         groups: dict[tuple[int, int], list[Operation]] = {}
         for operation in batch:
-            groups.setdefault(operation.merge_key, []).append(operation)
+            key = operation.merge_key
+            if key in groups:
+                groups[key].append(operation)
+            else:
+                groups[key] = [operation]
+        answers: list[tuple[Operation, Any]] = []
         for _, group in sorted(groups.items()):
             if group[0].verb in MERGED and len(group) > 1:
-                yield from self._call_merged(group)
+                answers += self._call_merged(group)
             else:
-                for operation in group:
-                    yield operation, self._call(operation, operation.items)
+                answers += [(operation, self._call(operation, operation.items)) for operation in group]
+        return answers
 
-    def _call_merged(self, group: list[Operation]) -> Iterator[tuple[Operation, Any]]:
+    def _call_merged(self, group: list[Operation]) -> list[tuple[Operation, Any]]:
         results = self._call(group[0], [item for operation in group for item in operation.items])
+        answers: list[tuple[Operation, Any]] = []
         start = 0
         for operation in group:
             end = start + len(operation.items)
-            yield operation, results[start:end]
+            answers.append((operation, results[start:end]))
             start = end
+        return answers
 
     def _call(self, operation: Operation, items: Sequence[Any]) -> Any:
         verb: Callable[..., Any] = getattr(self._engine, operation.verb)
@@ -167,6 +174,10 @@ class IoLayer:
 
 
 def _bounded(operations: list[Operation]) -> Iterator[list[Operation]]:
+    all_items = sum([len(operation.items) for operation in operations])
+    if all_items <= MAX_ITEMS and sum([operation.size for operation in operations]) <= MAX_BYTES:
+        yield operations  # nearly always
+        return
     batch: list[Operation] = []
     items = size = 0
     for operation in operations:

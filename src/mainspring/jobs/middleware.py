@@ -80,6 +80,12 @@ class Middlewares:
         self._all = (*self._all, middleware)
         self.is_empty = False
 
+    def around_submit(
+        self, handler: str, queue: str, count: int, headers: dict[str, str]
+    ) -> AbstractContextManager[object]:
+        """Be around a submit, which is described only if somebody wants to know."""
+        return _NOTHING if self.is_empty else self.submitting(Submit(handler, queue, count, headers))
+
     def submitting(self, submit: Submit) -> AbstractContextManager[object]:
         """Be around a submit."""
         return self._stack_submit(submit) if self._all else _NOTHING

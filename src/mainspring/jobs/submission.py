@@ -11,7 +11,7 @@ from mainspring.jobs.handlers import Handler
 from mainspring.jobs.ids import JobIds
 from mainspring.jobs.io_layer import MAX_BYTES, Answer, IoLayer, Operation
 from mainspring.jobs.limit_book import LimitBook
-from mainspring.jobs.middleware import Middlewares, Submit
+from mainspring.jobs.middleware import Middlewares
 from mainspring.jobs.policies import Unique
 from mainspring.jobs.shaping import Shape
 from mainspring.jobs.submit_options import SubmitOptions
@@ -41,7 +41,7 @@ class Submission:
     ) -> str:
         """Store one job, durably when this returns."""
         shape = self._shape(handler, options)
-        with self._middlewares.submitting(Submit(handler.name, shape.queue, 1, shape.headers)):
+        with self._middlewares.around_submit(handler.name, shape.queue, 1, shape.headers):
             job = self._make(handler, options, shape, positional, named)
             (conflict,) = self._io.call("submit", (job,), size=len(job.payload))
         job_id = _resolve(conflict, job, shape.unique)
@@ -53,7 +53,7 @@ class Submission:
     ) -> str:
         """Store one job without blocking the event loop."""
         shape = self._shape(handler, options)
-        with self._middlewares.submitting(Submit(handler.name, shape.queue, 1, shape.headers)):
+        with self._middlewares.around_submit(handler.name, shape.queue, 1, shape.headers):
             job = self._make(handler, options, shape, positional, named)
             (conflict,) = await self._io.call_async("submit", (job,), size=len(job.payload))
         job_id = _resolve(conflict, job, shape.unique)
@@ -78,7 +78,7 @@ class Submission:
         self.check_size(handler.name, max(payloads, key=len, default=b""))
         if atomic:
             _check_atomic(payloads)
-        with self._middlewares.submitting(Submit(handler.name, shape.queue, len(payloads), shape.headers)):
+        with self._middlewares.around_submit(handler.name, shape.queue, len(payloads), shape.headers):
             jobs = self._make_many(shape, payloads, given)
             conflicts = self._store([jobs] if atomic else list(_chunks(jobs)))
         self.after_submit()
@@ -136,7 +136,7 @@ class Submission:
         given = handler.arguments.bind(positional, named)
         payload = handler.arguments.encode_stored(given)
         self.check_size(handler.name, payload)
-        return shape.job(options.id or self.new_id(), payload, given)
+        return shape.job(options.id or self._ids.make(shape.now)[0], payload, given)
 
     def _make_many(self, shape: Shape, payloads: list[bytes], given: list[dict[str, Any]] | None) -> list[NewJob]:
         ids = self._ids.make(self._engine.now(), len(payloads))

@@ -1,7 +1,12 @@
-"""A bench for engines: an engine on a manual clock, and short ways to say what a test does with it."""
+"""A bench for engines: an engine, its clock, and short ways to say what a test does with them.
+
+An engine with `Capability.VIRTUAL_TIME` lives by a manual clock: what is due is there, and time stands still while
+nobody moves it. Any other has a time and a server of its own: it is given a moment, and looked at again.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -37,13 +42,21 @@ from mainspring.jobs.status import JobStatus
 from mainspring.testing.manual_clock import ManualClock
 
 MakeEngine: TypeAlias = Callable[[ManualClock], Engine]
-"""Makes an engine on this clock. With `Capability.SHARED`, all that one test makes work on the same jobs."""
+"""Makes an engine on this clock, which an engine without `Capability.VIRTUAL_TIME` ignores.
+
+With `Capability.SHARED`, all that one test makes work on the same jobs.
+"""
 
 TYPE = "ping"
 LEAD_SECONDS = 1.0
 START_LEAD_SECONDS = 0.01
 STALE_SECONDS = STALE / MICROSECONDS
 SWEEP_SECONDS = 5.0
+MOST_REAL_SECONDS = 2.0
+"""What a test may really wait for an engine that has a time of its own."""
+PATIENCE_SECONDS = 5.0
+"""How long such an engine may take until what is due is there, and workers are woken."""
+TICK_SECONDS = 0.02
 
 
 def seconds(number: float) -> int:
@@ -58,6 +71,7 @@ class Bench:
         self.engine = engine
         self.clock = clock
         self.wakes = 0
+        self._waited = 0.0
         engine.open(self._wake)
 
     def _wake(self) -> None:
@@ -70,11 +84,40 @@ class Bench:
         """The engine's own time."""
         return self.engine.now()
 
+    @property
+    def is_virtual(self) -> bool:
+        """Whether the engine lives by the manual clock."""
+        return Capability.VIRTUAL_TIME in self.engine.capabilities
+
     def pass_time(self, duration: float) -> None:
-        """Let seconds go by; a test that needs it is left out for engines that have a time of their own."""
-        if Capability.VIRTUAL_TIME not in self.engine.capabilities:
-            pytest.skip("the engine does not live by the clock it is given")
-        self.clock.jump(duration)
+        """Let seconds go by; an engine with a time of its own is really waited for, if they are few."""
+        if self.is_virtual:
+            self.clock.jump(duration)
+            return
+        self._waited += duration
+        if self._waited > MOST_REAL_SECONDS:
+            pytest.fail(
+                f"this test lets {self._waited:g} seconds go by, and without virtual time at most "
+                f"{MOST_REAL_SECONDS:g} are waited for: mark it with @needs(Capability.VIRTUAL_TIME), and let the "
+                f"class of an engine without it say lacks = frozenset({{Capability.VIRTUAL_TIME}})"
+            )
+        time.sleep(duration)  # noqa: TID251 - there is no other way to let the time of a real server go by
+
+    def eventually(self, check: Callable[[], bool]) -> bool:
+        """Check; an engine with a time of its own is looked at until the check holds, for a few seconds."""
+        for _ in range(0 if self.is_virtual else round(PATIENCE_SECONDS / TICK_SECONDS)):
+            if check():
+                return True
+            time.sleep(TICK_SECONDS)  # noqa: TID251 - nothing tells when a real server has got that far
+        return check()
+
+    def is_since(self, before: int, instant: int | None) -> bool:
+        """Say whether something happened between then and now; on virtual time they may be one instant."""
+        return instant is not None and before <= instant <= self.now
+
+    def is_woken(self, since: int) -> bool:
+        """Say whether workers were woken since there were so many `wakes`."""
+        return self.eventually(lambda: self.wakes > since)
 
     # -- submitters
 
@@ -92,8 +135,9 @@ class Bench:
         **policies: Any,
     ) -> NewJob:
         """Describe a job that is due, and perhaps expires, some seconds from now."""
-        policies["expires"] = None if expires is None else self.now + seconds(expires)
-        return NewJob(job_id, type, queue, priority, self.now + seconds(after), payload, codec, **policies)
+        now = self.now
+        policies["expires"] = None if expires is None else now + seconds(expires)
+        return NewJob(job_id, type, queue, priority, now + seconds(after), payload, codec, **policies)
 
     def submit(self, *job_ids: str, **options: Any) -> None:
         """Store jobs that are alike but for their ids."""
@@ -161,6 +205,25 @@ class Bench:
         """Take with one demand; only the ids, in order."""
         return [lease.id for lease in self.take(worker, *types, **options)]
 
+    def take_when_there(self, worker: int, number: int, *types: str, **options: Any) -> list[Lease]:
+        """Take so many jobs that are due: at once on virtual time, else as they come from the server."""
+        leases: list[Lease] = []
+
+        def is_enough() -> bool:
+            leases.extend(self.take(worker, *types, **options))
+            return len(leases) >= number
+
+        self.eventually(is_enough)
+        return leases
+
+    def ids_when_there(self, worker: int, number: int, *types: str, **options: Any) -> list[str]:
+        """Take so many jobs that are due; only the ids, in order."""
+        return [lease.id for lease in self.take_when_there(worker, number, *types, **options)]
+
+    def sorted_when_there(self, worker: int, number: int, *types: str, **options: Any) -> list[Lease]:
+        """Take so many jobs that are due, in whatever order; return them by their ids."""
+        return sorted(self.take_when_there(worker, number, *types, **options), key=lambda lease: lease.id)
+
     def begin(self, job_id: str = "job", **options: Any) -> tuple[int, Lease]:
         """Submit a job that is due, and let a new worker take and so start it."""
         self.submit(job_id, **options)
@@ -169,7 +232,7 @@ class Bench:
     def take_by_new_worker(self) -> tuple[int, Lease]:
         """Let a new worker take the only job there is to take."""
         worker = self.enroll()
-        (lease,) = self.take(worker)
+        (lease,) = self.take_when_there(worker, 1)
         return worker, lease
 
     def settle(self, worker: int, lease: Lease, kind: OutcomeKind, **details: Any) -> bool:
@@ -214,7 +277,7 @@ class Bench:
         return self.watch(STALE_SECONDS + 3 * SWEEP_SECONDS, *survivors)
 
     def crash(self, worker: int) -> Swept:
-        """Let a worker die; a new one sweeps."""
+        """Let a worker die; a new one sweeps. It takes virtual time."""
         survivor = self.enroll()
         swept = self.outlive(survivor)
         assert not self.engine.renew(worker)
@@ -231,6 +294,10 @@ class Bench:
     def status(self, job_id: str = "job") -> JobStatus:
         """Return the state of a job."""
         return self.record(job_id).status
+
+    def comes_to(self, status: JobStatus, job_id: str = "job") -> bool:
+        """Say whether a job gets into this state."""
+        return self.eventually(lambda: self.status(job_id) is status)
 
     def situation(self, job_id: str = "job") -> Situation:
         """Return why a job is where it is."""

@@ -38,7 +38,7 @@ class Commanding(EngineSuite):
         other = bench.enroll()
         before = bench.wakes
         assert bench.cancel() == Changed(False, JobStatus.RUNNING)
-        assert bench.wakes > before
+        assert bench.is_woken(before)
         assert (bench.record().status, bench.record().stop_requested) == (JobStatus.RUNNING, True)
         assert bench.look(worker).stops == ["job"]
         assert bench.look(other).stops == []
@@ -76,7 +76,7 @@ class Commanding(EngineSuite):
         due = bench.now + seconds(0.001)
         wakes = bench.wakes
         assert bench.change(Reopen("job", due)) == Changed(True, JobStatus.FAILED)
-        assert bench.wakes > wakes
+        assert bench.is_woken(wakes)
         record = bench.record()
         assert (record.status, record.due, record.finished, record.error) == (JobStatus.PENDING, due, None, None)
         assert (record.failures, record.timeouts, record.crashes) == (0, 0, 0)
@@ -90,7 +90,7 @@ class Commanding(EngineSuite):
         due = bench.now
         wakes = bench.wakes
         assert bench.change(Replay("job", "copy", due)) == Changed(True, JobStatus.FAILED)
-        assert bench.wakes > wakes
+        assert bench.is_woken(wakes)
         letter, copy = bench.record("job"), bench.record("copy")
         assert (letter.status, letter.replayed_as) == (JobStatus.FAILED, "copy")
         assert (copy.status, copy.origin, copy.due) == (JobStatus.PENDING, "job", due)

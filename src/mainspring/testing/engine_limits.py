@@ -6,6 +6,7 @@ import pytest
 
 from mainspring.jobs.engine import (
     SUSPECT_CRASHES,
+    Capability,
     Cause,
     Changed,
     Delete,
@@ -22,6 +23,7 @@ from mainspring.jobs.limits import bucket_of
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.engine_base import EngineSuite
 from mainspring.testing.engine_bench import Bench, seconds
+from mainspring.testing.engine_needs import needs
 
 ALL = (bucket_of("all"),)
 A = (bucket_of("by tenant", "a"),)
@@ -37,21 +39,40 @@ class Limits(EngineSuite):
         bench.limit("all", 2)
         bench.submit(*"abcd", limits=ALL)
         worker = bench.enroll()
-        first, _ = bench.take(worker)
+        first, _ = bench.take_when_there(worker, 2)
         taken = bench.look(worker)
-        assert (taken.leases, taken.is_more, taken.next_due) == ([], False, None)
+        assert (taken.leases, taken.is_more) == ([], False)
         bench.complete(worker, first)
-        assert bench.take_ids(worker) == ["c"]
+        assert len(bench.take_when_there(worker, 1)) == 1
+        assert bench.take(worker) == []
+
+    @needs(Capability.EXACT_ORDER)
+    def test_room_is_for_the_first_one_that_waits(self, bench: Bench) -> None:
+        bench.limit("all", 2)
+        bench.submit(*"dabc", limits=ALL)
+        worker = bench.enroll()
+        first, second = bench.take(worker)
+        assert (first.id, second.id) == ("d", "a")
+        for lease, job_id in ((second, "b"), (first, "c")):
+            bench.complete(worker, lease)
+            assert bench.take_ids(worker) == [job_id]
+
+    @needs(Capability.FORESIGHT)
+    def test_those_that_wait_for_room_are_not_worth_a_look(self, bench: Bench) -> None:
+        bench.limit("all", 1)
+        bench.submit("a", "b", limits=ALL)
+        worker, _ = self.take_first(bench)
+        assert bench.look(worker).next_due is None
 
     def test_the_limit_holds_across_workers_and_processes(self, bench: Bench, other: Bench) -> None:
         bench.limit("all", 2)
         bench.submit(*"abcd", limits=ALL)
         here, there = bench.enroll(), other.enroll()
-        (lease,) = bench.take(here, starts=1)
-        assert other.take_ids(there) == ["b"]
+        (lease,) = bench.take_when_there(here, 1, starts=1)
+        assert len(other.take_when_there(there, 1)) == 1
         assert bench.take(here) == []
         bench.complete(here, lease)
-        assert other.take_ids(there) == ["c"]
+        assert len(other.take_when_there(there, 1)) == 1
         assert bench.take(here) == []
 
     @pytest.mark.parametrize("kind", OutcomeKind, ids=lambda kind: kind.value)
@@ -61,32 +82,33 @@ class Limits(EngineSuite):
         worker, lease = self.take_first(bench)
         before = bench.wakes
         assert bench.settle(worker, lease, kind, due=bench.now + seconds(60))
-        assert bench.wakes > before
-        assert len(bench.take(worker)) == 1
+        assert bench.is_woken(before)
+        assert len(bench.take_when_there(worker, 1)) == 1
         assert bench.take(worker) == []
 
     def take_first(self, bench: Bench) -> tuple[int, Lease]:
         """Let a new worker start one job."""
         worker = bench.enroll()
-        (lease,) = bench.take(worker, starts=1)
+        (lease,) = bench.take_when_there(worker, 1, starts=1)
         return worker, lease
 
     def test_a_job_that_is_asked_to_stop_occupies_its_place_until_it_has(self, bench: Bench) -> None:
         bench.limit("all", 1)
-        bench.submit("a", "b", limits=ALL)
-        worker, lease = self.take_first(bench)
+        worker, lease = bench.begin("a", limits=ALL)
+        bench.submit("b", limits=ALL)
         bench.cancel("a")
         assert bench.take(worker) == []
         assert bench.settle(worker, lease, OutcomeKind.RETRY, due=bench.now)
-        assert bench.take_ids(worker) == ["b"]
+        assert bench.ids_when_there(worker, 1) == ["b"]
 
+    @needs(Capability.VIRTUAL_TIME)
     def test_the_places_of_a_dead_worker_are_free_again(self, bench: Bench) -> None:
         bench.limit("all", 2)
         bench.submit("a", "b", "c", limits=ALL)
         worker = bench.enroll()
-        assert bench.take_ids(worker) == ["a", "b"]
+        assert len(bench.take(worker)) == 2
         bench.crash(worker)
-        assert bench.take_ids(bench.enroll()) == ["a", "b"]
+        assert len(bench.take(bench.enroll())) == 2
 
     def test_the_places_of_a_worker_that_left_are_free_after_the_sweep(self, bench: Bench) -> None:
         bench.limit("all", 1)
@@ -95,14 +117,14 @@ class Limits(EngineSuite):
         bench.engine.leave(worker)
         heir = bench.enroll()
         bench.engine.sweep(heir)
-        assert bench.take_ids(heir) == ["a"]
+        assert bench.ids_when_there(heir, 1) == ["a"]
 
     def test_a_stale_outcome_makes_no_room(self, bench: Bench) -> None:
         bench.limit("all", 1)
         bench.submit("a", "b", limits=ALL)
         worker, stale = self.take_first(bench)
         assert bench.settle(worker, stale, OutcomeKind.HANDED_BACK)
-        assert len(bench.take(worker)) == 1
+        assert len(bench.take_when_there(worker, 1)) == 1
         assert not bench.settle(worker, stale, OutcomeKind.COMPLETED)
         assert bench.take(worker) == []
 
@@ -113,10 +135,10 @@ class Limits(EngineSuite):
         bench.submit("b1", "b2", limits=ALL + B)
         bench.submit("free", limits=(bucket_of("unknown", "x"),))
         worker = bench.enroll()
-        leases = bench.take(worker)
-        assert sorted(lease.id for lease in leases) == ["a1", "b1", "free"]
+        leases = bench.take_when_there(worker, 3)
+        assert sorted(lease.id.rstrip("12") for lease in leases) == ["a", "b", "free"]
         bench.complete(worker, *leases)
-        assert bench.take_ids(worker) == ["a2", "b2"]
+        assert sorted(job_id[0] for job_id in bench.ids_when_there(worker, 2)) == ["a", "b"]
 
     def test_a_refused_job_uses_up_nothing(self, bench: Bench) -> None:
         bench.limit("all", 2)
@@ -124,7 +146,8 @@ class Limits(EngineSuite):
         bench.submit("a1", "a2", "a3", limits=ALL + A)
         bench.submit("plain", limits=ALL)
         worker = bench.enroll()
-        assert sorted([*bench.take_ids(worker), *bench.take_ids(worker)]) == ["a1", "plain"]
+        taken = [*bench.ids_when_there(worker, 2), *bench.take_ids(worker)]
+        assert sorted(job_id.rstrip("123") for job_id in taken) == ["a", "plain"]
 
     # -- nobody waits for others
 
@@ -134,7 +157,8 @@ class Limits(EngineSuite):
         assert bench.engine.submit(jobs) == [None] * len(jobs)
         bench.submit("b", limits=B, after=-2)
         bench.submit("plain", after=-1)
-        assert sorted(bench.take_ids(bench.enroll())) == ["a0", "b", "plain"]
+        taken = bench.ids_when_there(bench.enroll(), 3)
+        assert sorted(job_id.rstrip("0123456789") for job_id in taken) == ["a", "b", "plain"]
 
     def test_many_full_buckets_hold_up_no_other_job(self, bench: Bench) -> None:
         bench.limit("by tenant", 1)
@@ -142,35 +166,45 @@ class Limits(EngineSuite):
         jobs = [bench.job(f"{key} {turn}", limits=key, after=-60) for turn in range(2) for key in keys]
         assert bench.engine.submit(jobs) == [None] * len(jobs)
         worker = bench.enroll()
-        assert len({lease.limits for lease in bench.take(worker, starts=300)}) == len(keys)
+        taken = bench.take_when_there(worker, len(keys), starts=300)
+        assert {lease.limits for lease in taken} == set(keys)
+        assert len(taken) == len(keys)
         bench.submit("plain")
         bench.submit("tenant", limits=(bucket_of("by tenant", "another"),))
-        assert sorted(bench.take_ids(worker, starts=2)) == ["plain", "tenant"]
+        assert sorted(bench.ids_when_there(worker, 2, starts=2)) == ["plain", "tenant"]
 
     def test_a_suspect_holds_up_no_other_job_of_its_limit(self, bench: Bench) -> None:
         bench.limit("by tenant", 9)
         bench.submit("suspect", limits=A)
         worker = bench.enroll()
         for _ in range(SUSPECT_CRASHES):
-            (lease,) = bench.take(worker)
+            (lease,) = bench.take_when_there(worker, 1)
             assert bench.settle(worker, lease, OutcomeKind.RETRY, cause=Cause.CRASH)
         bench.submit("innocent", limits=A)
-        assert bench.take_ids(worker, suspects=False) == ["innocent"]
-        assert bench.take_ids(worker) == ["suspect"]
+        assert bench.ids_when_there(worker, 1, suspects=False) == ["innocent"]
+        assert bench.ids_when_there(worker, 1) == ["suspect"]
 
     def test_more_jobs_than_room_for_them_are_told(self, bench: Bench) -> None:
         bench.limit("all", 2)
         bench.submit("a", "b", "c", limits=ALL)
         worker = bench.enroll()
         assert bench.look(worker, starts=1).is_more
-        assert bench.take_ids(worker, starts=1) == ["b"]
+        assert len(bench.take_when_there(worker, 1, starts=1)) == 1
         assert not bench.look(worker, starts=1).is_more
 
     def test_a_job_under_a_limit_is_not_taken_ahead(self, bench: Bench) -> None:
         bench.limit("all", 1)
         bench.submit("job", limits=ALL, after=0.5)
-        taken = bench.look(bench.enroll())
-        assert (taken.leases, taken.next_due) == ([], bench.record().due)
+        worker = bench.enroll()
+        assert bench.take(worker) == []
+        bench.pass_time(0.495)
+        assert [lease.is_started for lease in bench.take_when_there(worker, 1)] == [True]
+
+    @needs(Capability.FORESIGHT)
+    def test_a_job_under_a_limit_that_is_not_taken_ahead_is_worth_a_look(self, bench: Bench) -> None:
+        bench.limit("all", 1)
+        bench.submit("job", limits=ALL, after=0.5)
+        assert bench.look(bench.enroll()).next_due == bench.record().due
 
     # -- changes
 
@@ -198,28 +232,30 @@ class Limits(EngineSuite):
         worker, _ = self.take_first(bench)
         before = bench.wakes
         bench.limit("all", 3)
-        assert bench.wakes > before
-        assert bench.take_ids(worker) == ["b", "c"]
+        assert bench.is_woken(before)
+        assert len(bench.take_when_there(worker, 2)) == 2
+        assert bench.take(worker) == []
 
     def test_a_dropped_limit_lets_all_jobs_go(self, bench: Bench) -> None:
         bench.limit("all", 1)
-        bench.submit(*"abcd", limits=ALL)
-        worker, _ = self.take_first(bench)
+        worker, _ = bench.begin("a", limits=ALL)
+        bench.submit(*"bcd", limits=ALL)
+        assert bench.take(worker) == []
         before = bench.wakes
         assert bench.arrange(DropLimit("all"))
-        assert bench.wakes > before
-        assert bench.take_ids(worker) == ["b", "c", "d"]
+        assert bench.is_woken(before)
+        assert sorted(bench.ids_when_there(worker, 3)) == ["b", "c", "d"]
 
     def test_below_a_lowered_limit_nothing_starts_until_there_is_room(self, bench: Bench) -> None:
         bench.limit("all", 2)
         bench.submit(*"abc", limits=ALL)
         worker = bench.enroll()
-        first, second = bench.take(worker)
+        first, second = bench.take_when_there(worker, 2)
         bench.limit("all", 1)
         bench.complete(worker, first)
         assert bench.take(worker) == []
         bench.complete(worker, second)
-        assert bench.take_ids(worker) == ["c"]
+        assert len(bench.take_when_there(worker, 1)) == 1
 
     def test_a_new_limit_counts_the_jobs_that_run_already(self, bench: Bench) -> None:
         bench.submit("a", limits=ALL)
@@ -228,7 +264,7 @@ class Limits(EngineSuite):
         bench.submit("b", "c", limits=ALL)
         assert bench.take(worker) == []
         bench.complete(worker, lease)
-        assert bench.take_ids(worker) == ["b"]
+        assert len(bench.take_when_there(worker, 1)) == 1
         assert bench.take(worker) == []
 
     def test_limits_outlive_the_engine(self, bench: Bench) -> None:
@@ -244,23 +280,23 @@ class Limits(EngineSuite):
 
     def test_a_pending_job_can_be_put_under_other_limits(self, bench: Bench) -> None:
         bench.limit("by tenant", 1)
-        bench.submit("a1", "a2", limits=A)
-        worker, lease = self.take_first(bench)
+        worker, lease = bench.begin("a1", limits=A)
+        bench.submit("a2", limits=A)
         before = bench.wakes
         assert bench.change(Regroup("a2", B)) == Changed(True, JobStatus.PENDING)
-        assert bench.wakes > before
+        assert bench.is_woken(before)
         assert bench.record("a2").limits == B
         bench.complete(worker, lease)
-        assert [taken.limits for taken in bench.take(worker)] == [B]
+        assert [taken.limits for taken in bench.take_when_there(worker, 1)] == [B]
         bench.submit("b", limits=B)
         assert bench.take(worker) == []
 
     def test_a_job_can_be_put_under_no_limits(self, bench: Bench) -> None:
         bench.limit("by tenant", 1)
-        bench.submit("a1", "a2", limits=A)
-        worker, _ = self.take_first(bench)
+        worker, _ = bench.begin("a1", limits=A)
+        bench.submit("a2", limits=A)
         assert bench.change(Regroup("a2", ())).is_done
-        assert bench.take_ids(worker) == ["a2"]
+        assert bench.ids_when_there(worker, 1) == ["a2"]
 
     def test_a_held_job_that_is_put_under_limits_is_taken_from_its_worker(self, bench: Bench) -> None:
         worker, lease = bench.begin("job", after=0.5)
@@ -283,14 +319,16 @@ class Limits(EngineSuite):
         assert bench.change(Replay("letter", "copy", bench.now)).is_done
         assert bench.change(Reopen("reopened", bench.now)).is_done
         assert bench.record("copy").limits == ALL
-        assert len(bench.take(bench.enroll())) == 1
+        worker = bench.enroll()
+        assert len(bench.take_when_there(worker, 1)) == 1
+        assert bench.take(worker) == []
 
     def test_what_waits_can_be_called_off_put_off_and_forgotten(self, bench: Bench) -> None:
         bench.limit("all", 1)
-        bench.submit(*"abcd", limits=ALL)
-        worker, lease = self.take_first(bench)
+        worker, lease = bench.begin("a", limits=ALL)
+        bench.submit(*"bcd", limits=ALL)
         assert bench.cancel("b").is_done
         assert bench.change(Delete("b")).is_done
         assert bench.change(Reschedule("c", bench.now + seconds(60))).is_done
         bench.complete(worker, lease)
-        assert bench.take_ids(worker) == ["d"]
+        assert bench.ids_when_there(worker, 1) == ["d"]

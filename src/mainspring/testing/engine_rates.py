@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from mainspring.jobs.engine import OutcomeKind
+from mainspring.jobs.engine import Capability, OutcomeKind
 from mainspring.jobs.limits import bucket_of
 from mainspring.testing.engine_base import EngineSuite
 from mainspring.testing.engine_bench import Bench, seconds
+from mainspring.testing.engine_needs import needs
 
 ALL = (bucket_of("all"),)
 A = (bucket_of("by tenant", "a"),)
@@ -20,6 +21,17 @@ class Rates(EngineSuite):
     # -- so many in a time
 
     def test_no_more_start_in_a_time_than_the_limit_says(self, bench: Bench) -> None:
+        bench.limit("all", 2, per=1)
+        bench.submit(*"abcde", limits=ALL)
+        worker = bench.enroll()
+        assert len(bench.take_when_there(worker, 2)) == 2
+        assert bench.take(worker) == []
+        bench.pass_time(0.5)
+        assert len(bench.take_when_there(worker, 1)) == 1
+        assert bench.take(worker) == []
+
+    @needs(Capability.VIRTUAL_TIME, Capability.EXACT_ORDER)
+    def test_the_next_one_starts_as_soon_as_the_rate_admits_it(self, bench: Bench) -> None:
         bench.limit("all", 2, per=10)
         bench.submit(*"abcde", limits=ALL)
         worker = bench.enroll()
@@ -30,24 +42,26 @@ class Rates(EngineSuite):
         assert bench.take_ids(worker) == ["c"]
         assert bench.take_ids(worker) == []
 
+    @needs(Capability.FORESIGHT)
     def test_a_worker_is_told_when_to_look_again(self, bench: Bench) -> None:
-        bench.limit("all", 2, per=10)
+        bench.limit("all", 2, per=1)
         bench.submit(*"abcd", limits=ALL)
         worker = bench.enroll()
         taken = bench.look(worker)
         assert len(taken.leases) == 2
-        for job_id in "cd":
+        for _ in range(2):
             assert taken.next_look is not None
-            assert bench.now < taken.next_look <= bench.now + seconds(5)
-            bench.pass_time(5)
+            assert bench.now < taken.next_look <= bench.now + seconds(0.5)
+            bench.pass_time(0.5)
             taken = bench.look(worker)
-            assert [lease.id for lease in taken.leases] == [job_id]
+            assert len(taken.leases) == 1
         assert taken.next_look is None
 
+    @needs(Capability.FORESIGHT)
     def test_every_worker_that_has_room_is_told_each_time(self, bench: Bench, other: Bench) -> None:
         bench.limit("by tenant", 1, per=10)
         bench.submit("a", "b", limits=A)
-        assert bench.take_ids(bench.enroll(), starts=1) == ["a"]
+        assert len(bench.take(bench.enroll(), starts=1)) == 1
         for place in (bench, other, bench):
             worker = place.enroll()
             for room in (1, 10, 1):
@@ -55,11 +69,11 @@ class Rates(EngineSuite):
                 assert next_look is not None
                 assert bench.now < next_look <= bench.now + seconds(10)
 
+    @needs(Capability.FORESIGHT)
     def test_a_worker_is_told_as_well_when_another_job_is_the_next_to_wait(self, bench: Bench) -> None:
         bench.limit("all", 1, per=10)
-        bench.submit(*"abcd", limits=ALL)
-        worker = bench.enroll()
-        (lease,) = bench.take(worker)
+        worker, lease = bench.begin("a", limits=ALL)
+        bench.submit(*"bcd", limits=ALL)
         for act in (lambda: bench.cancel("b"), lambda: bench.complete(worker, lease), lambda: bench.cancel("c")):
             act()
             next_look = bench.look(worker).next_look
@@ -70,7 +84,7 @@ class Rates(EngineSuite):
         bench.limit("all", 1, per=10)
         bench.submit("a", "b", limits=ALL)
         worker = bench.enroll()
-        bench.take(worker)
+        assert len(bench.take_when_there(worker, 1)) == 1
         for _ in range(2):
             taken = bench.look(worker)
             assert (taken.leases, taken.is_more) == ([], False)
@@ -79,24 +93,24 @@ class Rates(EngineSuite):
 
     @pytest.mark.parametrize("kind", OutcomeKind, ids=lambda kind: kind.value)
     def test_a_start_is_used_up_however_it_ends(self, bench: Bench, kind: OutcomeKind) -> None:
-        bench.limit("all", 1, per=10)
+        bench.limit("all", 1, per=0.5)
         bench.submit("a", "b", limits=ALL)
         worker = bench.enroll()
-        (lease,) = bench.take(worker)
+        (lease,) = bench.take_when_there(worker, 1)
         assert bench.settle(worker, lease, kind)
         assert bench.take(worker) == []
-        bench.pass_time(10)
-        assert len(bench.take(worker)) == 1
+        bench.pass_time(0.5)
+        assert len(bench.take_when_there(worker, 1)) == 1
 
     def test_what_is_not_used_is_not_saved_up_beyond_the_limit(self, bench: Bench) -> None:
-        bench.limit("all", 3, per=1)
+        bench.limit("all", 3, per=0.3)
         bench.submit(*"abcdefgh", limits=ALL)
         worker = bench.enroll()
-        bench.pass_time(3600)
-        assert len(bench.take(worker)) == 3
-        bench.pass_time(3600)
-        assert len(bench.take(worker)) == 3
+        for _ in range(2):
+            bench.pass_time(0.9)
+            assert len(bench.take_when_there(worker, 3)) == 3
 
+    @needs(Capability.VIRTUAL_TIME)
     def test_over_a_long_time_the_rate_is_kept_and_used(self, bench: Bench) -> None:
         bench.limit("all", 3, per=1)
         bench.engine.submit([bench.job(str(number), limits=ALL) for number in range(60)])
@@ -113,52 +127,50 @@ class Rates(EngineSuite):
         bench.limit("all", 2, per=10)
         bench.submit("a", "b", "c", limits=ALL)
         here, there = bench.enroll(), other.enroll()
-        assert bench.take_ids(here, starts=1) == ["a"]
-        assert other.take_ids(there) == ["b"]
-        assert bench.take_ids(here) == []
+        assert len(bench.take_when_there(here, 1, starts=1)) == 1
+        assert len(other.take_when_there(there, 1)) == 1
+        assert bench.take(here) == []
 
     def test_each_key_has_a_rate_of_its_own(self, bench: Bench) -> None:
-        bench.limit("by tenant", 1, per=10)
+        bench.limit("by tenant", 1, per=0.8)
         bench.submit("a1", "a2", limits=A)
         bench.submit("b1", "b2", limits=B)
         worker = bench.enroll()
-        assert sorted(bench.take_ids(worker)) == ["a1", "b1"]
-        bench.pass_time(10)
-        assert sorted(bench.take_ids(worker)) == ["a2", "b2"]
+        for _ in range(2):
+            assert sorted(lease.limits for lease in bench.take_when_there(worker, 2)) == [A, B]
+            assert bench.take(worker) == []
+            bench.pass_time(0.8)
 
     def test_a_job_may_have_a_rate_and_a_number_at_once(self, bench: Bench) -> None:
         bench.limit("all", 1)
-        bench.limit("by tenant", 2, per=10)
+        bench.limit("by tenant", 2, per=1)
         bench.submit("a1", "a2", "a3", limits=ALL + A)
         worker = bench.enroll()
-        for job_id in ("a1", "a2"):
-            (lease,) = bench.take(worker)
-            assert lease.id == job_id
+        for _ in range(2):
+            (lease,) = bench.take_when_there(worker, 1)
             bench.complete(worker, lease)
         assert bench.take(worker) == []
-        bench.pass_time(5)
-        assert bench.take_ids(worker) == ["a3"]
+        bench.pass_time(0.5)
+        assert len(bench.take_when_there(worker, 1)) == 1
 
     def test_a_raised_rate_does_not_wait_for_the_old_one(self, bench: Bench) -> None:
         bench.limit("all", 1, per=3600)
-        bench.submit("a", "b", limits=ALL)
-        worker = bench.enroll()
-        assert bench.take_ids(worker) == ["a"]
+        worker, _ = bench.begin("a", limits=ALL)
+        bench.submit("b", limits=ALL)
         before = bench.wakes
         assert bench.limit("all", 1, per=1)
-        assert bench.wakes > before
+        assert bench.is_woken(before)
         bench.pass_time(1)
-        assert bench.take_ids(worker) == ["b"]
+        assert bench.ids_when_there(worker, 1) == ["b"]
 
     def test_a_rate_may_become_a_number_at_once(self, bench: Bench) -> None:
         bench.limit("all", 1, per=3600)
-        bench.submit("a", "b", limits=ALL)
-        worker = bench.enroll()
-        (lease,) = bench.take(worker)
+        worker, lease = bench.begin("a", limits=ALL)
+        bench.submit("b", limits=ALL)
         assert bench.limit("all", 1)
-        assert bench.take_ids(worker) == []  # a still runs
+        assert bench.take(worker) == []  # a still runs
         bench.complete(worker, lease)
-        assert bench.take_ids(worker) == ["b"]
+        assert bench.ids_when_there(worker, 1) == ["b"]
 
     # -- fairness
 
@@ -168,6 +180,7 @@ class Rates(EngineSuite):
         bench.submit("b0", "b1", limits=B, after=-0.5)
         assert {"b0", "b1"} <= set(self.run(bench, 6))
 
+    @needs(Capability.EXACT_ORDER)
     def test_tenants_that_are_limited_to_one_at_once_take_turns(self, bench: Bench) -> None:
         bench.limit("by tenant", 1)
         bench.engine.submit([bench.job(f"a{number}", limits=A, after=-1) for number in range(20)])
@@ -176,6 +189,7 @@ class Rates(EngineSuite):
         assert [job_id for job_id in order if job_id[0] == "a"] == [f"a{number}" for number in range(5)]
         assert [job_id for job_id in order if job_id[0] == "b"] == [f"b{number}" for number in range(5)]
 
+    @needs(Capability.EXACT_ORDER)
     def test_jobs_under_a_limit_without_a_key_come_in_the_usual_order(self, bench: Bench) -> None:
         bench.limit("all", 100)
         bench.submit("a0", "a1", "a2", limits=ALL, after=-2)
@@ -186,14 +200,14 @@ class Rates(EngineSuite):
         bench.limit("by tenant", 100)
         bench.submit(*(f"a{number}" for number in range(8)), limits=A)
         bench.submit("later", limits=B, after=3600)
-        assert bench.take_ids(bench.enroll(), starts=8) == [f"a{number}" for number in range(8)]
+        assert sorted(bench.ids_when_there(bench.enroll(), 8, starts=8)) == [f"a{number}" for number in range(8)]
 
     def run(self, bench: Bench, starts: int) -> list[str]:
         """Take and complete jobs, one at a time and each in a millisecond; return their order."""
         worker = bench.enroll()
         order = []
         for _ in range(starts):
-            (lease,) = bench.take(worker, starts=1)
+            (lease,) = bench.take_when_there(worker, 1, starts=1)
             order.append(lease.id)
             bench.pass_time(0.001)
             bench.complete(worker, lease)

@@ -8,6 +8,7 @@ import pytest
 
 from mainspring.jobs.engine import (
     Cancel,
+    Capability,
     Conflict,
     ConflictKind,
     Delete,
@@ -19,6 +20,7 @@ from mainspring.jobs.instants import MICROSECONDS
 from mainspring.jobs.status import FINAL, JobStatus
 from mainspring.testing.engine_base import EngineSuite
 from mainspring.testing.engine_bench import Bench
+from mainspring.testing.engine_needs import needs
 
 EVERY_BYTE = bytes(range(256))
 NAMES = "größe-注文-🕰"
@@ -123,7 +125,7 @@ class Submitting(EngineSuite):
         payload = '{"name":"größe \\" 注文 🕰"}'.encode()
         bench.submit(NAMES, type=NAMES, queue=NAMES, payload=payload)
         worker = bench.enroll(NAMES)
-        (lease,) = bench.take(worker, NAMES, queues=(NAMES,))
+        (lease,) = bench.take_when_there(worker, 1, NAMES, queues=(NAMES,))
         assert (lease.id, lease.type, lease.queue, lease.payload) == (NAMES, NAMES, NAMES, payload)
         assert bench.settle(worker, lease, OutcomeKind.FAILED, error=f"{NAMES}\n'\"\\")
         record = bench.record(NAMES)
@@ -161,7 +163,8 @@ class Submitting(EngineSuite):
         bench.submit(*ids)
         assert bench.find_ids() == ids
         assert bench.find_ids(ids=tuple(ids)) == ids
-        assert bench.take_ids(bench.enroll(), starts=100) == ids
+        taken = bench.ids_when_there(bench.enroll(), len(ids), starts=100)
+        assert sorted(taken) == sorted(ids)
         answers = bench.engine.change([Cancel(job_id) for job_id in ids])
         assert [answer.status for answer in answers] == [JobStatus.RUNNING] * len(ids)
 
@@ -169,21 +172,22 @@ class Submitting(EngineSuite):
         bench.enroll()
         before = bench.wakes
         bench.submit("job")
-        assert bench.wakes > before
+        assert bench.is_woken(before)
 
     def test_verbs_of_one_unit_see_each_other(self, bench: Bench) -> None:
         worker = bench.enroll()
         with bench.engine.unit(durable=True):
             bench.submit("a", "b")
             assert bench.cancel("a").is_done
-            (lease,) = bench.take(worker)
+            (lease,) = bench.take_when_there(worker, 1)
             assert bench.settle(worker, lease, OutcomeKind.COMPLETED)
         assert (bench.status("a"), bench.status("b")) == (JobStatus.CANCELED, JobStatus.COMPLETED)
 
+    @needs(Capability.ATOMIC_UNIT)
     def test_workers_are_woken_after_the_unit_not_inside(self, bench: Bench) -> None:
         bench.enroll()
         with bench.engine.unit(durable=True):
             before = bench.wakes
             bench.submit("job")
             assert bench.wakes == before
-        assert bench.wakes > before
+        assert bench.is_woken(before)

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from mainspring.jobs.engine import (
+    Capability,
     Cause,
     Changed,
     Conflict,
@@ -22,6 +23,7 @@ from mainspring.jobs.engine import (
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.engine_base import EngineSuite
 from mainspring.testing.engine_bench import Bench, seconds
+from mainspring.testing.engine_needs import needs
 
 ALIVE = (JobStatus.PENDING, JobStatus.RUNNING)
 
@@ -102,11 +104,19 @@ class Uniqueness(EngineSuite):
 
     def test_a_job_is_in_the_way_for_the_window_after_its_submission(self, bench: Bench) -> None:
         bench.engine.submit([unique_job(bench, "a", after=3600)])
-        bench.pass_time(9.999)
+        bench.pass_time(0.3)
+        assert bench.engine.submit([unique_job(bench, "b", window=60)]) == in_the_way("a")
+        assert bench.engine.submit([unique_job(bench, "c", window=0.3)]) == [None]
+
+    @needs(Capability.VIRTUAL_TIME)
+    def test_the_window_ends_to_the_microsecond(self, bench: Bench) -> None:
+        bench.engine.submit([unique_job(bench, "a", after=3600)])
+        bench.pass_time(9.999999)
         assert bench.engine.submit([unique_job(bench, "b", window=10)]) == in_the_way("a")
-        bench.pass_time(0.001)
+        bench.pass_time(0.000001)
         assert bench.engine.submit([unique_job(bench, "c", window=10)]) == [None]
 
+    @needs(Capability.VIRTUAL_TIME)
     def test_without_a_window_a_job_is_in_the_way_however_old_it_is(self, bench: Bench) -> None:
         bench.engine.submit([unique_job(bench, "a", after=90_000)])
         bench.pass_time(86_400)
@@ -155,21 +165,22 @@ class Uniqueness(EngineSuite):
 
     def test_a_job_can_be_put_off_again_and_again(self, bench: Bench) -> None:
         worker = bench.enroll()
-        bench.engine.submit([replacing_job(bench, "first", payload=b"0", after=1)])
+        bench.engine.submit([replacing_job(bench, "first", payload=b"0", after=0.8)])
         for number in range(1, 4):
-            bench.pass_time(0.9)
+            bench.pass_time(0.3)
             assert bench.take(worker, ahead=0) == []
-            later = replacing_job(bench, f"later {number}", payload=b"%d" % number, after=1)
+            later = replacing_job(bench, f"later {number}", payload=b"%d" % number, after=0.8)
             assert bench.engine.submit([later]) == in_the_way("first", ConflictKind.REPLACED)
-        bench.pass_time(1)
-        assert [(lease.id, lease.payload) for lease in bench.take(worker)] == [("first", b"3")]
+        bench.pass_time(0.8)
+        (lease,) = bench.take_when_there(worker, 1)
+        assert (lease.id, lease.payload) == ("first", b"3")
 
     def test_a_job_that_is_put_forward_wakes_workers(self, bench: Bench) -> None:
         bench.engine.submit([unique_job(bench, "a", after=3600)])
         before = bench.wakes
         bench.engine.submit([replacing_job(bench, "b")])
-        assert bench.wakes > before
-        assert bench.take_ids(bench.enroll()) == ["a"]
+        assert bench.is_woken(before)
+        assert bench.ids_when_there(bench.enroll(), 1) == ["a"]
 
     def test_a_job_of_the_same_batch_can_be_replaced(self, bench: Bench) -> None:
         batch = [replacing_job(bench, job_id, payload=job_id.encode()) for job_id in "abc"]

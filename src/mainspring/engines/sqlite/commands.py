@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mainspring.engines.sqlite import statements as sql
+from mainspring.engines.sqlite.groups import number_of, to_group
 from mainspring.engines.sqlite.lines import Places
-from mainspring.engines.sqlite.rows import STATUSES, pairs, to_group, to_json, to_stored
+from mainspring.engines.sqlite.rows import STATUSES, pairs, to_json, to_stored
 from mainspring.engines.sqlite.store import Store
 from mainspring.jobs.engine import (
     Cancel,
@@ -90,7 +91,7 @@ class Commands:
     def _regroup(self, command: Regroup) -> str | None:
         lane = self._lanes.lane_under(command.id, command.limits)
         group = to_group(lane, command.limits)
-        self._database.write(sql.REGROUP, (command.id, group, lane))
+        self._database.write(sql.REGROUP, (command.id, number_of(group), lane, group))
         return group
 
     def _revive(self, command: Reopen | Replay, status: JobStatus) -> Changed:

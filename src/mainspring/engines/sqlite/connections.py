@@ -6,6 +6,7 @@ everything is closed, and after it the parent opens again what it needs.
 
 Invariants
 - A connection is used by one thread at a time, inside of the gate; a fork shuts the gate and waits for all.
+- A statement that is executed again and again stays prepared.
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ from threading import Condition
 from weakref import WeakSet
 
 import apsw
+
+STATEMENTS = (
+    200  # kept prepared by a connection, more than there are: an insert for each number of jobs among them
+)
 
 
 class Connections:
@@ -35,9 +40,7 @@ class Connections:
         self._busy_timeout_ms = busy_timeout_ms
         self._prepare_writer = prepare_writer
         self._on_close = on_close
-        self._changed = Condition()  # guards everything below
-        self._inside = 0
-        self._shut = 0  # how many have shut the gate
+        self._gate = _Gate()
         self._writer: apsw.Connection | None = None
         self._readers: deque[apsw.Connection] = deque()
         self._kept: dict[str, apsw.Connection] = {}  # each for one purpose and one thread
@@ -45,7 +48,7 @@ class Connections:
 
     def connect(self) -> apsw.Connection:
         """Open a connection; whoever asked closes it."""
-        connection = apsw.Connection(self._path)
+        connection = apsw.Connection(self._path, statementcachesize=STATEMENTS)
         connection.set_busy_timeout(self._busy_timeout_ms)
         with suppress(apsw.Error):  # a build without blocking locks polls instead
             connection.setlk_timeout(self._busy_timeout_ms, 0)
@@ -54,7 +57,7 @@ class Connections:
     @contextmanager
     def writer(self) -> Iterator[apsw.Connection]:
         """Lend the connection that writes; callers take turns by a lock of their own."""
-        with self._gate():
+        with self._gate:
             if self._writer is None:
                 self._writer = self._open_writer()
             yield self._writer
@@ -71,7 +74,7 @@ class Connections:
     @contextmanager
     def reader(self) -> Iterator[apsw.Connection]:
         """Lend a connection that cannot write, to any thread."""
-        with self._gate():
+        with self._gate:
             try:
                 connection = self._readers.pop()
             except IndexError:
@@ -87,7 +90,7 @@ class Connections:
     @contextmanager
     def kept(self, purpose: str) -> Iterator[apsw.Connection]:
         """Lend the connection that is kept for one purpose."""
-        with self._gate():
+        with self._gate:
             connection = self._kept.get(purpose)
             if connection is None:
                 connection = self._kept[purpose] = self.connect()
@@ -96,7 +99,7 @@ class Connections:
     @contextmanager
     def lent(self) -> Iterator[apsw.Connection]:
         """Lend a connection that is closed afterwards."""
-        with self._gate():
+        with self._gate:
             connection = self.connect()
             try:
                 yield connection
@@ -108,27 +111,11 @@ class Connections:
         self.shut()
         self.open_gate()
 
-    @contextmanager
-    def _gate(self) -> Iterator[None]:
-        with self._changed:
-            while self._shut:
-                self._changed.wait()
-            self._inside += 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._inside -= 1
-                self._changed.notify_all()
-
     # -- forks
 
     def shut(self) -> None:
         """Let nobody in, wait until everybody is out, and close everything."""
-        with self._changed:
-            self._shut += 1
-            while self._inside:
-                self._changed.wait()
+        self._gate.shut()
         for connection in (self._writer, *self._readers, *self._kept.values()):
             if connection is not None:
                 connection.close()
@@ -139,6 +126,38 @@ class Connections:
 
     def open_gate(self) -> None:
         """Let everybody in again."""
+        self._gate.open()
+
+
+class _Gate:
+    """Lets in whoever uses a connection, unless it is shut."""
+
+    def __init__(self) -> None:
+        self._changed = Condition()  # guards what follows
+        self._inside = 0
+        self._shut = 0  # how many have shut the gate
+
+    def __enter__(self) -> None:
+        with self._changed:
+            while self._shut:
+                self._changed.wait()
+            self._inside += 1
+
+    def __exit__(self, *_error: object) -> None:
+        with self._changed:
+            self._inside -= 1
+            if self._shut:  # else nobody waits
+                self._changed.notify_all()
+
+    def shut(self) -> None:
+        """Let nobody in, and wait until everybody is out."""
+        with self._changed:
+            self._shut += 1
+            while self._inside:
+                self._changed.wait()
+
+    def open(self) -> None:
+        """Let everybody in again, once all who have shut it say so."""
         with self._changed:
             self._shut -= 1
             self._changed.notify_all()

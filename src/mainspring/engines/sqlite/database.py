@@ -49,6 +49,7 @@ class Database:
         self._writing = RLock()  # held by a unit; guards what follows
         self._writer: apsw.Connection | None = None
         self._is_synchronous = True
+        self._committed: int | None = None  # the content as the last unit left it: its schema has been looked at
         self.after_commit: Callable[[], None] = _nothing
         self.after_rollback: Callable[[], None] = _nothing
 
@@ -84,6 +85,7 @@ class Database:
                 remedy="put the file on a local disk, not on a network share",
             )
         migrate(connection, self.path)
+        self._committed = None
         self._is_synchronous = self._durability == "full"
         connection.pragma("synchronous", "FULL" if self._is_synchronous else "NORMAL")
         connection.pragma("cache_size", -CACHE_KIB)
@@ -117,9 +119,11 @@ class Database:
                 try:
                     self._set_synchronous(durable=durable)
                     self.write("BEGIN IMMEDIATE")
-                    require_version(writer, self.path)
+                    if writer.data_version() != self._committed:  # somebody else has written: perhaps a new schema
+                        require_version(writer, self.path)
                     yield
                     self.write("COMMIT")
+                    self._committed = writer.data_version()
                 except BaseException:
                     self._roll_back()
                     raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mainspring.engines.sqlite.rows import LEASE_COLUMNS
+from mainspring.engines.sqlite.rows import MEMBER_COLUMNS
 
 _HAS_DUE_JOB = """
 (EXISTS (SELECT 1 FROM jobs WHERE grp = {group} AND grp IS NOT NULL AND status = 0 AND owner IS NULL
@@ -13,17 +13,18 @@ OR EXISTS (SELECT 1 FROM jobs WHERE grp = {group} AND grp IS NOT NULL AND status
 
 # batch of seq; what has a line among them
 LINES_OF = """
-SELECT json_group_array(json_array(sequence, grp)) FROM json_each(?1) AS v CROSS JOIN jobs ON seq = v.value
+SELECT json_group_array(json_array(sequence, grp_name)) FROM json_each(?1) AS v CROSS JOIN jobs ON seq = v.value
 WHERE sequence IS NOT NULL OR grp IS NOT NULL
 """
 # batch of ids
 LINES_OF_IDS = """
-SELECT json_group_array(json_array(sequence, grp)) FROM json_each(?1) AS v CROSS JOIN jobs ON jobs.id = v.value
+SELECT json_group_array(json_array(sequence, grp_name))
+FROM json_each(?1) AS v CROSS JOIN jobs ON jobs.id = v.value
 WHERE sequence IS NOT NULL OR grp IS NOT NULL
 """
 # batch of workers
 LINES_OF_OWNERS = """
-SELECT json_group_array(json_array(sequence, grp)) FROM json_each(?1) AS v CROSS JOIN jobs ON owner = v.value
+SELECT json_group_array(json_array(sequence, grp_name)) FROM json_each(?1) AS v CROSS JOIN jobs ON owner = v.value
 WHERE sequence IS NOT NULL OR grp IS NOT NULL
 """
 
@@ -37,7 +38,7 @@ SELECT json_group_array(json_array(
           ORDER BY turn, seq LIMIT 1) END))
 FROM json_each(?1) AS k
 """
-# batch of groups: [who may go now, who should], as seq; suspects stand in a line of their own
+# batch of numbers of groups: [who may go now, who should], as seq; suspects stand in a line of their own
 _GROUP_HEADS = """
 SELECT
     (SELECT seq FROM jobs WHERE grp = k.value AND grp IS NOT NULL AND status = 0 AND owner IS NULL AND wait = 0
@@ -52,7 +53,7 @@ GROUP_HEADS = f"""
 SELECT json_group_array(json_array(before, after)) FROM (
     {_GROUP_HEADS.format(suspicion="crashes < 2")} UNION ALL {_GROUP_HEADS.format(suspicion="crashes >= 2")})
 """
-# batch of groups; ?2 an instant
+# batch of numbers of groups; ?2 an instant
 GROUPS_WITH_DUE_JOBS = f"""
 SELECT json_group_array(k.value) FROM json_each(?1) AS k WHERE {_HAS_DUE_JOB.format(group="k.value", until="?2")}
 """
@@ -65,15 +66,19 @@ LEAVE_GROUP_HEAD = "UPDATE jobs SET wait = 2, ready = due WHERE seq IN (SELECT v
 # ?2 the earliest time at which it counts as ready: now for groups that take turns
 BECOME_GROUP_HEAD = "UPDATE jobs SET wait = 0, ready = max(due, ?2) WHERE seq IN (SELECT value FROM json_each(?1))"
 
-# batch of groups; ?2 how many of each, ?3 due until
+# batch of numbers of groups; ?2 how many of each, ?3 due until: one group after another, those behind their heads.
+# They are the first of each, in the order of their submission.
 PICK_OF_GROUPS = f"""
-SELECT json_group_array(json_array({LEASE_COLUMNS})) FROM (
+SELECT json_group_array(json_array({MEMBER_COLUMNS})) FROM (
     SELECT j.* FROM json_each(?1) AS g CROSS JOIN jobs AS j ON j.seq IN (
         SELECT seq FROM jobs
-        WHERE grp = g.value AND grp IS NOT NULL AND status = 0 AND owner IS NULL AND wait <> 1
+        WHERE grp = g.value AND grp IS NOT NULL AND status = 0 AND owner IS NULL AND wait <> 1 AND wait = 2
             AND crashes < 2 AND due <= ?3
-        ORDER BY due, seq LIMIT ?2)
-    ORDER BY j.due, j.seq)
+        ORDER BY due, seq LIMIT ?2))
+"""
+# batch of seq: [number, name] of the group of each
+NAMES_OF_GROUPS = """
+SELECT json_group_array(json_array(grp, grp_name)) FROM json_each(?1) AS v CROSS JOIN jobs ON seq = v.value
 """
 
 # -- limits
@@ -102,7 +107,7 @@ UPDATE occupied SET running = running - v.value FROM json_each(?1) AS v WHERE bu
 """
 # batch of workers
 GROUPS_OF_OWNERS = """
-SELECT json_group_array(grp) FROM json_each(?1) AS v CROSS JOIN jobs ON owner = v.value
+SELECT json_group_array(grp_name) FROM json_each(?1) AS v CROSS JOIN jobs ON owner = v.value
 WHERE grp IS NOT NULL AND status = 1
 """
 # batch of [bucket, full at]
@@ -119,37 +124,38 @@ FORGET_PACE = "DELETE FROM rates WHERE bucket >= ?1 AND bucket < ?2"
 HOLDERS_OF = """
 SELECT json_group_array(id) FROM (
     SELECT id FROM jobs
-    WHERE status = 1 AND grp IS NOT NULL AND EXISTS (SELECT 1 FROM json_each(grp) AS b WHERE b.value = ?1) LIMIT 5)
+    WHERE status = 1 AND grp IS NOT NULL AND EXISTS (SELECT 1 FROM json_each(grp_name) AS b WHERE b.value = ?1)
+    LIMIT 5)
 """
 
 # -- parked groups
 
-# batch of [group, bucket]; ?2 now
+# batch of [number of a group, group, bucket]; ?2 now
 PARK = """
-INSERT OR REPLACE INTO parked (grp, bucket, since, looked)
-SELECT value ->> 0, value ->> 1, ?2, ?2 FROM json_each(?1)
+INSERT OR REPLACE INTO parked (grp, name, bucket, since, looked)
+SELECT value ->> 0, value ->> 1, value ->> 2, ?2, ?2 FROM json_each(?1)
 """
 IS_PARKED = "SELECT EXISTS (SELECT 1 FROM parked)"
 # ?1 bucket, ?2 how many, ?3 now: those who have waited longest, of those who can go
 PARKED_FOR = f"""
-SELECT json_group_array(grp) FROM (
-    SELECT grp FROM parked AS p WHERE bucket = ?1
-    AND NOT EXISTS (SELECT 1 FROM lanes JOIN paused_queues ON name = queue WHERE id = p.grp ->> 0)
+SELECT json_group_array(name) FROM (
+    SELECT p.name FROM parked AS p WHERE bucket = ?1
+    AND NOT EXISTS (SELECT 1 FROM lanes JOIN paused_queues AS q ON q.name = queue WHERE id = p.name ->> 0)
     AND {_HAS_DUE_JOB.format(group="p.grp", until="?3")}
     ORDER BY since LIMIT ?2)
 """
-PARKED_IN_QUEUE = "SELECT json_group_array(grp) FROM parked JOIN lanes ON id = grp ->> 0 WHERE queue = ?1"
-PARKED_FOR_FAMILY = "SELECT json_group_array(grp) FROM parked WHERE bucket >= ?1 AND bucket < ?2"
+PARKED_IN_QUEUE = "SELECT json_group_array(name) FROM parked JOIN lanes ON id = name ->> 0 WHERE queue = ?1"
+PARKED_FOR_FAMILY = "SELECT json_group_array(name) FROM parked WHERE bucket >= ?1 AND bucket < ?2"
 # those at which nobody has looked for the longest time
 LEAST_LOOKED_AT = """
-SELECT json_group_array(json_array(grp, bucket)) FROM (
-    SELECT grp, bucket FROM parked ORDER BY looked, since LIMIT 50)
+SELECT json_group_array(json_array(name, bucket)) FROM (
+    SELECT name, bucket FROM parked ORDER BY looked, since LIMIT 50)
 """
-# batch of groups; ?2 now
+# batch of numbers of groups; ?2 now
 LOOKED_AT = "UPDATE parked SET looked = ?2 WHERE grp IN (SELECT value FROM json_each(?1))"
 IDLE_GROUPS = f"""
-SELECT json_group_array(k.value) FROM json_each(?1) AS k
-WHERE k.value IN (SELECT grp FROM parked) AND NOT {_HAS_DUE_JOB.format(group="k.value", until="?2")}
+SELECT json_group_array(name) FROM json_each(?1) AS k CROSS JOIN parked ON grp = k.value
+WHERE NOT {_HAS_DUE_JOB.format(group="k.value", until="?2")}
 """
 UNPARK_IDLE = f"""
 DELETE FROM parked WHERE grp IN (SELECT value FROM json_each(?1))

@@ -15,14 +15,13 @@ time, and so queues up behind the heads of others.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from functools import lru_cache
 
 import msgspec
 
 from mainspring.engines.sqlite import line_statements as sql
 from mainspring.engines.sqlite.database import Database
-from mainspring.engines.sqlite.rows import GROUPS_REMEMBERED, limits_of, to_json
-from mainspring.jobs.limits import is_fair
+from mainspring.engines.sqlite.groups import number_of, takes_turns
+from mainspring.engines.sqlite.rows import to_json
 
 _lines = msgspec.json.Decoder(list[tuple[str | None, str | None]]).decode
 _heads = msgspec.json.Decoder(list[tuple[int | None, int | None]]).decode
@@ -78,7 +77,9 @@ class Lines:
         if places.sequences:
             moved = self._order_sequences(places.sequences)
             if moved:  # whoever was due in them may have gone behind, and nobody else needs to be parked
-                self._database.write(sql.UNPARK_IDLE, (to_json(sorted(moved)), self._now()))
+                self._database.write(
+                    sql.UNPARK_IDLE, (to_json([number_of(group) for group in moved]), self._now())
+                )
             groups |= moved
         if groups:
             self.order_groups(groups)
@@ -96,22 +97,17 @@ class Lines:
 
     def order_groups(self, groups: Collection[str]) -> None:
         """Let the first of each group go, unless the group is parked."""
-        fair = [group for group in groups if _is_fair(group)]
-        plain = [group for group in groups if not _is_fair(group)]
-        for names, ready in ((fair, self._now()), (plain, 0)):
-            before, after = self._moves(sql.GROUP_HEADS, names) if names else ([], [])
+        fair = [number_of(group) for group in groups if takes_turns(group)]
+        plain = [number_of(group) for group in groups if not takes_turns(group)]
+        for numbers, ready in ((fair, self._now()), (plain, 0)):
+            before, after = self._moves(sql.GROUP_HEADS, numbers) if numbers else ([], [])
             if before:
                 self._database.write(sql.LEAVE_GROUP_HEAD, (to_json(before),))
             if after:
                 self._database.write(sql.BECOME_GROUP_HEAD, (to_json(after), ready))
 
-    def _moves(self, statement: str, keys: Collection[str]) -> tuple[list[int], list[int]]:
+    def _moves(self, statement: str, keys: Collection[object]) -> tuple[list[int], list[int]]:
         heads = _heads(self._database.write(statement, (to_json(list(keys)),)))
         before = [old for old, new in heads if old is not None and old != new]
         after = [new for old, new in heads if new is not None and old != new]
         return before, after
-
-
-@lru_cache(GROUPS_REMEMBERED)
-def _is_fair(group: str) -> bool:
-    return is_fair(limits_of(group))

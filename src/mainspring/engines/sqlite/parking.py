@@ -12,15 +12,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from itertools import chain
 
 import msgspec
 
 from mainspring.engines.sqlite import line_statements as sql
 from mainspring.engines.sqlite.database import Database
+from mainspring.engines.sqlite.groups import limits_of, number_of
 from mainspring.engines.sqlite.limit_table import LimitTable
 from mainspring.engines.sqlite.lines import Lines, Places
-from mainspring.engines.sqlite.rows import limits_of, strings, to_json
+from mainspring.engines.sqlite.rows import numbers, strings, to_json
 from mainspring.jobs.limits import SEPARATOR, Admission, BucketState, Refusal, family_of
 
 MAX_TOKENS = 1_000  # that are handed out at one instant
@@ -51,9 +51,9 @@ class Parking:
 
     # -- counting
 
-    def occupy(self, limits: Iterable[tuple[str, ...]], admission: Admission) -> None:
-        """Count jobs in that start, and the tokens that they use."""
-        running = Counter(chain.from_iterable(limits))
+    def occupy(self, jobs: Mapping[tuple[str, ...], int], admission: Admission) -> None:
+        """Count jobs in that start, by their limits, and the tokens that they use."""
+        running = _by_bucket(jobs)
         if running:
             self._database.write(sql.OCCUPY, (to_json(running),))
         table = self._table.limits()
@@ -67,7 +67,7 @@ class Parking:
 
     def vacate(self, limits: Iterable[tuple[str, ...]]) -> None:
         """Count jobs out that do not run any more, and let those go who waited for them."""
-        left = Counter(chain.from_iterable(limits))
+        left = _by_bucket(Counter(limits))
         if left:
             self._database.write(sql.VACATE, (to_json(left),))
             self.admit_others(left)
@@ -82,7 +82,7 @@ class Parking:
     def park(self, refusals: dict[str, Refusal]) -> None:
         """Let groups wait until their buckets admit again."""
         now = self._now()
-        batch = [(group, refusal.bucket) for group, refusal in refusals.items()]
+        batch = [(number_of(group), group, refusal.bucket) for group, refusal in refusals.items()]
         self._database.write(sql.PARK, (to_json(batch), now))
         times = {refusal.bucket: refusal.until for refusal in refusals.values() if refusal.until is not None}
         if times:
@@ -92,8 +92,8 @@ class Parking:
         """Return those of groups in which somebody is due: the others need not be parked."""
         if not refusals:
             return {}
-        groups = strings(self._database.write(sql.GROUPS_WITH_DUE_JOBS, (to_json(list(refusals)), until)))
-        return {group: refusals[group] for group in groups}
+        due = set(numbers(self._database.write(sql.GROUPS_WITH_DUE_JOBS, (_numbers(refusals), until))))
+        return {group: refusal for group, refusal in refusals.items() if number_of(group) in due}
 
     # -- letting go
 
@@ -120,7 +120,7 @@ class Parking:
     def admit_others_than(self, groups: Collection[str]) -> None:
         """Let others try what jobs of these groups, which have gone or moved without a run, have left."""
         if groups and self._database.write(sql.IS_PARKED):
-            idle = strings(self._database.write(sql.IDLE_GROUPS, (to_json(list(groups)), self._now())))
+            idle = strings(self._database.write(sql.IDLE_GROUPS, (_numbers(groups), self._now())))
             self._unpark(set(idle))
             self.admit_others(Counter(bucket for group in groups for bucket in limits_of(group)))
 
@@ -164,16 +164,29 @@ class Parking:
         free = {group for group, bucket in parked if admission.room((bucket,), 1)}
         full = [group for group, _ in parked if group not in free]
         if full:  # the next time others are looked at
-            self._database.write(sql.LOOKED_AT, (to_json(full), self._now()))
+            self._database.write(sql.LOOKED_AT, (_numbers(full), self._now()))
         return self._unpark(free)
 
     def _unpark(self, groups: set[str]) -> bool:
         if not groups:
             return False
-        self._database.write(sql.UNPARK, (to_json(sorted(groups)),))
+        self._database.write(sql.UNPARK, (_numbers(groups),))
         self._lines.order_groups(groups)
         self._wake()
         return True
+
+
+def _by_bucket(jobs: Mapping[tuple[str, ...], int]) -> Counter[str]:
+    """Count jobs in each of their buckets."""
+    counts: Counter[str] = Counter()
+    for limits, count in jobs.items():
+        for bucket in limits:
+            counts[bucket] += count
+    return counts
+
+
+def _numbers(groups: Collection[str]) -> str:
+    return to_json([number_of(group) for group in groups])
 
 
 def family_bounds(family: str) -> tuple[str, str]:

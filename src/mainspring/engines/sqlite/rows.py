@@ -7,11 +7,11 @@ interpreter's lock, however many jobs. JSON cannot hold blobs, so binary payload
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from typing import Any
 
 import msgspec
 
+from mainspring.engines.sqlite.groups import limits_of, number_of, to_group
 from mainspring.jobs.engine import (
     STATUS_AFTER,
     Attempt,
@@ -29,7 +29,6 @@ from mainspring.jobs.status import JobStatus
 
 STATUSES = tuple(JobStatus)
 CODES = {status: code for code, status in enumerate(STATUSES)}
-GROUPS_REMEMBERED = 10_000
 PENDING, RUNNING, COMPLETED, FAILED, CANCELED = range(5)
 
 encode = msgspec.json.Encoder().encode
@@ -37,14 +36,16 @@ _history_decoder = msgspec.json.Decoder(tuple[Attempt, ...])
 
 # The columns that make a lease, in the order of LeaseRow. What few jobs have is one value, mostly NULL: each value
 # costs something for each job.
-LEASE_COLUMNS = """seq, id, lane, due, CASE typeof(payload) WHEN 'blob' THEN hex(payload) ELSE payload END, codec,
-    token + 1, failures, timeouts, crashes, interruptions,
-    CASE WHEN coalesce(sequence, grp, headers, follow_up) IS NOT NULL
-    THEN json_array(ready, sequence, grp, headers, follow_up) END"""
+_LEASE = """seq, id, lane, due, CASE typeof(payload) WHEN 'blob' THEN hex(payload) ELSE payload END, codec,
+    token + 1, failures, timeouts, crashes, interruptions"""
+_EXTRAS = "json_array(ready, sequence, grp, headers, follow_up)"
+LEASE_COLUMNS = f"{_LEASE}, CASE WHEN coalesce(sequence, grp, headers, follow_up) IS NOT NULL THEN {_EXTRAS} END"
+# Those of a job that stands behind in its group, so it is ready when it is due.
+MEMBER_COLUMNS = f"{_LEASE}, iif(coalesce(sequence, headers, follow_up) IS NULL, grp, {_EXTRAS})"
 
 RECORD_COLUMNS = """j.id, l.type, l.queue, l.priority, j.status, j.due, j.created, j.payload, j.codec, j.token,
     j.owner, j.starts, j.failures, j.timeouts, j.crashes, j.interruptions, j.started, j.finished, j.result,
-    j.error, j.stop, j.origin, j.replayed_as, j.history, j.sequence, j.aside, j.grp, j.unique_key, j.expires,
+    j.error, j.stop, j.origin, j.replayed_as, j.history, j.sequence, j.aside, j.grp_name, j.unique_key, j.expires,
     j.schedule, j.occurrence, j.headers, j.follow_up, j.progress, j.seq"""
 
 
@@ -53,7 +54,7 @@ class Extras(msgspec.Struct, array_like=True, gc=False):
 
     ready: int
     sequence: str | None
-    grp: str | None
+    grp: int | None
     headers: str | None
     follow_up: str | None
 
@@ -72,17 +73,18 @@ class LeaseRow(msgspec.Struct, array_like=True, gc=False):
     timeouts: int
     crashes: int
     interruptions: int
-    extras: Extras | None
+    extras: Extras | int | None
+    """Or the number of its group, if it has nothing else."""
 
     @property
     def ready(self) -> int:
         """From when on it queues up."""
-        return self.due if self.extras is None else self.extras.ready
+        return self.extras.ready if isinstance(self.extras, Extras) else self.due
 
     @property
-    def grp(self) -> str | None:
-        """Its group."""
-        return None if self.extras is None else self.extras.grp
+    def grp(self) -> int | None:
+        """The number of its group."""
+        return self.extras.grp if isinstance(self.extras, Extras) else self.extras
 
 
 lease_rows = msgspec.json.Decoder(list[LeaseRow]).decode
@@ -95,7 +97,7 @@ pairs_by_number = msgspec.json.Decoder(list[tuple[int, str]]).decode
 _headers = msgspec.json.Decoder(dict[str, str]).decode
 to_follow_up = msgspec.json.Decoder(FollowUp).decode
 _progress = msgspec.json.Decoder(Progress).decode
-_group = msgspec.json.Decoder(tuple[str | int, ...]).decode
+numbers = msgspec.json.Decoder(list[int]).decode
 
 
 def to_json(batch: object) -> str:
@@ -123,18 +125,6 @@ def to_optional_json(value: object) -> str | None:
     return None if value is None else to_json(value)
 
 
-@lru_cache(GROUPS_REMEMBERED)
-def to_group(lane: int, limits: tuple[str, ...]) -> str | None:
-    """Name the group of a job: those of one lane under the same limits."""
-    return to_json((lane, *limits)) if limits else None
-
-
-@lru_cache(GROUPS_REMEMBERED)
-def limits_of(group: str | None) -> tuple[str, ...]:
-    """Return the buckets of a group."""
-    return () if group is None else _group(group)[1:]  # type: ignore[return-value]
-
-
 def new_rows(jobs: Iterable[NewJob], lanes: Iterable[int]) -> str:
     """Encode jobs of any kind to be inserted."""
     return to_json([_new_row(job, lane) for job, lane in zip(jobs, lanes, strict=True)])
@@ -151,6 +141,7 @@ def plain_rows(jobs: Iterable[NewJob], lanes: Iterable[int]) -> str:
 
 
 def _new_row(job: NewJob, lane: int) -> tuple[Any, ...]:
+    group = to_group(lane, job.limits)
     return (
         job.id,
         lane,
@@ -160,13 +151,14 @@ def _new_row(job: NewJob, lane: int) -> tuple[Any, ...]:
         job.origin,
         job.sequence,
         int(job.steps_aside),
-        to_group(lane, job.limits),
+        group,
         None if job.unique is None else job.unique.key,
         job.expires,
         job.schedule,
         job.occurrence,
         to_optional_json(job.headers),
         to_optional_json(job.follow_up),
+        number_of(group),
     )
 
 
@@ -182,9 +174,10 @@ def alike_rows(jobs: Iterable[NewJob], lane: int) -> str:
             (
                 job.id,
                 to_text(job.payload, job.codec),
-                to_group(lane, job.limits),
+                (group := to_group(lane, job.limits)),
                 None if job.unique is None else job.unique.key,
                 job.sequence,
+                number_of(group),
             )
             for job in jobs
         ]
@@ -224,7 +217,9 @@ def _kind(job: NewJob) -> tuple[Any, ...]:
     )
 
 
-def to_lease(row: LeaseRow, lane: tuple[str, str, int, int], *, is_started: bool) -> Lease:
+def to_lease(
+    row: LeaseRow, lane: tuple[str, str, int, int], limits: tuple[str, ...], *, is_started: bool
+) -> Lease:
     """Make a lease of a claimed row."""
     queue, kind, priority, _ = lane
     payload = row.payload.encode() if row.codec == JsonSerializer.name else bytes.fromhex(row.payload)
@@ -247,10 +242,12 @@ def to_lease(row: LeaseRow, lane: tuple[str, str, int, int], *, is_started: bool
     extras = row.extras
     if extras is None:
         return Lease(*common)
+    if isinstance(extras, int):
+        return Lease(*common, None, limits)
     return Lease(
         *common,
         extras.sequence,
-        limits_of(extras.grp),
+        limits,
         None if extras.headers is None else _headers(extras.headers),
         None if extras.follow_up is None else to_follow_up(extras.follow_up),
     )

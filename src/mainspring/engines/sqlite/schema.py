@@ -85,7 +85,8 @@ MIGRATIONS = (
     ALTER TABLE jobs ADD COLUMN sequence TEXT;
     ALTER TABLE jobs ADD COLUMN turn INTEGER;                       -- its place in the sequence
     ALTER TABLE jobs ADD COLUMN aside INTEGER;                      -- 1: a retry gives its place up
-    ALTER TABLE jobs ADD COLUMN grp TEXT;                           -- JSON: lane and limits
+    ALTER TABLE jobs ADD COLUMN grp INTEGER;                        -- the number of its group: `groups`
+    ALTER TABLE jobs ADD COLUMN grp_name TEXT;                      -- JSON: lane and limits
     ALTER TABLE jobs ADD COLUMN unique_key TEXT;
     ALTER TABLE jobs ADD COLUMN expires INTEGER;
     ALTER TABLE jobs ADD COLUMN schedule TEXT;
@@ -131,11 +132,12 @@ MIGRATIONS = (
     ) STRICT, WITHOUT ROWID;
 
     CREATE TABLE parked (                             -- groups that a bucket has refused
-        grp    TEXT PRIMARY KEY,
+        grp    INTEGER PRIMARY KEY,
+        name   TEXT NOT NULL,
         bucket TEXT NOT NULL,
         since  INTEGER NOT NULL,
         looked INTEGER NOT NULL                       -- when somebody last looked whether there is room for it
-    ) STRICT, WITHOUT ROWID;
+    ) STRICT;
     CREATE INDEX parked_by_bucket ON parked (bucket, since);
     CREATE INDEX parked_by_look ON parked (looked, since);
 

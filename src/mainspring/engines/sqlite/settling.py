@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from mainspring.engines.sqlite import statements as sql
+from mainspring.engines.sqlite.groups import to_group
 from mainspring.engines.sqlite.lanes import Lane
 from mainspring.engines.sqlite.lines import Places
 from mainspring.engines.sqlite.rows import (
@@ -13,7 +14,6 @@ from mainspring.engines.sqlite.rows import (
     completed_rows,
     outcome_rows,
     pairs_of_integers,
-    to_group,
     to_json,
 )
 from mainspring.engines.sqlite.store import Store
@@ -98,15 +98,17 @@ class Settling:
 
     def _free(self, outcomes: list[Outcome]) -> None:
         """Let those go who waited for these; a job that has ended leaves its group as it was."""
-        leases = [outcome.lease for outcome in outcomes]
-        back = [o.lease for o in outcomes if STATUS_AFTER[o.kind] is JobStatus.PENDING and o.lease.limits]
-        kinds = {(lease.queue, lease.type, lease.priority, lease.limits) for lease in back}
-        places = Places((lease.sequence, None) for lease in leases)
+        places = Places((sequence, None) for o in outcomes if (sequence := o.lease.sequence) is not None)
+        kinds = {
+            (o.lease.queue, o.lease.type, o.lease.priority, o.lease.limits)
+            for o in outcomes
+            if o.kind is not OutcomeKind.COMPLETED and STATUS_AFTER[o.kind] is JobStatus.PENDING and o.lease.limits
+        }
         places.add(
             (None, to_group(self._lanes.number(Lane(queue, kind, priority, 1)), limits))
             for queue, kind, priority, limits in kinds
         )
-        self._parking.vacate(lease.limits for lease in leases)
+        self._parking.vacate(o.lease.limits for o in outcomes)
         self._lines.put_in_order(places)
 
     def report(self, worker: int, reports: Sequence[ProgressReport]) -> list[bool]:

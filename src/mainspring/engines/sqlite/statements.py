@@ -26,14 +26,14 @@ WAIT = "CASE WHEN {sequence} IS NOT NULL THEN 1 WHEN {grp} IS NOT NULL THEN 2 EL
 _WAITS = WAIT.format(sequence="sequence", grp="grp")
 
 # batch of [id, lane, due, payload, codec, origin, sequence, aside, grp, unique key, expires, schedule, occurrence,
-# headers, follow up]; ?2 now
+# headers, follow up, number of the group]; ?2 now
 INSERT = f"""
 INSERT INTO jobs (id, lane, due, ready, turn, created, payload, codec, origin, sequence, aside, grp, unique_key,
-                  expires, schedule, occurrence, headers, follow_up, wait)
+                  expires, schedule, occurrence, headers, follow_up, grp_name, wait)
 SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 2, value ->> 2, ?2,
        CASE value ->> 4 WHEN 'json' THEN value ->> 3 ELSE unhex(value ->> 3) END, value ->> 4, value ->> 5,
-       value ->> 6, value ->> 7, value ->> 8, value ->> 9, value ->> 10, value ->> 11, value ->> 12, value ->> 13,
-       value ->> 14, {WAIT.format(sequence="(value ->> 6)", grp="(value ->> 8)")}
+       value ->> 6, value ->> 7, value ->> 15, value ->> 9, value ->> 10, value ->> 11, value ->> 12, value ->> 13,
+       value ->> 14, value ->> 8, {WAIT.format(sequence="(value ->> 6)", grp="(value ->> 8)")}
 FROM json_each(?1) WHERE true
 ON CONFLICT (id) DO NOTHING
 """
@@ -54,13 +54,14 @@ SELECT key, ?3, ?4, ?4, ?2, iif(?5 = 'json', value, unhex(value)), ?5 FROM json_
 ON CONFLICT (id) DO NOTHING
 """
 
-# batch of [id, payload, group, unique key, sequence] for jobs that are otherwise alike; ?2 now, ?3 lane, ?4 due,
-# ?5 codec, ?6 aside, ?7 expires, ?8 headers, ?9 follow up
+# batch of [id, payload, group, unique key, sequence, number of the group] for jobs that are otherwise alike;
+# ?2 now, ?3 lane, ?4 due, ?5 codec, ?6 aside, ?7 expires, ?8 headers, ?9 follow up
 INSERT_ALIKE = f"""
 INSERT INTO jobs (id, lane, due, ready, turn, created, payload, codec, sequence, aside, grp, unique_key, expires,
-                  headers, follow_up, wait)
+                  headers, follow_up, grp_name, wait)
 SELECT value ->> 0, ?3, ?4, ?4, ?4, ?2, iif(?5 = 'json', value ->> 1, unhex(value ->> 1)), ?5, value ->> 4, ?6,
-       value ->> 2, value ->> 3, ?7, ?8, ?9, {WAIT.format(sequence="(value ->> 4)", grp="(value ->> 2)")}
+       value ->> 5, value ->> 3, ?7, ?8, ?9, value ->> 2,
+       {WAIT.format(sequence="(value ->> 4)", grp="(value ->> 2)")}
 FROM json_each(?1) WHERE true
 ON CONFLICT (id) DO NOTHING
 """
@@ -79,10 +80,10 @@ OCCURRENCES_IN_THE_WAY = """
 SELECT json_group_array(json_array(schedule, occurrence, jobs.id)) FROM json_each(?1) AS v
 CROSS JOIN jobs ON schedule = v.value ->> 0 AND occurrence = v.value ->> 1 AND schedule IS NOT NULL
 """
-# ?1 id, ?2 due, ?3 payload, ?4 codec, ?5 headers, ?6 expires, ?7 group, ?8 lane
+# ?1 id, ?2 due, ?3 payload, ?4 codec, ?5 headers, ?6 expires, ?7 number of the group, ?8 lane, ?9 group
 REPLACE = f"""
 UPDATE jobs SET due = ?2, ready = ?2, turn = ?2, payload = ?3, codec = ?4, headers = ?5, expires = ?6, grp = ?7,
-    lane = ?8, token = token + (owner IS NOT NULL), owner = NULL,
+    lane = ?8, grp_name = ?9, token = token + (owner IS NOT NULL), owner = NULL,
     wait = {WAIT.format(sequence="sequence", grp="?7")}
 WHERE id = ?1 AND status = 0
 """
@@ -238,16 +239,17 @@ RESCHEDULE = f"""
 UPDATE jobs SET due = ?2, ready = ?2, turn = ?2, token = token + (owner IS NOT NULL), owner = NULL, wait = {_WAITS}
 WHERE id = ?1 AND status = 0
 """
+# ?1 id, ?2 number of the group, ?3 lane, ?4 group
 REGROUP = f"""
-UPDATE jobs SET grp = ?2, lane = ?3, ready = due,
+UPDATE jobs SET grp = ?2, lane = ?3, grp_name = ?4, ready = due,
     token = token + (owner IS NOT NULL), owner = NULL, wait = {WAIT.format(sequence="sequence", grp="?2")}
 WHERE id = ?1 AND status = 0
 """
 REPLAY = f"""
 INSERT INTO jobs (id, lane, due, ready, turn, created, payload, codec, origin, sequence, aside, grp, headers,
-                  follow_up, wait)
+                  follow_up, grp_name, wait)
 SELECT ?2, lane, ?3, ?3, ?3, ?4, coalesce(?5, payload), coalesce(?6, codec), id, sequence, aside, grp, headers,
-       follow_up, {_WAITS}
+       follow_up, grp_name, {_WAITS}
 FROM jobs WHERE id = ?1
 """
 ALIVE_HOLDER = "SELECT id FROM jobs WHERE unique_key = ?1 AND status IN (0, 1) AND id <> ?2 LIMIT 1"

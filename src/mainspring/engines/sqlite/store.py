@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mainspring.engines.sqlite.database import Database
+from mainspring.engines.sqlite.group_names import GroupNames
 from mainspring.engines.sqlite.journal import Journal
 from mainspring.engines.sqlite.lanes import Lanes
 from mainspring.engines.sqlite.limit_table import LimitTable
@@ -22,6 +23,7 @@ class Store:
         self.wake = wake
         self.lanes = Lanes(database)
         self.journal = Journal(database, now)
+        self.group_names = GroupNames(database)
         self.lines = Lines(database, now, wake)
         self._table = LimitTable(database)
         self.parking = Parking(database, self.lines, self._table, now, wake)

@@ -8,6 +8,8 @@ import msgspec
 from msgspec.structs import replace
 
 from mainspring.engines.sqlite import statements as sql
+from mainspring.engines.sqlite.few_jobs import are_few, few_rows, insert_few
+from mainspring.engines.sqlite.groups import number_of, to_group
 from mainspring.engines.sqlite.lanes import lane_of
 from mainspring.engines.sqlite.lines import Places
 from mainspring.engines.sqlite.rows import (
@@ -19,7 +21,6 @@ from mainspring.engines.sqlite.rows import (
     plain_rows,
     shared_columns,
     strings,
-    to_group,
     to_json,
     to_optional_json,
     to_stored,
@@ -73,6 +74,9 @@ class Submitting:
         """Store them; False if some ids are taken."""
         write = self._database.write
         first = jobs[0]
+        if are_few(jobs):
+            write(insert_few(len(jobs)), few_rows(jobs, self._lanes_of(jobs), self._now()))
+            return self._database.changes() == len(jobs)
         if are_alike(jobs):
             lane = self._lanes.number(lane_of(first))
             common = (self._now(), lane, first.due, first.codec)
@@ -81,9 +85,7 @@ class Submitting:
                 return self._database.changes() == len(jobs)
             write(sql.INSERT_ALIKE, (alike_rows(jobs, lane), *common, *shared_columns(first)))
         else:
-            kinds = [lane_of(job) for job in jobs]
-            lanes = self._lanes.numbers(set(kinds))
-            numbers = [lanes[kind] for kind in kinds]
+            numbers = self._lanes_of(jobs)
             if all(job.is_plain for job in jobs):
                 write(sql.INSERT_PLAIN, (plain_rows(jobs, numbers), self._now()))
                 return self._database.changes() == len(jobs)
@@ -97,6 +99,16 @@ class Submitting:
         if lines:
             self._lines.put_in_order(Places(lines))
         return is_complete
+
+    def _lanes_of(self, jobs: Sequence[NewJob]) -> list[int]:
+        known: dict[tuple[str, str, int, bool], int] = {}  # most are of the same kind, and a lane is slow to make
+        numbers: list[int] = []
+        for job in jobs:
+            kind = (job.queue, job.type, job.priority, job.sequence is None and not job.limits)
+            if kind not in known:
+                known[kind] = self._lanes.number(lane_of(job))
+            numbers.append(known[kind])
+        return numbers
 
     def _taken_ids(self, jobs: Sequence[NewJob], last: int) -> list[Conflict | None]:
         """Find out which were not stored: ids that were there before, and second ones of the same batch."""
@@ -168,6 +180,7 @@ class Submitting:
 
     def _replace(self, job_id: str, job: NewJob) -> None:
         lane = self._lanes.lane_under(job_id, job.limits)  # queue, type and priority stay as they are
+        group = to_group(lane, job.limits)
         places = self._lines.of_ids([job_id])
         self._database.write(
             sql.REPLACE,
@@ -178,12 +191,13 @@ class Submitting:
                 job.codec,
                 to_optional_json(job.headers),
                 job.expires,
-                to_group(lane, job.limits),
+                number_of(group),
                 lane,
+                group,
             ),
         )
         before = set(places.groups)
-        places.add([(None, to_group(lane, job.limits))])
+        places.add([(None, group)])
         self._lines.put_in_order(places)
         self._parking.admit_others_than(before)
 

@@ -6,17 +6,14 @@ A take costs a handful of statements, however many jobs there are: the claims ho
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from itertools import groupby
 
-from mainspring.engines.sqlite import line_statements
 from mainspring.engines.sqlite import statements as sql
-from mainspring.engines.sqlite.lines import Places
+from mainspring.engines.sqlite.admitting import Admitting
 from mainspring.engines.sqlite.rows import (
     LeaseRow,
     first_dues,
     instants,
     lease_rows,
-    limits_of,
     pairs_by_number,
     strings,
     to_json,
@@ -34,7 +31,6 @@ from mainspring.jobs.engine import (
     Lease,
     Taken,
 )
-from mainspring.jobs.limits import Admission, Refusal
 
 MAX_ROUNDS = 20  # of picking, when limits refuse what was picked
 
@@ -49,6 +45,8 @@ class Taking:
         self._journal = store.journal
         self._now = store.now
         self._parking = store.parking
+        self._names = store.group_names
+        self._admitting = Admitting(store)
         self._wake = store.wake
         self._fresh = FreshShare()
         self._has_parked = False  # in this take: then there may be another instant at which to look
@@ -114,8 +112,12 @@ class Taking:
         for _ in range(MAX_ROUNDS):
             room = demand.starts - len(taken)
             rows = self._pick(demand.suspects and not any(map(_is_suspect, taken)), room, lanes, now, until)
-            if any(row.extras is not None and row.extras.grp is not None for row in rows):
-                taken += self._take_limited(worker, room, rows, now, until)
+            if any(row.grp is not None for row in rows):
+                started, has_parked = self._admitting.take(
+                    rows, room, until, lambda started: self._mark_started(worker, started, now)
+                )
+                taken += started
+                self._has_parked |= has_parked
             else:
                 self._mark_started(worker, rows, now)
                 taken += rows
@@ -127,7 +129,11 @@ class Taking:
                 break
         else:
             self._wake()  # there is more to be found
-        return [to_lease(row, self._lanes.describe(row.lane), is_started=True) for row in taken]
+        return self._leases(taken, is_started=True)
+
+    def _leases(self, rows: list[LeaseRow], *, is_started: bool) -> list[Lease]:
+        describe, limits = self._lanes.describe, self._names.limits
+        return [to_lease(row, describe(row.lane), limits(row), is_started=is_started) for row in rows]
 
     def _has_due(self, lanes: str, until: int) -> bool:
         firsts = first_dues(self._database.write(sql.FIRST_DUE, (lanes,)))
@@ -158,64 +164,13 @@ class Taking:
         if rows:
             self._database.write(sql.MARK_STARTED, (to_json([row.seq for row in rows]), worker, now))
 
-    # -- under limits
-
-    def _take_limited(
-        self, worker: int, starts: int, rows: list[LeaseRow], now: int, until: int
-    ) -> list[LeaseRow]:
-        """Start what is admitted, and let the rest wait until it is."""
-        admission = self._parking.admission({bucket for row in rows for bucket in limits_of(row.grp)})
-        refusals: dict[str, Refusal] = {}
-        started = _admitted(rows, admission, refusals)
-        groups = {row.grp for row in rows if row.grp is not None}
-        more = self._pick_more(starts - len(started), groups - refusals.keys(), admission, until)
-        heads = {row.seq for row in started}
-        others = [row for row in more if row.seq not in heads][: starts - len(started)]
-        started += _admitted(sorted(others, key=_group), admission, refusals)  # by group: they are counted at once
-        self._mark_started(worker, started, now)
-        self._parking.occupy((limits_of(row.grp) for row in started), admission)
-        # Those that are full now need not be tried again to find out.
-        full = {group: admission.refusal(limits_of(group)) for group in groups - refusals.keys()}
-        refusals |= self._parking.with_due_jobs(
-            {group: refusal for group, refusal in full.items() if refusal is not None}, until
-        )
-        if refusals:
-            self._parking.park(refusals)
-            self._has_parked = True
-        self._lines.put_in_order(Places((None, group) for group in groups))
-        self._pass_on(refusals, admission)
-        return started
-
-    def _pick_more(self, room: int, groups: Collection[str], admission: Admission, until: int) -> list[LeaseRow]:
-        """Pick further jobs of groups that were admitted, as many of each as there is room for all."""
-        if room <= 0 or not groups:
-            return []
-        share = max(1, room // len(groups))
-        wanted = [group for group in groups if admission.room(limits_of(group), share)]
-        if not wanted:
-            return []
-        # The head of each, which is chosen already, comes first again.
-        picked = self._database.write(line_statements.PICK_OF_GROUPS, (to_json(wanted), share + 1, until))
-        return lease_rows(picked)
-
-    def _pass_on(self, refusals: dict[str, Refusal], admission: Admission) -> None:
-        """Let others try the buckets with room of those that another bucket has refused."""
-        self._parking.admit_others(
-            {
-                bucket: 1
-                for group, refusal in refusals.items()
-                for bucket in limits_of(group)
-                if bucket != refusal.bucket and admission.room((bucket,), 1)
-            }
-        )
-
     # -- ahead
 
     def _take_ahead(self, worker: int, demand: Demand, lanes: str, after: int, until: int) -> list[Lease]:
         rows = lease_rows(self._database.write(sql.PICK_BETWEEN, (lanes, demand.ahead, after, until)))
         if rows:
             self._database.write(sql.MARK_HELD, (to_json([row.seq for row in rows]), worker))
-        return [to_lease(row, self._lanes.describe(row.lane), is_started=False) for row in rows]
+        return self._leases(rows, is_started=False)
 
     def _tell_started(self, leases: list[Lease]) -> None:
         if any(lease.is_started for lease in leases) and self._journal.is_listened():
@@ -225,28 +180,6 @@ class Taking:
                 for lease in leases
                 if lease.is_started
             )
-
-
-def _admitted(rows: list[LeaseRow], admission: Admission, refusals: dict[str, Refusal]) -> list[LeaseRow]:
-    """Return the rows that may start; note for each other group which bucket has refused it."""
-    admitted: list[LeaseRow] = []
-    for group, run in groupby(rows, key=_group):
-        wanted = list(run)
-        if not group:
-            admitted += wanted
-        elif group not in refusals:
-            buckets = limits_of(group)
-            count = admission.admit_many(buckets, len(wanted))
-            admitted += wanted[:count]
-            refusal = admission.refusal(buckets) if count < len(wanted) else None
-            if refusal is not None:
-                refusals[group] = refusal
-    return admitted
-
-
-def _group(row: LeaseRow) -> str:
-    extras = row.extras
-    return "" if extras is None else extras.grp or ""
 
 
 def _is_suspect(row: LeaseRow) -> bool:

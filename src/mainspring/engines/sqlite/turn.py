@@ -48,9 +48,11 @@ class Turn:
         """Wait in line. The kernel knows no timeout, so if it takes longer a thread waits there on our behalf."""
         assert fcntl is not None
         assert self._descriptor is not None
-        with suppress(BlockingIOError):
+        try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
+        except BlockingIOError:
+            pass
         if _Waiting(self._descriptor).is_served(self._patience):
             return True
         self._descriptor = None  # the thread keeps waiting there, and gives back what it gets

@@ -1,0 +1,84 @@
+"""A draft: what is to change on the server as one, each part only if it is still as its author has seen it.
+
+The server takes the messages of a draft all or none (an atomic batch), so a job's record, its place in a line and
+its message in the queue never contradict each other, whoever dies when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+
+from msgspec import Struct
+
+MOST_PUTS = 1_000
+"""What the server takes as one."""
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Entry(Struct, frozen=True, gc=False):
+    """What a subject holds; revision 0: nothing."""
+
+    revision: int
+    data: bytes
+
+
+NOTHING = Entry(0, b"")
+
+
+class Put(Struct, frozen=True, gc=False):
+    """A message to be stored."""
+
+    subject: str
+    data: bytes
+    expected: int | None = None
+    """The revision that must be there, 0 for none; None: whatever is there is replaced."""
+    headers: Mapping[str, str] | None = None
+
+
+class Draft:
+    """Messages to be stored as one, and what to do once they are."""
+
+    def __init__(self) -> None:
+        self.puts: list[Put] = []
+        self._afterwards: list[Callable[[], None]] = []
+        self.purges: list[str] = []
+        """Subjects that are of no more use: emptied afterwards, and no harm is done if not."""
+        self.sends: list[tuple[str, bytes]] = []
+        """Messages that nobody answers: acknowledgements and news."""
+
+    def __len__(self) -> int:
+        return len(self.puts)
+
+    def put(
+        self,
+        subject: str,
+        data: bytes,
+        expected: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> int:
+        """Add a message; return its place in the draft."""
+        self.puts.append(Put(subject, data, expected, headers))
+        return len(self.puts) - 1
+
+    def schedule(self, subject: str, target: str, instant: int, data: bytes = b"") -> None:
+        """Let the server publish something at an instant in microseconds."""
+        at = (EPOCH + timedelta(microseconds=max(0, instant))).isoformat().replace("+00:00", "Z")
+        self.put(subject, data, None, {"Nats-Schedule": f"@at {at}", "Nats-Schedule-Target": target})
+
+    def purge(self, *subjects: str) -> None:
+        """Empty subjects afterwards."""
+        self.purges.extend(subjects)
+
+    def send(self, subject: str, data: bytes = b"") -> None:
+        """Send a message afterwards."""
+        self.sends.append((subject, data))
+
+    def then(self, act: Callable[[], None]) -> None:
+        """Do something once the draft is stored."""
+        self._afterwards.append(act)
+
+    def settle(self) -> None:
+        """The draft was stored."""
+        for act in self._afterwards:
+            act()

@@ -1,0 +1,181 @@
+"""Messages that come by themselves: what consumers deliver, and long answers of the server.
+
+A `Pull` that does not wait is answered at once with what is there. An idle pull waits on the server for one
+message, so that a worker without work is woken by the next job and by nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from msgspec import Struct
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from mainspring.engines.nats.drafts import Entry
+
+IDLE_SECONDS = 30.0
+ACK = b"+ACK"
+IN_PROGRESS = b"+WPI"
+
+
+class Message(Struct, frozen=True, gc=False):
+    """A message in our hands, to be acknowledged."""
+
+    subject: str
+    reply: str
+    data: bytes
+    revision: int
+    """Its place in the stream."""
+    pending: int
+    """How many more its consumer had to deliver."""
+    is_fired: bool
+    """Whether it comes from a schedule of the server."""
+    deliveries: int
+    arrived: float
+    """By the clock of the loop."""
+
+
+class Pull(Struct, frozen=True, gc=False):
+    """A request for messages of one consumer."""
+
+    consumer: str
+    most: int
+
+
+def status_of(message: Msg) -> int | None:
+    """Return the status that the server sends in place of a message."""
+    headers = message.headers
+    status = headers.get("Status") if headers else None
+    return None if status is None else int(status)
+
+
+def read_message(message: Msg) -> Message:
+    """Read what a consumer delivered: the rest is in the address for the acknowledgement."""
+    tokens = message.reply.split(".")
+    skip = 2 if len(tokens) > 9 else 0  # newer servers name the account, too
+    return Message(
+        message.subject,
+        message.reply,
+        message.data,
+        int(tokens[5 + skip]),
+        int(tokens[8 + skip]),
+        bool(message.headers and "Nats-Scheduler" in message.headers),
+        int(tokens[4 + skip]),
+        asyncio.get_running_loop().time(),
+    )
+
+
+def nak(delay: float) -> bytes:
+    """Give a message back, to come again after some seconds."""
+    return b"-NAK" if delay <= 0 else b'-NAK {"delay": %d}' % round(delay * 1e9)
+
+
+class Pulls:
+    """What was asked for, and what came. Belongs to the loop, apart from `arm`'s flags."""
+
+    def __init__(self, publish: Callable[[Sequence[tuple[str, bytes, str]]], None]) -> None:
+        self._publish = publish
+        self._client: Client | None = None
+        self._inbox = ""
+        self._count = 0
+        self._idle: dict[str, float] = {}  # consumers with an idle pull, and when it ends
+        self.stream = ""
+        self.on_message: Callable[[Message], None] = lambda _message: None
+
+    async def subscribe(self, client: Client) -> None:
+        """Begin to receive."""
+        self._client = client
+        self._inbox = client.new_inbox()
+        self._idle.clear()
+        await client.subscribe(f"{self._inbox}.idle.*", cb=self._receive_idle)
+
+    def forget(self) -> None:
+        """The connection is gone, and with it what was asked for."""
+        self._idle.clear()
+
+    # -- waiting for one message each
+
+    def arm(self, consumers: Sequence[str]) -> None:
+        """Wait for a message of each of these consumers, unless we do already. On the loop."""
+        now = asyncio.get_running_loop().time()
+        asked: list[tuple[str, bytes, str]] = []
+        for consumer in consumers:
+            if self._idle.get(consumer, 0.0) < now:
+                self._idle[consumer] = now + IDLE_SECONDS
+                body = b'{"batch":1,"expires":%d}' % round(IDLE_SECONDS * 1e9)
+                asked.append((self._next(consumer), body, f"{self._inbox}.idle.{consumer}"))
+        if asked:
+            self._publish(asked)
+
+    def _next(self, consumer: str) -> str:
+        return f"$JS.API.CONSUMER.MSG.NEXT.{self.stream}.{consumer}"
+
+    async def _receive_idle(self, message: Msg) -> None:
+        if status_of(message) is not None:
+            self._idle.pop(message.subject.rpartition(".")[2], None)
+            self.on_message(EXPIRED)
+            return
+        tokens = message.reply.split(".")
+        self._idle.pop(tokens[3 + (2 if len(tokens) > 9 else 0)], None)
+        self.on_message(read_message(message))
+
+    # -- asking for what is there
+
+    async def fetch(self, pulls: Sequence[Pull], patience: float) -> list[Message]:
+        """Ask several consumers at once."""
+        answers = await asyncio.gather(*(self._fetch(pull, patience) for pull in pulls))
+        return [message for answer in answers for message in answer]
+
+    async def _fetch(self, pull: Pull, patience: float) -> list[Message]:
+        body = b'{"batch":%d,"no_wait":true}' % pull.most
+        found = await self._gather(self._next(pull.consumer), body, patience, pull.most)
+        return [read_message(message) for message in found or ()]
+
+    # -- long answers
+
+    async def collect(self, subject: str, body: dict[str, Any], patience: float) -> list[tuple[str, Entry]] | None:
+        """Return all messages of an answer that ends with a status; None if it does not end in time."""
+        found = await self._gather(subject, json.dumps(body).encode(), patience, None)
+        if found is None:
+            return None
+        return [
+            (message.headers["Nats-Subject"], Entry(int(message.headers["Nats-Sequence"]), message.data))
+            for message in found
+            if message.headers
+        ]
+
+    async def _gather(self, subject: str, body: bytes, patience: float, most: int | None) -> list[Msg] | None:
+        """Return what comes until a status does, or so many have come; None: it did not end."""
+        client = self._client
+        if client is None:
+            return None
+        found: list[Msg] = []
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        async def receive(message: Msg) -> None:
+            status = status_of(message)
+            if status is None:
+                found.append(message)
+            if (status is not None or len(found) == most) and not done.done():
+                done.set_result(status != 503)
+
+        self._count += 1
+        inbox = f"{self._inbox}.many.{self._count}"
+        subscription = await client.subscribe(inbox, cb=receive)
+        try:
+            await client.publish(subject, body, reply=inbox)
+            is_complete = await asyncio.wait_for(done, patience)
+        except TimeoutError:
+            is_complete = False
+        finally:
+            await subscription.unsubscribe()
+        # Messages that came are ours, whether or not more were to come.
+        return found if is_complete or most is not None else None
+
+
+EXPIRED = Message("", "", b"", 0, 0, is_fired=False, deliveries=0, arrived=0.0)
+"""In place of a message: an idle pull has ended without one."""

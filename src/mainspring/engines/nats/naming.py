@@ -1,0 +1,125 @@
+"""Names on the server: one stream, and below its prefix a subject for everything that is kept.
+
+    P.job.<job>                         the record of a job
+    P.at.<kind>.<key>                   a schedule of the server, which in its time publishes to its target
+    P.ready.<queue>.<type>.<priority>.<job>   a job to be taken; each lane has a consumer shared by all workers
+    P.chore.<kind>.<key>                something to be looked into by any worker
+    P.gate.<gate>                       who is inside of a sequence or limit, and
+    P.line.<gate>.<group>.<job>         who waits before it
+    P.key.<key>, P.occurrence.<schedule>.<n>, P.schedule.<name>, P.skipped.<name>, P.worker.<n>, P.lane.<lane>,
+    P.settings
+
+A subject holds one message at most: publishing again replaces it. Names that users choose become tokens that
+contain neither dots, blanks nor wildcards.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import blake2b
+
+from mainspring.errors import EngineUnavailable
+
+DEFAULT_PREFIX = "mainspring"
+_PREFIX = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_UNSAFE = re.compile(rb"[^A-Za-z0-9_-]")
+_ESCAPED = re.compile(r"=([0-9A-F]{2})")
+
+
+def to_token(name: str) -> str:
+    """Write a name so that it can be part of a subject; equal names, and only they, have equal tokens."""
+    token = _UNSAFE.sub(lambda match: b"=%02X" % match.group()[0], name.encode()).decode()
+    return token or "=00"
+
+
+def from_token(token: str) -> str:
+    """Return the name of a token."""
+    if token == "=00":
+        return ""
+    raw = _ESCAPED.sub(lambda match: chr(int(match.group(1), 16)), token)
+    return raw.encode("latin-1").decode()
+
+
+def digest(*parts: str) -> str:
+    """Return a short name for long ones: 128 bits, so nobody meets two that are equal."""
+    return blake2b("\x00".join(parts).encode(), digest_size=16).hexdigest()
+
+
+class Names:
+    """The subjects below one prefix."""
+
+    def __init__(self, prefix: str = DEFAULT_PREFIX) -> None:
+        if not _PREFIX.fullmatch(prefix):
+            raise EngineUnavailable(
+                engine=f"prefix {prefix!r}",
+                reason="a prefix is made of 1 to 64 letters, digits, '-' and '_'",
+                remedy="choose another, such as 'shop-production'",
+            )
+        self.prefix = prefix
+        self.stream = prefix
+        self.events_stream = f"{prefix}-events"
+        self.jobs = f"{prefix}.job."
+        self.ready = f"{prefix}.ready."
+        self.chores = f"{prefix}.chore."
+        self.lanes = f"{prefix}.lane."
+        self.schedules = f"{prefix}.schedule."
+        self.workers = f"{prefix}.worker."
+        self.settings = f"{prefix}.settings"
+        self.events = f"{prefix}.event"
+        self.notes = f"{prefix}.note."
+        """Not kept: news for the processes that are there."""
+
+    @property
+    def kept(self) -> list[str]:
+        """The subjects of the stream."""
+        kinds = ("job", "at", "ready", "chore", "gate", "line", "key", "occurrence", "schedule", "skipped")
+        return [f"{self.prefix}.{kind}.>" for kind in (*kinds, "worker", "lane")] + [self.settings]
+
+    def job(self, job_id: str) -> str:
+        """The record of a job."""
+        return self.jobs + to_token(job_id)
+
+    def lane(self, queue: str, type_: str, priority: int) -> str:
+        """The record of a lane: jobs of one queue, handler and priority."""
+        return f"{self.lanes}{to_token(queue)}.{to_token(type_)}.{priority}"
+
+    def ready_of(self, queue: str, type_: str, priority: int, job_id: str) -> str:
+        """A job to be taken."""
+        return f"{self.ready}{to_token(queue)}.{to_token(type_)}.{priority}.{to_token(job_id)}"
+
+    def at(self, kind: str, key: str) -> str:
+        """A schedule of the server."""
+        return f"{self.prefix}.at.{kind}.{to_token(key)}"
+
+    def chore(self, kind: str, key: str) -> str:
+        """Something for any worker to look into."""
+        return f"{self.chores}{kind}.{to_token(key)}"
+
+    def gate(self, gate: str) -> str:
+        """Who is inside of a sequence or limit."""
+        return f"{self.prefix}.gate.{digest(gate)}"
+
+    def line(self, gate: str, group: str, job_id: str = "*") -> str:
+        """A job that waits before a gate; all of its group without a job."""
+        token = job_id if job_id == "*" else to_token(job_id)
+        return f"{self.prefix}.line.{digest(gate)}.{digest(group)}.{token}"
+
+    def key(self, unique_key: str) -> str:
+        """Who holds a unique key."""
+        return f"{self.prefix}.key.{digest(unique_key)}"
+
+    def occurrence(self, schedule: str, number: int) -> str:
+        """The job of one occurrence of a schedule."""
+        return f"{self.prefix}.occurrence.{to_token(schedule)}.{number}"
+
+    def schedule(self, name: str) -> str:
+        """The record of a schedule."""
+        return self.schedules + to_token(name)
+
+    def skipped(self, schedule: str) -> str:
+        """The occurrences of a schedule for which no job was made."""
+        return f"{self.prefix}.skipped.{to_token(schedule)}"
+
+    def worker(self, number: int) -> str:
+        """The sign of life of a worker."""
+        return f"{self.workers}{number}"

@@ -1,0 +1,89 @@
+"""How to reach the servers: the address and what is needed to be let in.
+
+nats://host:4222                     several servers with commas: nats://a:4222,b:4222
+nats://user:password@host, nats://token@host, tls://host
+?prefix=shop&replicas=3&lease=20&timeout=10   settings, below
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from mainspring.engines.nats.naming import DEFAULT_PREFIX
+from mainspring.errors import EngineUnavailable
+
+SCHEMES = ("nats://", "tls://")
+DEFAULT_LEASE = 20.0
+DEFAULT_TIMEOUT = 10.0
+
+
+class NatsSettings(Struct, frozen=True, kw_only=True):
+    """Settings of the NATS engine."""
+
+    prefix: str = DEFAULT_PREFIX
+    """Begins the name of everything on the server: applications with different prefixes do not meet."""
+    replicas: int = 1
+    """On how many servers of a cluster each message is kept: 1, 3 or 5."""
+    lease: float = DEFAULT_LEASE
+    """Seconds without a sign of life after which the jobs of a worker belong to others."""
+    timeout: float | None = DEFAULT_TIMEOUT
+    """Seconds that a call waits for the server before it raises `EngineUnavailable`; None: as long as it takes."""
+    user: str | None = None
+    password: str | None = None
+    token: str | None = None
+    credentials: str | None = None
+    """A file with a JWT and its key (`.creds`)."""
+    nkeys_seed: str | None = None
+    """The seed of an nkey: the text itself, `SU...`."""
+    tls: ssl.SSLContext | None = None
+    """For servers whose certificate is signed by a private authority, or that ask for one of ours."""
+    inbox_prefix: str = "_INBOX"
+    """Where answers come: one for each role, if the server's permissions keep roles apart."""
+    projection: str | None = None
+    """The file of the local copy that lists are made from; None: one in the user's cache directory."""
+    prepared: bool = False
+    """Whether an operator has created streams and consumers: this process only uses them."""
+
+
+def parse_url(url: str, settings: NatsSettings) -> tuple[list[str], NatsSettings]:
+    """Return the servers that a URL names, and the settings with those of its query."""
+    address, _, query = url.partition("?")
+    servers = [_with_scheme(part.strip(), url) for part in address.split(",") if part.strip()]
+    if not servers or not all(urlsplit(server).hostname for server in servers):
+        raise EngineUnavailable(
+            engine=f"url {url!r}",
+            reason="it names no server",
+            remedy="write nats://host:4222, several servers with commas: nats://a:4222,b:4222",
+        )
+    return servers, replace(settings, **_read_query(query, url))
+
+
+def _with_scheme(server: str, url: str) -> str:
+    if "://" in server:
+        return server
+    return f"{urlsplit(url).scheme}://{server}"
+
+
+def _read_query(query: str, url: str) -> dict[str, Any]:
+    readers: dict[str, Any] = {"prefix": str, "replicas": int, "lease": float, "timeout": float, "projection": str}
+    found: dict[str, Any] = {}
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        try:
+            found[name] = readers[name](value)
+        except (KeyError, ValueError):
+            raise EngineUnavailable(
+                engine=f"url {url.partition('?')[0]!r}",
+                reason=f"setting {name}={value!r} is not understood",
+                remedy=f"settings in a URL are {', '.join(readers)}; the rest goes into nats=NatsSettings(...)",
+            ) from None
+    return found
+
+
+def without_secrets(servers: list[str]) -> str:
+    """Name servers so that it can be printed."""
+    return ",".join(f"{parts.hostname}:{parts.port or 4222}" for parts in map(urlsplit, servers))

