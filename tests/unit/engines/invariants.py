@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 
 import apsw
 
-from mainspring.engines.sqlite.rows import PENDING, RUNNING, limits_of
+from mainspring.engines.sqlite.groups import limits_of
+from mainspring.engines.sqlite.rows import PENDING, RUNNING
 from mainspring.jobs.engine import SUSPECT_CRASHES
 from mainspring.jobs.limits import family_of
 
-COLUMNS = "seq, id, status, due, ready, wait, sequence, turn, grp, owner, crashes"
+COLUMNS = "seq, id, status, due, ready, wait, sequence, turn, grp_name, owner, crashes"
 BEHIND_IN_SEQUENCE, BEHIND_IN_GROUP = 1, 2
 
 
@@ -60,7 +61,7 @@ def check_lines(path: Path) -> None:
     """Fail if somebody may go who must not, or if nobody may go though somebody should."""
     with connected(path) as connection:
         rows = [Row(*row) for row in connection.execute(f"SELECT {COLUMNS} FROM jobs ORDER BY seq")]
-        parked = dict(_select(connection, "parked", "grp, bucket"))
+        parked = dict(_select(connection, "parked", "name, bucket"))
         waits = {bucket for (bucket,) in _select(connection, "waits", "bucket")}
         occupied = Counter(dict(_select(connection, "occupied", "bucket, running")))
         limits = {family: (most, per) for family, most, per in _select(connection, "limits", "family, most, per")}
