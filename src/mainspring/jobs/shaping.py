@@ -38,9 +38,8 @@ class Shape:
         expires = handler.expires if options.expires is None else options.expires
         self._expires = None if expires is None else min(LAST_INSTANT, self.due + expires)
         self._steps_aside = own.steps_aside if options.steps_aside is None else options.steps_aside
-        self._is_plain = not (self._families or handler.sequence_by) and (
-            self.unique is self._follow_up is self._expires is options.sequence is None
-        )
+        policies = (self.unique, self._follow_up, self._expires, options.sequence)
+        self._is_plain = not self._families and not handler.sequence_by and policies == (None, None, None, None)
 
     @property
     def needs_arguments(self) -> bool:
