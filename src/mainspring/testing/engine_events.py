@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from mainspring.jobs.engine import (
     MAX_CRASHES,
+    Capability,
     Cause,
     Delete,
     Edit,
@@ -26,6 +25,7 @@ from mainspring.jobs.engine import (
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.engine_base import EngineSuite
 from mainspring.testing.engine_bench import Bench, seconds
+from mainspring.testing.engine_needs import needs
 from mainspring.testing.engine_timetable import NAME, Timetable
 
 AN_HOUR = 3600.0
@@ -74,16 +74,16 @@ class Events(EngineSuite):
         assert listener.hear_kinds() == [(EventKind.SUBMITTED, "b")]
 
     def test_nothing_is_written_down_when_the_time_is_over(self, bench: Bench) -> None:
-        listener = Listener(bench, 10)
+        listener = Listener(bench, 0.8)
         bench.submit("a")
-        bench.pass_time(10)
+        bench.pass_time(0.8)
         bench.submit("b")
         assert listener.hear_kinds() == [(EventKind.SUBMITTED, "a")]
 
     def test_who_listens_shorter_does_not_cut_short_the_other(self, bench: Bench) -> None:
         listener = Listener(bench, 60)
-        Listener(bench, 1)
-        bench.pass_time(30)
+        Listener(bench, 0.1)
+        bench.pass_time(0.2)
         bench.submit("a")
         assert listener.hear_kinds() == [(EventKind.SUBMITTED, "a")]
 
@@ -116,20 +116,16 @@ class Events(EngineSuite):
     def test_an_event_tells_what_happened_when_and_to_which_job(self, bench: Bench) -> None:
         listener = Listener(bench)
         bench.submit("job", type="größe", queue="orders", after=AN_HOUR)
-        bench.pass_time(5)
         bench.cancel()
         assert [(event.kind, event.id, event.type, event.queue) for event in listener.hear()] == [
             (EventKind.SUBMITTED, "job", "größe", "orders"),
             (EventKind.CANCELED, "job", "größe", "orders"),
         ]
-        (event,) = self.events_of(bench, lambda: bench.submit("timed"))
-        assert event.at == bench.now
-
-    def events_of(self, bench: Bench, act: Callable[[], object]) -> list[Event]:
-        """Return what happens in one step."""
-        listener = Listener(bench)
-        act()
-        return listener.hear()
+        bench.pass_time(0.1)
+        before = bench.now
+        bench.submit("timed")
+        (event,) = listener.hear()
+        assert bench.is_since(before, event.at)
 
     # -- a life
 
@@ -138,7 +134,7 @@ class Events(EngineSuite):
         worker, lease = bench.begin()
         assert bench.report(worker, lease, 0.5)
         assert bench.settle(worker, lease, OutcomeKind.RETRY, cause=Cause.FAILURE)
-        (lease,) = bench.take(worker)
+        (lease,) = bench.take_when_there(worker, 1)
         assert bench.settle(worker, lease, OutcomeKind.COMPLETED)
         assert [event.kind for event in listener.hear()] == [
             EventKind.SUBMITTED,
@@ -168,7 +164,7 @@ class Events(EngineSuite):
     def test_nothing_is_told_of_an_outcome_that_is_refused(self, bench: Bench, kind: OutcomeKind) -> None:
         worker, stale = bench.begin()
         assert bench.settle(worker, stale, OutcomeKind.HANDED_BACK)
-        bench.take(worker)
+        assert len(bench.take_when_there(worker, 1)) == 1
         listener = Listener(bench)
         assert not bench.settle(worker, stale, kind, error="stale")
         assert not bench.report(worker, stale, 1)
@@ -186,12 +182,20 @@ class Events(EngineSuite):
         listener = Listener(bench)
         bench.submit("a", "b", "c")
         worker = bench.enroll()
-        bench.complete(worker, *bench.take(worker))
-        assert listener.hear_kinds() == [
-            (kind, job_id)
-            for kind in (EventKind.SUBMITTED, EventKind.STARTED, EventKind.COMPLETED)
-            for job_id in "abc"
-        ]
+        leases = bench.take_when_there(worker, 3)
+        bench.complete(worker, *leases)
+        given = [lease.id for lease in leases]
+        heard = listener.hear_kinds()
+        assert heard[:3] == [(EventKind.SUBMITTED, job_id) for job_id in "abc"]
+        assert sorted(heard[3:6]) == [(EventKind.STARTED, job_id) for job_id in "abc"]
+        assert heard[6:] == [(EventKind.COMPLETED, job_id) for job_id in given]
+
+    @needs(Capability.EXACT_ORDER)
+    def test_starts_are_told_in_the_order_of_jobs(self, bench: Bench) -> None:
+        bench.submit("b", "a", "c")
+        listener = Listener(bench)
+        assert bench.take_ids(bench.enroll()) == ["b", "a", "c"]
+        assert listener.hear_kinds() == [(EventKind.STARTED, job_id) for job_id in "bac"]
 
     # -- by others
 
@@ -243,16 +247,18 @@ class Events(EngineSuite):
         assert {event.type for event in events} == {"ping"}
 
     def test_an_expired_job_is_told(self, bench: Bench) -> None:
-        bench.submit("job", expires=1)
+        bench.submit("job", expires=0.5)
         listener = Listener(bench)
-        bench.pass_time(1)
-        bench.take(bench.enroll())
+        bench.pass_time(0.5)
+        assert bench.take(bench.enroll()) == []
+        assert bench.comes_to(JobStatus.FAILED)
         assert [(event.kind, event.note) for event in listener.hear()] == [
             (EventKind.FAILED, "expired: it did not start within its time")
         ]
 
     # -- crashes
 
+    @needs(Capability.VIRTUAL_TIME)
     def test_rescues_are_told(self, bench: Bench) -> None:
         bench.submit("rescued", "stopped")
         bench.submit("held", after=0.5)
@@ -263,6 +269,7 @@ class Events(EngineSuite):
         bench.crash(worker)
         assert sorted(listener.hear_kinds()) == [(EventKind.CANCELED, "stopped"), (EventKind.RESCUED, "rescued")]
 
+    @needs(Capability.VIRTUAL_TIME)
     def test_a_quarantine_is_told(self, bench: Bench) -> None:
         bench.submit("job")
         for _ in range(MAX_CRASHES - 1):
@@ -293,9 +300,12 @@ class Events(EngineSuite):
         assert timetable.put(after=0, queue="nights")
         records = (timetable.occurrence(1), timetable.occurrence(2, OccurrenceKind.COALESCED))
         listener = Listener(bench)
+        before = bench.now
         assert timetable.fire(timetable.firing(jobs=(), records=records)).is_done
-        assert listener.hear() == [
-            Event(EventKind.SKIPPED, bench.now, NAME, "ping", "nights", note)
+        heard = listener.hear()
+        assert all(bench.is_since(before, event.at) for event in heard)
+        assert [(event.kind, event.id, event.type, event.queue, event.note) for event in heard] == [
+            (EventKind.SKIPPED, NAME, "ping", "nights", note)
             for note in ("missed: occurrence 1", "coalesced: occurrence 2")
         ]
 

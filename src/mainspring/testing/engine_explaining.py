@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from mainspring.jobs.engine import Cause, OutcomeKind, Reschedule, Situation, UniqueKey
+from mainspring.jobs.engine import Capability, Cause, OutcomeKind, Reschedule, Situation, UniqueKey
 from mainspring.jobs.limits import bucket_of
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.engine_base import EngineSuite
 from mainspring.testing.engine_bench import Bench, seconds
+from mainspring.testing.engine_needs import needs
 
 ALL = bucket_of("all")
 TENANT = bucket_of("by tenant", "a")
@@ -56,7 +57,7 @@ class Explaining(EngineSuite):
         bench.submit("a", "b", "c", sequence="key")
         bench.submit("other", sequence="other key")
         worker = bench.enroll()
-        lease, _ = bench.take(worker)
+        lease, _ = bench.sorted_when_there(worker, 2)
         behind = {job_id: bench.situation(job_id).behind for job_id in ("a", "b", "c", "other")}
         assert behind == {"a": None, "b": "a", "c": "a", "other": None}
         bench.complete(worker, lease)
@@ -77,9 +78,10 @@ class Explaining(EngineSuite):
     def test_it_may_wait_for_room_in_a_limit(self, bench: Bench) -> None:
         bench.limit("all", 2)
         bench.limit("by tenant", 9)
-        bench.submit("a", "b", "c", "d", limits=(TENANT, ALL))
+        bench.submit("a", "b", limits=(TENANT, ALL))
         worker = bench.enroll()
-        lease, _ = bench.take(worker)
+        lease, _ = bench.sorted_when_there(worker, 2)
+        bench.submit("c", "d", limits=(TENANT, ALL))
         situation = bench.situation("c")
         assert (situation.full_bucket, situation.limited_until) == (ALL, None)
         assert sorted(situation.bucket_holders) == ["a", "b"]
@@ -89,9 +91,25 @@ class Explaining(EngineSuite):
         assert (situation.full_bucket, situation.bucket_holders) == (None, ())
 
     def test_it_may_wait_for_its_rate(self, bench: Bench) -> None:
+        bench.limit("all", 2, per=1)
+        bench.submit("a", "b", limits=(ALL,))
+        before = bench.now
+        assert len(bench.take_when_there(bench.enroll(), 2)) == 2
+        bench.submit("c", limits=(ALL,))
+        situation = bench.situation("c")
+        assert situation.full_bucket == ALL
+        assert situation.limited_until is not None
+        assert bench.is_since(before, situation.limited_until - seconds(0.5))
+        bench.pass_time(0.5)
+        situation = bench.situation("c")
+        assert (situation.full_bucket, situation.limited_until) == (None, None)
+
+    @needs(Capability.VIRTUAL_TIME)
+    def test_it_waits_for_its_rate_no_longer_than_it_was_told(self, bench: Bench) -> None:
         bench.limit("all", 2, per=10)
-        bench.submit("a", "b", "c", limits=(ALL,))
-        bench.take(bench.enroll())
+        bench.submit("a", "b", limits=(ALL,))
+        assert len(bench.take(bench.enroll())) == 2
+        bench.submit("c", limits=(ALL,))
         until = bench.now + seconds(5)
         situation = bench.situation("c")
         assert (situation.full_bucket, situation.limited_until) == (ALL, until)
@@ -106,7 +124,7 @@ class Explaining(EngineSuite):
         bench.submit("a", limits=(ALL,))
         for _ in range(3):
             assert bench.situation("a").full_bucket is None
-        assert bench.take_ids(bench.enroll()) == ["a"]
+        assert bench.ids_when_there(bench.enroll(), 1) == ["a"]
 
     # -- unique keys
 

@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from mainspring.jobs.engine import (
+    Capability,
     Fired,
     Occurrence,
     OccurrenceKind,
@@ -17,6 +18,7 @@ from mainspring.jobs.engine import (
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.engine_base import EngineSuite
 from mainspring.testing.engine_bench import Bench, seconds
+from mainspring.testing.engine_needs import needs
 from mainspring.testing.engine_timetable import EVERY_SECONDS, NAME, Timetable
 
 MOST_RECORDS = 100
@@ -40,7 +42,7 @@ class Firings(EngineSuite):
         assert timetable.stored() == replace(before, next_due=due + seconds(EVERY_SECONDS), last_due=due)
         record = bench.record(f"{NAME} {due}")
         assert (record.schedule, record.occurrence, record.status) == (NAME, due, JobStatus.PENDING)
-        assert bench.take_ids(bench.enroll()) == [record.id]
+        assert bench.ids_when_there(bench.enroll(), 1) == [record.id]
 
     def test_of_two_that_fire_the_same_occurrence_one_is_refused(
         self, bench: Bench, other: Bench, timetable: Timetable
@@ -94,8 +96,7 @@ class Firings(EngineSuite):
         assert timetable.put(after=0)
         due = timetable.stored().next_due
         assert timetable.fire().is_done
-        assert timetable.put(expected=1, after=0)
-        assert timetable.stored().next_due == due
+        assert timetable.put(expected=1, next_due=due)
         jobs = (bench.job("again", schedule=NAME, occurrence=due), timetable.job(NAME, 7))
         assert timetable.fire(timetable.firing(jobs=jobs)) == Fired(True, (f"{NAME} 7",))
         assert bench.find_ids() == [f"{NAME} {due}", f"{NAME} 7"]
@@ -104,13 +105,25 @@ class Firings(EngineSuite):
         assert timetable.put(after=0)
         assert timetable.fire(timetable.firing(next_due=None)).is_done
         assert timetable.stored().next_due is None
-        assert bench.look(bench.enroll()).next_firing is None
         assert bench.engine.schedules(due_until=bench.now + seconds(1e6)) == []
+
+    @needs(Capability.FORESIGHT)
+    def test_after_the_last_occurrence_none_is_told(self, bench: Bench, timetable: Timetable) -> None:
+        assert timetable.put(after=0)
+        assert timetable.fire(timetable.firing(next_due=None)).is_done
+        assert bench.look(bench.enroll()).next_firing is None
 
     def test_several_occurrences_may_be_made_up_for_at_once(self, bench: Bench, timetable: Timetable) -> None:
         assert timetable.put(after=0)
         jobs = tuple(timetable.job(NAME, number) for number in (1, 2, 3))
         assert timetable.fire(timetable.firing(jobs=jobs)) == Fired(True, tuple(job.id for job in jobs))
+        assert sorted(bench.ids_when_there(bench.enroll(), 3)) == [job.id for job in jobs]
+
+    @needs(Capability.EXACT_ORDER)
+    def test_occurrences_that_are_made_up_for_run_in_order(self, bench: Bench, timetable: Timetable) -> None:
+        assert timetable.put(after=0)
+        jobs = tuple(timetable.job(NAME, number) for number in (3, 1, 2))
+        assert timetable.fire(timetable.firing(jobs=jobs)).is_done
         assert bench.take_ids(bench.enroll()) == [job.id for job in jobs]
 
     # -- records
@@ -156,6 +169,7 @@ class Firings(EngineSuite):
         assert timetable.fire().is_done
         worker, lease = bench.take_by_new_worker()
         firing = timetable.firing()
+        before = bench.now
         assert timetable.fire(firing) == Fired(True, (), lease.id)
         assert bench.find_ids() == [lease.id]
         assert timetable.stored().last_due == firing.last_due
@@ -166,8 +180,9 @@ class Firings(EngineSuite):
             1,
             OccurrenceKind.SKIPPED,
             f"job {lease.id} of an earlier occurrence has not ended",
-            bench.now,
+            occurrence.decided,
         )
+        assert bench.is_since(before, occurrence.decided)
         bench.complete(worker, lease)
         assert len(timetable.fire().submitted) == 1
 
@@ -200,8 +215,9 @@ class Firings(EngineSuite):
         self, bench: Bench, timetable: Timetable, overlap: Overlap
     ) -> None:
         assert timetable.put(after=0, overlap=overlap)
+        due = timetable.stored().next_due
         (job_id,) = timetable.fire().submitted
-        assert timetable.put(expected=1, after=0, overlap=overlap)
+        assert timetable.put(expected=1, next_due=due, overlap=overlap)
         assert timetable.fire() == Fired(True)
         assert (bench.status(job_id), bench.engine.occurrences(NAME, 10)) == (JobStatus.PENDING, [])
 
@@ -251,4 +267,6 @@ class Firings(EngineSuite):
         queued = tuple(timetable.job(NAME, number, sequence="s", after=-1) for number in (1, 2))
         limited = tuple(timetable.job(NAME, number, limits=("all\x1f",)) for number in (3, 4))
         assert timetable.fire(timetable.firing(jobs=queued + limited)).is_done
-        assert bench.take_ids(bench.enroll()) == [queued[0].id, limited[0].id]
+        of_sequence, of_limit = sorted(bench.ids_when_there(bench.enroll(), 2))
+        assert of_sequence == queued[0].id
+        assert of_limit in {job.id for job in limited}

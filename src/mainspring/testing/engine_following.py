@@ -7,6 +7,7 @@ import pytest
 from mainspring.jobs.engine import (
     SUSPECT_CRASHES,
     Attempt,
+    Capability,
     Cause,
     FollowUp,
     OutcomeKind,
@@ -20,6 +21,7 @@ from mainspring.jobs.engine import (
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.engine_base import EngineSuite
 from mainspring.testing.engine_bench import Bench, seconds
+from mainspring.testing.engine_needs import needs
 
 FOR_EVER = Retention(None, None, None)
 OTHER_ENDS = [kind for kind in OutcomeKind if kind is not OutcomeKind.COMPLETED]
@@ -43,7 +45,7 @@ class Following(EngineSuite):
         progress = bench.record().progress
         assert bench.settle(worker, lease, OutcomeKind.RETRY, cause=Cause.FAILURE)
         assert bench.record().progress == progress
-        (lease,) = bench.take(worker)
+        (lease,) = bench.take_when_there(worker, 1)
         assert bench.record().progress == progress
         bench.complete(worker, lease)
         assert bench.record().progress == progress
@@ -51,7 +53,7 @@ class Following(EngineSuite):
     def test_only_the_holder_tells_how_far_a_job_has_come(self, bench: Bench) -> None:
         worker, stale = bench.begin()
         assert bench.settle(worker, stale, OutcomeKind.HANDED_BACK)
-        (lease,) = bench.take(worker)
+        (lease,) = bench.take_when_there(worker, 1)
         assert not bench.report(worker, stale, 1)
         assert not bench.report(bench.enroll(), lease, 1)
         assert bench.record().progress is None
@@ -64,7 +66,7 @@ class Following(EngineSuite):
     def test_reports_of_a_batch_are_answered_one_by_one(self, bench: Bench) -> None:
         bench.submit("a", "b")
         worker = bench.enroll()
-        a, b = bench.take(worker)
+        a, b = bench.sorted_when_there(worker, 2)
         bench.complete(worker, a)
         reports = [ProgressReport(lease, Progress(1, None, None, bench.now)) for lease in (a, b)]
         assert bench.engine.report(worker, reports) == [False, True]
@@ -76,33 +78,37 @@ class Following(EngineSuite):
     @pytest.mark.parametrize("kind", [OutcomeKind.RETRY, OutcomeKind.FAILED], ids=lambda kind: kind.value)
     def test_a_child_process_that_died_is_a_crash_of_its_job(self, bench: Bench, kind: OutcomeKind) -> None:
         worker, lease = bench.begin()
+        before = bench.now
         assert bench.settle(worker, lease, kind, error="killed by signal 9", cause=Cause.CRASH)
         record = bench.record()
         assert (record.crashes, record.failures, record.timeouts) == (1, 0, 0)
-        assert record.history == (Attempt(1, record.started, bench.now, Cause.CRASH, "killed by signal 9"),)
+        (attempt,) = record.history
+        assert attempt == Attempt(1, record.started, attempt.ended, Cause.CRASH, "killed by signal 9")
+        assert bench.is_since(before, attempt.ended)
 
     def test_a_job_whose_children_die_becomes_a_suspect(self, bench: Bench) -> None:
         bench.submit("job")
         worker = bench.enroll()
         for crashes in range(SUSPECT_CRASHES):
-            (lease,) = bench.take(worker, suspects=False)
+            (lease,) = bench.take_when_there(worker, 1, suspects=False)
             assert lease.crashes == crashes
             assert bench.settle(worker, lease, OutcomeKind.RETRY, error="died", cause=Cause.CRASH)
         assert bench.take(worker, suspects=False) == []
-        assert bench.take_ids(worker) == ["job"]
+        assert bench.ids_when_there(worker, 1) == ["job"]
 
     # -- follow-ups
 
     def test_what_follows_is_stored_with_the_end_of_a_job(self, bench: Bench) -> None:
         worker, lease = bench.begin("first")
         follow_up = bench.job("second", payload=b"[1]", headers={"trace": "1"}, sequence="key")
-        before = bench.wakes
+        wakes, before = bench.wakes, bench.now
         assert bench.settle(worker, lease, OutcomeKind.COMPLETED, follow_up=follow_up)
-        assert bench.is_woken(before)
+        assert bench.is_woken(wakes)
         record = bench.record("second")
-        assert (record.status, record.payload, record.created) == (JobStatus.PENDING, b"[1]", bench.now)
+        assert (record.status, record.payload) == (JobStatus.PENDING, b"[1]")
+        assert bench.is_since(before, record.created)
         assert (record.headers, record.sequence) == ({"trace": "1"}, "key")
-        assert bench.take_ids(worker) == ["second"]
+        assert bench.ids_when_there(worker, 1) == ["second"]
 
     @pytest.mark.parametrize("kind", OTHER_ENDS, ids=lambda kind: kind.value)
     def test_nothing_follows_on_a_job_that_did_not_complete(self, bench: Bench, kind: OutcomeKind) -> None:
@@ -113,7 +119,7 @@ class Following(EngineSuite):
     def test_nothing_follows_on_an_outcome_that_is_refused(self, bench: Bench) -> None:
         worker, stale = bench.begin("first")
         assert bench.settle(worker, stale, OutcomeKind.HANDED_BACK)
-        (lease,) = bench.take(worker)
+        (lease,) = bench.take_when_there(worker, 1)
         assert not bench.settle(worker, stale, OutcomeKind.COMPLETED, follow_up=bench.job("stale"))
         bench.complete(worker, lease)
         assert not bench.settle(worker, lease, OutcomeKind.COMPLETED, follow_up=bench.job("again"))
@@ -139,6 +145,18 @@ class Following(EngineSuite):
     # -- results
 
     def test_a_result_is_kept_for_its_time(self, bench: Bench) -> None:
+        worker, lease = bench.begin()
+        until = bench.now + seconds(0.8)
+        assert bench.settle(worker, lease, OutcomeKind.COMPLETED, result=b"1", keep_result_until=until)
+        assert bench.engine.prune(FOR_EVER) == Pruned(0, is_more=False)
+        assert bench.record().result == b"1"
+        bench.pass_time(0.8)
+        assert bench.engine.prune(FOR_EVER).deleted == 0
+        assert (bench.record().result, bench.status()) == (None, JobStatus.COMPLETED)
+        assert bench.engine.prune(FOR_EVER) == Pruned(0, is_more=False)
+
+    @needs(Capability.VIRTUAL_TIME)
+    def test_a_result_goes_as_soon_as_its_time_is_over(self, bench: Bench) -> None:
         until = bench.now + seconds(10)
         worker, lease = bench.begin()
         assert bench.settle(worker, lease, OutcomeKind.COMPLETED, result=b"1", keep_result_until=until)
@@ -147,9 +165,9 @@ class Following(EngineSuite):
         assert bench.record().result == b"1"
         bench.pass_time(0.001)
         assert bench.engine.prune(FOR_EVER).deleted == 0
-        assert (bench.record().result, bench.status()) == (None, JobStatus.COMPLETED)
-        assert bench.engine.prune(FOR_EVER) == Pruned(0, is_more=False)
+        assert bench.record().result is None
 
+    @needs(Capability.VIRTUAL_TIME)
     def test_a_result_without_a_time_is_kept_with_its_job(self, bench: Bench) -> None:
         worker, lease = bench.begin()
         assert bench.settle(worker, lease, OutcomeKind.COMPLETED, result=b"1")

@@ -110,6 +110,15 @@ class Limits(EngineSuite):
         bench.crash(worker)
         assert len(bench.take(bench.enroll())) == 2
 
+    @needs(Capability.VIRTUAL_TIME, Capability.EXACT_ORDER)
+    def test_what_was_rescued_comes_before_those_that_waited_for_its_place(self, bench: Bench) -> None:
+        bench.limit("all", 2)
+        bench.submit("b", "a", "c", limits=ALL)
+        worker = bench.enroll()
+        assert bench.take_ids(worker) == ["b", "a"]
+        bench.crash(worker)
+        assert bench.take_ids(bench.enroll()) == ["b", "a"]
+
     def test_the_places_of_a_worker_that_left_are_free_after_the_sweep(self, bench: Bench) -> None:
         bench.limit("all", 1)
         bench.submit("a", limits=ALL)
@@ -139,6 +148,18 @@ class Limits(EngineSuite):
         assert sorted(lease.id.rstrip("12") for lease in leases) == ["a", "b", "free"]
         bench.complete(worker, *leases)
         assert sorted(job_id[0] for job_id in bench.ids_when_there(worker, 2)) == ["a", "b"]
+
+    @needs(Capability.EXACT_ORDER)
+    def test_the_jobs_of_each_bucket_come_in_order(self, bench: Bench) -> None:
+        bench.limit("all", 2)
+        bench.limit("by tenant", 1)
+        bench.submit("a2", "a1", "a0", limits=ALL + A)
+        bench.submit("b2", "b1", "b0", limits=ALL + B)
+        worker = bench.enroll()
+        for number in (2, 1, 0):
+            leases = bench.take(worker)
+            assert [lease.id for lease in leases] == [f"a{number}", f"b{number}"]
+            bench.complete(worker, *leases)
 
     def test_a_refused_job_uses_up_nothing(self, bench: Bench) -> None:
         bench.limit("all", 2)
@@ -245,6 +266,17 @@ class Limits(EngineSuite):
         assert bench.arrange(DropLimit("all"))
         assert bench.is_woken(before)
         assert sorted(bench.ids_when_there(worker, 3)) == ["b", "c", "d"]
+
+    @needs(Capability.EXACT_ORDER)
+    def test_what_a_raised_and_a_dropped_limit_let_go_comes_in_order(self, bench: Bench) -> None:
+        bench.limit("all", 1)
+        bench.submit(*"dbca", limits=ALL)
+        worker, _ = self.take_first(bench)
+        bench.limit("all", 3)
+        assert bench.take_ids(worker) == ["b", "c"]
+        bench.submit("e", limits=ALL)
+        assert bench.arrange(DropLimit("all"))
+        assert bench.take_ids(worker) == ["a", "e"]
 
     def test_below_a_lowered_limit_nothing_starts_until_there_is_room(self, bench: Bench) -> None:
         bench.limit("all", 2)

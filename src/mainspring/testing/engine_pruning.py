@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from mainspring.jobs.engine import Cancel, Pruned, Reopen, Replay, Retention
+from mainspring.jobs.engine import Cancel, Capability, Pruned, Reopen, Replay, Retention
 from mainspring.jobs.instants import MICROSECONDS
 from mainspring.jobs.status import FINAL, JobStatus
 from mainspring.testing.engine_base import EngineSuite
 from mainspring.testing.engine_bench import Bench
+from mainspring.testing.engine_needs import needs
 
 FOR_EVER = Retention(None, None, None)
 NO_TIME = Retention(0, 0, 0)
 MOST_AT_ONCE = 500
 AN_HOUR = 3600 * MICROSECONDS
+A_WHILE = 8 * MICROSECONDS // 10
 
 
 class Pruning(EngineSuite):
@@ -29,12 +31,32 @@ class Pruning(EngineSuite):
                 return deleted
         raise AssertionError("there is always more to do")
 
-    @pytest.mark.parametrize("status", sorted(FINAL))
-    def test_a_job_is_kept_for_the_time_that_its_state_has(self, bench: Bench, status: JobStatus) -> None:
+    def end_all(self, bench: Bench) -> None:
+        """Make a job that has ended in each way, and is called after it."""
         for ended in sorted(FINAL):
             bench.end(ended, ended)
-        times = {name: AN_HOUR if name == status.lower() else None for name in ("completed", "canceled", "failed")}
-        retention = Retention(**times)
+
+    def retention_of(self, status: JobStatus, duration: int) -> Retention:
+        """Keep jobs in this state for a time, and others for ever."""
+        times = {
+            name: duration if name == status.lower() else None for name in ("completed", "canceled", "failed")
+        }
+        return Retention(**times)
+
+    @pytest.mark.parametrize("status", sorted(FINAL))
+    def test_a_job_is_kept_for_the_time_that_its_state_has(self, bench: Bench, status: JobStatus) -> None:
+        self.end_all(bench)
+        retention = self.retention_of(status, MICROSECONDS)
+        assert bench.engine.prune(retention) == Pruned(0, is_more=False)
+        bench.pass_time(1)
+        assert self.prune(bench, retention) == 1
+        assert bench.find_ids() == [ended for ended in sorted(FINAL) if ended is not status]
+
+    @needs(Capability.VIRTUAL_TIME)
+    @pytest.mark.parametrize("status", sorted(FINAL))
+    def test_a_job_goes_as_soon_as_its_time_is_over(self, bench: Bench, status: JobStatus) -> None:
+        self.end_all(bench)
+        retention = self.retention_of(status, AN_HOUR)
         bench.pass_time(3599.999)
         assert bench.engine.prune(retention) == Pruned(0, is_more=False)
         bench.pass_time(0.001)
@@ -44,15 +66,15 @@ class Pruning(EngineSuite):
 
     def test_the_time_counts_from_the_end_of_a_job(self, bench: Bench) -> None:
         worker, lease = bench.begin()
-        bench.pass_time(7200)
+        bench.pass_time(1)
         bench.complete(worker, lease)
-        assert self.prune(bench, Retention(AN_HOUR, AN_HOUR, AN_HOUR)) == 0
-        bench.pass_time(3600)
-        assert self.prune(bench, Retention(AN_HOUR, AN_HOUR, AN_HOUR)) == 1
+        assert self.prune(bench, Retention(A_WHILE, A_WHILE, A_WHILE)) == 0
+        bench.pass_time(0.8)
+        assert self.prune(bench, Retention(A_WHILE, A_WHILE, A_WHILE)) == 1
 
+    @needs(Capability.VIRTUAL_TIME)
     def test_jobs_may_be_kept_for_ever(self, bench: Bench) -> None:
-        for ended in sorted(FINAL):
-            bench.end(ended, ended)
+        self.end_all(bench)
         bench.pass_time(1e8)
         assert bench.engine.prune(FOR_EVER) == Pruned(0, is_more=False)
         assert len(bench.find_ids()) == len(FINAL)
@@ -61,10 +83,10 @@ class Pruning(EngineSuite):
         bench.bury("reopened")
         worker, _ = bench.begin("running")
         bench.submit("held", after=0.5)
-        bench.take(worker)
+        assert bench.ids_when_there(worker, 1) == ["held"]
         bench.submit("pending", after=60)
         bench.change(Reopen("reopened", bench.now))
-        bench.pass_time(3600)
+        bench.pass_time(0.1)
         assert self.prune(bench, Retention(0, 0, 0, most=0)) == 0
         assert len(bench.find_ids()) == 4
 
@@ -106,7 +128,7 @@ class Pruning(EngineSuite):
         bench.end("job", JobStatus.COMPLETED)
         assert self.prune(bench, NO_TIME) == 1
         bench.submit("job")
-        assert bench.take_ids(bench.enroll()) == ["job"]
+        assert bench.ids_when_there(bench.enroll(), 1) == ["job"]
 
     def test_a_replay_outlives_its_letter(self, bench: Bench) -> None:
         bench.bury("letter")

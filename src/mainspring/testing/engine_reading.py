@@ -13,6 +13,7 @@ from mainspring.jobs.instants import to_instant
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.engine_base import EngineSuite
 from mainspring.testing.engine_bench import Bench, MakeEngine, seconds
+from mainspring.testing.engine_needs import needed_by, needs
 
 
 class Reading(EngineSuite):
@@ -123,9 +124,22 @@ class Reading(EngineSuite):
 
     # -- about itself
 
+    def test_it_lacks_what_the_class_of_its_tests_says_and_nothing_else(self, bench: Bench) -> None:
+        declared = bench.engine.capabilities
+        assert not self.lacks & declared, "the engine declares what `lacks` names: take it out, its tests run then"
+        missing = needed_by(type(self)) - self.lacks - declared
+        assert not missing, "tests need what the engine does not declare: declare it, or name it in `lacks`"
+
+    def test_its_time_does_not_run_backwards(self, bench: Bench) -> None:
+        instants = [bench.now for _ in range(100)]
+        bench.pass_time(0.1)
+        assert instants == sorted(instants)
+        assert bench.now - instants[-1] >= seconds(0.09)
+
     def test_it_says_where_the_jobs_are(self, bench: Bench) -> None:
         assert bench.engine.description
 
+    @needs(Capability.VIRTUAL_TIME)
     def test_its_time_is_that_of_its_clock_if_it_says_so(self, bench: Bench) -> None:
         before = bench.now
         bench.pass_time(1.5)
@@ -141,14 +155,13 @@ class Reading(EngineSuite):
         assert again.find_ids() == ["running", "pending"]
         assert again.take_by_new_worker()[1].id == "pending"
 
+    @needs(Capability.SHARED)
     def test_engines_share_their_jobs_if_they_say_so(self, bench: Bench, make_engine: MakeEngine) -> None:
-        if Capability.SHARED not in bench.engine.capabilities:
-            return
         other = Bench(make_engine(bench.clock), bench.clock)
         try:
             bench.submit("job", type="new", queue="new")
             worker = other.enroll("new")
-            (lease,) = other.take(worker, "new")
+            (lease,) = other.take_when_there(worker, 1, "new")
             assert bench.cancel() == other.cancel()
             assert other.look(worker, "new").stops == ["job"]
             assert not bench.settle(bench.enroll(), lease, OutcomeKind.COMPLETED)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from mainspring.jobs.engine import MAX_CRASHES, SUSPECT_CRASHES, Cause, OutcomeKind, Reopen
+from mainspring.jobs.engine import MAX_CRASHES, SUSPECT_CRASHES, Capability, Cause, OutcomeKind, Reopen
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.engine_base import EngineSuite
 from mainspring.testing.engine_bench import STALE_SECONDS, SWEEP_SECONDS, Bench, seconds
+from mainspring.testing.engine_needs import needs
 
 
 class Rescuing(EngineSuite):
@@ -34,7 +35,7 @@ class Rescuing(EngineSuite):
         bench.engine.leave(worker)
         record = bench.record()
         assert (record.status, record.owner, record.crashes) == (JobStatus.PENDING, None, 0)
-        assert bench.take_ids(bench.enroll()) == ["job"]
+        assert bench.ids_when_there(bench.enroll(), 1) == ["job"]
 
     def test_what_a_worker_left_behind_running_is_rescued_by_the_next_sweep(self, bench: Bench) -> None:
         worker, lease = bench.begin()
@@ -44,6 +45,7 @@ class Rescuing(EngineSuite):
 
     # -- death
 
+    @needs(Capability.VIRTUAL_TIME)
     def test_a_worker_is_not_dead_before_its_time(self, bench: Bench) -> None:
         worker, lease = bench.begin()
         other = bench.enroll()
@@ -51,6 +53,7 @@ class Rescuing(EngineSuite):
         assert bench.engine.renew(worker)
         assert bench.settle(worker, lease, OutcomeKind.COMPLETED)
 
+    @needs(Capability.VIRTUAL_TIME)
     def test_the_jobs_of_a_silent_worker_run_again_and_a_crash_is_counted(self, bench: Bench) -> None:
         worker, stale = bench.begin()
         started = bench.record().started
@@ -65,6 +68,7 @@ class Rescuing(EngineSuite):
         _, lease = bench.take_by_new_worker()
         assert (lease.crashes, lease.token > stale.token) == (1, True)
 
+    @needs(Capability.VIRTUAL_TIME)
     def test_the_outcome_of_a_job_that_was_taken_over_is_refused(self, bench: Bench) -> None:
         worker, stale = bench.begin()
         bench.crash(worker)
@@ -73,12 +77,14 @@ class Rescuing(EngineSuite):
         assert not bench.settle(worker, stale, OutcomeKind.COMPLETED)
         assert bench.settle(other, lease, OutcomeKind.COMPLETED)
 
+    @needs(Capability.VIRTUAL_TIME)
     def test_a_worker_that_renews_keeps_its_jobs(self, bench: Bench) -> None:
         worker, lease = bench.begin()
         other = bench.enroll()
         assert bench.outlive(other, worker).rescued == []
         assert bench.settle(worker, lease, OutcomeKind.COMPLETED)
 
+    @needs(Capability.VIRTUAL_TIME)
     def test_a_worker_does_not_rescue_from_itself(self, bench: Bench) -> None:
         worker, _ = bench.begin()
         for _ in range(4):
@@ -86,6 +92,7 @@ class Rescuing(EngineSuite):
             assert bench.engine.sweep(worker).rescued == []
         assert bench.status() is JobStatus.RUNNING
 
+    @needs(Capability.VIRTUAL_TIME)
     def test_a_step_of_the_wall_clock_makes_nobody_look_dead(self, bench: Bench) -> None:
         worker, lease = bench.begin()
         other = bench.enroll()
@@ -95,6 +102,7 @@ class Rescuing(EngineSuite):
         assert bench.engine.renew(worker)
         assert bench.settle(worker, lease, OutcomeKind.COMPLETED)
 
+    @needs(Capability.VIRTUAL_TIME)
     def test_a_worker_that_was_itself_stopped_blames_nobody(self, bench: Bench) -> None:
         worker, lease = bench.begin()
         other = bench.enroll()
@@ -103,6 +111,7 @@ class Rescuing(EngineSuite):
         assert bench.engine.sweep(other).rescued == []
         assert bench.settle(worker, lease, OutcomeKind.COMPLETED)
 
+    @needs(Capability.VIRTUAL_TIME)
     def test_a_job_that_was_only_held_is_released_without_a_crash(self, bench: Bench) -> None:
         worker, lease = bench.begin("job", after=0.5)
         swept = bench.crash(worker)
@@ -113,6 +122,7 @@ class Rescuing(EngineSuite):
         assert bench.engine.start(worker, [lease]) == [False]
         assert bench.take_ids(bench.enroll()) == ["job"]
 
+    @needs(Capability.VIRTUAL_TIME)
     def test_a_rescue_wakes_workers(self, bench: Bench) -> None:
         bench.begin()
         survivor = bench.enroll()
@@ -120,6 +130,7 @@ class Rescuing(EngineSuite):
         bench.outlive(survivor)
         assert bench.is_woken(before)
 
+    @needs(Capability.VIRTUAL_TIME)
     def test_a_worker_that_was_declared_dead_is_told_so_and_given_nothing(self, bench: Bench) -> None:
         dead, survivor = bench.enroll(), bench.enroll()
         bench.outlive(survivor)
@@ -131,6 +142,7 @@ class Rescuing(EngineSuite):
 
     # -- quarantine
 
+    @needs(Capability.VIRTUAL_TIME)
     def test_a_job_that_kills_its_workers_becomes_a_dead_letter(self, bench: Bench) -> None:
         bench.submit("job")
         for _ in range(MAX_CRASHES - 1):
@@ -144,6 +156,7 @@ class Rescuing(EngineSuite):
         assert [attempt.cause for attempt in record.history] == [Cause.CRASH] * MAX_CRASHES
         assert bench.take(bench.enroll()) == []
 
+    @needs(Capability.VIRTUAL_TIME)
     def test_a_reopened_letter_is_suspected_no_more(self, bench: Bench) -> None:
         bench.submit("job")
         for _ in range(MAX_CRASHES):
@@ -151,31 +164,53 @@ class Rescuing(EngineSuite):
         assert bench.change(Reopen("job", bench.now)).is_done
         assert bench.take_ids(bench.enroll(), suspects=False) == ["job"]
 
+    @needs(Capability.VIRTUAL_TIME)
     def test_one_crash_does_not_make_a_suspect(self, bench: Bench) -> None:
         bench.submit("guilty", "bystander", "another")
         worker = bench.enroll()
         assert len(bench.take(worker)) == 3
         bench.crash(worker)
-        assert bench.take_ids(bench.enroll(), suspects=False) == ["guilty", "bystander", "another"]
+        taken = bench.take_ids(bench.enroll(), suspects=False)
+        assert sorted(taken) == ["another", "bystander", "guilty"]
+
+    @needs(Capability.VIRTUAL_TIME, Capability.EXACT_ORDER)
+    def test_rescued_jobs_come_in_their_old_order(self, bench: Bench) -> None:
+        bench.submit(*"zyx")
+        worker = bench.enroll()
+        assert len(bench.take(worker)) == 3
+        bench.crash(worker)
+        bench.submit("a")
+        assert bench.take_ids(bench.enroll()) == ["z", "y", "x", "a"]
+
+    @needs(Capability.VIRTUAL_TIME)
+    def test_jobs_that_crashed_two_workers_are_suspects(self, bench: Bench) -> None:
+        bench.submit("a", "b")
+        for _ in range(SUSPECT_CRASHES):
+            worker = bench.enroll()
+            assert len(bench.take(worker)) == 2
+            bench.crash(worker)
+        assert bench.take(bench.enroll(), suspects=False) == []
+        assert [lease.crashes for lease in bench.take(bench.enroll())] == [SUSPECT_CRASHES]
 
     def test_suspects_are_taken_one_at_a_time(self, bench: Bench) -> None:
         self.make_suspects(bench, "a", "b", "c")
         bench.submit("innocent")
         worker = bench.enroll()
-        assert bench.take_ids(worker, suspects=False) == ["innocent"]
-        first = bench.take(worker)
+        assert bench.ids_when_there(worker, 1, suspects=False) == ["innocent"]
+        first = bench.take_when_there(worker, 1)
         assert [lease.crashes for lease in first] == [SUSPECT_CRASHES]
         assert bench.take_ids(worker, suspects=False) == []
         assert bench.settle(worker, first[0], OutcomeKind.COMPLETED)
-        assert len(bench.take(worker)) == 1
+        assert len(bench.take_when_there(worker, 1)) == 1
 
     def test_a_suspect_is_not_starved_by_the_innocent(self, bench: Bench) -> None:
         self.make_suspects(bench, "suspect")
         bench.submit("a", "b")
         worker = bench.enroll()
-        taken = [*bench.take_ids(worker, starts=1), *bench.take_ids(worker, starts=1)]
+        taken = [job_id for _ in range(2) for job_id in bench.ids_when_there(worker, 1, starts=1)]
         assert "suspect" in taken
 
+    @needs(Capability.FORESIGHT)
     @pytest.mark.parametrize("delay", [0.5, 60.0], ids=["soon", "later"])
     def test_a_suspect_that_waits_is_not_overlooked(self, bench: Bench, delay: float) -> None:
         self.make_suspects(bench, "job")
@@ -186,13 +221,17 @@ class Rescuing(EngineSuite):
         assert taken.leases or taken.next_due == due  # or nobody would look again in time
 
     def make_suspects(self, bench: Bench, *job_ids: str) -> None:
-        """Submit jobs and let them be in the hands of so many workers that crash."""
+        """Submit jobs and let each crash so many children of a worker."""
         bench.submit(*job_ids)
+        worker = bench.enroll()
         for _ in range(SUSPECT_CRASHES):
-            worker = bench.enroll()
-            assert len(bench.take(worker)) == len(job_ids)
-            bench.crash(worker)
+            leases = bench.take_when_there(worker, len(job_ids))
+            assert len(leases) == len(job_ids)
+            for lease in leases:
+                assert bench.settle(worker, lease, OutcomeKind.RETRY, error="died", cause=Cause.CRASH)
+        bench.engine.leave(worker)
 
+    @needs(Capability.VIRTUAL_TIME)
     def test_a_job_that_was_to_stop_is_canceled_when_its_worker_dies(self, bench: Bench) -> None:
         worker, _ = bench.begin()
         bench.cancel()
@@ -202,6 +241,7 @@ class Rescuing(EngineSuite):
         assert (record.status, record.stop_requested) == (JobStatus.CANCELED, False)
         assert record.finished == record.history[-1].ended
 
+    @needs(Capability.VIRTUAL_TIME)
     def test_a_job_that_was_to_stop_is_not_quarantined(self, bench: Bench) -> None:
         bench.submit("job")
         for _ in range(MAX_CRASHES - 1):
@@ -221,5 +261,5 @@ class Rescuing(EngineSuite):
         bench.submit("d", type="also waits")
         bench.submit("e")
         worker = bench.enroll()
-        bench.take(worker)
+        assert bench.ids_when_there(worker, 1) == ["e"]
         assert sorted(bench.engine.sweep(worker).waiting) == ["also waits", "waits"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from mainspring.jobs.engine import Attempt, Cause, Outcome, OutcomeKind
@@ -20,10 +22,12 @@ class Settling(EngineSuite):
 
     def test_a_completed_job_keeps_its_result(self, bench: Bench) -> None:
         worker, lease = bench.begin()
+        before = bench.now
         assert bench.settle(worker, lease, OutcomeKind.COMPLETED, result=b'{"paid":true}')
         record = bench.record()
         assert (record.status, record.result, record.error) == (JobStatus.COMPLETED, b'{"paid":true}', None)
-        assert (record.finished, record.owner, record.starts, record.history) == (bench.now, None, 1, ())
+        assert (record.owner, record.starts, record.history) == (None, 1, ())
+        assert bench.is_since(before, record.finished)
 
     def test_a_job_may_complete_without_a_result(self, bench: Bench) -> None:
         worker, lease = bench.begin()
@@ -33,35 +37,42 @@ class Settling(EngineSuite):
     @CAUSES
     def test_a_job_that_failed_is_a_dead_letter_with_its_error(self, bench: Bench, cause: Cause) -> None:
         worker, lease = bench.begin()
+        before = bench.now
         assert bench.settle(worker, lease, OutcomeKind.FAILED, error="no such order", cause=cause)
         record = bench.record()
         assert (record.status, record.error, record.owner) == (JobStatus.FAILED, "no such order", None)
-        assert record.finished == bench.now
+        assert record.finished is not None
+        assert bench.is_since(before, record.finished)
         assert (record.failures, record.timeouts) == (int(cause is Cause.FAILURE), int(cause is Cause.TIMEOUT))
-        assert record.history == (Attempt(1, record.started, bench.now, cause, "no such order"),)
+        assert record.history == (Attempt(1, record.started, record.finished, cause, "no such order"),)
 
     def test_a_job_that_was_stopped_is_canceled(self, bench: Bench) -> None:
         worker, lease = bench.begin()
+        before = bench.now
         assert bench.settle(worker, lease, OutcomeKind.CANCELED, error="the order was paid")
         record = bench.record()
         assert (record.status, record.error, record.owner) == (JobStatus.CANCELED, "the order was paid", None)
-        assert (record.finished, record.failures, record.history) == (bench.now, 0, ())
+        assert (record.failures, record.history) == (0, ())
+        assert bench.is_since(before, record.finished)
 
     @CAUSES
     def test_a_retry_runs_again_at_its_new_time_and_is_charged_to_its_cause(
         self, bench: Bench, cause: Cause
     ) -> None:
         worker, lease = bench.begin()
-        due = bench.now + seconds(60)
+        before = bench.now
+        due = before + seconds(0.5)
         assert bench.settle(worker, lease, OutcomeKind.RETRY, due=due, error="busy", cause=cause)
         record = bench.record()
         assert (record.status, record.due, record.owner) == (JobStatus.PENDING, due, None)
         assert (record.error, record.finished) == ("busy", None)
         assert (record.failures, record.timeouts) == (int(cause is Cause.FAILURE), int(cause is Cause.TIMEOUT))
-        assert record.history == (Attempt(1, record.started, bench.now, cause, "busy"),)
-        assert bench.take(worker) == []
-        bench.pass_time(60)
-        (again,) = bench.take(worker)
+        (attempt,) = record.history
+        assert attempt == Attempt(1, record.started, attempt.ended, cause, "busy")
+        assert bench.is_since(before, attempt.ended)
+        assert bench.take(worker, ahead=0) == []
+        bench.pass_time(0.5)
+        (again,) = bench.take_when_there(worker, 1)
         assert (again.due, again.failures, again.timeouts) == (due, record.failures, record.timeouts)
 
     def test_a_snooze_uses_up_nothing(self, bench: Bench) -> None:
@@ -74,14 +85,16 @@ class Settling(EngineSuite):
 
     def test_an_interrupted_attempt_is_charged_to_the_deploy_and_runs_again(self, bench: Bench) -> None:
         worker, lease = bench.begin()
+        before = bench.now
         assert bench.settle(worker, lease, OutcomeKind.INTERRUPTED)
         record = bench.record()
         assert (record.status, record.due, record.owner) == (JobStatus.PENDING, lease.due, None)
         assert (record.failures, record.timeouts, record.crashes, record.interruptions) == (0, 0, 0, 1)
         (attempt,) = record.history
-        assert (attempt.number, attempt.started, attempt.ended) == (1, record.started, bench.now)
+        assert (attempt.number, attempt.started) == (1, record.started)
+        assert bench.is_since(before, attempt.ended)
         assert (attempt.cause, bool(attempt.error)) == (Cause.DEPLOY, True)
-        (again,) = bench.take(worker)
+        (again,) = bench.take_when_there(worker, 1)
         assert again.interruptions == 1
 
     def test_a_started_job_goes_back_as_if_it_had_not_been_taken(self, bench: Bench) -> None:
@@ -90,14 +103,14 @@ class Settling(EngineSuite):
         record = bench.record()
         assert (record.status, record.due, record.owner) == (JobStatus.PENDING, lease.due, None)
         assert (record.starts, record.started, record.interruptions, record.history) == (0, None, 0, ())
-        assert [again.id for again in bench.take(worker)] == ["job"]
+        assert bench.ids_when_there(worker, 1) == ["job"]
 
     def test_a_held_job_goes_back_as_if_it_had_not_been_taken(self, bench: Bench) -> None:
         worker, lease = bench.begin("job", after=0.5)
         assert bench.settle(worker, lease, OutcomeKind.HANDED_BACK)
         record = bench.record()
         assert (record.status, record.owner, record.starts, record.history) == (JobStatus.PENDING, None, 0, ())
-        assert bench.take_ids(bench.enroll()) == ["job"]
+        assert bench.ids_when_there(bench.enroll(), 1) == ["job"]
 
     @pytest.mark.parametrize("kind", [OutcomeKind.COMPLETED, OutcomeKind.RETRY], ids=lambda kind: kind.value)
     def test_an_outcome_may_tell_when_its_handler_really_began(self, bench: Bench, kind: OutcomeKind) -> None:
@@ -120,9 +133,11 @@ class Settling(EngineSuite):
             (OutcomeKind.FAILED, "four", Cause.FAILURE),
         ]
         for kind, error, cause in ends:
-            bench.pass_time(10)
-            (lease,) = bench.take(worker)
+            bench.pass_time(0.1)
+            (lease,) = bench.take_when_there(worker, 1)
+            before = bench.now
             assert bench.settle(worker, lease, kind, error=error, cause=cause)
+            assert bench.is_since(before, bench.record().history[-1].ended)
         record = bench.record()
         assert [(attempt.number, attempt.error) for attempt in record.history] == [
             (1, "one"),
@@ -131,13 +146,13 @@ class Settling(EngineSuite):
             (4, "four"),
         ]
         ended = [attempt.ended for attempt in record.history]
-        assert ended == [bench.now - seconds(10 * back) for back in (3, 2, 1, 0)]
+        assert all(later - earlier >= seconds(0.1) for earlier, later in pairwise(ended))
         assert (record.starts, record.failures, record.timeouts, record.interruptions) == (4, 2, 1, 1)
 
     def test_success_clears_the_error_and_keeps_the_history(self, bench: Bench) -> None:
         worker, lease = bench.begin()
         assert bench.settle(worker, lease, OutcomeKind.RETRY, error="busy", cause=Cause.FAILURE)
-        (lease,) = bench.take(worker)
+        (lease,) = bench.take_when_there(worker, 1)
         assert bench.settle(worker, lease, OutcomeKind.COMPLETED)
         record = bench.record()
         assert (record.error, record.failures, len(record.history)) == (None, 1, 1)
@@ -145,7 +160,7 @@ class Settling(EngineSuite):
     def test_a_batch_may_hold_outcomes_of_every_kind(self, bench: Bench) -> None:
         bench.submit(*(kind.name for kind in OutcomeKind))
         worker = bench.enroll()
-        leases = bench.take(worker)
+        leases = bench.take_when_there(worker, len(OutcomeKind))
         outcomes = [Outcome(lease, OutcomeKind[lease.id]) for lease in leases]
         assert bench.engine.settle(worker, outcomes) == [True] * len(OutcomeKind)
         statuses = {kind: bench.status(kind.name) for kind in OutcomeKind}
@@ -169,7 +184,7 @@ class Settling(EngineSuite):
     def test_nothing_is_kept_of_an_outcome_with_a_stale_token(self, bench: Bench, kind: OutcomeKind) -> None:
         worker, stale = bench.begin()
         assert bench.settle(worker, stale, OutcomeKind.HANDED_BACK)
-        bench.take(worker)
+        assert len(bench.take_when_there(worker, 1)) == 1
         before = bench.record()
         details = {"due": 1, "result": b"2", "error": "stale", "cause": Cause.FAILURE}
         assert not bench.settle(worker, stale, kind, **details)
@@ -193,7 +208,7 @@ class Settling(EngineSuite):
     def test_stale_outcomes_are_told_from_current_ones_of_the_same_batch(self, bench: Bench) -> None:
         bench.submit("a", "b", "c")
         worker = bench.enroll()
-        a, b, c = bench.take(worker)
+        a, b, c = bench.sorted_when_there(worker, 3)
         assert bench.settle(worker, b, OutcomeKind.SNOOZED)
         outcomes = [Outcome(lease, OutcomeKind.COMPLETED) for lease in (a, b, c)]
         assert bench.engine.settle(worker, outcomes) == [True, False, True]
@@ -205,7 +220,7 @@ class Settling(EngineSuite):
     ) -> None:
         worker, older = bench.begin()
         assert bench.settle(worker, older, OutcomeKind.HANDED_BACK)
-        (newer,) = bench.take(worker)
+        (newer,) = bench.take_when_there(worker, 1)
         outcomes = [Outcome(older, kind, error="old"), Outcome(newer, OutcomeKind.COMPLETED, result=b"1")]
         assert bench.engine.settle(worker, outcomes) == [False, True]
         assert (bench.record().status, bench.record().result) == (JobStatus.COMPLETED, b"1")

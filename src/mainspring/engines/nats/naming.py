@@ -4,7 +4,7 @@
     P.at.<kind>.<key>                   a schedule of the server, which in its time publishes to its target
     P.ready.<queue>.<type>.<priority>.<job>   a job to be taken; each lane has a consumer shared by all workers
     P.chore.<kind>.<key>                something to be looked into by any worker
-    P.gate.<gate>                       who is inside of a sequence or limit, and
+    P.gate.<family>.<gate>              who is inside of a sequence or limit, and
     P.line.<gate>.<group>.<job>         who waits before it
     P.key.<key>, P.occurrence.<schedule>.<n>, P.schedule.<name>, P.skipped.<name>, P.worker.<n>, P.lane.<lane>,
     P.settings
@@ -95,14 +95,21 @@ class Names:
         """Something for any worker to look into."""
         return f"{self.chores}{kind}.{to_token(key)}"
 
-    def gate(self, gate: str) -> str:
+    def gate(self, family: str, gate: str) -> str:
         """Who is inside of a sequence or limit."""
-        return f"{self.prefix}.gate.{digest(gate)}"
+        return f"{self.prefix}.gate.{digest(family)}.{digest(gate)}"
 
-    def line(self, gate: str, group: str, job_id: str = "*") -> str:
-        """A job that waits before a gate; all of its group without a job."""
-        token = job_id if job_id == "*" else to_token(job_id)
-        return f"{self.prefix}.line.{digest(gate)}.{digest(group)}.{token}"
+    def gates_of(self, family: str) -> str:
+        """All gates of a family."""
+        return f"{self.prefix}.gate.{digest(family)}.*"
+
+    def waiting(self, gate: str, group: str, job_id: str) -> str:
+        """A job that waits before a gate."""
+        return f"{self.prefix}.line.{digest(gate)}.{digest(group)}.{to_token(job_id)}"
+
+    def line(self, gate: str, group: str) -> str:
+        """All jobs of a group that wait before a gate, in the order in which they came."""
+        return f"{self.prefix}.line.{digest(gate)}.{digest(group)}.*"
 
     def key(self, unique_key: str) -> str:
         """Who holds a unique key."""

@@ -1,0 +1,53 @@
+"""Queueing: the message by which a waiting job comes to a worker.
+
+A PENDING job that nobody holds has exactly one: in its lane if it is due soon, else a schedule of the server that
+puts it there a short lead ahead. A job under a sequence or limits passes its gates first: see `gates`. The message
+is stored in one draft with the record, so neither is there without the other.
+"""
+
+from __future__ import annotations
+
+from mainspring.engines.nats.gates import Gates
+from mainspring.engines.nats.lanes import Lanes
+from mainspring.engines.nats.ready import make_ready
+from mainspring.engines.nats.stored import StoredJob, encode
+from mainspring.engines.nats.workspace import Workspace
+from mainspring.jobs.instants import MICROSECONDS
+
+LEAD = 1 * MICROSECONDS
+"""How long before its due time a job is handed over: workers hold it and start it in time."""
+
+
+class Queueing:
+    """Puts jobs where workers find them, and takes them away."""
+
+    def __init__(self, gates: Gates, lanes: Lanes) -> None:
+        self._gates = gates
+        self._lanes = lanes
+
+    def enqueue(self, workspace: Workspace, job: StoredJob) -> None:
+        """Store a job that waits, with its message."""
+        self._lanes.announce(workspace, job)
+        names, draft = workspace.names, workspace.draft
+        workspace.put_job(job)
+        if job.expires is not None:
+            draft.schedule(names.at("expire", job.id), names.chore("expire", job.id), job.expires)
+        if job.is_gated:
+            if job.due <= workspace.now:
+                self._gates.enter(workspace, job)
+            else:  # the chore comes ahead, and is held until the job is due: keyed jobs are not taken ahead
+                subject, chore = names.at("job", job.id), names.chore("enter", job.id)
+                draft.schedule(subject, chore, job.due - LEAD, encode([job.due]))
+        elif job.due <= workspace.now + LEAD:
+            make_ready(workspace, job)
+        else:
+            ready = names.ready_of(job.queue, job.type, job.priority, job.id)
+            draft.schedule(names.at("job", job.id), ready, job.due - LEAD)
+
+    def dequeue(self, workspace: Workspace, job: StoredJob) -> StoredJob:
+        """Take a waiting job out of line; its messages are taken away, and those that are left lead nowhere."""
+        names = workspace.names
+        workspace.draft.purge(names.at("job", job.id), names.ready_of(job.queue, job.type, job.priority, job.id))
+        if job.expires is not None:
+            workspace.draft.purge(names.at("expire", job.id))
+        return self._gates.withdraw(workspace, job) if job.is_gated else job

@@ -1,0 +1,164 @@
+"""A workspace: what somebody reads and changes as one, on the assumption that nobody else does meanwhile.
+
+Everything that is read is remembered with its revision, and what is written is stored only if that revision is still
+there. If it is not, the whole work is done again from what is there now. So the code that works on a workspace is
+plain: it reads, decides and writes, as if it were alone.
+
+Rule: whatever a decision depends on must be written by it, or by everybody who could make it wrong.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+from msgspec import Struct
+
+from mainspring.engines.nats.drafts import MOST_PUTS, Draft, Entry
+from mainspring.engines.nats.link import Link
+from mainspring.engines.nats.naming import Names
+from mainspring.engines.nats.stored import StoredJob, decode, decode_job, encode
+from mainspring.errors import EngineUnavailable
+
+T = TypeVar("T")
+S = TypeVar("S", bound=Struct)
+
+MOST_TRIES = 200
+PAUSE_SECONDS = 0.001
+
+
+class TooLarge(Exception):
+    """The work does not fit into what the server takes as one."""
+
+
+class Workspace:
+    """Reads and writes of one attempt."""
+
+    def __init__(self, link: Link, names: Names, now: int) -> None:
+        self.names = names
+        self.now = now
+        """The instant at which all of it happens, in the server's time."""
+        self.draft = Draft()
+        """For what is stored whatever was there before, and for what is done afterwards."""
+        self._link = link
+        self._read: dict[str, Entry] = {}
+        self._written: dict[str, tuple[bytes, Mapping[str, str] | None]] = {}
+
+    # -- anything
+
+    def prefetch(self, subjects: Iterable[str]) -> None:
+        """Read many at once, what was not read yet."""
+        self._read.update(self._link.read(subject for subject in subjects if subject not in self._read))
+
+    def know(self, subject: str, revision: int, data: bytes) -> None:
+        """Take something as read."""
+        self._read[subject] = Entry(revision, data)
+
+    def get(self, subject: str) -> bytes:
+        """Return what a subject holds, as written here or else as read; empty for nothing."""
+        written = self._written.get(subject)
+        return self.entry(subject).data if written is None else written[0]
+
+    def entry(self, subject: str) -> Entry:
+        """Return what a subject held when it was read."""
+        if subject not in self._read:
+            self.prefetch([subject])
+        return self._read[subject]
+
+    def put(self, subject: str, data: bytes, headers: Mapping[str, str] | None = None) -> None:
+        """Let a subject hold something else, if nobody changes it meanwhile; empty: nothing, for good."""
+        self.entry(subject)
+        self._written[subject] = (data, headers)
+
+    def get_struct(self, subject: str, kind: type[S]) -> S | None:
+        """Return what a subject holds, decoded."""
+        data = self.get(subject)
+        return decode(data, kind) if data else None
+
+    def put_struct(self, subject: str, value: Struct) -> None:
+        """Let a subject hold this."""
+        self.put(subject, encode(value))
+
+    def forget(self, subject: str) -> None:
+        """Let a subject hold nothing: a mark that vanishes, so that nobody takes it for what it was."""
+        self.put(subject, b"", {"Nats-TTL": "604800s"})
+
+    def scan(self, subject: str, *, after: int = 0, most: int = 1_000) -> list[tuple[str, Entry]]:
+        """Return what subjects with a wildcard hold, in the order in which it was stored; nothing is remembered."""
+        return self._link.scan(subject, after=after, most=most)
+
+    # -- jobs
+
+    def job(self, job_id: str) -> StoredJob | None:
+        """Return a job."""
+        data = self.get(self.names.job(job_id))
+        return decode_job(data) if data else None
+
+    def prefetch_jobs(self, job_ids: Iterable[str]) -> None:
+        """Read many jobs at once."""
+        self.prefetch(self.names.job(job_id) for job_id in job_ids)
+
+    def put_job(self, job: StoredJob) -> None:
+        """Let a job be like this."""
+        self.put(self.names.job(job.id), encode(job))
+
+    # -- the end
+
+    def finish(self) -> Draft:
+        """Return everything as a draft: records first, then what they announce."""
+        changes = Draft()
+        for subject, (data, headers) in self._written.items():
+            changes.put(subject, data, self._read[subject].revision, headers)
+        changes.puts.extend(self.draft.puts)
+        if len(changes) > MOST_PUTS:
+            raise TooLarge
+        changes.sends, changes.purges = self.draft.sends, self.draft.purges
+        changes.then(self.draft.settle)
+        return changes
+
+
+class Workshop:
+    """Makes workspaces, and carries work through."""
+
+    def __init__(self, link: Link, names: Names) -> None:
+        self.link = link
+        self.names = names
+
+    def now(self) -> int:
+        """Return the server's time."""
+        return self.link.now()
+
+    def open(self) -> Workspace:
+        """Return a new workspace."""
+        return Workspace(self.link, self.names, self.now())
+
+    def carry_through(self, work: Callable[[Workspace], T]) -> T:
+        """Do work until nobody was quicker; what it returned then."""
+        for attempt in range(MOST_TRIES):
+            workspace = self.open()
+            result = work(workspace)
+            if self.link.commit(workspace.finish()) is not None:
+                return result
+            time.sleep(PAUSE_SECONDS * random.random() * min(attempt, 20))  # noqa: S311, TID251 - others come first
+        raise EngineUnavailable(
+            engine=f"NATS at {self.link.address}",
+            reason=f"others have changed the same things {MOST_TRIES} times in a row",
+            remedy="try again; if it goes on, many jobs share one sequence, limit or unique key",
+        )
+
+    def carry_through_many(self, items: list[S], work: Callable[[Workspace, S], T], at_once: int = 200) -> list[T]:
+        """Do the same work for many, in as few drafts as possible; each sees what those before it did."""
+        results: list[T] = []
+        while items:
+            part = items[:at_once]
+            try:
+                results += self.carry_through(lambda workspace, part=part: [work(workspace, item) for item in part])
+            except TooLarge:
+                if len(part) == 1:
+                    raise
+                at_once = max(1, len(part) // 4)
+                continue
+            items = items[len(part) :]
+        return results
