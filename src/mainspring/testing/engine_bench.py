@@ -197,6 +197,17 @@ class Bench:
             worker, demands, lead=seconds(LEAD_SECONDS), start_lead=seconds(START_LEAD_SECONDS)
         )
 
+    def look_when_there(self, look: Callable[[], Taken]) -> Taken:
+        """Look for jobs that are due; on a server, until the first ones are there."""
+        looks: list[Taken] = []
+
+        def is_something() -> bool:
+            looks.append(look())
+            return bool(looks[-1].leases)
+
+        self.eventually(is_something)
+        return looks[-1]
+
     def take(self, worker: int, *types: str, **options: Any) -> list[Lease]:
         """Take with one demand; only the leases."""
         return self.look(worker, *types, **options).leases

@@ -209,7 +209,7 @@ class Limits(EngineSuite):
         bench.limit("all", 2)
         bench.submit("a", "b", "c", limits=ALL)
         worker = bench.enroll()
-        assert bench.look(worker, starts=1).is_more
+        assert bench.look_when_there(lambda: bench.look(worker, starts=1)).is_more
         assert len(bench.take_when_there(worker, 1, starts=1)) == 1
         assert not bench.look(worker, starts=1).is_more
 

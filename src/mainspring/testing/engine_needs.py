@@ -1,7 +1,7 @@
 """What tests of the conformance suite need of an engine, beyond the common ground.
 
-`needs` marks a test that only engines with these capabilities can pass. A suite that declares one of them in `lacks`
-does not have that test: it is not skipped, it is not there.
+`needs` marks a test that only engines with these capabilities can pass. A suite that declares one of them in
+`lacks` does not have that test: it is not skipped, it is not there.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A workspace: what somebody reads and changes as one, on the assumption that nobody else does meanwhile.
 
-Everything that is read is remembered with its revision, and what is written is stored only if that revision is still
-there. If it is not, the whole work is done again from what is there now. So the code that works on a workspace is
-plain: it reads, decides and writes, as if it were alone.
+Everything that is read is remembered with its revision, and what is written is stored only if that revision is
+still there. If it is not, the whole work is done again from what is there now. So the code that works on a
+workspace is plain: it reads, decides and writes, as if it were alone.
 
 Rule: whatever a decision depends on must be written by it, or by everybody who could make it wrong.
 """
@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 from msgspec import Struct
@@ -23,6 +24,7 @@ from mainspring.engines.nats.stored import StoredJob, decode, decode_job, encode
 from mainspring.errors import EngineUnavailable
 
 T = TypeVar("T")
+Item = TypeVar("Item")
 S = TypeVar("S", bound=Struct)
 
 MOST_TRIES = 200
@@ -139,22 +141,33 @@ class Workshop:
         for attempt in range(MOST_TRIES):
             workspace = self.open()
             result = work(workspace)
-            if self.link.commit(workspace.finish()) is not None:
+            if self.commit(workspace):
                 return result
-            time.sleep(PAUSE_SECONDS * random.random() * min(attempt, 20))  # noqa: S311, TID251 - others come first
+            time.sleep(PAUSE_SECONDS * random.random() * min(attempt, 20))  # noqa: TID251 - others come first
         raise EngineUnavailable(
             engine=f"NATS at {self.link.address}",
             reason=f"others have changed the same things {MOST_TRIES} times in a row",
             remedy="try again; if it goes on, many jobs share one sequence, limit or unique key",
         )
 
-    def carry_through_many(self, items: list[S], work: Callable[[Workspace, S], T], at_once: int = 200) -> list[T]:
+    def commit(self, workspace: Workspace) -> bool:
+        """Store what a workspace has; False if somebody was quicker."""
+        return self.link.commit(workspace.finish()) is not None
+
+    def carry_through_many(
+        self,
+        items: Sequence[Item],
+        work: Callable[[Workspace, Item], T],
+        *,
+        before: Callable[[Workspace, Sequence[Item]], None] | None = None,
+        at_once: int = 200,
+    ) -> list[T]:
         """Do the same work for many, in as few drafts as possible; each sees what those before it did."""
         results: list[T] = []
         while items:
             part = items[:at_once]
             try:
-                results += self.carry_through(lambda workspace, part=part: [work(workspace, item) for item in part])
+                results += self.carry_through(partial(_do_all, part, work, before))
             except TooLarge:
                 if len(part) == 1:
                     raise
@@ -162,3 +175,14 @@ class Workshop:
                 continue
             items = items[len(part) :]
         return results
+
+
+def _do_all(
+    items: Sequence[Item],
+    work: Callable[[Workspace, Item], T],
+    before: Callable[[Workspace, Sequence[Item]], None] | None,
+    workspace: Workspace,
+) -> list[T]:
+    if before is not None:
+        before(workspace, items)
+    return [work(workspace, item) for item in items]

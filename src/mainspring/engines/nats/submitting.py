@@ -1,0 +1,98 @@
+"""Storing new jobs: plain ones by the hundred in one draft, those with policies together with what they touch.
+
+A submit that had to be sent again, because nobody knows whether it was stored the first time, recognises its own
+jobs by their nonce.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from secrets import token_hex
+
+from mainspring.engines.nats import uniqueness
+from mainspring.engines.nats.journal import Journal
+from mainspring.engines.nats.queueing import Queueing
+from mainspring.engines.nats.stored import StoredJob, change, make_job, make_place
+from mainspring.engines.nats.workspace import Workshop, Workspace
+from mainspring.jobs import transitions
+from mainspring.jobs.engine import Conflict, ConflictKind, EventKind, NewJob
+
+AT_ONCE = 450
+"""Plain jobs in one draft: two messages each, and a few for new lanes."""
+
+
+class Submitting:
+    """Stores new jobs."""
+
+    def __init__(self, workshop: Workshop, queueing: Queueing, journal: Journal) -> None:
+        self._workshop = workshop
+        self._queueing = queueing
+        self._journal = journal
+
+    def submit(self, jobs: Sequence[NewJob]) -> list[Conflict | None]:
+        """Store jobs; for each what was in its way."""
+        nonce = token_hex(8)
+        answers: list[Conflict | None] = []
+        for is_plain, group in groupby(jobs, lambda job: job.is_plain):
+            part = list(group)
+            if is_plain:
+                for start in range(0, len(part), AT_ONCE):
+                    answers += self._store_plain(part[start : start + AT_ONCE], nonce)
+            else:
+                answers += self._workshop.carry_through_many(
+                    part, lambda workspace, job: self.add(workspace, job, nonce), before=_prefetch
+                )
+        return answers
+
+    def _store_plain(self, jobs: list[NewJob], nonce: str) -> list[Conflict | None]:
+        """Store them on the assumption that none of their ids is taken; look only if that turns out wrong."""
+        workspace = self._workshop.open()
+        if len({job.id for job in jobs}) == len(jobs):
+            for job in jobs:
+                workspace.know(workspace.names.job(job.id), 0, b"")
+                self._store(workspace, job, nonce)
+            if self._workshop.commit(workspace):
+                return [None] * len(jobs)
+
+        def store_all(workspace: Workspace) -> list[Conflict | None]:
+            _prefetch(workspace, jobs)
+            return [self.add(workspace, job, nonce) for job in jobs]
+
+        return self._workshop.carry_through(store_all)
+
+    def add(self, workspace: Workspace, job: NewJob, nonce: str) -> Conflict | None:
+        """Store a job, or say what is in its way."""
+        existing = workspace.job(job.id)
+        if existing is not None:
+            return None if existing.nonce == nonce else Conflict(job.id, ConflictKind.ID)
+        if job.unique is not None or job.schedule is not None:
+            in_the_way = uniqueness.find_in_the_way(workspace, job)
+            if in_the_way is not None:
+                return self._give_way(workspace, job, in_the_way)
+        stored = self._store(workspace, job, nonce)
+        uniqueness.claim(workspace, stored)
+        return None
+
+    def _store(self, workspace: Workspace, job: NewJob, nonce: str) -> StoredJob:
+        stored = make_job(job, now=workspace.now, place=make_place(workspace.now), nonce=nonce)
+        self._queueing.enqueue(workspace, stored)
+        self._journal.write(workspace, EventKind.SUBMITTED, stored)
+        return stored
+
+    def _give_way(self, workspace: Workspace, job: NewJob, existing: StoredJob) -> Conflict:
+        if job.unique is None or not job.unique.replaces or existing.unique_key != job.unique.key:
+            self._journal.write(workspace, EventKind.DEDUPLICATED, existing)
+            return Conflict(existing.id, ConflictKind.UNIQUE)
+        renewed = transitions.replaced(self._queueing.dequeue(workspace, existing), job)
+        self._queueing.enqueue(workspace, change(renewed, turn=job.due))
+        self._journal.write(workspace, EventKind.RESCHEDULED, renewed)
+        return Conflict(existing.id, ConflictKind.REPLACED)
+
+
+def _prefetch(workspace: Workspace, jobs: Sequence[NewJob]) -> None:
+    """Read at once what the jobs will be held against."""
+    names = workspace.names
+    subjects = [names.job(job.id) for job in jobs]
+    subjects += [names.key(job.unique.key) for job in jobs if job.unique is not None]
+    workspace.prefetch(subjects)
