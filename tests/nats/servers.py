@@ -1,0 +1,213 @@
+"""Real NATS servers for tests: to kill, to restart, to suspend, and to put a proxy before.
+
+Tests that need nothing but a server share one (`nats_server`) and keep apart by `nats_prefix`; tests that do
+something to a server have their own (`make_nats_server`, `make_nats_cluster`). All of them are gone afterwards,
+whatever happens: they are killed when the test ends, and by their guards if this process does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import nats
+import pytest
+
+from mainspring.cli.nats_node import Node
+from mainspring.cli.nats_ports import is_listening
+from mainspring.cli.nats_servers import NatsServers
+from tests.nats.access import OPEN, Access
+from tests.nats.proxy import Proxy
+
+PATIENCE = 30.0  # real seconds after which a test gives up: an election takes up to ten
+
+
+class Servers:
+    """One node or three that a test may do anything to. `node` is the only one where it is left out."""
+
+    def __init__(self, servers: NatsServers, *, scheme: str = "nats") -> None:
+        self._servers = servers
+        self._scheme = scheme
+        self._proxies = ExitStack()
+
+    @property
+    def nodes(self) -> list[Node]:
+        return self._servers.nodes
+
+    @property
+    def urls(self) -> list[str]:
+        return [node.url.replace("nats", self._scheme, 1) for node in self.nodes]
+
+    @property
+    def url(self) -> str:
+        return ",".join(self.urls)
+
+    @property
+    def store(self) -> Path:
+        return self._servers.store
+
+    def node_named(self, name: str) -> Node:
+        return next(node for node in self.nodes if node.name == name)
+
+    def kill(self, node: Node | None = None) -> None:
+        """`kill -9`, and wait until it is gone."""
+        self._pick(node).process.kill()
+
+    def kill_all(self) -> None:
+        """`kill -9` for all nodes; what they stored stays."""
+        for node in self.nodes:
+            node.process.kill()
+
+    def stop(self, node: Node | None = None) -> None:
+        """End it in order, as for maintenance."""
+        process = self._pick(node).process
+        process.signal(signal.SIGTERM)
+        assert process.wait(PATIENCE), f"it has not ended within {PATIENCE} s"
+
+    def restart(self, node: Node | None = None) -> None:
+        """Start what was killed or stopped, on the same ports and the same store, and wait until it is ready.
+
+        While another node is down, a cluster may have no leader; then it is ready when it takes clients.
+        """
+        picked = self._pick(node)
+        picked.process.start()
+        if all(other.process.is_running for other in self.nodes):
+            self.wait_until_ready()
+        else:
+            assert self._servers.wait_until(lambda: is_listening(picked.port), PATIENCE), (
+                picked.process.last_words()
+            )
+
+    def restart_all(self) -> None:
+        """Start all that do not run, and wait until all are ready."""
+        for node in self.nodes:
+            if not node.process.is_running:
+                node.process.start()
+        self.wait_until_ready()
+
+    def stop_process(self, node: Node | None = None) -> None:
+        """SIGSTOP: it keeps its connections and does nothing."""
+        self._pick(node).process.signal(signal.SIGSTOP)
+
+    def cont(self, node: Node | None = None) -> None:
+        """SIGCONT: it goes on as if no time had passed."""
+        self._pick(node).process.signal(signal.SIGCONT)
+
+    def wait_until_ready(self) -> None:
+        """Wait until all nodes run, have JetStream and, in a cluster, see each other."""
+        self._servers.wait_until_ready(PATIENCE)
+
+    def leader_of(self, stream: str, *, other_than: Node | None = None) -> Node:
+        """Return the node that leads a stream, waiting for an election; after a kill, another one than before."""
+        found: list[Node] = []
+
+        def look() -> bool:
+            found.extend(node for node in self.nodes if node is not other_than and _leads(node, stream))
+            return bool(found)
+
+        assert self._servers.wait_until(look, PATIENCE), f"stream {stream!r} has no leader"
+        return found[0]
+
+    def proxy(self, node: Node | None = None) -> Proxy:
+        """Return a new proxy before a node; clients of its `url` can be cut off. It ends with the servers.
+
+        In a cluster the servers do not tell clients of each other, so those stay with the proxies they were given.
+        """
+        return self._proxies.enter_context(Proxy(self._pick(node).port, scheme=self._scheme))
+
+    def proxies(self) -> list[Proxy]:
+        """Return a new proxy before each node."""
+        return [self.proxy(node) for node in self.nodes]
+
+    def close(self) -> None:
+        """End everything at once."""
+        self._proxies.close()
+        self._servers.kill()
+
+    def _pick(self, node: Node | None) -> Node:
+        if node is not None:
+            return node
+        assert len(self.nodes) == 1, f"say which of {self.nodes}"
+        return self.nodes[0]
+
+
+def _leads(node: Node, stream: str) -> bool:
+    """Whether a node says of itself that it leads a stream; a node alone leads all that it has."""
+    answer = node.ask("/jsz?accounts=true&streams=true") or {}
+    for account in answer.get("account_details", []):
+        for detail in account.get("stream_detail") or []:
+            if detail["name"] == stream:
+                return bool(detail.get("cluster", {}).get("leader", node.name) == node.name)
+    return False
+
+
+MakeServers: TypeAlias = Callable[..., Servers]
+"""Takes `access`, `settings`, `sync_always` and `store`, all of them optional: see `running_servers`."""
+
+
+@contextmanager
+def running_servers(
+    access: Access = OPEN,
+    *,
+    nodes: int = 1,
+    settings: Mapping[str, Any] | None = None,
+    sync_always: bool = False,
+    store: Path | None = None,
+) -> Iterator[Servers]:
+    """Run servers while the block lasts, for whoever has this access: for soaks, benchmarks and fixtures."""
+    merged = {**access.settings, **(settings or {})}
+    if nodes > 1:
+        merged["cluster"] = {"no_advertise": True} | merged.get("cluster", {})
+    servers = NatsServers(nodes=nodes, settings=merged, sync_always=sync_always, store=store)
+    servers.start()
+    facade = Servers(servers, scheme=access.scheme)
+    try:
+        yield facade
+    finally:
+        facade.close()
+
+
+@pytest.fixture(scope="session")
+def nats_server() -> Iterator[Servers]:
+    """One node that all tests share. Leave it running, and use names with `nats_prefix` only."""
+    with running_servers() as servers:
+        yield servers
+
+
+@pytest.fixture
+def nats_prefix(nats_server: Servers) -> Iterator[str]:
+    """A prefix for names of this test alone; streams and buckets that contain it are deleted afterwards."""
+    prefix = f"t{uuid.uuid4().hex[:12]}"
+    yield prefix
+    asyncio.run(delete_streams(nats_server.urls, prefix))
+
+
+@pytest.fixture
+def make_nats_server() -> Iterator[MakeServers]:
+    """Make nodes of one's own, each alone; they are killed after the test."""
+    with ExitStack() as stack:
+        yield lambda *args, **options: stack.enter_context(running_servers(*args, nodes=1, **options))
+
+
+@pytest.fixture
+def make_nats_cluster() -> Iterator[MakeServers]:
+    """Make clusters of three; they are killed after the test."""
+    with ExitStack() as stack:
+        yield lambda *args, **options: stack.enter_context(running_servers(*args, nodes=3, **options))
+
+
+async def delete_streams(urls: list[str], prefix: str) -> None:
+    """Delete all streams whose names contain this, those of buckets, too."""
+    client = await nats.connect(urls)
+    try:
+        stream = client.jetstream()
+        for info in await stream.streams_info():
+            if info.config.name is not None and prefix in info.config.name:
+                await stream.delete_stream(info.config.name)
+    finally:
+        await client.close()
