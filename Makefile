@@ -6,6 +6,9 @@ EXTRA  ?= dev
 BIN    := $(VENV)/bin
 TYPED  := $(wildcard src tests scripts examples benchmarks)
 
+# Tests start hundreds of interpreters: whoever forbids byte code has each of them compile everything again.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help setup test unit check demo bench soak format clean
 
@@ -19,11 +22,12 @@ $(VENV)/.has-%: pyproject.toml scripts/make_venv.py
 	@touch $@
 
 test: check ## check, then run all tests on every supported Python of this machine
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --ignore=tests/processes
+	$(BIN)/python -m pytest tests/processes # they measure real time: one after the other
 	$(BIN)/python scripts/other_pythons.py
 
 unit: setup ## run the unit tests: under a minute
-	$(BIN)/python -m pytest -m "not stress and not long" tests/unit tests/architecture
+	$(BIN)/python -m pytest -n 2 -m "not stress and not long" tests/unit tests/architecture
 
 check: setup ## lint, format check, types, layering
 	$(BIN)/ruff check .
