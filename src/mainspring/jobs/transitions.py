@@ -1,7 +1,7 @@
-"""What becomes of a job: its record before and after each step of its life, as every engine that keeps records has it.
+"""What becomes of a job: its record before and after each step of its life, for every engine that keeps records.
 
-Pure: nothing here knows where records are kept. Engines that do the same in another language (SQL) are held to it by
-the conformance suite.
+Pure: nothing here knows where records are kept. Engines that do the same in another language (SQL) are held to it
+by the conformance suite.
 """
 
 from __future__ import annotations

@@ -79,6 +79,6 @@ class Draft:
         self._afterwards.append(act)
 
     def settle(self) -> None:
-        """The draft was stored."""
+        """It was stored: do what was to be done then."""
         for act in self._afterwards:
             act()

@@ -1,7 +1,7 @@
 """Lanes: the jobs of one queue, handler and priority, with a consumer that all workers share.
 
-A worker pulls only from lanes whose handlers it knows, so it never gets what it cannot run. Lanes are records: whoever
-stores the first job of one makes it known, and workers read what is new.
+A worker pulls only from lanes whose handlers it knows, so it never gets what it cannot run. Lanes are records:
+whoever stores the first job of one makes it known, and workers read what is new.
 """
 
 from __future__ import annotations

@@ -35,6 +35,7 @@ BUSY = (10176, 10201, 10210)  # too many batches at once: they are many who writ
 NOT_FOUND = (10014, 10037, 10059)
 TRY_SECONDS = 2.0  # after which an unanswered request is sent again
 READ_AT_ONCE = 500
+IMPOSSIBLE = 2**62  # a revision that nothing has
 PENDING_BYTES = 64 * 1024 * 1024
 
 logger = logging.getLogger("mainspring.nats")
@@ -314,35 +315,36 @@ class Link:
             raise ServerError(answer["error"])
         return decode_api_message(answer["message"])
 
-    async def collect(self, body: dict[str, Any]) -> list[tuple[str, Entry]]:
+    async def collect(self, body: dict[str, Any], stream: str | None = None) -> list[tuple[str, Entry]]:
         """Return the messages that a direct read finds, in their order."""
         deadline = self._deadline()
         while deadline is None or _time() < deadline:
             if self._connected().is_connected:
-                found = await self.pulls.collect(f"$JS.API.DIRECT.GET.{self._stream}", body, TRY_SECONDS)
+                found = await self.pulls.collect(f"$JS.API.DIRECT.GET.{stream or self._stream}", body, TRY_SECONDS)
                 if found is not None:
                     return found
             else:
                 await asyncio.sleep(0.05)
         raise self.unavailable("a read was not answered in time")
 
-    def scan(self, subject: str, *, after: int = 0, most: int = 1_000) -> list[tuple[str, Entry]]:
+    def scan(
+        self, subject: str, *, after: int = 0, most: int = 1_000, stream: str | None = None
+    ) -> list[tuple[str, Entry]]:
         """Return messages of subjects with wildcards, in the order in which they were stored."""
         body = {"next_by_subj": subject, "seq": after + 1, "batch": most}
-        return self.wait_for(self.collect(body))
+        return self.wait_for(self.collect(body, stream))
 
     # -- writing
 
     def commit(self, draft: Draft) -> int | None:
         """Store a draft as one; return the revision of its first message, or None if somebody was quicker.
 
-        The messages of a draft have revisions in a row. What is to happen afterwards happens if it was stored.
+        The messages of a draft have revisions in a row. What is to be sent and emptied afterwards follows.
         """
         first: int | None = 0
         if draft.puts:
             first = self.wait_for(self._commit(draft.puts))
         if first is not None:
-            draft.settle()
             self.send(draft.sends, draft.purges)
         return first
 
@@ -412,6 +414,23 @@ class Link:
                 await client.publish(*message)
         except nats.errors.Error as error:
             logger.debug("%s: %s", self.address, error)
+
+    def store(self, subject: str, data: bytes) -> int:
+        """Store one message, whatever was there before; return its revision."""
+        draft = Draft()
+        draft.put(subject, data)
+        while True:
+            revision = self.commit(draft)
+            if revision is not None:
+                return revision
+
+    def last_sequence(self, stream: str) -> int:
+        """Return the number of the last message of a stream."""
+        return int(self.api(f"STREAM.INFO.{stream}")["state"]["last_seq"])
+
+    def wait_for_order(self, subject: str) -> None:
+        """Wait until the server has taken in what we have sent to a stream: it refuses this, in its turn."""
+        self.wait_for(self._commit([Put(subject, b"", expected=IMPOSSIBLE)]))
 
     # -- news
 

@@ -65,6 +65,7 @@ class Names:
         self.schedules = f"{prefix}.schedule."
         self.workers = f"{prefix}.worker."
         self.settings = f"{prefix}.settings"
+        self.listeners = f"{prefix}.listeners"
         self.events = f"{prefix}.event"
         self.notes = f"{prefix}.note."
         """Not kept: news for the processes that are there."""
@@ -73,7 +74,7 @@ class Names:
     def kept(self) -> list[str]:
         """The subjects of the stream."""
         kinds = ("job", "at", "ready", "chore", "gate", "line", "key", "occurrence", "schedule", "skipped")
-        return [f"{self.prefix}.{kind}.>" for kind in (*kinds, "worker", "lane")] + [self.settings]
+        return [f"{self.prefix}.{kind}.>" for kind in (*kinds, "worker", "lane")] + [self.settings, self.listeners]
 
     def job(self, job_id: str) -> str:
         """The record of a job."""

@@ -6,7 +6,6 @@ empty, and vanishes after a while by itself.
 
 from __future__ import annotations
 
-from itertools import count
 from typing import TypeVar
 
 import msgspec
@@ -18,7 +17,6 @@ from mainspring.jobs.status import JobStatus
 
 T = TypeVar("T")
 
-_numbers = count()
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -68,11 +66,6 @@ def decode(data: bytes, kind: type[T]) -> T:
 def to_record(job: StoredJob) -> JobRecord:
     """Return what everybody may see."""
     return JobRecord(*[getattr(job, name) for name in _RECORD_FIELDS])
-
-
-def make_place(now: int) -> int:
-    """Return a place behind all that were submitted earlier, here or elsewhere."""
-    return now * 1_000 + next(_numbers) % 1_000
 
 
 def make_job(job: NewJob, *, now: int, place: int, nonce: str) -> StoredJob:

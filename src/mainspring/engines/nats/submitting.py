@@ -13,7 +13,7 @@ from secrets import token_hex
 from mainspring.engines.nats import uniqueness
 from mainspring.engines.nats.journal import Journal
 from mainspring.engines.nats.queueing import Queueing
-from mainspring.engines.nats.stored import StoredJob, change, make_job, make_place
+from mainspring.engines.nats.stored import StoredJob, change, make_job
 from mainspring.engines.nats.workspace import Workshop, Workspace
 from mainspring.jobs import transitions
 from mainspring.jobs.engine import Conflict, ConflictKind, EventKind, NewJob
@@ -29,6 +29,7 @@ class Submitting:
         self._workshop = workshop
         self._queueing = queueing
         self._journal = journal
+        self._last_place = 0
 
     def submit(self, jobs: Sequence[NewJob]) -> list[Conflict | None]:
         """Store jobs; for each what was in its way."""
@@ -75,7 +76,9 @@ class Submitting:
         return None
 
     def _store(self, workspace: Workspace, job: NewJob, nonce: str) -> StoredJob:
-        stored = make_job(job, now=workspace.now, place=make_place(workspace.now), nonce=nonce)
+        # Places grow with time, over all processes; within this one even for jobs of the same instant.
+        self._last_place = max(self._last_place + 1, workspace.now * 1_000)
+        stored = make_job(job, now=workspace.now, place=self._last_place, nonce=nonce)
         self._queueing.enqueue(workspace, stored)
         self._journal.write(workspace, EventKind.SUBMITTED, stored)
         return stored

@@ -1,7 +1,8 @@
 """Who holds a unique key, and which job an occurrence of a schedule has.
 
-The record of a key names the jobs that were submitted under it, the newest first. Whoever stores another one writes
-it, so of two who come at the same moment one sees the other. Jobs that end need not tell: their own records do.
+The record of a key names the jobs that were submitted under it, the newest first. Whoever stores another one
+writes it, so of two who come at the same moment one sees the other. Jobs that end need not tell: their own records
+do.
 """
 
 from __future__ import annotations

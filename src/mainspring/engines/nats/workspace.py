@@ -46,7 +46,9 @@ class Workspace:
         """For what is stored whatever was there before, and for what is done afterwards."""
         self._link = link
         self._read: dict[str, Entry] = {}
+        self._jobs: dict[str, StoredJob | None] = {}  # as last read or written here
         self._written: dict[str, tuple[bytes, Mapping[str, str] | None]] = {}
+        self._first = 0
 
     # -- anything
 
@@ -88,25 +90,46 @@ class Workspace:
         self.put(subject, b"", {"Nats-TTL": "604800s"})
 
     def scan(self, subject: str, *, after: int = 0, most: int = 1_000) -> list[tuple[str, Entry]]:
-        """Return what subjects with a wildcard hold, in the order in which it was stored; nothing is remembered."""
+        """Return what subjects with a wildcard hold, in the order in which it was stored."""
         return self._link.scan(subject, after=after, most=most)
 
     # -- jobs
 
     def job(self, job_id: str) -> StoredJob | None:
         """Return a job."""
-        data = self.get(self.names.job(job_id))
-        return decode_job(data) if data else None
+        if job_id not in self._jobs:
+            data = self.get(self.names.job(job_id))
+            self._jobs[job_id] = decode_job(data) if data else None
+        return self._jobs[job_id]
+
+    def know_job(self, job: StoredJob, revision: int) -> None:
+        """Take a job as read."""
+        self._read[self.names.job(job.id)] = Entry(revision, b"")
+        self._jobs[job.id] = job
 
     def prefetch_jobs(self, job_ids: Iterable[str]) -> None:
         """Read many jobs at once."""
         self.prefetch(self.names.job(job_id) for job_id in job_ids)
 
-    def put_job(self, job: StoredJob) -> None:
+    def put_job(self, job: StoredJob, headers: Mapping[str, str] | None = None) -> None:
         """Let a job be like this."""
-        self.put(self.names.job(job.id), encode(job))
+        self.put(self.names.job(job.id), encode(job), headers)
+        self._jobs[job.id] = job
+
+    def forget_job(self, job_id: str) -> None:
+        """Let a job be gone."""
+        self.forget(self.names.job(job_id))
+        self._jobs[job_id] = None
 
     # -- the end
+
+    def revisions(self) -> dict[str, int]:
+        """Return the revisions of everything that was stored here, by subject."""
+        return {subject: self._first + place for place, subject in enumerate(self._written)}
+
+    def note_stored(self, first: int) -> None:
+        """It was stored, beginning with this revision."""
+        self._first = first
 
     def finish(self) -> Draft:
         """Return everything as a draft: records first, then what they announce."""
@@ -117,7 +140,6 @@ class Workspace:
         if len(changes) > MOST_PUTS:
             raise TooLarge
         changes.sends, changes.purges = self.draft.sends, self.draft.purges
-        changes.then(self.draft.settle)
         return changes
 
 
@@ -152,7 +174,12 @@ class Workshop:
 
     def commit(self, workspace: Workspace) -> bool:
         """Store what a workspace has; False if somebody was quicker."""
-        return self.link.commit(workspace.finish()) is not None
+        first = self.link.commit(workspace.finish())
+        if first is None:
+            return False
+        workspace.note_stored(first)
+        workspace.draft.settle()
+        return True
 
     def carry_through_many(
         self,
