@@ -8,6 +8,7 @@ whatever happens: they are killed when the test ends, and by their guards if thi
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -91,8 +92,11 @@ class Servers:
         self.wait_until_ready()
 
     def stop_process(self, node: Node | None = None) -> None:
-        """SIGSTOP: it keeps its connections and does nothing."""
-        self._pick(node).process.signal(signal.SIGSTOP)
+        """SIGSTOP, and wait until it stands still: it keeps its connections and does nothing."""
+        process = self._pick(node).process
+        assert process.pid is not None, "it does not run"
+        process.signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def cont(self, node: Node | None = None) -> None:
         """SIGCONT: it goes on as if no time had passed."""

@@ -129,7 +129,7 @@ class ServerProcess:
 
     def last_words(self) -> str:
         """Return the end of its log."""
-        said = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
+        said = self.log.read_text(errors="replace").rstrip().splitlines() if self.log.exists() else []
         return "\n".join(f"  {line}" for line in said[-LAST_LINES:])
 
     def port_taken(self) -> int | None:

