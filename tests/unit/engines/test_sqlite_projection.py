@@ -324,7 +324,9 @@ def test_it_is_what_an_engine_asks_for(copy: SqliteProjection) -> None:
 def test_two_jobs_may_have_what_the_engine_gives_to_one(copy: SqliteProjection) -> None:
     shared = {"unique_key": "k", "schedule": "hourly", "occurrence": 3}
     copy.apply([put(1, "old", **shared), put(2, "new", **shared)], 2)
+    assert ids(copy.find(EVERYTHING)) == ["old", "new"]
     copy.apply([forget("old")], 3)
+    assert ids(copy.find(EVERYTHING)) == ["new"]
     copy.apply([put(3, "old", **shared)], 4)
     assert copy.find(EVERYTHING).records == [record("new", **shared), record("old", **shared)]
 

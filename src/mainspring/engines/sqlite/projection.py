@@ -39,6 +39,7 @@ from mainspring.jobs.status import JobStatus
 APPLICATION_ID = 0x4D737050  # "MspP": an engine does not take it for a store, nor the other way round
 BUSY_TIMEOUT_MS = 30_000  # somebody may look at it with other tools
 CACHE_KIB = 16_384
+CHECKPOINT_PAGES = 4_000  # a page that changes often is then folded into the file less often
 FILES = ("", "-wal", "-shm", "-journal")  # without the first, SQLite does not believe the others
 INDEXES_FOR_READING = ("jobs_by_id", "jobs_by_status")
 
@@ -264,6 +265,7 @@ def _make(connection: apsw.Connection, source: str) -> None:
 def _prepare(connection: apsw.Connection) -> None:
     connection.pragma("synchronous", "NORMAL")  # a power failure may cost the last changes, which come again
     connection.pragma("cache_size", -CACHE_KIB)
+    connection.pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
 
 
 def _nothing() -> None:
