@@ -38,7 +38,12 @@ check: setup ## lint, format check, types, layering
 demo: setup ## run the demonstration
 	$(BIN)/python examples/demo.py
 
-bench: setup $(VENV)/.has-bench ## run the benchmarks
+# arq asks for a Redis client below version 6 and Celery for a newer one, so arq has an environment of its own.
+$(VENV)-arq/.has-bench-arq: pyproject.toml scripts/make_venv.py
+	@$(PYTHON) scripts/make_venv.py $(VENV)-arq bench-arq
+	@touch $@
+
+bench: setup $(VENV)/.has-bench $(VENV)-arq/.has-bench-arq ## run the benchmarks
 	$(BIN)/python -m benchmarks
 
 soak: setup ## run the scenarios with real processes for longer: about twenty minutes

@@ -20,6 +20,11 @@ from benchmarks.jobs import (
     single,
 )
 from benchmarks.measure import Section, machine, markdown
+from benchmarks.nats import drain as nats_drain
+from benchmarks.nats import million as nats_million
+from benchmarks.nats import punctuality as nats_punctuality
+from benchmarks.nats import submit as nats_submit
+from benchmarks.nats import takeover as nats_takeover
 from benchmarks.runners import idle, latency, throughput, timers
 from benchmarks.timing import section as wheel
 
@@ -43,6 +48,11 @@ SECTIONS: dict[str, Callable[[], Section]] = {
     "jobs.schedules": schedules.run,
     "jobs.limits": limits.run,
     "jobs.processes": processes.run,
+    "nats.submit": nats_submit.run,
+    "nats.drain": nats_drain.run,
+    "nats.punctuality": nats_punctuality.run,
+    "nats.million": nats_million.run,
+    "nats.takeover": nats_takeover.run,
 }
 
 HEAD = """\
