@@ -41,7 +41,7 @@ class Draft:
 
     def __init__(self) -> None:
         self.puts: list[Put] = []
-        self._afterwards: list[Callable[[], None]] = []
+        self._afterwards: list[Callable[[], object]] = []
         self.purges: list[str] = []
         """Subjects that are of no more use: emptied afterwards, and no harm is done if not."""
         self.sends: list[tuple[str, bytes]] = []
@@ -74,7 +74,7 @@ class Draft:
         """Send a message afterwards."""
         self.sends.append((subject, data))
 
-    def then(self, act: Callable[[], None]) -> None:
+    def then(self, act: Callable[[], object]) -> None:
         """Do something once the draft is stored."""
         self._afterwards.append(act)
 

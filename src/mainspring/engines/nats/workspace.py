@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from mainspring.engines.nats.drafts import MOST_PUTS, Draft, Entry
 from mainspring.engines.nats.link import Link
-from mainspring.engines.nats.naming import Names
+from mainspring.engines.nats.naming import Names, from_token
 from mainspring.engines.nats.stored import StoredJob, decode, decode_job, encode
 from mainspring.errors import EngineUnavailable
 
@@ -101,6 +101,10 @@ class Workspace:
             data = self.get(self.names.job(job_id))
             self._jobs[job_id] = decode_job(data) if data else None
         return self._jobs[job_id]
+
+    def job_at(self, subject: str) -> StoredJob | None:
+        """Return the job whose record stands there."""
+        return self.job(from_token(subject.removeprefix(self.names.jobs)))
 
     def know_job(self, job: StoredJob, revision: int) -> None:
         """Take a job as read."""

@@ -1,0 +1,33 @@
+"""Rooms: what a worker has asked for, and how much of it is left while it is being given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from mainspring.engines.nats.lanes import Lane
+from mainspring.jobs.engine import Demand
+
+WEIGHTS = {0: 1, 1: 3, 2: 6}
+"""Shares of the room, by priority: urgent jobs are preferred, and nobody waits for ever."""
+
+
+class Room:
+    """The room of one demand."""
+
+    __slots__ = ("ahead", "demand", "lanes", "starts", "suspects")
+
+    def __init__(self, demand: Demand, lanes: Iterable[Lane]) -> None:
+        self.demand = demand
+        self.starts = demand.starts
+        self.ahead = demand.ahead
+        self.suspects = int(demand.suspects)
+        self.lanes = [
+            lane
+            for lane in lanes
+            if lane.type in demand.types and (demand.queues is None or lane.queue in demand.queues)
+        ]
+
+    def shares(self, lanes: Sequence[Lane]) -> dict[Lane, int]:
+        """Divide the room for starts among lanes that may have jobs: by priority, at least one each."""
+        total = sum(WEIGHTS[lane.priority] for lane in lanes)
+        return {lane: max(1, self.starts * WEIGHTS[lane.priority] // total) for lane in lanes}

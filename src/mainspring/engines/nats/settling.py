@@ -1,0 +1,171 @@
+"""Settling: leases end, and what follows from that is stored in the same draft."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from secrets import token_hex
+
+from mainspring.engines.nats.gates import Gates
+from mainspring.engines.nats.hands import Hands
+from mainspring.engines.nats.journal import Journal
+from mainspring.engines.nats.messages import ACK
+from mainspring.engines.nats.queueing import Queueing
+from mainspring.engines.nats.stored import StoredJob, change
+from mainspring.engines.nats.submitting import Submitting
+from mainspring.engines.nats.workspace import TooLarge, Workshop, Workspace
+from mainspring.jobs import transitions
+from mainspring.jobs.engine import STATUS_AFTER, EventKind, Lease, Outcome, OutcomeKind, ProgressReport
+from mainspring.jobs.status import JobStatus
+from mainspring.jobs.transitions import RUNS_LATER
+
+AT_ONCE = 300
+MOST_TRIES = 50
+EVENTS = {
+    OutcomeKind.RETRY: EventKind.RETRIED,
+    OutcomeKind.SNOOZED: EventKind.SNOOZED,
+    OutcomeKind.INTERRUPTED: EventKind.INTERRUPTED,
+}
+
+
+class Settling:
+    """Takes jobs back from workers."""
+
+    def __init__(
+        self,
+        workshop: Workshop,
+        hands: Hands,
+        *,
+        submitting: Submitting,
+        queueing: Queueing,
+        gates: Gates,
+        journal: Journal,
+    ) -> None:
+        self._workshop = workshop
+        self._hands = hands
+        self._submitting = submitting
+        self._queueing = queueing
+        self._gates = gates
+        self._journal = journal
+        self.retention: dict[JobStatus, int] = {}
+        """After how many microseconds the server forgets jobs that ended like this; for ever if not named."""
+
+    def settle(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
+        """End leases; False for those that were not good any more."""
+        answers: list[bool] = []
+        at_once = AT_ONCE
+        while len(answers) < len(outcomes):
+            part = outcomes[len(answers) : len(answers) + at_once]
+            try:
+                answers += self._settle_together(worker, part)
+            except TooLarge:
+                if len(part) == 1:
+                    raise
+                at_once = max(1, len(part) // 4)
+        return answers
+
+    def _settle_together(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
+        nonce = token_hex(8)
+        must_read = False
+        for _ in range(MOST_TRIES):
+            workspace = self._workshop.open()
+            if must_read:
+                workspace.prefetch_jobs(outcome.lease.id for outcome in outcomes)
+            else:
+                self._know(workspace, worker, [outcome.lease for outcome in outcomes])
+            answers = [self._settle(workspace, worker, outcome, nonce) for outcome in outcomes]
+            if self._workshop.commit(workspace):
+                self._let_go(worker, outcomes)
+                return answers
+            must_read = True
+        raise self._workshop.link.unavailable("others change the same jobs all the time", remedy="try again")
+
+    def _know(self, workspace: Workspace, worker: int, leases: Sequence[Lease]) -> None:
+        """Take as read what we have in our hands."""
+        unknown = []
+        for lease in leases:
+            hand = self._hands.get(lease.id)
+            if hand is not None and (hand.worker, hand.job.token) == (worker, lease.token):
+                workspace.know_job(hand.job, hand.revision)
+            else:
+                unknown.append(lease.id)
+        workspace.prefetch_jobs(unknown)
+
+    def _settle(self, workspace: Workspace, worker: int, outcome: Outcome, nonce: str) -> bool:
+        job = workspace.job(outcome.lease.id)
+        if job is None:
+            return False
+        if not transitions.is_good(job, outcome, worker):
+            # Nobody knows of a change whose answer was lost; if this is what it would have done, it was stored.
+            return job.is_over and job.token == outcome.lease.token and job.status is STATUS_AFTER[outcome.kind]
+        after = transitions.settled(job, outcome, workspace.now)
+        is_placed_anew = job.steps_aside and outcome.kind in RUNS_LATER
+        if is_placed_anew:
+            after = change(after, turn=after.due)
+        if job.is_gated and job.status is JobStatus.RUNNING:
+            keeps = after.status is JobStatus.PENDING and not is_placed_anew
+            after = self._gates.leave(workspace, after, keeps_sequence=keeps)
+        if after.status is JobStatus.PENDING:
+            self._queueing.enqueue(workspace, after)
+        else:
+            self._end(workspace, after, outcome, nonce)
+        self._tell(workspace, after, outcome)
+        return True
+
+    def _end(self, workspace: Workspace, job: StoredJob, outcome: Outcome, nonce: str) -> None:
+        names = workspace.names
+        if job.status is JobStatus.COMPLETED:
+            if outcome.follow_up is not None:
+                self._submitting.add(workspace, outcome.follow_up, nonce)
+            if outcome.keep_result_until is not None:
+                job = change(job, keep_result_until=outcome.keep_result_until)
+                subject, chore = names.at("forget", job.id), names.chore("forget", job.id)
+                workspace.draft.schedule(subject, chore, outcome.keep_result_until)
+        if job.expires is not None:
+            workspace.draft.purge(names.at("expire", job.id))
+        workspace.put_job(job, self._time_to_live(job))
+
+    def _time_to_live(self, job: StoredJob) -> dict[str, str] | None:
+        kept = self.retention.get(job.status)
+        return None if kept is None else {"Nats-TTL": f"{max(1, kept // 1_000_000)}s"}
+
+    def _tell(self, workspace: Workspace, job: StoredJob, outcome: Outcome) -> None:
+        if job.status is JobStatus.FAILED:
+            self._journal.write_failed(workspace, job)
+        elif job.status is not JobStatus.PENDING:
+            is_completed = job.status is JobStatus.COMPLETED
+            self._journal.write(workspace, EventKind.COMPLETED if is_completed else EventKind.CANCELED, job)
+        elif outcome.kind in EVENTS:
+            self._journal.write(workspace, EVENTS[outcome.kind], job)
+
+    def _let_go(self, worker: int, outcomes: Sequence[Outcome]) -> None:
+        """Acknowledge the messages: their jobs are over, queued again, or not ours any more."""
+        answers: list[tuple[str, bytes]] = []
+        for outcome in outcomes:
+            hand = self._hands.get(outcome.lease.id)
+            if hand is not None and (hand.worker, hand.job.token) == (worker, outcome.lease.token):
+                self._hands.drop(outcome.lease.id)
+                answers.append((hand.reply, ACK))
+        self._workshop.link.send(answers)
+
+    def report(self, worker: int, reports: Sequence[ProgressReport]) -> list[bool]:
+        """Note how far jobs have come."""
+        return [self._report(worker, report) for report in reports]
+
+    def _report(self, worker: int, report: ProgressReport) -> bool:
+        workspaces: list[Workspace] = []
+
+        def note(workspace: Workspace) -> StoredJob | None:
+            workspaces[:] = [workspace]
+            job = workspace.job(report.lease.id)
+            if job is None or not transitions.is_leased(job, report.lease, worker, JobStatus.RUNNING):
+                return None
+            after = change(job, progress=report.progress)
+            workspace.put_job(after)
+            self._journal.write(workspace, EventKind.PROGRESS, after)
+            return after
+
+        job = self._workshop.carry_through(note)
+        hand = self._hands.get(report.lease.id)
+        if job is not None and hand is not None and hand.job.token == job.token:
+            hand.job, hand.revision = job, workspaces[0].revisions()[workspaces[0].names.job(job.id)]
+        return job is not None

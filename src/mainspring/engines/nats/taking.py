@@ -1,0 +1,337 @@
+"""Taking jobs: messages become leases, by a change of their records that only one worker can make.
+
+A message is a hint, the record decides. What a message means follows from the record:
+
+    over, or queued for later   the message is outdated: acknowledged, and that is all
+    PENDING, nobody's           taken: started if due, held if due soon; left if there is no room
+    in the hands of a live one  it will be needed if that one dies: back for the rest of the lease
+    in the hands of a dead one  the job is rescued first
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum, auto
+from functools import partial
+
+from msgspec import Struct
+
+from mainspring.engines.nats.chores import Chores
+from mainspring.engines.nats.gates import Gates
+from mainspring.engines.nats.hands import Hand, Hands
+from mainspring.engines.nats.intake import Intake
+from mainspring.engines.nats.journal import Journal
+from mainspring.engines.nats.lanes import Lane, Lanes
+from mainspring.engines.nats.messages import ACK, Message, Pull, nak
+from mainspring.engines.nats.queueing import LEAD, Queueing
+from mainspring.engines.nats.rescuing import Rescuing
+from mainspring.engines.nats.rooms import Room
+from mainspring.engines.nats.settings_book import SettingsBook
+from mainspring.engines.nats.stored import StoredJob, decode_job
+from mainspring.engines.nats.streams import Streams
+from mainspring.engines.nats.workers import Workers
+from mainspring.engines.nats.workspace import Workshop, Workspace
+from mainspring.jobs import transitions
+from mainspring.jobs.engine import SUSPECT_CRASHES, Demand, EventKind, Lease, Taken
+from mainspring.jobs.instants import MICROSECONDS
+from mainspring.jobs.status import JobStatus
+
+EARLY = MICROSECONDS // 2  # how much earlier than planned the server may deliver
+MOST_ROUNDS = 4
+MOST_AT_ONCE = 400
+MOST_TRIES = 20
+
+
+class Fate(Enum):
+    """What becomes of a message."""
+
+    DROPPED = auto()
+    LEFT = auto()
+    """No room: it waits here for a moment."""
+    STARTED = auto()
+    HELD = auto()
+    ADOPTED = auto()
+    """Of a job in our own hands: the message replaces the one that we had."""
+    POSTPONED = auto()
+    """Of a job in the hands of somebody else."""
+    REQUEUED = auto()
+    """Its job was rescued, and comes again."""
+
+
+class Decision(Struct, frozen=True, gc=False):
+    """What becomes of a message and its job."""
+
+    message: Message
+    fate: Fate
+    job: StoredJob | None = None
+    delay: float = 0.0
+
+
+class Taking:
+    """Leases jobs to workers."""
+
+    def __init__(
+        self,
+        workshop: Workshop,
+        streams: Streams,
+        intake: Intake,
+        hands: Hands,
+        lanes: Lanes,
+        *,
+        book: SettingsBook,
+        gates: Gates,
+        queueing: Queueing,
+        workers: Workers,
+        rescuing: Rescuing,
+        chores: Chores,
+        journal: Journal,
+    ) -> None:
+        self._workshop = workshop
+        self._streams = streams
+        self._intake = intake
+        self._hands = hands
+        self._lanes = lanes
+        self._book = book
+        self._gates = gates
+        self._queueing = queueing
+        self._workers = workers
+        self._rescuing = rescuing
+        self._chores = chores
+        self._journal = journal
+        self.stops: set[str] = set()
+        """Jobs in our hands that somebody wants stopped."""
+
+    def take(self, worker: int, demands: Sequence[Demand], lead: int, start_lead: int) -> Taken:
+        """Lease jobs."""
+        if not self._workers.is_enrolled(worker):
+            return Taken([], None, False, [], is_alive=False)
+        if self._book.refresh_if_needed():
+            self.give_back_paused()
+        self._chores.carry_out()
+        if self._lanes.must_read:
+            self._lanes.read_new(self._workshop.open())
+        lanes = [lane for lane in self._lanes.all if lane.queue not in self._book.paused]
+        rooms = [Room(demand, lanes) for demand in demands]
+        leases: list[Lease] = []
+        is_more = False
+        for room in rooms:
+            taken, is_left = self._fill(worker, room, start_lead, lead)
+            leases += taken
+            is_more |= is_left
+        self._intake.arm(self._consumers(rooms))
+        stops = [job_id for job_id in self.stops if self._is_hers(job_id, worker)]
+        self.stops.clear()
+        return Taken(leases, None, is_more, stops)
+
+    def _is_hers(self, job_id: str, worker: int) -> bool:
+        hand = self._hands.get(job_id)
+        return hand is not None and hand.worker == worker
+
+    def _consumers(self, rooms: list[Room]) -> list[str]:
+        """Name those from which a message may come by itself: where there is room, and the chores."""
+        lanes = [lane for room in rooms if room.starts for lane in room.lanes]
+        return [self._streams.consumer_of(self._lanes.all[lane]) for lane in lanes] + [self._chores.consumer()]
+
+    def _fill(self, worker: int, room: Room, start_lead: int, lead: int) -> tuple[list[Lease], bool]:
+        """Fill one room; return the leases, and whether due jobs were left for lack of room."""
+        leases: list[Lease] = []
+        pending: dict[Lane, int | None] = dict.fromkeys(room.lanes)  # how many more there are, as far as we know
+        is_left = False
+        for _ in range(MOST_ROUNDS):
+            messages = self._find(room, pending)
+            if not messages:
+                break
+            for decision in self._accept(worker, room, messages, start_lead, lead):
+                is_left |= decision.fate is Fate.LEFT
+                if decision.job is not None and decision.fate in (Fate.STARTED, Fate.HELD):
+                    is_started = decision.fate is Fate.STARTED
+                    leases.append(transitions.lease_of(decision.job, decision.job.id, is_started=is_started))
+            if not room.starts:
+                break
+        may_be_more = not room.starts and any(count != 0 for count in pending.values())
+        return leases, is_left or may_be_more
+
+    def _find(self, room: Room, pending: dict[Lane, int | None]) -> list[Message]:
+        """Return messages: those that came by themselves, and what the lanes have."""
+        here = self._intake.take_jobs(self._lanes.all[lane][:-1] for lane in room.lanes)
+        lanes = [lane for lane in room.lanes if pending[lane] != 0]
+        if len(here) >= room.starts or not lanes:
+            return here
+        pulls = {
+            lane: Pull(self._streams.consumer_of(self._lanes.all[lane]), min(share, MOST_AT_ONCE))
+            for lane, share in room.shares(lanes).items()
+        }
+        found = self._intake.fetch(list(pulls.values()))
+        for lane in lanes:
+            prefix = self._lanes.all[lane][:-1]
+            left = [message.pending for message in found if message.subject.startswith(prefix)]
+            pending[lane] = min(left) if left else 0
+        return [*here, *(message for message in found if message.subject not in {other.subject for other in here})]
+
+    # -- deciding
+
+    def _accept(
+        self, worker: int, room: Room, messages: list[Message], start_lead: int, lead: int
+    ) -> list[Decision]:
+        """Turn messages into leases; what cannot be decided now goes back to the server."""
+        must_read = False
+        for _ in range(MOST_TRIES):
+            before = (room.starts, room.ahead, room.suspects)
+            workspace = self._workshop.open()
+            self._read(workspace, messages, everything=must_read)
+            decisions = [self._decide(workspace, worker, room, message, start_lead, lead) for message in messages]
+            if self._workshop.commit(workspace):
+                self._note(workspace, worker, decisions)
+                return decisions
+            room.starts, room.ahead, room.suspects = before
+            must_read = True  # somebody was quicker with one of them
+        self._workshop.link.send([(message.reply, nak(1)) for message in messages])
+        return []
+
+    def _read(self, workspace: Workspace, messages: list[Message], *, everything: bool) -> None:
+        """Read the records; a message that was stored with its record carries it, and stands right behind it."""
+        unknown = []
+        for message in messages:
+            if everything or message.is_fired or message.deliveries > 1 or not message.data:
+                unknown.append(self._subject_of(message))
+            else:
+                workspace.know_job(decode_job(message.data), message.revision - 1)
+        workspace.prefetch(unknown)
+
+    def _subject_of(self, message: Message) -> str:
+        return self._workshop.names.jobs + message.subject.rpartition(".")[2]
+
+    def _decide(
+        self, workspace: Workspace, worker: int, room: Room, message: Message, start_lead: int, lead: int
+    ) -> Decision:
+        job = workspace.job_at(self._subject_of(message))
+        if job is None or job.is_over:
+            return Decision(message, Fate.DROPPED)
+        if job.owner is not None:
+            return self._decide_about_owned(workspace, message, job)
+        if job.due > workspace.now + max(lead, LEAD) + EARLY or (job.is_gated and not job.gates):
+            return Decision(message, Fate.DROPPED)  # it is queued elsewhere
+        if job.expires is not None and job.expires <= workspace.now:
+            self._chores.expire(workspace, job)
+            return Decision(message, Fate.DROPPED)
+        if job.queue in self._book.paused or (job.crashes >= SUSPECT_CRASHES and not room.suspects):
+            return Decision(message, Fate.LEFT)
+        if job.due <= workspace.now + start_lead:
+            return self._decide_to_start(workspace, worker, room, message, job)
+        if room.ahead and not job.is_gated:
+            room.ahead -= 1
+            room.suspects -= job.crashes >= SUSPECT_CRASHES
+            held = transitions.held(job, worker)
+            workspace.put_job(held)
+            return Decision(message, Fate.HELD, held)
+        return Decision(message, Fate.LEFT)
+
+    def _decide_to_start(
+        self, workspace: Workspace, worker: int, room: Room, message: Message, job: StoredJob
+    ) -> Decision:
+        if not room.starts:
+            return Decision(message, Fate.LEFT)
+        room.starts -= 1
+        room.suspects -= job.crashes >= SUSPECT_CRASHES
+        started = transitions.started(job, worker, workspace.now, is_held=False)
+        if job.is_gated:
+            self._gates.started(workspace, started)
+        workspace.put_job(started)
+        self._journal.write(workspace, EventKind.STARTED, started)
+        return Decision(message, Fate.STARTED, started)
+
+    def _decide_about_owned(self, workspace: Workspace, message: Message, job: StoredJob) -> Decision:
+        hand = self._hands.get(job.id)
+        if hand is not None and (hand.worker, hand.job.token) == (job.owner, job.token):
+            return Decision(message, Fate.ADOPTED, job)
+        lease_left = self._workers.lease_left(job.owner or 0, workspace.now)
+        if lease_left > 0:
+            return Decision(message, Fate.POSTPONED, job, delay=lease_left / MICROSECONDS)
+        self._rescuing.rescue(workspace, job)
+        return Decision(message, Fate.REQUEUED, job)
+
+    # -- afterwards
+
+    def _note(self, workspace: Workspace, worker: int, decisions: list[Decision]) -> None:
+        """Keep what is ours, acknowledge what is outdated, give back what is not for us."""
+        revisions = workspace.revisions()
+        answers: list[tuple[str, bytes]] = []
+        left: list[Message] = []
+        for decision in decisions:
+            message, job = decision.message, decision.job
+            match decision.fate:
+                case Fate.STARTED | Fate.HELD if job is not None:
+                    revision = revisions[workspace.names.job(job.id)]
+                    self._hands.put(Hand(worker, job, revision, message.reply))
+                case Fate.ADOPTED if job is not None:
+                    hand = self._hands.get(job.id)
+                    if hand is not None:
+                        hand.reply = message.reply
+                case Fate.POSTPONED:
+                    answers.append((message.reply, nak(decision.delay)))
+                case Fate.LEFT:
+                    left.append(message)
+                case _:
+                    answers.append((message.reply, ACK))
+        self._intake.put_back(left)
+        self._workshop.link.send(answers)
+
+    def give_back_paused(self) -> None:
+        """Give back what is held of queues that were paused: their starts are refused."""
+        paused = [hand for hand in self._hands.all() if hand.job.queue in self._book.paused]
+        for hand in paused:
+            if hand.job.status is JobStatus.PENDING:
+                self._workshop.carry_through(partial(self._give_back, hand))
+
+    def _give_back(self, hand: Hand, workspace: Workspace) -> None:
+        job = workspace.job(hand.job.id)
+        if job is not None and (job.owner, job.status) == (hand.worker, JobStatus.PENDING):
+            self._queueing.enqueue(workspace, transitions.taken_back(job))
+        workspace.draft.send(hand.reply, ACK)
+        workspace.draft.then(partial(self._hands.drop, hand.job.id))
+
+    # -- starting what is held
+
+    def start(self, worker: int, leases: Sequence[Lease]) -> list[bool]:
+        """Mark held jobs RUNNING."""
+        must_read = False
+        for _ in range(MOST_TRIES):
+            workspace = self._workshop.open()
+            if must_read:
+                workspace.prefetch_jobs(lease.id for lease in leases)
+            jobs = [self._start(workspace, worker, lease, must_read=must_read) for lease in leases]
+            if self._workshop.commit(workspace):
+                self._note_starts(workspace, worker, leases, jobs)
+                return [job is not None for job in jobs]
+            must_read = True
+        return [False] * len(leases)
+
+    def _start(self, workspace: Workspace, worker: int, lease: Lease, *, must_read: bool) -> StoredJob | None:
+        hand = self._hands.get(lease.id)
+        if hand is None or hand.worker != worker or hand.job.token != lease.token:
+            return None
+        if not must_read:
+            workspace.know_job(hand.job, hand.revision)
+        job = workspace.job(lease.id)
+        if job is None or not transitions.is_leased(job, lease, worker, JobStatus.PENDING):
+            return None
+        if job.queue in self._book.paused:
+            return None
+        started = transitions.started(job, worker, workspace.now, is_held=True)
+        workspace.put_job(started)
+        self._journal.write(workspace, EventKind.STARTED, started)
+        return started
+
+    def _note_starts(
+        self, workspace: Workspace, worker: int, leases: Sequence[Lease], jobs: list[StoredJob | None]
+    ) -> None:
+        revisions = workspace.revisions()
+        for lease, job in zip(leases, jobs, strict=True):
+            hand = self._hands.get(lease.id)
+            if hand is None or hand.worker != worker:
+                continue
+            if job is not None:
+                hand.job, hand.revision = job, revisions[workspace.names.job(job.id)]
+            elif hand.job.token == lease.token and hand.job.status is JobStatus.PENDING:
+                self._hands.drop(lease.id)  # cancelled, put off, or taken from us
+                self._workshop.link.send([(hand.reply, nak(0))])

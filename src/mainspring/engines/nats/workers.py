@@ -1,0 +1,121 @@
+"""Workers, each with a sign of life on the server that vanishes when it is not renewed.
+
+The number of a worker is a revision of the stream, so it is never used again. A worker that finds its sign gone
+was declared dead: its jobs may belong to others by now. One that leaves jobs behind says so, and they are rescued
+at once.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+from msgspec import Struct
+
+from mainspring.engines.nats.drafts import Draft
+from mainspring.engines.nats.link import Link
+from mainspring.engines.nats.naming import Names
+from mainspring.engines.nats.settings import NatsSettings
+from mainspring.engines.nats.stored import decode, encode
+from mainspring.jobs.engine import WorkerInfo
+from mainspring.jobs.instants import MICROSECONDS
+
+
+class Sign(Struct, frozen=True, array_like=True):
+    """A sign of life."""
+
+    name: str
+    process: int
+    types: tuple[str, ...]
+    beat: int
+    """When it was given."""
+    left_behind: tuple[str, ...] = ()
+    """Jobs of a worker that has left without settling them."""
+    has_left: bool = False
+
+
+class Workers:
+    """The workers of this process, and what is known of the others."""
+
+    def __init__(self, link: Link, names: Names, settings: NatsSettings) -> None:
+        self._link = link
+        self._names = names
+        self._lease = round(settings.lease * MICROSECONDS)
+        self._ttl = {"Nats-TTL": f"{ceil(settings.lease)}s"}
+        self._ours: dict[int, tuple[WorkerInfo, int]] = {}  # with the revision of the last sign
+
+    @property
+    def numbers(self) -> list[int]:
+        """Those of this process."""
+        return list(self._ours)
+
+    def is_enrolled(self, worker: int) -> bool:
+        """Answer whether it is one of ours, and was not declared dead."""
+        return worker in self._ours
+
+    def enroll(self, info: WorkerInfo) -> int:
+        """Begin an incarnation."""
+        number = self._link.store(f"{self._names.workers}new", b"")
+        self._link.send([], [f"{self._names.workers}new"])
+        revision = self._sign(number, info, 0)
+        if revision is None:
+            raise self._link.unavailable(f"the sign of worker {number} could not be stored")
+        self._ours[number] = (info, revision)
+        return number
+
+    def _sign(self, number: int, info: WorkerInfo, expected: int) -> int | None:
+        draft = Draft()
+        sign = Sign(info.name, info.process, info.types, self._link.now())
+        draft.put(self._names.worker(number), encode(sign), expected, self._ttl)
+        return self._link.commit(draft)
+
+    def renew(self, worker: int) -> bool:
+        """Show that a worker lives; False if its sign was gone."""
+        if worker not in self._ours:
+            return False
+        info, revision = self._ours[worker]
+        renewed = self._sign(worker, info, revision)
+        if renewed is None:
+            renewed = self._renew_doubtful(worker, info)
+        if renewed is None:
+            self._ours.pop(worker, None)
+            return False
+        if worker in self._ours:
+            self._ours[worker] = (info, renewed)
+        return True
+
+    def _renew_doubtful(self, worker: int, info: WorkerInfo) -> int | None:
+        """Nobody knows whether the last sign was stored: if there is one, it is ours."""
+        entry = self._link.read_one(self._names.worker(worker))
+        return self._sign(worker, info, entry.revision) if entry.data else None
+
+    def leave(self, worker: int, left_behind: tuple[str, ...]) -> None:
+        """End an incarnation; what it left behind is named for those who rescue it."""
+        ours = self._ours.pop(worker, None)
+        subject = self._names.worker(worker)
+        if ours is None or not left_behind:
+            self._link.send([], [subject])
+            return
+        info, _ = ours
+        sign = Sign(info.name, info.process, info.types, 0, left_behind, has_left=True)
+        self._link.store(subject, encode(sign))
+
+    def forget(self, worker: int) -> None:
+        """What a worker had left behind is rescued."""
+        self._link.send([], [self._names.worker(worker)])
+
+    def read_all(self) -> dict[int, Sign]:
+        """Return the signs of all workers."""
+        found = self._link.scan(f"{self._names.workers}*")
+        signs = ((subject.rpartition(".")[2], entry.data) for subject, entry in found)
+        return {int(number): decode(data, Sign) for number, data in signs if number.isdigit() and data}
+
+    def lease_left(self, worker: int, now: int) -> int:
+        """Return for how many microseconds a worker's jobs are still its own."""
+        if worker in self._ours:
+            return self._lease
+        data = self._link.read_one(self._names.worker(worker)).data
+        if not data:
+            return 0
+        sign = decode(data, Sign)
+        # The server lets the sign vanish in its own time, a little after the lease is over.
+        return 0 if sign.has_left else max(MICROSECONDS // 5, sign.beat + self._lease - now)
