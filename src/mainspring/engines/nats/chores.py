@@ -83,6 +83,12 @@ class Chores:
         """Return where the chores that we keep are acknowledged."""
         return [message.reply for message in self._early]
 
+    def give_back(self) -> list[str]:
+        """Let go of the chores that we keep; return where they are acknowledged."""
+        replies = self.held()
+        self._early = []
+        return replies
+
     def _do(self, message: Message, workspace: Workspace) -> None:
         kind, _, key = message.subject.removeprefix(workspace.names.chores).partition(".")
         if kind == "poke":

@@ -72,6 +72,8 @@ class Link:
         self.pulls = Pulls(self._publish_later)
         self.pulls.stream = stream
         self.denied: str | None = None
+        self.last_record = 0
+        """The revision of the last job record that we have stored."""
         """The last thing that the server has forbidden."""
 
     # -- opening and closing

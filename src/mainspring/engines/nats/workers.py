@@ -99,6 +99,10 @@ class Workers:
         sign = Sign(info.name, info.process, info.types, 0, left_behind, has_left=True)
         self._link.store(subject, encode(sign))
 
+    def forget_ours(self) -> None:
+        """Give no more signs: what is still ours becomes that of others when the lease is over."""
+        self._ours.clear()
+
     def forget(self, worker: int) -> None:
         """What a worker had left behind is rescued."""
         self._link.send([], [self._names.worker(worker)])

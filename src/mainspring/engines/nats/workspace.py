@@ -131,6 +131,11 @@ class Workspace:
         """Return the revisions of everything that was stored here, by subject."""
         return {subject: self._first + place for place, subject in enumerate(self._written)}
 
+    def last_record(self) -> int:
+        """Return the revision of the last job that was stored here; 0 if there was none."""
+        jobs = self.names.jobs
+        return max((at for subject, at in self.revisions().items() if subject.startswith(jobs)), default=0)
+
     def note_stored(self, first: int) -> None:
         """It was stored, beginning with this revision."""
         self._first = first
@@ -182,6 +187,7 @@ class Workshop:
         if first is None:
             return False
         workspace.note_stored(first)
+        self.link.last_record = max(self.link.last_record, workspace.last_record())
         workspace.draft.settle()
         return True
 

@@ -1,0 +1,96 @@
+"""Feeding the projection: what changed on the server since, read in order and taken over in batches.
+
+It happens when somebody asks for a list, and only in that process: those who never ask pay nothing. A list shows
+everything that was stored before it was asked for.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from threading import Lock
+
+from mainspring.engines.nats.drafts import Entry
+from mainspring.engines.nats.link import Link
+from mainspring.engines.nats.naming import Names, from_token
+from mainspring.engines.nats.stored import decode_job, to_record
+from mainspring.engines.nats.streams import Streams
+from mainspring.jobs.projecting import Projected, Projection
+
+AT_ONCE = 1_000
+TELL_EVERY = 100_000
+
+logger = logging.getLogger("mainspring.nats")
+
+
+class Projector:
+    """Keeps one projection up to date. From any thread."""
+
+    def __init__(
+        self, link: Link, names: Names, streams: Streams, make_projection: Callable[[], Projection]
+    ) -> None:
+        self._link = link
+        self._names = names
+        self._streams = streams
+        self._make = make_projection
+        self._lock = Lock()
+        self._projection: Projection | None = None
+        self._position = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a projection in this process."""
+        return self._projection is not None
+
+    def catch_up(self) -> Projection:
+        """Return the projection, with everything that was stored until now."""
+        with self._lock:
+            projection = self._projection
+            if projection is None:
+                projection = self._make()
+                self._position = projection.open(f"{self._names.stream} {self._streams.created}")
+                self._projection = projection
+            self._follow(projection)
+            return projection
+
+    def _follow(self, projection: Projection) -> None:
+        done = 0
+        while True:
+            found = self._link.scan(f"{self._names.jobs}>", after=self._position, most=AT_ONCE)
+            if found:
+                last = found[-1][1].revision
+                projection.apply([self._read(subject, entry) for subject, entry in found], last)
+                self._position = last
+            elif self._position >= self._link.last_record:
+                return
+            # else a replica has not seen yet what we have stored
+            done += len(found)
+            if done // TELL_EVERY != (done - len(found)) // TELL_EVERY:
+                logger.info("%s: %d changes taken over", projection.description, done)
+
+    def _read(self, subject: str, entry: Entry) -> Projected:
+        if not entry.data:
+            return Projected(from_token(subject.removeprefix(self._names.jobs)), 0, None)
+        job = decode_job(entry.data)
+        return Projected(job.id, job.place, to_record(job))
+
+    def lag(self) -> int:
+        """Return by how many messages the projection is behind; 0 if there is none."""
+        if self._projection is None:
+            return 0
+        return max(0, self._link.last_sequence(self._names.stream) - self._position)
+
+    def rebuild(self) -> None:
+        """Throw the projection away and build it again."""
+        with self._lock:
+            if self._projection is not None:
+                self._projection.reset()
+                self._position = 0
+        self.catch_up()
+
+    def close(self) -> None:
+        """Give the projection back; it goes on where it stopped."""
+        with self._lock:
+            projection, self._projection = self._projection, None
+            if projection is not None:
+                projection.close()
