@@ -1,4 +1,4 @@
-"""The heartbeat: a thread that tells the server, several times in each lease, that we live and what we still have."""
+"""The heartbeat: a thread that tells the server, some times in each lease, that we live and what we still have."""
 
 from __future__ import annotations
 

@@ -346,8 +346,12 @@ class Link:
         first: int | None = 0
         if draft.puts:
             first = self.wait_for(self._commit(draft.puts))
-        if first is not None:
-            self.send(draft.sends, draft.purges)
+        if first:
+            # Only what is older than the draft: by the time of the purge the subject may hold something new.
+            purges = [self._purge(subject, before=first) for subject in draft.purges]
+            self.send([*draft.sends, *purges])
+        elif first is not None:
+            self.send(draft.sends)
         return first
 
     async def _commit(self, puts: Sequence[Put]) -> int | None:
@@ -395,14 +399,18 @@ class Link:
                     headers["Nats-Batch-Commit"] = "1"
             await client.publish(put.subject, put.data, inbox if number == last else "", headers or None)
 
-    def send(self, messages: Sequence[tuple[str, bytes]], purges: Sequence[str] = ()) -> None:
+    def send(self, messages: Sequence[tuple[str, bytes]]) -> None:
         """Send messages that nobody answers, soon."""
-        everything = [*messages, *(self._purge(subject) for subject in purges)]
-        if everything:
-            self.call_later(lambda: self._publish_later(everything))
+        if messages:
+            self.call_later(lambda: self._publish_later(messages))
 
-    def _purge(self, subject: str) -> tuple[str, bytes]:
-        return f"$JS.API.STREAM.PURGE.{self._stream}", json.dumps({"filter": subject}).encode()
+    def empty(self, subject: str) -> None:
+        """Let a subject hold nothing, soon; no harm is done if it stays."""
+        self.send([self._purge(subject)])
+
+    def _purge(self, subject: str, before: int | None = None) -> tuple[str, bytes]:
+        body = {"filter": subject} if before is None else {"filter": subject, "seq": before}
+        return f"$JS.API.STREAM.PURGE.{self._stream}", json.dumps(body).encode()
 
     def _publish_later(self, messages: Sequence[tuple[str, bytes] | tuple[str, bytes, str]]) -> None:
         _keep(asyncio.ensure_future(self._publish_all(messages)))

@@ -58,6 +58,13 @@ class Fate(Enum):
     """Its job was rescued, and comes again."""
 
 
+class Leads(Struct, frozen=True, gc=False):
+    """How long before their due time jobs are taken, in microseconds."""
+
+    hold: int
+    start: int
+
+
 class Decision(Struct, frozen=True, gc=False):
     """What becomes of a message and its job."""
 
@@ -115,7 +122,7 @@ class Taking:
         leases: list[Lease] = []
         is_more = False
         for room in rooms:
-            taken, is_left = self._fill(worker, room, start_lead, lead)
+            taken, is_left = self._fill(worker, room, Leads(lead, start_lead))
             leases += taken
             is_more |= is_left
         self._intake.arm(self._consumers(rooms))
@@ -132,7 +139,7 @@ class Taking:
         lanes = [lane for room in rooms if room.starts for lane in room.lanes]
         return [self._streams.consumer_of(self._lanes.all[lane]) for lane in lanes] + [self._chores.consumer()]
 
-    def _fill(self, worker: int, room: Room, start_lead: int, lead: int) -> tuple[list[Lease], bool]:
+    def _fill(self, worker: int, room: Room, leads: Leads) -> tuple[list[Lease], bool]:
         """Fill one room; return the leases, and whether due jobs were left for lack of room."""
         leases: list[Lease] = []
         pending: dict[Lane, int | None] = dict.fromkeys(room.lanes)  # how many more there are, as far as we know
@@ -141,7 +148,7 @@ class Taking:
             messages = self._find(room, pending)
             if not messages:
                 break
-            for decision in self._accept(worker, room, messages, start_lead, lead):
+            for decision in self._accept(worker, room, messages, leads):
                 is_left |= decision.fate is Fate.LEFT
                 if decision.job is not None and decision.fate in (Fate.STARTED, Fate.HELD):
                     is_started = decision.fate is Fate.STARTED
@@ -170,16 +177,14 @@ class Taking:
 
     # -- deciding
 
-    def _accept(
-        self, worker: int, room: Room, messages: list[Message], start_lead: int, lead: int
-    ) -> list[Decision]:
+    def _accept(self, worker: int, room: Room, messages: list[Message], leads: Leads) -> list[Decision]:
         """Turn messages into leases; what cannot be decided now goes back to the server."""
         must_read = False
         for _ in range(MOST_TRIES):
             before = (room.starts, room.ahead, room.suspects)
             workspace = self._workshop.open()
             self._read(workspace, messages, everything=must_read)
-            decisions = [self._decide(workspace, worker, room, message, start_lead, lead) for message in messages]
+            decisions = [self._decide(workspace, worker, room, message, leads) for message in messages]
             if self._workshop.commit(workspace):
                 self._note(workspace, worker, decisions)
                 return decisions
@@ -201,22 +206,20 @@ class Taking:
     def _subject_of(self, message: Message) -> str:
         return self._workshop.names.jobs + message.subject.rpartition(".")[2]
 
-    def _decide(
-        self, workspace: Workspace, worker: int, room: Room, message: Message, start_lead: int, lead: int
-    ) -> Decision:
+    def _decide(self, workspace: Workspace, worker: int, room: Room, message: Message, leads: Leads) -> Decision:
         job = workspace.job_at(self._subject_of(message))
         if job is None or job.is_over:
             return Decision(message, Fate.DROPPED)
         if job.owner is not None:
             return self._decide_about_owned(workspace, message, job)
-        if job.due > workspace.now + max(lead, LEAD) + EARLY or (job.is_gated and not job.gates):
+        if job.due > workspace.now + max(leads.hold, LEAD) + EARLY or (job.is_gated and not job.gates):
             return Decision(message, Fate.DROPPED)  # it is queued elsewhere
         if job.expires is not None and job.expires <= workspace.now:
             self._chores.expire(workspace, job)
             return Decision(message, Fate.DROPPED)
         if job.queue in self._book.paused or (job.crashes >= SUSPECT_CRASHES and not room.suspects):
             return Decision(message, Fate.LEFT)
-        if job.due <= workspace.now + start_lead:
+        if job.due <= workspace.now + leads.start:
             return self._decide_to_start(workspace, worker, room, message, job)
         if room.ahead and not job.is_gated:
             room.ahead -= 1

@@ -55,7 +55,7 @@ class Workers:
     def enroll(self, info: WorkerInfo) -> int:
         """Begin an incarnation."""
         number = self._link.store(f"{self._names.workers}new", b"")
-        self._link.send([], [f"{self._names.workers}new"])
+        self._link.empty(f"{self._names.workers}new")
         revision = self._sign(number, info, 0)
         if revision is None:
             raise self._link.unavailable(f"the sign of worker {number} could not be stored")
@@ -93,7 +93,7 @@ class Workers:
         ours = self._ours.pop(worker, None)
         subject = self._names.worker(worker)
         if ours is None or not left_behind:
-            self._link.send([], [subject])
+            self._link.empty(subject)
             return
         info, _ = ours
         sign = Sign(info.name, info.process, info.types, 0, left_behind, has_left=True)
@@ -105,7 +105,7 @@ class Workers:
 
     def forget(self, worker: int) -> None:
         """What a worker had left behind is rescued."""
-        self._link.send([], [self._names.worker(worker)])
+        self._link.empty(self._names.worker(worker))
 
     def read_all(self) -> dict[int, Sign]:
         """Return the signs of all workers."""
