@@ -9,7 +9,14 @@
             return lambda clock: MyEngine(tmp_path / "jobs", clock=clock)
 
 The engine is made for each test, with a `ManualClock`, and opened and closed by the suite. Engines differ only in
-what they declare as `Capability`: tests of passing time are left out without `VIRTUAL_TIME`.
+what they declare as `Capability`. A class whose engine cannot do all that tests ask for says so:
+
+    class TestMyServer(EngineConformance):
+        lacks = frozenset({Capability.VIRTUAL_TIME, Capability.EXACT_ORDER, Capability.FORESIGHT})
+
+Tests that need one of them (`needs`) are then no part of the class, and a test of the suite compares `lacks` with
+what the engine declares. An engine without `VIRTUAL_TIME` ignores the clock; the suite really waits for it, two
+seconds in a test at most, and gives it time to deliver what is due and to wake its workers.
 """
 # ruff: noqa: E402 - the parts must be registered before they are imported, to say in a failure what differs
 

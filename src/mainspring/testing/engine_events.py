@@ -74,9 +74,9 @@ class Events(EngineSuite):
         assert listener.hear_kinds() == [(EventKind.SUBMITTED, "b")]
 
     def test_nothing_is_written_down_when_the_time_is_over(self, bench: Bench) -> None:
-        listener = Listener(bench, 0.8)
+        listener = Listener(bench, 0.5)
         bench.submit("a")
-        bench.pass_time(0.8)
+        bench.pass_time(0.5)
         bench.submit("b")
         assert listener.hear_kinds() == [(EventKind.SUBMITTED, "a")]
 
@@ -247,9 +247,9 @@ class Events(EngineSuite):
         assert {event.type for event in events} == {"ping"}
 
     def test_an_expired_job_is_told(self, bench: Bench) -> None:
-        bench.submit("job", expires=0.5)
+        bench.submit("job", expires=0.3)
         listener = Listener(bench)
-        bench.pass_time(0.5)
+        bench.pass_time(0.3)
         assert bench.take(bench.enroll()) == []
         assert bench.comes_to(JobStatus.FAILED)
         assert [(event.kind, event.note) for event in listener.hear()] == [

@@ -36,18 +36,18 @@ def needs_of(test: object) -> frozenset[Capability]:
 
 def needed_by(suite: type) -> frozenset[Capability]:
     """Return what any test of a suite needs, whether the suite leaves it out or not."""
-    return frozenset(capability for test in tests_of(suite).values() for capability in needs_of(test))
+    return frozenset(capability for test in all_tests_of(suite).values() for capability in needs_of(test))
 
 
 def leave_out(suite: type, lacks: frozenset[Capability]) -> None:
     """Hide from pytest the tests of a suite that need what its engine lacks; show the others."""
-    for name, test in tests_of(suite).items():
+    for name, test in all_tests_of(suite).items():
         chosen = None if needs_of(test) & lacks else test
         if getattr(suite, name) is not chosen:
             setattr(suite, name, chosen)
 
 
-def tests_of(suite: type) -> dict[str, Any]:
+def all_tests_of(suite: type) -> dict[str, Any]:
     """Return the tests of a suite by name, those that were left out as well."""
     classes = reversed(suite.__mro__)
     return {

@@ -15,7 +15,7 @@ FOR_EVER = Retention(None, None, None)
 NO_TIME = Retention(0, 0, 0)
 MOST_AT_ONCE = 500
 AN_HOUR = 3600 * MICROSECONDS
-A_WHILE = 8 * MICROSECONDS // 10
+A_WHILE = 6 * MICROSECONDS // 10
 
 
 class Pruning(EngineSuite):
@@ -46,9 +46,9 @@ class Pruning(EngineSuite):
     @pytest.mark.parametrize("status", sorted(FINAL))
     def test_a_job_is_kept_for_the_time_that_its_state_has(self, bench: Bench, status: JobStatus) -> None:
         self.end_all(bench)
-        retention = self.retention_of(status, MICROSECONDS)
+        retention = self.retention_of(status, A_WHILE)
         assert bench.engine.prune(retention) == Pruned(0, is_more=False)
-        bench.pass_time(1)
+        bench.pass_time(0.6)
         assert self.prune(bench, retention) == 1
         assert bench.find_ids() == [ended for ended in sorted(FINAL) if ended is not status]
 
@@ -66,10 +66,10 @@ class Pruning(EngineSuite):
 
     def test_the_time_counts_from_the_end_of_a_job(self, bench: Bench) -> None:
         worker, lease = bench.begin()
-        bench.pass_time(1)
+        bench.pass_time(0.7)
         bench.complete(worker, lease)
         assert self.prune(bench, Retention(A_WHILE, A_WHILE, A_WHILE)) == 0
-        bench.pass_time(0.8)
+        bench.pass_time(0.6)
         assert self.prune(bench, Retention(A_WHILE, A_WHILE, A_WHILE)) == 1
 
     @needs(Capability.VIRTUAL_TIME)

@@ -118,9 +118,9 @@ class Queues(EngineSuite):
 
     @pytest.mark.parametrize("looks_for", ["ping", "other"])
     def test_a_job_that_did_not_start_within_its_time_is_a_dead_letter(self, bench: Bench, looks_for: str) -> None:
-        bench.submit("job", expires=0.5)
+        bench.submit("job", expires=0.3)
         before = bench.record()
-        bench.pass_time(0.5)
+        bench.pass_time(0.3)
         expired = bench.now
         assert bench.take(bench.enroll(looks_for), looks_for) == []
         assert bench.comes_to(JobStatus.FAILED)
@@ -162,9 +162,9 @@ class Queues(EngineSuite):
         assert bench.engine.counts()[JobStatus.FAILED] == 2
 
     def test_a_job_of_a_paused_queue_expires(self, bench: Bench) -> None:
-        bench.submit("job", expires=0.5)
+        bench.submit("job", expires=0.3)
         bench.pause()
-        bench.pass_time(0.5)
+        bench.pass_time(0.3)
         bench.take(bench.enroll())
         assert bench.comes_to(JobStatus.FAILED)
         assert bench.record().error == EXPIRED
@@ -194,8 +194,8 @@ class Queues(EngineSuite):
         assert taken == ["in time"]
 
     def test_a_letter_that_expired_runs_when_it_is_reopened_or_replayed(self, bench: Bench) -> None:
-        bench.submit("a", "b", expires=0.5)
-        bench.pass_time(0.5)
+        bench.submit("a", "b", expires=0.3)
+        bench.pass_time(0.3)
         worker = bench.enroll()
         assert bench.take(worker) == []
         assert bench.comes_to(JobStatus.FAILED, "a")
@@ -217,12 +217,12 @@ class Queues(EngineSuite):
 
     def test_a_job_can_be_put_off(self, bench: Bench) -> None:
         bench.submit("job")
-        due = bench.now + seconds(1.5)
+        due = bench.now + seconds(0.6)
         assert bench.change(Reschedule("job", due)).is_done
         assert bench.record().due == due
         worker = bench.enroll()
-        assert bench.take(worker) == []
-        bench.pass_time(1.5)
+        assert bench.take(worker, ahead=0) == []
+        bench.pass_time(0.6)
         assert bench.ids_when_there(worker, 1) == ["job"]
 
     @needs(Capability.FORESIGHT)

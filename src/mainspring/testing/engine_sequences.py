@@ -106,12 +106,12 @@ class Sequences(EngineSuite):
 
     def test_the_order_outlives_the_engine(self, bench: Bench) -> None:
         worker, lease = self.begin(bench)
-        due = bench.now + seconds(0.8)
+        due = bench.now + seconds(0.6)
         assert bench.settle(worker, lease, OutcomeKind.RETRY, due=due, cause=Cause.FAILURE)
         bench.engine.close()
         again = Bench(bench.engine, bench.clock)
         assert again.take(again.enroll()) == []
-        again.pass_time(0.8)
+        again.pass_time(0.6)
         assert self.run_all(again, 3) == ["a", "b", "c"]
 
     # -- order
@@ -202,12 +202,12 @@ class Sequences(EngineSuite):
     @pytest.mark.parametrize("kind", RUNS_LATER, ids=name_of)
     def test_a_job_may_step_aside_when_it_runs_later(self, bench: Bench, kind: OutcomeKind) -> None:
         worker, lease = self.begin(bench, steps_aside=True)
-        bench.submit("d", sequence="key", after=0.9)
+        bench.submit("d", sequence="key", after=0.7)
         before = bench.wakes
-        assert bench.settle(worker, lease, kind, due=bench.now + seconds(0.6))
+        assert bench.settle(worker, lease, kind, due=bench.now + seconds(0.5))
         assert bench.is_woken(before)
         assert self.run_all(bench, 2) == ["b", "c"]
-        bench.pass_time(0.9)
+        bench.pass_time(0.7)
         assert self.run_all(bench, 2) == ["a", "d"]
 
     @pytest.mark.parametrize("steps_aside", [False, True], ids=["holds", "steps aside"])
