@@ -41,6 +41,7 @@ class Draft:
 
     def __init__(self) -> None:
         self.puts: list[Put] = []
+        self._places: dict[str, int] = {}
         self._afterwards: list[Callable[[], object]] = []
         self.purges: list[str] = []
         """Subjects that are of no more use: emptied afterwards, and no harm is done if not."""
@@ -57,9 +58,13 @@ class Draft:
         expected: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> int:
-        """Add a message; return its place in the draft."""
-        self.puts.append(Put(subject, data, expected, headers))
-        return len(self.puts) - 1
+        """Add a message; return its place in the draft. A second one to the same subject replaces the first."""
+        place = self._places.setdefault(subject, len(self.puts))
+        if place == len(self.puts):
+            self.puts.append(Put(subject, data, expected, headers))
+        else:
+            self.puts[place] = Put(subject, data, expected, headers)
+        return place
 
     def schedule(self, subject: str, target: str, instant: int, data: bytes = b"") -> None:
         """Let the server publish something at an instant in microseconds."""

@@ -48,6 +48,8 @@ class Workspace:
         self._read: dict[str, Entry] = {}
         self._jobs: dict[str, StoredJob | None] = {}  # as last read or written here
         self._written: dict[str, tuple[bytes, Mapping[str, str] | None]] = {}
+        self._announced: dict[str, tuple[str, bytes]] = {}  # by the subject of their record
+        self._places: dict[str, int] = {}  # of what is written, in the draft
         self._first = 0
 
     # -- anything
@@ -125,11 +127,18 @@ class Workspace:
         self.forget(self.names.job(job_id))
         self._jobs[job_id] = None
 
+    def announce(self, subject: str, job: StoredJob) -> None:
+        """Store, right behind the record of a job that is written here, a message that carries it.
+
+        Who gets the message knows the record and its revision, and need not read it.
+        """
+        self._announced[self.names.job(job.id)] = (subject, encode(job))
+
     # -- the end
 
     def revisions(self) -> dict[str, int]:
         """Return the revisions of everything that was stored here, by subject."""
-        return {subject: self._first + place for place, subject in enumerate(self._written)}
+        return {subject: self._first + place for subject, place in self._places.items()}
 
     def last_record(self) -> int:
         """Return the revision of the last job that was stored here; 0 if there was none."""
@@ -144,7 +153,10 @@ class Workspace:
         """Return everything as a draft: records first, then what they announce."""
         changes = Draft()
         for subject, (data, headers) in self._written.items():
-            changes.put(subject, data, self._read[subject].revision, headers)
+            self._places[subject] = changes.put(subject, data, self._read[subject].revision, headers)
+            announced = self._announced.get(subject)
+            if announced is not None:
+                changes.put(*announced)
         changes.puts.extend(self.draft.puts)
         if len(changes) > MOST_PUTS:
             raise TooLarge
