@@ -108,13 +108,22 @@ class Servers:
 
     def leader_of(self, stream: str, *, other_than: Node | None = None) -> Node:
         """Return the node that leads a stream, waiting for an election; after a kill, another one than before."""
+        return self._wait_for_node(
+            lambda node: node is not other_than and _leads(node, stream), f"leads {stream!r}"
+        )
+
+    def meta_leader(self, *, other_than: Node | None = None) -> Node:
+        """Return the node that leads the cluster, waiting for an election; without one, nothing can be created."""
+        return self._wait_for_node(lambda node: node is not other_than and _leads_all(node), "leads the cluster")
+
+    def _wait_for_node(self, is_meant: Callable[[Node], bool], what: str) -> Node:
         found: list[Node] = []
 
         def look() -> bool:
-            found.extend(node for node in self.nodes if node is not other_than and _leads(node, stream))
+            found.extend(filter(is_meant, self.nodes))
             return bool(found)
 
-        assert self._servers.wait_until(look, PATIENCE), f"stream {stream!r} has no leader"
+        assert self._servers.wait_until(look, PATIENCE), f"no node {what} after {PATIENCE} s"
         return found[0]
 
     def proxy(self, node: Node | None = None) -> Proxy:
@@ -138,6 +147,11 @@ class Servers:
             return node
         assert len(self.nodes) == 1, f"say which of {self.nodes}"
         return self.nodes[0]
+
+
+def _leads_all(node: Node) -> bool:
+    answer = node.ask("/jsz")
+    return answer is not None and answer.get("meta_cluster", {}).get("leader", node.name) == node.name
 
 
 def _leads(node: Node, stream: str) -> bool:

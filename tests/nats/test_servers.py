@@ -14,6 +14,7 @@ import nats
 import pytest
 from nats.aio.client import Client
 from nats.errors import TimeoutError as NatsTimeoutError
+from nats.js.errors import APIError, NoStreamResponseError
 
 from mainspring.cli.nats_ports import HOST
 from mainspring.cli.nats_servers import NatsServers
@@ -40,8 +41,20 @@ async def add(client: Client, stream: str, *, replicas: int = 1, count: int = 3)
     """Make a stream, and store messages in it."""
     jetstream = client.jetstream()
     await jetstream.add_stream(name=stream, subjects=[f"{stream}.>"], num_replicas=replicas)
+    await wait_until_known(client, stream)
     for number in range(count):
         await jetstream.publish(f"{stream}.number", str(number).encode())
+
+
+async def wait_until_known(client: Client, stream: str) -> None:
+    """Wait until a new stream is known to the node of this client: to others than its leader word comes later."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            with suppress(NoStreamResponseError):
+                # Refused by the stream, as it expects another one: so it is there, and nothing is stored.
+                with pytest.raises(APIError, match="expected stream does not match"):
+                    await client.jetstream().publish(f"{stream}.number", headers={"Nats-Expected-Stream": "other"})
+                return
 
 
 async def read(client: Client, stream: str, count: int = 3) -> list[bytes]:
@@ -130,6 +143,7 @@ def test_a_cluster_without_the_leader_of_a_stream_keeps_what_was_stored(make_nat
         leader = cluster.leader_of("ORDERS")
         cluster.kill(leader)
         assert cluster.leader_of("ORDERS", other_than=leader) is not leader
+        assert cluster.meta_leader(other_than=leader) is not leader
         async with connected(cluster.urls) as client:
             without = await read(client, "ORDERS")
         cluster.restart(leader)
