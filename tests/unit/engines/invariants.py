@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 import apsw
 
-from mainspring.engines.sqlite.groups import limits_of
+from mainspring.engines.sqlite.groups import limits_of, number_of
 from mainspring.engines.sqlite.rows import PENDING, RUNNING
 from mainspring.jobs.engine import SUSPECT_CRASHES
 from mainspring.jobs.limits import family_of
 
-COLUMNS = "seq, id, status, due, ready, wait, sequence, turn, grp_name, owner, crashes"
+COLUMNS = "seq, id, status, due, ready, wait, sequence, turn, grp_name, grp, owner, crashes"
 BEHIND_IN_SEQUENCE, BEHIND_IN_GROUP = 1, 2
 
 
@@ -31,6 +31,7 @@ class Row(NamedTuple):
     sequence: str | None
     turn: int | None
     group: str | None
+    number: int | None
     owner: int | None
     crashes: int
 
@@ -72,6 +73,7 @@ def check_lines(path: Path) -> None:
     rated = {bucket for bucket in parked.values() if limits[family_of(bucket)][1] is not None}
     assert rated <= waits, rated - waits  # somebody looks again
     for row in rows:
+        assert row.number == number_of(row.group), row
         if row.status == PENDING and row.wait == 0:
             assert row.ready >= row.due, row
             assert row.group is not None or row.ready == row.due, row

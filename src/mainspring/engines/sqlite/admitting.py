@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from itertools import groupby, zip_longest
+from itertools import zip_longest
 from operator import attrgetter
 
 from mainspring.engines.sqlite import line_statements as sql
@@ -18,7 +18,6 @@ from mainspring.engines.sqlite.store import Store
 from mainspring.jobs.limits import Admission, Refusal
 
 _due = attrgetter("due")
-_grp = attrgetter("grp")
 
 
 class Admitting:
@@ -31,11 +30,15 @@ class Admitting:
         self._names = store.group_names
 
     def take(
-        self, rows: list[LeaseRow], starts: int, until: int, mark_started: Callable[[list[LeaseRow]], None]
+        self,
+        rows: list[LeaseRow],
+        starts: int,
+        now: int,
+        until: int,
+        mark_started: Callable[[list[LeaseRow]], None],
     ) -> tuple[list[LeaseRow], bool]:
         """Start what is admitted, and let the rest wait; return what started, and whether some wait."""
-        self._names.learn(rows)
-        groups = {number: self._names.name(number) for row in rows if (number := row.grp) is not None}
+        groups = self._names.learn(rows)
         admission = self._parking.admission({bucket for name in groups.values() for bucket in limits_of(name)})
         count = _Count(groups, admission)
         started = count.heads(rows)
@@ -50,7 +53,7 @@ class Admitting:
         if refusals:
             self._parking.park(refusals)
         # Nobody needs to be woken: each of these groups had a head before, too, for whoever looked.
-        self._lines.order_groups(set(groups.values()))
+        self._lines.order_groups(set(groups.values()), now)
         self._pass_on(refusals, admission)
         return started, bool(refusals)
 
@@ -61,7 +64,7 @@ class Admitting:
             return []
         share = -(-room // len(wanted))
         picked = lease_rows(self._database.write(sql.PICK_OF_GROUPS, (to_json(wanted), share, until)))
-        runs = [sorted(run, key=_due) for _, run in groupby(picked, key=_grp)]
+        runs = _by_group(picked)
         surplus = len(picked) - room
         for run in reversed(runs):  # what is left over goes to those who come first
             if surplus > 0 and len(run) == share:
@@ -124,3 +127,19 @@ class _Count:
         if refusal is not None:
             self.refusals[name] = refusal
         return count
+
+
+def _by_group(rows: Iterable[LeaseRow]) -> list[list[LeaseRow]]:
+    """Part rows of one group after another; within a group the first due come first."""
+    runs: dict[int | None, list[LeaseRow]] = {}
+    for row in rows:
+        extras = row.extras  # looked at here: there are many rows, and a property costs more than the rest
+        number = extras if extras.__class__ is int else row.grp
+        run = runs.get(number)
+        if run is None:
+            runs[number] = [row]
+        else:
+            run.append(row)
+    for run in runs.values():
+        run.sort(key=_due)
+    return list(runs.values())

@@ -16,23 +16,19 @@ class GroupNames:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._names: dict[int, str] = {}
+        self.limits: dict[int, tuple[str, ...]] = {}
+        """The limits of the groups that were learned, by number."""
 
-    def learn(self, rows: Iterable[LeaseRow]) -> None:
-        """Look up the names of the groups of rows, inside of a unit."""
-        members = {row.grp: row.seq for row in rows if row.grp is not None}
-        unknown = members.keys() - self._names.keys()
+    def learn(self, rows: Iterable[LeaseRow]) -> dict[int, str]:
+        """Return the names of the groups of rows, in their order; inside of a unit."""
+        members = {number: row.seq for row in rows if (number := row.grp) is not None}
+        unknown = [seq for number, seq in members.items() if number not in self._names]
         if len(self._names) + len(unknown) > max(REMEMBERED, len(members)):
             self._names.clear()
-            unknown = set(members)
+            self.limits.clear()
+            unknown = list(members.values())
         if unknown:
-            batch = to_json([members[number] for number in unknown])
-            self._names.update(pairs_by_number(self._database.write(NAMES_OF_GROUPS, (batch,))))
-
-    def name(self, number: int) -> str:
-        """Return the name of a group that was learned."""
-        return self._names[number]
-
-    def limits(self, row: LeaseRow) -> tuple[str, ...]:
-        """Return the limits of a job whose group was learned."""
-        number = row.grp
-        return () if number is None else limits_of(self._names[number])
+            names = pairs_by_number(self._database.write(NAMES_OF_GROUPS, (to_json(unknown),)))
+            self._names.update(names)
+            self.limits.update((number, limits_of(name)) for number, name in names)
+        return {number: self._names[number] for number in members}

@@ -95,11 +95,14 @@ class Lines:
             self._database.write(sql.BECOME_SEQUENCE_HEAD, (to_json(after),))
         return self.of_rows(before + after).groups if before or after else set()
 
-    def order_groups(self, groups: Collection[str]) -> None:
-        """Let the first of each group go, unless the group is parked."""
+    def order_groups(self, groups: Collection[str], now: int | None = None) -> None:
+        """Let the first of each group go, unless the group is parked.
+
+        A take says what is now for it: what it makes ready would else look as if it were due later.
+        """
         fair = [number_of(group) for group in groups if takes_turns(group)]
         plain = [number_of(group) for group in groups if not takes_turns(group)]
-        for numbers, ready in ((fair, self._now()), (plain, 0)):
+        for numbers, ready in ((fair, self._now() if now is None else now), (plain, 0)):
             before, after = self._moves(sql.GROUP_HEADS, numbers) if numbers else ([], [])
             if before:
                 self._database.write(sql.LEAVE_GROUP_HEAD, (to_json(before),))

@@ -176,12 +176,12 @@ class Parking:
         return True
 
 
-def _by_bucket(jobs: Mapping[tuple[str, ...], int]) -> Counter[str]:
+def _by_bucket(jobs: Mapping[tuple[str, ...], int]) -> dict[str, int]:
     """Count jobs in each of their buckets."""
-    counts: Counter[str] = Counter()
+    counts: dict[str, int] = {}
     for limits, count in jobs.items():
         for bucket in limits:
-            counts[bucket] += count
+            counts[bucket] = counts.get(bucket, 0) + count
     return counts
 
 

@@ -6,7 +6,7 @@ interpreter's lock, however many jobs. JSON cannot hold blobs, so binary payload
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -218,9 +218,13 @@ def _kind(job: NewJob) -> tuple[Any, ...]:
 
 
 def to_lease(
-    row: LeaseRow, lane: tuple[str, str, int, int], limits: tuple[str, ...], *, is_started: bool
+    row: LeaseRow,
+    lane: tuple[str, str, int, int],
+    limits: Mapping[int, tuple[str, ...]],
+    *,
+    is_started: bool,
 ) -> Lease:
-    """Make a lease of a claimed row."""
+    """Make a lease of a claimed row; `limits` are those of groups, by number."""
     queue, kind, priority, _ = lane
     payload = row.payload.encode() if row.codec == JsonSerializer.name else bytes.fromhex(row.payload)
     common = (
@@ -243,11 +247,11 @@ def to_lease(
     if extras is None:
         return Lease(*common)
     if isinstance(extras, int):
-        return Lease(*common, None, limits)
+        return Lease(*common, None, limits[extras])
     return Lease(
         *common,
         extras.sequence,
-        limits,
+        () if extras.grp is None else limits[extras.grp],
         None if extras.headers is None else _headers(extras.headers),
         None if extras.follow_up is None else to_follow_up(extras.follow_up),
     )

@@ -112,9 +112,9 @@ class Taking:
         for _ in range(MAX_ROUNDS):
             room = demand.starts - len(taken)
             rows = self._pick(demand.suspects and not any(map(_is_suspect, taken)), room, lanes, now, until)
-            if any(row.grp is not None for row in rows):
+            if any(row.extras is not None and row.grp is not None for row in rows):
                 started, has_parked = self._admitting.take(
-                    rows, room, until, lambda started: self._mark_started(worker, started, now)
+                    rows, room, now, until, lambda started: self._mark_started(worker, started, now)
                 )
                 taken += started
                 self._has_parked |= has_parked
@@ -133,7 +133,7 @@ class Taking:
 
     def _leases(self, rows: list[LeaseRow], *, is_started: bool) -> list[Lease]:
         describe, limits = self._lanes.describe, self._names.limits
-        return [to_lease(row, describe(row.lane), limits(row), is_started=is_started) for row in rows]
+        return [to_lease(row, describe(row.lane), limits, is_started=is_started) for row in rows]
 
     def _has_due(self, lanes: str, until: int) -> bool:
         firsts = first_dues(self._database.write(sql.FIRST_DUE, (lanes,)))
