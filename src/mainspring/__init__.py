@@ -2,6 +2,7 @@
 
 from mainspring.app import Mainspring
 from mainspring.clock import Clock, SystemClock
+from mainspring.engines.nats import NatsSettings
 from mainspring.errors import (
     ArgumentsTooLarge,
     DuplicateJob,
@@ -108,6 +109,7 @@ __all__ = [
     "Mainspring",
     "MainspringError",
     "Middleware",
+    "NatsSettings",
     "OccurrenceInfo",
     "PartialSubmit",
     "Priority",

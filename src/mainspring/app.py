@@ -11,13 +11,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from importlib import import_module
+from pathlib import Path
 from threading import RLock
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 from mainspring.clock import Clock, Duration, SystemClock, to_nanoseconds
 from mainspring.engines.memory import MemoryEngine
-from mainspring.engines.sqlite import SqliteEngine
+from mainspring.engines.nats import NatsSettings
+from mainspring.engines.sqlite import SqliteEngine, SqliteProjection
 from mainspring.errors import EngineUnavailable
 from mainspring.foreground import Foreground
 from mainspring.jobs.dead_letters import DeadLetters
@@ -45,6 +47,7 @@ from mainspring.runners.thread_pool import ThreadPool
 MiddlewareT = TypeVar("MiddlewareT", bound=Middleware)
 
 DEFAULT_URL = "sqlite:///mainspring.db"
+NATS_SCHEMES = ("nats://", "tls://")
 DEFAULT_THREADS = 8
 
 
@@ -98,7 +101,8 @@ class Mainspring(Decorators):
     """An application: handlers, and where their jobs live.
 
     `Mainspring()` keeps jobs in `mainspring.db` in the working directory; `Mainspring("sqlite:///orders.db")`,
-    `"sqlite:////absolute/path.db"` and `"memory://"` say otherwise.
+    `"sqlite:////absolute/path.db"` and `"memory://"` say otherwise. `"nats://host:4222"`, several servers with
+    commas, keeps them on NATS JetStream for any number of machines; `nats=NatsSettings(...)` says how to get in.
     """
 
     def __init__(
@@ -115,6 +119,7 @@ class Mainspring(Decorators):
         grace: Duration = DEFAULT_GRACE,
         keep: Keep | None = None,
         max_payload: int = MAX_PAYLOAD,
+        nats: NatsSettings | None = None,
         clock: Clock | None = None,
     ) -> None:
         super().__init__()
@@ -143,6 +148,9 @@ class Mainspring(Decorators):
         self.dead_letters = DeadLetters(self)
         self.schedules = Schedules(self)
         self.grace = grace
+        self.nats = (
+            None if nats is None else require_instance(nats, NatsSettings, "nats", "NatsSettings(prefix='shop')")
+        )
         self._include = tuple(include)
         self._clock = clock or SystemClock()
         _check_url(url)
@@ -273,7 +281,20 @@ class Mainspring(Decorators):
                     remedy="use a sqlite:/// store, or submit from a handler that runs in a thread",
                 )
             return MemoryEngine(clock=clock)
+        if self.url.startswith(NATS_SCHEMES):
+            return self._make_nats_engine(clock)
         return SqliteEngine(self.url.removeprefix("sqlite:///"), clock=clock, durability=self.durability)
+
+    def _make_nats_engine(self, clock: Clock) -> Engine:
+        try:
+            from mainspring.engines.nats.engine import NatsEngine  # noqa: PLC0415 - only with the extra
+        except ImportError as error:
+            raise EngineUnavailable(
+                engine=f"url {self.url!r}",
+                reason=f"its client is not installed ({error})",
+                remedy="pip install 'mainspring[nats]'",
+            ) from error
+        return NatsEngine(self.url, settings=self.nats, clock=clock, make_projection=_make_projection)
 
     def close(self) -> None:
         """Stop what runs and give everything back; nothing needs it for durability. It opens again when used."""
@@ -307,6 +328,14 @@ class Mainspring(Decorators):
             self._abandoned.append(runtime)  # collecting it would end threads that are not here
 
 
+def _make_projection(name: str) -> SqliteProjection:
+    """Make the local copy of jobs that are kept elsewhere: a path, or a name in the cache of this user."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mainspring"
+    path = Path(name) if os.sep in name else folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return SqliteProjection(path)
+
+
 def _require_names(queues: list[str] | tuple[str, ...] | None) -> tuple[str, ...] | None:
     if isinstance(queues, str):
         raise TypeError(f"queues must be a list of names, got {queues!r}; write queues=[{queues!r}]")
@@ -330,8 +359,11 @@ def _check_url(url: str) -> None:
         raise TypeError(f"url must be a string such as 'sqlite:///orders.db', got {url!r}")
     if url == "memory://" or (url.startswith("sqlite:///") and url != "sqlite:///"):
         return
+    if url.startswith(NATS_SCHEMES) and url not in NATS_SCHEMES:
+        return
     raise EngineUnavailable(
         engine=f"url {url!r}",
         reason="no engine is known for it",
-        remedy="use 'sqlite:///orders.db' (relative), 'sqlite:////srv/orders.db' (absolute) or 'memory://'",
+        remedy="use 'sqlite:///orders.db' (relative), 'sqlite:////srv/orders.db' (absolute), 'nats://host:4222' "
+        "or 'memory://'",
     )

@@ -13,6 +13,7 @@ from mainspring.errors import LimitExceeded
 
 MAX_ID_LENGTH = 200
 _RANDOM_BITS = 74
+_LOW = (1 << 62) - 1
 
 
 class JobIds:
@@ -34,10 +35,8 @@ class JobIds:
                 self._low = int.from_bytes(os.urandom(8)) << (_RANDOM_BITS - 65)  # the top bit stays free to count
             first = self._low
             self._low += count
-            high = self._millisecond << 80 | 7 << 76
-        variant = 2 << 62
-        mask = (1 << 62) - 1
-        return [f"{high | (n >> 62) << 64 | variant | n & mask:032x}" for n in range(first, first + count)]
+            prefix = f"{self._millisecond:012x}7"
+        return [f"{prefix}{n >> 62:03x}{2 << 62 | n & _LOW:016x}" for n in range(first, first + count)]
 
 
 def require_id(job_id: object, name: str = "id") -> str:

@@ -6,6 +6,7 @@ test neither sees nor touches the real one. Everything else is real: threads, tr
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -14,10 +15,13 @@ from tempfile import TemporaryDirectory
 
 from mainspring.app import Mainspring, Runtime
 from mainspring.clock import Duration, SystemClock
+from mainspring.engines.memory import MemoryEngine
 from mainspring.engines.sqlite import SqliteEngine
-from mainspring.jobs.engine import Engine
+from mainspring.jobs.engine import Capability, Engine
 from mainspring.jobs.manager import JobManager
 from mainspring.testing.manual_clock import ManualClock
+
+logger = logging.getLogger("mainspring.testing")
 
 
 class TimeTravel:
@@ -103,6 +107,9 @@ def make_clock(start: datetime | None = None) -> ManualClock:
 def make_engine(app: Mainspring, clock: ManualClock, folder: str | None) -> Engine:
     """Make an engine of the application's kind on this clock: on a new store in `folder`, or on its own."""
     engine = app.make_engine(clock)
+    if Capability.VIRTUAL_TIME not in engine.capabilities:
+        logger.info("%s lives by its own time: this journey runs in memory", engine.description)
+        return MemoryEngine(clock=clock)
     if not isinstance(engine, SqliteEngine):
         return engine
     path = engine.path if folder is None else Path(folder) / "jobs.db"

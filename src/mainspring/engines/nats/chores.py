@@ -15,6 +15,7 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
+from mainspring.engines.nats.gate_records import is_ready
 from mainspring.engines.nats.gates import Gates
 from mainspring.engines.nats.intake import Intake
 from mainspring.engines.nats.journal import Journal
@@ -100,16 +101,22 @@ class Chores:
             return
         if kind == "enter":
             self._enter(workspace, job)
-        elif kind == "expire" and job.expires is not None and job.expires <= workspace.now:
-            self.expire(workspace, job)
+        elif kind == "expire" and job.expires is not None:
+            self._expire(workspace, job, job.expires)
         elif kind == "forget" and job.keep_result_until is not None and job.keep_result_until <= workspace.now:
             workspace.put_job(change(job, result=None, keep_result_until=None))
 
     def _enter(self, workspace: Workspace, job: StoredJob) -> None:
-        is_waiting = job.status is JobStatus.PENDING and job.owner is None
-        if is_waiting and job.is_gated and job.due <= workspace.now and not self._gates.is_ready(job):
-            workspace.put_job(job)
-            self._gates.enter(workspace, job)
+        if job.status is JobStatus.PENDING and job.owner is None and not is_ready(job):
+            # It is due; or it was put off while the server fired, which then may have deleted the new schedule.
+            self._queueing.enqueue(workspace, job)
+
+    def _expire(self, workspace: Workspace, job: StoredJob, expires: int) -> None:
+        if expires <= workspace.now:
+            self.expire(workspace, job)
+        elif job.status is JobStatus.PENDING:  # it was put off while the server fired
+            names = workspace.names
+            workspace.draft.schedule(names.at("expire", job.id), names.chore("expire", job.id), expires)
 
     def expire(self, workspace: Workspace, job: StoredJob) -> None:
         """Give up a job that has not started within its time."""

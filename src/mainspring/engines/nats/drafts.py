@@ -72,7 +72,12 @@ class Draft:
         self.put(subject, data, None, {"Nats-Schedule": f"@at {at}", "Nats-Schedule-Target": target})
 
     def purge(self, *subjects: str) -> None:
-        """Empty subjects afterwards."""
+        """Empty subjects afterwards, of what they hold now; what was to be put there is not."""
+        for subject in subjects:
+            place = self._places.pop(subject, None)
+            if place is not None:
+                del self.puts[place]
+                self._places = {put.subject: number for number, put in enumerate(self.puts)}
         self.purges.extend(subjects)
 
     def send(self, subject: str, data: bytes = b"") -> None:

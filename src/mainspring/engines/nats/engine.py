@@ -85,7 +85,7 @@ class NatsEngine:
         self,
         url: str,
         *,
-        make_projection: Callable[[], Projection],
+        make_projection: Callable[[str], Projection],
         settings: NatsSettings | None = None,
         clock: Clock | None = None,
     ) -> None:

@@ -12,13 +12,15 @@ from threading import Lock
 
 from mainspring.engines.nats.drafts import Entry
 from mainspring.engines.nats.link import Link
-from mainspring.engines.nats.naming import Names, from_token
+from mainspring.engines.nats.naming import Names, digest, from_token
 from mainspring.engines.nats.stored import decode_job, to_record
 from mainspring.engines.nats.streams import Streams
+from mainspring.errors import EngineUnavailable
 from mainspring.jobs.projecting import Projected, Projection
 
 AT_ONCE = 1_000
 TELL_EVERY = 100_000
+MOST_FILES = 16
 
 logger = logging.getLogger("mainspring.nats")
 
@@ -27,7 +29,7 @@ class Projector:
     """Keeps one projection up to date. From any thread."""
 
     def __init__(
-        self, link: Link, names: Names, streams: Streams, make_projection: Callable[[], Projection]
+        self, link: Link, names: Names, streams: Streams, make_projection: Callable[[str], Projection]
     ) -> None:
         self._link = link
         self._names = names
@@ -47,11 +49,28 @@ class Projector:
         with self._lock:
             projection = self._projection
             if projection is None:
-                projection = self._make()
-                self._position = projection.open(f"{self._names.stream} {self._streams.created}")
-                self._projection = projection
+                projection = self._projection = self._open()
             self._follow(projection)
             return projection
+
+    def _open(self) -> Projection:
+        """Open the file that the settings name; or one of a few, of which each serves one process at a time."""
+        source = f"{self._names.stream} {self._streams.created}"
+        chosen = self._link.settings.projection
+        if chosen is not None:
+            projection = self._make(chosen)
+            self._position = projection.open(source)
+            return projection
+        for number in range(MOST_FILES):
+            projection = self._make(f"{digest(self._link.address, self._names.prefix)}-{number}.db")
+            try:
+                self._position = projection.open(source)
+            except EngineUnavailable:
+                if number == MOST_FILES - 1:
+                    raise
+            else:
+                return projection
+        raise AssertionError("one of them was opened, or the last one has raised")
 
     def _follow(self, projection: Projection) -> None:
         done = 0

@@ -47,7 +47,7 @@ class Queueing:
     def dequeue(self, workspace: Workspace, job: StoredJob) -> StoredJob:
         """Take a waiting job out of line; its messages are taken away, and those that are left lead nowhere."""
         names = workspace.names
-        workspace.draft.purge(names.at("job", job.id), names.ready_of(job.queue, job.type, job.priority, job.id))
+        workspace.purge(names.at("job", job.id), names.ready_of(job.queue, job.type, job.priority, job.id))
         if job.expires is not None:
-            workspace.draft.purge(names.at("expire", job.id))
+            workspace.purge(names.at("expire", job.id))
         return self._gates.withdraw(workspace, job) if job.is_gated else job

@@ -17,6 +17,7 @@ from functools import partial
 from msgspec import Struct
 
 from mainspring.engines.nats.chores import Chores
+from mainspring.engines.nats.gate_records import is_ready
 from mainspring.engines.nats.gates import Gates
 from mainspring.engines.nats.hands import Hand, Hands
 from mainspring.engines.nats.intake import Intake
@@ -212,8 +213,13 @@ class Taking:
             return Decision(message, Fate.DROPPED)
         if job.owner is not None:
             return self._decide_about_owned(workspace, message, job)
-        if job.due > workspace.now + max(leads.hold, LEAD) + EARLY or (job.is_gated and not job.gates):
-            return Decision(message, Fate.DROPPED)  # it is queued elsewhere
+        if job.is_gated and not is_ready(job):
+            return Decision(message, Fate.DROPPED)  # it waits before its gates
+        if job.due > workspace.now + max(leads.hold, LEAD) + EARLY:
+            if message.is_fired:
+                # It was put off while the server fired, which then may have deleted the new schedule.
+                self._queueing.enqueue(workspace, job)
+            return Decision(message, Fate.DROPPED)
         if job.expires is not None and job.expires <= workspace.now:
             self._chores.expire(workspace, job)
             return Decision(message, Fate.DROPPED)

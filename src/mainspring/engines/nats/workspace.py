@@ -48,7 +48,7 @@ class Workspace:
         self._read: dict[str, Entry] = {}
         self._jobs: dict[str, StoredJob | None] = {}  # as last read or written here
         self._written: dict[str, tuple[bytes, Mapping[str, str] | None]] = {}
-        self._announced: dict[str, tuple[str, bytes]] = {}  # by the subject of their record
+        self._announced: dict[str, str] = {}  # by the subject of their record
         self._places: dict[str, int] = {}  # of what is written, in the draft
         self._first = 0
 
@@ -132,7 +132,12 @@ class Workspace:
 
         Who gets the message knows the record and its revision, and need not read it.
         """
-        self._announced[self.names.job(job.id)] = (subject, encode(job))
+        self._announced[self.names.job(job.id)] = subject
+
+    def purge(self, *subjects: str) -> None:
+        """Take messages away; what was announced there is not."""
+        self._announced = {record: place for record, place in self._announced.items() if place not in subjects}
+        self.draft.purge(*subjects)
 
     # -- the end
 
@@ -156,7 +161,7 @@ class Workspace:
             self._places[subject] = changes.put(subject, data, self._read[subject].revision, headers)
             announced = self._announced.get(subject)
             if announced is not None:
-                changes.put(*announced)
+                changes.put(announced, data)
         changes.puts.extend(self.draft.puts)
         if len(changes) > MOST_PUTS:
             raise TooLarge

@@ -1,0 +1,315 @@
+"""The connection to the servers: on an event loop in a thread of its own, for those who wait for answers.
+
+It comes back by itself when it is lost. Requests are sent again until they are answered, or until the timeout of
+the settings is over: then they raise `EngineUnavailable`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import CancelledError
+from threading import Thread
+from typing import Any, TypeVar
+
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from mainspring.clock import Clock
+from mainspring.engines.nats.messages import Pulls, status_of
+from mainspring.engines.nats.settings import NatsSettings, without_secrets
+from mainspring.errors import EngineUnavailable
+from mainspring.jobs.instants import to_instant
+
+T = TypeVar("T")
+
+TRY_SECONDS = 2.0  # after which an unanswered request is sent again
+NO_LEADER = 503
+PENDING_BYTES = 64 * 1024 * 1024
+
+logger = logging.getLogger("mainspring.nats")
+
+
+class Connection:
+    """A connection, requests and the server's time. From any thread, once it is open."""
+
+    def __init__(self, servers: list[str], settings: NatsSettings, clock: Clock) -> None:
+        self.servers = servers
+        self.settings = settings
+        self.address = without_secrets(servers)
+        self._clock = clock
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: Thread | None = None
+        self._client: Client | None = None
+        self._answers: dict[str, asyncio.Future[Msg]] = {}
+        self._inbox = ""
+        self._count = 0
+        self._offset = 0
+        self.on_connection: Callable[[bool], None] = lambda _is_there: None
+        self.pulls = Pulls(self._publish_later)
+        self._trouble: str | None = None  # the last one, in the words of the client
+        self.denied: str | None = None
+        """The last thing that the server has forbidden."""
+
+    # -- opening and closing
+
+    def open(self) -> None:
+        """Connect; raises `EngineUnavailable` if no server answers in time."""
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever, name="mainspring-nats", daemon=True)
+        self._thread.start()
+        try:
+            self.wait_for(self._connect(), self.settings.timeout or 60)
+        except EngineUnavailable:
+            self.close()
+            raise
+
+    async def _connect(self) -> None:
+        settings = self.settings
+        options: dict[str, Any] = {
+            "user": settings.user,
+            "password": settings.password,
+            "token": settings.token,
+            "user_credentials": settings.credentials,
+            "nkeys_seed_str": settings.nkeys_seed,
+            "tls": settings.tls,
+        }
+        client = Client()
+        try:
+            await asyncio.wait_for(self._connect_client(client, options), max(0.1, (settings.timeout or 60) - 0.5))
+        except (OSError, nats.errors.Error, TimeoutError, ValueError) as error:
+            await _close(client)
+            reason = self._trouble or str(error) or type(error).__name__
+            raise self.unavailable(f"no connection: {reason}") from error
+        client.options["max_reconnect_attempts"] = -1  # once it was there, it is worth waiting for
+        self._client = client
+        self._inbox = client.new_inbox()
+        await client.subscribe(f"{self._inbox}.*", cb=self._answer)
+        await self.pulls.subscribe(client)
+
+    async def _connect_client(self, client: Client, options: dict[str, Any]) -> None:
+        await client.connect(
+            servers=self.servers,
+            name="mainspring",
+            inbox_prefix=self.settings.inbox_prefix.encode(),
+            allow_reconnect=True,
+            max_reconnect_attempts=2,
+            reconnect_time_wait=0.25,
+            connect_timeout=min(5, self.settings.timeout or 5),
+            ping_interval=5,
+            max_outstanding_pings=2,
+            pending_size=PENDING_BYTES,
+            error_cb=self._note_error,
+            disconnected_cb=self._note_disconnect,
+            reconnected_cb=self._note_reconnect,
+            **{name: value for name, value in options.items() if value is not None},
+        )
+
+    def close(self) -> None:
+        """Disconnect, and end the thread."""
+        loop, self._loop = self._loop, None
+        if loop is None or self._thread is None:
+            return
+        asyncio.run_coroutine_threadsafe(self._disconnect(), loop).result(timeout=10)
+        loop.call_soon_threadsafe(loop.stop)
+        self._thread.join()
+        loop.close()
+
+    async def _disconnect(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            try:
+                await asyncio.wait_for(client.flush(), 1)
+            except (nats.errors.Error, TimeoutError):
+                logger.debug("%s: closed without a last flush", self.address)
+            await _close(client)
+        me = asyncio.current_task()
+        for task in asyncio.all_tasks():
+            if task is not me:
+                task.cancel()
+
+    async def _note_error(self, error: Exception) -> None:
+        text = str(error)
+        self._trouble = text or type(error).__name__
+        if "ermissions" in text:
+            self.denied = text
+            logger.error("%s: %s", self.address, text)
+        else:
+            logger.debug("%s: %s", self.address, text)
+
+    async def _note_disconnect(self) -> None:
+        if self._client is not None:
+            logger.warning("the connection to %s is lost; trying to get it back", self.address)
+            self.pulls.forget()
+            self.on_connection(False)
+
+    async def _note_reconnect(self) -> None:
+        logger.warning("connected to %s again", self.address)
+        self.on_connection(True)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a server is there right now."""
+        return self._client is not None and self._client.is_connected
+
+    @property
+    def version(self) -> str:
+        """The version of the server."""
+        if self._client is None:
+            return ""
+        version = self._client.connected_server_version
+        return f"{version.major}.{version.minor}.{version.patch}"
+
+    @property
+    def max_payload(self) -> int:
+        """How many bytes a message may have."""
+        return self._client.max_payload if self._client else 1_048_576
+
+    # -- time
+
+    def now(self) -> int:
+        """Return the server's time, in microseconds."""
+        return to_instant(self._clock.now(), "now") + self._offset
+
+    def own_time(self) -> int:
+        """Return what our own clock says."""
+        return to_instant(self._clock.now(), "now")
+
+    def set_time(self, server: int, before: int, after: int) -> None:
+        """Take over the server's time: what it said between two readings of our clock."""
+        self._offset = server - (before + after) // 2
+
+    # -- threads
+
+    def wait_for(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
+        """Let the loop do something, and wait for it."""
+        loop = self._loop
+        if loop is None:
+            work.close()
+            raise self.unavailable("it is closed", remedy="open the engine first")
+        try:
+            return asyncio.run_coroutine_threadsafe(work, loop).result(timeout)
+        except (TimeoutError, CancelledError) as error:
+            raise self.unavailable("it did not answer in time") from error
+
+    def call_later(self, act: Callable[[], None]) -> None:
+        """Let the loop do something soon. From any thread."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(act)
+
+    def start_task(self, make: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Let the loop do something for as long as the link is open."""
+        self.call_later(lambda: _keep(asyncio.ensure_future(make())))
+
+    def unavailable(self, reason: str, *, remedy: str | None = None) -> EngineUnavailable:
+        """Make the error that says what is wrong with this server."""
+        return EngineUnavailable(
+            engine=f"NATS at {self.address}",
+            reason=reason if self.denied is None else f"{reason}; it said: {self.denied}",
+            remedy=remedy or "check that nats-server runs with JetStream (-js) and can be reached",
+        )
+
+    # -- requests
+
+    async def _answer(self, message: Msg) -> None:
+        future = self._answers.pop(message.subject, None)
+        if future is not None and not future.done():
+            future.set_result(message)
+
+    def _expect(self) -> tuple[str, asyncio.Future[Msg]]:
+        self._count += 1
+        subject = f"{self._inbox}.{self._count}"
+        future = self._answers[subject] = asyncio.get_running_loop().create_future()
+        return subject, future
+
+    async def _await(self, subject: str, future: asyncio.Future[Msg], deadline: float | None) -> Msg | None:
+        """Return the answer; None if there is none for a while, or no connection any more."""
+        limit = TRY_SECONDS if deadline is None else min(TRY_SECONDS, deadline - loop_time())
+        try:
+            return await asyncio.wait_for(future, max(0.001, limit))
+        except TimeoutError:
+            return None
+        finally:
+            self._answers.pop(subject, None)
+
+    def _deadline(self) -> float | None:
+        timeout = self.settings.timeout
+        return None if timeout is None else loop_time() + timeout
+
+    def _connected(self) -> Client:
+        if self._client is None:
+            raise self.unavailable("it is closed", remedy="open the engine first")
+        return self._client
+
+    async def request(self, subject: str, data: bytes, deadline: float | None) -> Msg:
+        """Send a request until it is answered, or it is too late."""
+        while deadline is None or loop_time() < deadline:
+            client = self._connected()
+            if client.is_connected:
+                inbox, future = self._expect()
+                await client.publish(subject, data, reply=inbox)
+                answer = await self._await(inbox, future, deadline)
+                if answer is not None and status_of(answer) != NO_LEADER:
+                    return answer
+                if answer is not None:
+                    await asyncio.sleep(0.1)  # no leader for now
+            else:
+                await asyncio.sleep(0.05)
+        raise self.unavailable(f"{subject} was not answered in {self.settings.timeout:g} s")
+
+    # -- without an answer
+
+    def send(self, messages: Sequence[tuple[str, bytes]]) -> None:
+        """Send messages that nobody answers, soon."""
+        if messages:
+            self.call_later(lambda: self._publish_later(messages))
+
+    def _publish_later(self, messages: Sequence[tuple[str, bytes] | tuple[str, bytes, str]]) -> None:
+        _keep(asyncio.ensure_future(self._publish_all(messages)))
+
+    async def _publish_all(self, messages: Sequence[tuple[str, bytes] | tuple[str, bytes, str]]) -> None:
+        client = self._client
+        if client is None or not client.is_connected:
+            return  # whoever needed it finds out
+        try:
+            for message in messages:
+                await client.publish(*message)
+        except nats.errors.Error as error:
+            logger.debug("%s: %s", self.address, error)
+
+    # -- news
+
+    def subscribe(self, subject: str, on_message: Callable[[str, bytes], None]) -> None:
+        """Call back, on the loop's thread, for every message that is not kept."""
+
+        async def receive(message: Msg) -> None:
+            on_message(message.subject, message.data)
+
+        async def subscribe() -> None:
+            await self._connected().subscribe(subject, cb=receive)
+
+        self.wait_for(subscribe(), self.settings.timeout)
+
+
+async def _close(client: Client) -> None:
+    """Close a client, which may hang after a failed handshake."""
+    try:
+        await asyncio.wait_for(client.close(), 2)
+    except (TimeoutError, OSError, nats.errors.Error) as error:
+        logger.debug("a connection did not close: %s", error)
+
+
+def loop_time() -> float:
+    """Return what the clock of the loop says."""
+    return asyncio.get_running_loop().time()
+
+
+_tasks: set[asyncio.Future[Any]] = set()
+
+
+def _keep(task: asyncio.Future[Any]) -> None:
+    """Keep a task from being collected while it runs."""
+    _tasks.add(task)
+    task.add_done_callback(_tasks.discard)
