@@ -7,7 +7,7 @@ by the conformance suite.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -31,6 +31,46 @@ RUNS_LATER = (OutcomeKind.RETRY, OutcomeKind.SNOOZED)
 EXPIRED = "expired: it did not start within its time"
 
 
+def submitted(kind: type[R], job: NewJob, now: int, **own: Any) -> R:
+    """A job is stored, with what this kind of record has of its own."""
+    return kind(
+        id=job.id,
+        type=job.type,
+        queue=job.queue,
+        priority=job.priority,
+        status=JobStatus.PENDING,
+        due=job.due,
+        created=now,
+        payload=job.payload,
+        codec=job.codec,
+        token=0,
+        owner=None,
+        starts=0,
+        failures=0,
+        timeouts=0,
+        crashes=0,
+        interruptions=0,
+        started=None,
+        finished=None,
+        result=None,
+        error=None,
+        stop_requested=False,
+        origin=job.origin,
+        replayed_as=None,
+        history=(),
+        sequence=job.sequence,
+        steps_aside=job.steps_aside,
+        limits=job.limits,
+        unique_key=None if job.unique is None else job.unique.key,
+        expires=job.expires,
+        schedule=job.schedule,
+        occurrence=job.occurrence,
+        headers=job.headers,
+        follow_up=job.follow_up,
+        **own,
+    )
+
+
 def held(job: R, worker: int) -> R:
     """A worker holds a job that will be due soon."""
     return replace(job, owner=worker, token=job.token + 1)
@@ -38,14 +78,12 @@ def held(job: R, worker: int) -> R:
 
 def started(job: R, worker: int, now: int, *, is_held: bool) -> R:
     """A worker starts a job; one that it holds keeps its token."""
-    return replace(
-        job,
-        status=JobStatus.RUNNING,
-        owner=worker,
-        token=job.token if is_held else job.token + 1,
-        starts=job.starts + 1,
-        started=max(now, job.due),
-    )
+    return started_by_holder(job if is_held else held(job, worker), now)
+
+
+def started_by_holder(job: R, now: int) -> R:
+    """The worker that holds a job starts it."""
+    return replace(job, status=JobStatus.RUNNING, starts=job.starts + 1, started=max(now, job.due))
 
 
 def taken_back(job: R) -> R:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from mainspring.engines.memory.intake import take_back
 from mainspring.engines.memory.jobs import Jobs
 from mainspring.engines.memory.schedules import Schedules
 from mainspring.jobs.engine import (
@@ -15,6 +14,7 @@ from mainspring.jobs.engine import (
     RemoveSchedule,
 )
 from mainspring.jobs.status import JobStatus
+from mainspring.jobs.transitions import taken_back
 
 
 class Arrangements:
@@ -55,5 +55,5 @@ class Arrangements:
         self._paused.add(order.queue)
         for job in self._jobs.in_hands():
             if job.queue == order.queue and job.status is JobStatus.PENDING:
-                self._jobs.put(take_back(job))
+                self._jobs.put(taken_back(job))
         return True

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from mainspring.engines.memory.intake import Intake, take_back
+from mainspring.engines.memory.intake import Intake
 from mainspring.engines.memory.jobs import Jobs
 from mainspring.engines.memory.journal import Journal
 from mainspring.engines.memory.keys import ALIVE
-from mainspring.engines.memory.records import copy_of
 from mainspring.jobs.engine import (
     Cancel,
     Changed,
@@ -23,6 +22,7 @@ from mainspring.jobs.engine import (
     Reschedule,
 )
 from mainspring.jobs.status import FINAL, JobStatus
+from mainspring.jobs.transitions import canceled, copy_of, reopened, taken_back
 
 
 class Commands:
@@ -48,10 +48,10 @@ class Commands:
             case Delete() if job.status in FINAL and command.status in (None, job.status):
                 self._jobs.remove(job)
             case Reschedule() if job.status is JobStatus.PENDING:
-                self._jobs.put(replace(take_back(job), due=command.due), is_placed_anew=True)
+                self._jobs.put(replace(taken_back(job), due=command.due), is_placed_anew=True)
                 self._journal.write(EventKind.RESCHEDULED, job, now)
             case Regroup() if job.status is JobStatus.PENDING:
-                self._jobs.put(replace(take_back(job), limits=command.limits))
+                self._jobs.put(replace(taken_back(job), limits=command.limits))
             case _:
                 return Changed(False, job.status)
         return Changed(True, job.status)
@@ -59,8 +59,7 @@ class Commands:
     def cancel(self, job: JobRecord, now: int) -> bool:
         """Call a job off, or ask it to stop; answer whether it will never run."""
         if job.status is JobStatus.PENDING:
-            finished = {"finished": now, "error": "canceled before it started"}
-            self._jobs.put(replace(job, status=JobStatus.CANCELED, owner=None, **finished))
+            self._jobs.put(canceled(job, now))
             self._journal.write(EventKind.CANCELED, job, now)
         elif job.status is JobStatus.RUNNING:
             self._jobs.put(replace(job, stop_requested=True))
@@ -76,20 +75,7 @@ class Commands:
         holder = unique_holder(self._jobs, job)
         if holder is not None:
             return Changed(False, job.status, holder, is_unique_conflict=True)
-        self._jobs.put(
-            replace(
-                job,
-                status=JobStatus.PENDING,
-                due=command.due,
-                expires=None,  # its time was over, or would be before long
-                finished=None,
-                error=None,
-                failures=0,
-                timeouts=0,
-                crashes=0,
-            ),
-            is_placed_anew=True,
-        )
+        self._jobs.put(reopened(job, command.due), is_placed_anew=True)
         self._journal.write(EventKind.REOPENED, job, now)
         return Changed(True, job.status)
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from msgspec.structs import replace
-
 from mainspring.engines.memory.jobs import Jobs
 from mainspring.engines.memory.journal import Journal
-from mainspring.engines.memory.records import new_record
 from mainspring.jobs.engine import Conflict, ConflictKind, EventKind, JobRecord, NewJob, UniqueKey
+from mainspring.jobs.transitions import replaced, submitted
 
 
 class Intake:
@@ -25,7 +23,7 @@ class Intake:
             existing = self._in_the_way(job, now)
             if existing is not None:
                 return self._give_way(job, existing, now)
-        record = new_record(job, now)
+        record = submitted(JobRecord, job, now)
         self._jobs.add(record)
         self._journal.write(EventKind.SUBMITTED, record, now)
         return None
@@ -45,20 +43,6 @@ class Intake:
         if job.unique is None or not job.unique.replaces or existing.unique_key != job.unique.key:
             self._journal.write(EventKind.DEDUPLICATED, existing, now)
             return Conflict(existing.id, ConflictKind.UNIQUE)
-        renewed = replace(
-            take_back(existing),
-            payload=job.payload,
-            codec=job.codec,
-            due=job.due,
-            headers=job.headers,
-            expires=job.expires,
-            limits=job.limits,  # they follow from the arguments
-        )
-        self._jobs.put(renewed, is_placed_anew=True)
+        self._jobs.put(replaced(existing, job), is_placed_anew=True)
         self._journal.write(EventKind.RESCHEDULED, existing, now)
         return Conflict(existing.id, ConflictKind.REPLACED)
-
-
-def take_back(job: JobRecord) -> JobRecord:
-    """Take a PENDING job from the worker that holds it: its start is refused then."""
-    return job if job.owner is None else replace(job, owner=None, token=job.token + 1)

@@ -8,17 +8,9 @@ from mainspring.engines.memory.intake import Intake
 from mainspring.engines.memory.jobs import Jobs
 from mainspring.engines.memory.journal import Journal
 from mainspring.engines.memory.line import Line
-from mainspring.jobs.engine import (
-    STATUS_AFTER,
-    Attempt,
-    Cause,
-    EventKind,
-    JobRecord,
-    Outcome,
-    OutcomeKind,
-    ProgressReport,
-)
+from mainspring.jobs.engine import EventKind, JobRecord, Outcome, OutcomeKind, ProgressReport
 from mainspring.jobs.status import JobStatus
+from mainspring.jobs.transitions import RUNS_LATER, is_good, settled
 
 EVENTS = {
     OutcomeKind.RETRY: EventKind.RETRIED,
@@ -39,38 +31,14 @@ class Settling:
 
     def settle(self, worker: int, outcome: Outcome, now: int) -> bool:
         """End a lease; answer whether it was still good."""
-        is_handed_back = outcome.kind is OutcomeKind.HANDED_BACK
-        is_held = is_handed_back and not outcome.lease.is_started
-        job = self._jobs.leased(outcome.lease, worker, JobStatus.PENDING if is_held else JobStatus.RUNNING)
-        if job is None:
+        job = self._jobs.records.get(outcome.lease.id)
+        if job is None or not is_good(job, outcome, worker):
             return False
-        is_taken_back = is_handed_back and not is_held
-        status = STATUS_AFTER[outcome.kind]
-        if status is JobStatus.PENDING and job.stop_requested:
-            status = JobStatus.CANCELED
-        is_completed = status is JobStatus.COMPLETED
-        settled = replace(
-            job,
-            status=status,
-            finished=None if status is JobStatus.PENDING else now,
-            owner=None,
-            stop_requested=False,
-            due=job.due if outcome.due is None else outcome.due,
-            started=None if is_taken_back and job.starts == 1 else outcome.began or job.started,
-            result=outcome.result if is_completed else job.result,
-            error=None if is_completed else outcome.error or job.error,
-            failures=job.failures + (outcome.cause is Cause.FAILURE),
-            timeouts=job.timeouts + (outcome.cause is Cause.TIMEOUT),
-            crashes=job.crashes + (outcome.cause is Cause.CRASH),
-            interruptions=job.interruptions + (outcome.kind is OutcomeKind.INTERRUPTED),
-            starts=job.starts - is_taken_back,
-            history=job.history + attempts_of(job, outcome, now),
-        )
-        is_later = outcome.kind in (OutcomeKind.RETRY, OutcomeKind.SNOOZED)
-        self._jobs.put(settled, is_placed_anew=job.steps_aside and is_later)
-        self._tell(settled, outcome, now)
-        if is_completed:
-            self._complete(settled, outcome, now)
+        after = settled(job, outcome, now)
+        self._jobs.put(after, is_placed_anew=job.steps_aside and outcome.kind in RUNS_LATER)
+        self._tell(after, outcome, now)
+        if after.status is JobStatus.COMPLETED:
+            self._complete(after, outcome, now)
         return True
 
     def report(self, worker: int, report: ProgressReport, now: int) -> bool:
@@ -95,12 +63,3 @@ class Settling:
             self._journal.write(EventKind.COMPLETED if is_completed else EventKind.CANCELED, job, now)
         elif outcome.kind in EVENTS:
             self._journal.write(EVENTS[outcome.kind], job, now)
-
-
-def attempts_of(job: JobRecord, outcome: Outcome, now: int) -> tuple[Attempt, ...]:
-    """Return what a job remembers of an attempt: nothing if it ended well."""
-    cause = Cause.DEPLOY if outcome.kind is OutcomeKind.INTERRUPTED else outcome.cause
-    if cause is None:
-        return ()
-    error = outcome.error or "interrupted by a shutdown"
-    return (Attempt(job.starts, outcome.began or job.started, now, cause.value, error),)

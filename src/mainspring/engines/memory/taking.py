@@ -9,12 +9,10 @@ from __future__ import annotations
 from math import inf
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from mainspring.engines.memory.claims import Pick
 from mainspring.engines.memory.jobs import Jobs
 from mainspring.engines.memory.journal import Journal
-from mainspring.engines.memory.records import lease_of
 from mainspring.jobs.engine import (
     FRESH,
     HEAD_START,
@@ -25,7 +23,7 @@ from mainspring.jobs.engine import (
     JobRecord,
     Lease,
 )
-from mainspring.jobs.status import JobStatus
+from mainspring.jobs.transitions import expired, held, lease_of, started, started_by_holder
 
 
 class Search(Struct, gc=False):
@@ -87,10 +85,8 @@ class Taking:
         return [self._hold(self._jobs.records[pick[-1]], worker) for pick in picks]
 
     def start(self, job: JobRecord, now: int) -> None:
-        """Mark a job RUNNING."""
-        started = max(now, job.due)
-        self._jobs.put(replace(job, status=JobStatus.RUNNING, starts=job.starts + 1, started=started))
-        self._journal.write(EventKind.STARTED, job, now)
+        """Start a job that its worker holds."""
+        self._note_start(started_by_holder(job, now), now)
 
     def refresh(self, now: int) -> None:
         """Give up the jobs whose time has run out, and look again at the limits that may admit by now."""
@@ -104,8 +100,7 @@ class Taking:
             expiring.leave(first[1])
             job = self._jobs.records[first[1]]
             if job.owner is None:
-                error = "expired: it did not start within its time"
-                late = replace(job, status=JobStatus.FAILED, finished=now, error=error)
+                late = expired(job, now)
                 self._jobs.put(late)
                 self._journal.write_failed(late, now)
 
@@ -143,9 +138,9 @@ class Taking:
                 job = self._jobs.records[pick[-1]]
                 is_limited |= bool(job.limits)
                 if not job.limits or self._is_admitted(job, search.now):
-                    held = self._taken(job, search.worker)
-                    self.start(held, search.now)
-                    leases.append(lease_of(held, self._jobs.places[held.id], is_started=True))
+                    running = started(job, search.worker, search.now, is_held=False)
+                    self._note_start(running, search.now)
+                    leases.append(lease_of(running, self._jobs.places[job.id], is_started=True))
                     search.suspects &= job.crashes < SUSPECT_CRASHES  # one at most
                 if job.limits and self._may_come_before(picks[-1], job):
                     break
@@ -169,12 +164,13 @@ class Taking:
         return self._parking.is_marked or (first is not None and first < last)
 
     def _hold(self, job: JobRecord, worker: int) -> Lease:
-        held = self._taken(job, worker)
-        self._jobs.put(held)
-        return lease_of(held, self._jobs.places[held.id], is_started=False)
+        in_hand = held(job, worker)
+        self._jobs.put(in_hand)
+        return lease_of(in_hand, self._jobs.places[job.id], is_started=False)
 
-    def _taken(self, job: JobRecord, worker: int) -> JobRecord:
-        return replace(job, owner=worker, token=job.token + 1)
+    def _note_start(self, job: JobRecord, now: int) -> None:
+        self._jobs.put(job)
+        self._journal.write(EventKind.STARTED, job, now)
 
 
 def _rank(lease: Lease) -> int:

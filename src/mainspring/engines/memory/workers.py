@@ -7,8 +7,9 @@ from msgspec.structs import replace
 from mainspring.clock import Clock
 from mainspring.engines.memory.jobs import Jobs
 from mainspring.engines.memory.journal import Journal
-from mainspring.jobs.engine import Attempt, Cause, EventKind, JobRecord, WorkerInfo
+from mainspring.jobs.engine import EventKind, JobRecord, WorkerInfo
 from mainspring.jobs.status import JobStatus
+from mainspring.jobs.transitions import rescued
 from mainspring.jobs.working.vigil import DECLARED_DEAD, Vigil
 
 
@@ -82,22 +83,15 @@ class Rescue:
 
     def take(self, job: JobRecord, now: int) -> None:
         """Take one job."""
+        after = rescued(job, now, self._max_crashes)
+        self._jobs.put(after)
         if job.status is JobStatus.PENDING:
-            self._jobs.put(replace(job, owner=None))
-            return
-        crashes = job.crashes + 1
-        attempt = Attempt(job.starts, job.started, now, Cause.CRASH, f"its worker {job.owner} died")
-        charged = replace(job, crashes=crashes, owner=None, stop_requested=False, history=(*job.history, attempt))
-        if job.stop_requested:
-            self._jobs.put(replace(charged, status=JobStatus.CANCELED, finished=now))
-            self._journal.write(EventKind.CANCELED, job, now)
-        elif crashes >= self._max_crashes:
-            error = f"quarantined: {crashes} workers died while they ran it"
-            letter = replace(charged, status=JobStatus.FAILED, finished=now, error=error)
-            self._jobs.put(letter)
-            self._journal.write_failed(letter, now)
+            return  # nobody ran it
+        if after.status is JobStatus.CANCELED:
+            self._journal.write(EventKind.CANCELED, after, now)
+        elif after.status is JobStatus.FAILED:
+            self._journal.write_failed(after, now)
             self.quarantined.append(job.id)
         else:
-            self._jobs.put(replace(charged, status=JobStatus.PENDING))
-            self._journal.write(EventKind.RESCUED, job, now)
+            self._journal.write(EventKind.RESCUED, after, now)
             self.rescued.append(job.id)
