@@ -126,7 +126,7 @@ class IoLayer:
         if len(operations) > 1 and operations[0].verb == operations[-1].verb == "submit":
             # Whoever was answered may submit again at once. Give the interpreter to them, so that this goes along
             # with what has queued up already: units are fewer and larger, and nobody waits for the one after next.
-            time.sleep(0)  # noqa: TID251 - no time goes by
+            time.sleep(0)  # noqa: TID251 - some 60 microseconds, less than an fsync
 
     def _commit(self, batch: list[Operation]) -> None:
         try:
