@@ -103,7 +103,7 @@ class NatsEngine:
         self._workers = workers = Workers(link, names, self.settings)
         self._intake = intake = Intake(link, names, self._wake_up)
         self._submitting = submitting = Submitting(workshop, queueing, journal)
-        self._commands = Commands(workshop, queueing=queueing, submitting=submitting, gates=gates, journal=journal)
+        self._commands = Commands(queueing=queueing, submitting=submitting, journal=journal)
         self._scheduling = Scheduling(workshop, submitting, self._commands, journal)
         self._settling = Settling(
             workshop, hands, submitting=submitting, queueing=queueing, gates=gates, journal=journal
@@ -215,7 +215,9 @@ class NatsEngine:
         return answers
 
     def change(self, commands: Sequence[Command]) -> list[Changed]:
-        answers = self._workshop.carry_through_many(commands, self._commands.carry_out, at_once=50)
+        answers = self._workshop.carry_through_many(
+            commands, self._commands.carry_out, before=self._commands.prefetch, at_once=50
+        )
         self._wake()
         return answers
 

@@ -113,7 +113,8 @@ class Taking:
         """Lease jobs."""
         if not self._workers.is_enrolled(worker):
             return Taken([], None, False, [], is_alive=False)
-        if self._book.refresh_if_needed():
+        if self._book.must_refresh:
+            self._book.refresh()
             self.give_back_paused()
         self._chores.carry_out()
         if self._lanes.must_read:
@@ -244,7 +245,7 @@ class Taking:
         room.suspects -= job.crashes >= SUSPECT_CRASHES
         started = transitions.started(job, worker, workspace.now, is_held=False)
         if job.is_gated:
-            self._gates.started(workspace, started)
+            started = self._gates.started(workspace, started)
         workspace.put_job(started)
         self._journal.write(workspace, EventKind.STARTED, started)
         return Decision(message, Fate.STARTED, started)
