@@ -1,10 +1,11 @@
 """What is kept of gates, and where a job stands before them.
 
-A gate is a sequence, which has room for one, a bucket of a limit, or a queue, which lets jobs that are under limits
-through while it is not paused. Its record says how many are inside and how many wait, not who: that is in the record
-of each job. Both are always written in one draft, so the numbers are exact.
+A gate is a sequence, which has room for one, a bucket of a limit, or a queue, which lets jobs that are under
+limits through while it is not paused. Its record says how many are inside and how many wait, not who: that is in
+the record of each job. Both are always written in one draft, so the numbers are exact.
 
-A job holds its sequence from the moment its turn comes, also while it waits for limits. Of limits it has all or none.
+A job holds its sequence from the moment its turn comes, also while it waits for limits. Of limits it has all or
+none.
 """
 
 from __future__ import annotations
@@ -155,6 +156,11 @@ class Gate(Struct, array_like=True):
         """Forget a group if it is of nobody."""
         if not (group.waiting or group.ready):
             self.groups.remove(group)
+
+    def count_ready(self, name: str) -> None:
+        """Count one of a group that is ready; where groups are too many, they take no turns."""
+        if self.find(name) is not None or len(self.groups) < MOST_GROUPS:
+            self.group(name).ready += 1
 
     def let_in(self, job: StoredJob) -> None:
         """Count a job."""

@@ -1,0 +1,175 @@
+"""A visit: what one workspace reads of gates, decides about them and writes.
+
+What limits mean is decided in `jobs.limits`; here is where their state is kept. A rate that was changed lets as
+many tokens be missing as were before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from mainspring.engines.nats.gate_records import QUEUE, READY, Gate, Standing, group_of, placed
+from mainspring.engines.nats.lines import Lines, gates_of
+from mainspring.engines.nats.naming import digest
+from mainspring.engines.nats.ready import make_ready
+from mainspring.engines.nats.settings_book import SettingsBook
+from mainspring.engines.nats.stored import StoredJob, encode
+from mainspring.engines.nats.workspace import Workspace
+from mainspring.jobs.instants import MICROSECONDS
+from mainspring.jobs.limits import SEPARATOR, Admission, Bucket, BucketState, Refusal, family_of
+
+MOST_READY = 4
+"""How many jobs of a group that takes turns stand in the lanes at once: others come between them."""
+LEAD = 1 * MICROSECONDS
+"""How long before its time a poke is handed over: whoever gets it keeps it, and is more exact than the server."""
+OVERDUE = 5 * MICROSECONDS
+"""After which a poke that did not come is not waited for."""
+
+
+def fair_bucket(buckets: Iterable[Bucket]) -> Bucket | None:
+    """Return the bucket where the ready jobs of a group are counted; None: it takes no turns with others."""
+    return next((bucket for bucket in buckets if not bucket.endswith(SEPARATOR)), None)
+
+
+class Visit:
+    """The gates of one workspace."""
+
+    def __init__(self, workspace: Workspace, book: SettingsBook) -> None:
+        self.workspace = workspace
+        self.now = workspace.now
+        self.lines = Lines(workspace)
+        self._book = book
+        self._gates: dict[str, Gate] = {}
+
+    # -- records
+
+    def prefetch(self, jobs: Iterable[StoredJob]) -> None:
+        """Read all gates of jobs at once, and the settings with them."""
+        self.prefetch_gates(gate for job in jobs for gate in gates_of(job))
+
+    def prefetch_gates(self, gates: Iterable[str]) -> None:
+        """Read gates at once, and the settings with them."""
+        self.workspace.prefetch([self.workspace.names.settings, *map(self._subject, gates)])
+
+    def is_paused(self, queue: str) -> bool:
+        """Answer whether no jobs of a queue start."""
+        return queue in self._book.read(self.workspace).paused
+
+    def gate(self, name: str) -> Gate:
+        """Return a gate; whoever changes it saves it."""
+        gate = self._gates.get(name)
+        if gate is None:
+            subject = self._subject(name)
+            gate = self._gates[name] = self.workspace.get_struct(subject, Gate) or Gate(name)
+        return gate
+
+    def save(self, gate: Gate) -> None:
+        """Write a gate; one that is of no interest any more vanishes."""
+        workspace, subject = self.workspace, self._subject(gate.name)
+        purges = workspace.draft.purges
+        if not gate.is_idle():
+            workspace.put(subject, encode(gate))
+        elif gate.full_at > self.now:
+            seconds = (gate.full_at - self.now) // MICROSECONDS + 1
+            workspace.put(subject, encode(gate), {"Nats-TTL": f"{seconds}s"})
+        else:
+            workspace.put(subject, b"")
+            if subject not in purges:
+                purges.append(subject)
+            return
+        if subject in purges:
+            purges.remove(subject)
+
+    def _subject(self, name: str) -> str:
+        return self.workspace.names.gate(family_of(name), name)
+
+    # -- limits
+
+    def refusal(self, buckets: tuple[Bucket, ...]) -> Refusal | None:
+        """Say which bucket would not let a job pass; None: all would."""
+        return self._admission(buckets).refusal(buckets)
+
+    def refusal_at(self, gate: Gate) -> Refusal | None:
+        """Say whether this gate alone lets nobody pass."""
+        if gate.name.startswith(QUEUE):
+            is_open = not self.is_paused(gate.name.removeprefix(QUEUE))
+            return None if is_open else Refusal(gate.name, None)
+        return self.refusal((gate.name,))
+
+    def is_its_turn(self, buckets: tuple[Bucket, ...]) -> bool:
+        """Answer whether not too many of its group are ready already."""
+        fair = fair_bucket(buckets)
+        group = None if fair is None else self.gate(fair).find(group_of(buckets))
+        return group is None or group.ready < MOST_READY
+
+    def _admission(self, buckets: tuple[Bucket, ...]) -> Admission:
+        limits = self._book.read(self.workspace).limits
+        states = {}
+        for bucket in buckets:
+            gate = self.gate(bucket)
+            limit = limits.get(family_of(bucket))
+            if limit is not None and limit.per is not None:
+                self._convert(gate, limit.interval)
+            states[bucket] = BucketState(gate.inside, gate.full_at)
+        return Admission(limits, states, self.now)
+
+    def _convert(self, gate: Gate, interval: int) -> None:
+        if gate.interval not in (0, interval):
+            missing = -(-max(0, gate.full_at - self.now) // gate.interval)
+            gate.full_at = self.now + missing * interval
+        gate.interval = interval
+
+    def admit(self, job: StoredJob, inside: tuple[str, ...]) -> None:
+        """Let a job pass all its limits, which do not refuse it: it is ready."""
+        buckets = tuple(dict.fromkeys(job.limits))
+        admission = self._admission(buckets)
+        admission.admit(buckets)
+        for bucket in buckets:
+            gate = self.gate(bucket)
+            gate.let_in(job)
+            if bucket in admission.changed:
+                gate.full_at = admission.changed[bucket].full_at
+        fair = fair_bucket(buckets)
+        if fair is not None:
+            self.gate(fair).count_ready(group_of(buckets))
+        for bucket in buckets:
+            self.save(self.gate(bucket))
+        job = placed(job, Standing(READY, (*inside, *buckets)))
+        self.workspace.put_job(job)
+        make_ready(self.workspace, job)
+
+    def start(self, buckets: tuple[Bucket, ...]) -> Gate | None:
+        """Count a job as ready no more; return the gate where its successors may wait."""
+        fair = fair_bucket(buckets)
+        if fair is None:
+            return None
+        gate = self.gate(fair)
+        group = gate.find(group_of(buckets))
+        if group is not None and group.ready:
+            group.ready -= 1
+            gate.drop(group)
+            self.save(gate)
+        return gate
+
+    def let_out(self, job: StoredJob, bucket: Bucket, *, is_unused: bool) -> None:
+        """Count a job in a bucket no more; a start that was not used is given back."""
+        gate = self.gate(bucket)
+        gate.let_out(job)
+        if is_unused and gate.interval:
+            gate.full_at -= gate.interval
+        self.save(gate)
+
+    # -- later
+
+    def poke(self, gate: Gate, instant: int) -> None:
+        """See to it that somebody comes to look at a gate at an instant."""
+        if gate.poke is not None and self.now - OVERDUE < gate.poke <= instant + 1_000:
+            return  # somebody will come already
+        gate.poke = instant
+        self.save(gate)
+        names, draft = self.workspace.names, self.workspace.draft
+        key, data = digest(gate.name), encode([instant, family_of(gate.name), gate.name])
+        if instant - self.now <= LEAD:
+            draft.put(names.chore("poke", key), data)
+        else:
+            draft.schedule(names.at("poke", key), names.chore("poke", key), instant - LEAD, data)
