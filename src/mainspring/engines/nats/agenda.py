@@ -1,8 +1,8 @@
 """The agenda: a copy of all schedules, so that nobody asks the server at every turn which of them comes next.
 
 It is read again when somebody has told of a change, and after two seconds at the latest: only what was stored
-since the last time; schedules that were removed leave a mark. Newer revisions replace older ones, in whatever order
-they become known. What is done on the strength of an outdated copy is refused by the server.
+since the last time; schedules that were removed leave a mark. Newer revisions replace older ones, in whatever
+order they become known. What is done on the strength of an outdated copy is refused by the server.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from mainspring.engines.nats.queueing import Queueing
 from mainspring.engines.nats.stored import StoredJob, change
 from mainspring.engines.nats.stored_schedules import remember_job
 from mainspring.engines.nats.submitting import Submitting
-from mainspring.engines.nats.workspace import Workspace
+from mainspring.engines.nats.workspace import Workshop, Workspace
 from mainspring.jobs import transitions
 from mainspring.jobs.engine import (
     Cancel,
@@ -31,6 +31,9 @@ from mainspring.jobs.engine import (
 )
 from mainspring.jobs.status import FINAL, JobStatus
 
+AT_ONCE = 50
+"""Commands in one draft."""
+
 
 class Commands:
     """Carries commands out, each on a workspace."""
@@ -39,6 +42,33 @@ class Commands:
         self._queueing = queueing
         self._submitting = submitting
         self._journal = journal
+
+    def carry_out_all(self, workshop: Workshop, commands: Sequence[Command]) -> list[Changed]:
+        """Carry out commands in order, many in one draft.
+
+        Nobody knows of a draft whose answer was lost. Its jobs tell: if they are as it would have left them, it
+        was stored, and its answers are the right ones.
+        """
+        answers: dict[int, Changed] = {}
+        before: dict[str, StoredJob | None] = {}  # how the last attempt left the jobs,
+        after: dict[str, StoredJob | None] = {}  # and this one
+
+        def begin(workspace: Workspace, numbered: Sequence[tuple[int, Command]]) -> None:
+            before.clear()
+            before.update(after)
+            after.clear()
+            self.prefetch(workspace, [command for _, command in numbered])
+
+        def work(workspace: Workspace, numbered: tuple[int, Command]) -> Changed:
+            number, command = numbered
+            job = workspace.job(command.id)
+            is_stored = number in answers and before.get(command.id) == job
+            if not is_stored or (job is not None and job.status is JobStatus.RUNNING):  # its worker is to be told
+                answers[number] = self.carry_out(workspace, command)
+            after[command.id] = workspace.job(command.id)
+            return answers[number]
+
+        return workshop.carry_through_many(list(enumerate(commands)), work, before=begin, at_once=AT_ONCE)
 
     def prefetch(self, workspace: Workspace, commands: Sequence[Command]) -> None:
         """Read at once the jobs that commands are about."""
@@ -86,10 +116,15 @@ class Commands:
         return transitions.taken_back(self._queueing.dequeue(workspace, job))
 
     def _run_again(self, workspace: Workspace, job: StoredJob, command: Reopen | Replay) -> Changed:
-        if isinstance(command, Replay):
-            return self._replay(workspace, job, command)
         if job.replayed_as is not None:
             return Changed(False, job.status, job.replayed_as)  # its work goes on elsewhere
+        if isinstance(command, Replay):
+            copy = transitions.copy_of(job, command)
+            conflict = self._submitting.add(workspace, copy, nonce=f"replay of {job.id}")
+            if conflict is not None:
+                return Changed(False, job.status, conflict.existing_id)
+            workspace.put_job(change(job, replayed_as=command.new_id))
+            return Changed(True, job.status)
         holder = uniqueness.find_alive_holder(workspace, job)
         if holder is not None:
             return Changed(False, job.status, holder, is_unique_conflict=True)
@@ -97,17 +132,6 @@ class Commands:
         remember_job(workspace, job)
         self._queueing.enqueue(workspace, change(transitions.reopened(job, command.due), turn=command.due))
         self._journal.write(workspace, EventKind.REOPENED, job)
-        return Changed(True, job.status)
-
-    def _replay(self, workspace: Workspace, job: StoredJob, command: Replay) -> Changed:
-        if job.replayed_as is not None:
-            # If it is this replay, its answer was lost: it is being carried out for the second time.
-            return Changed(job.replayed_as == command.new_id, job.status, job.replayed_as)
-        copy = transitions.copy_of(job, command)
-        conflict = self._submitting.add(workspace, copy, nonce=f"replay of {job.id}")
-        if conflict is not None:
-            return Changed(False, job.status, conflict.existing_id)
-        workspace.put_job(change(job, replayed_as=command.new_id))
         return Changed(True, job.status)
 
 
