@@ -14,6 +14,7 @@ from msgspec.structs import fields, replace
 
 from mainspring.jobs.engine import JobRecord, NewJob
 from mainspring.jobs.status import JobStatus
+from mainspring.jobs.transitions import submitted
 
 T = TypeVar("T")
 
@@ -70,45 +71,7 @@ def to_record(job: StoredJob) -> JobRecord:
 
 def make_job(job: NewJob, *, now: int, place: int, nonce: str) -> StoredJob:
     """Return the record of a new job."""
-    return StoredJob(
-        id=job.id,
-        type=job.type,
-        queue=job.queue,
-        priority=job.priority,
-        status=JobStatus.PENDING,
-        due=job.due,
-        created=now,
-        payload=job.payload,
-        codec=job.codec,
-        token=0,
-        owner=None,
-        starts=0,
-        failures=0,
-        timeouts=0,
-        crashes=0,
-        interruptions=0,
-        started=None,
-        finished=None,
-        result=None,
-        error=None,
-        stop_requested=False,
-        origin=job.origin,
-        replayed_as=None,
-        history=(),
-        sequence=job.sequence,
-        steps_aside=job.steps_aside,
-        limits=job.limits,
-        unique_key=None if job.unique is None else job.unique.key,
-        expires=job.expires,
-        schedule=job.schedule,
-        occurrence=job.occurrence,
-        headers=job.headers,
-        follow_up=job.follow_up,
-        progress=None,
-        place=place,
-        turn=job.due,
-        nonce=nonce,
-    )
+    return submitted(StoredJob, job, now, place=place, turn=job.due, nonce=nonce)
 
 
 def change(job: StoredJob, **changes: object) -> StoredJob:
