@@ -15,6 +15,7 @@ T = TypeVar("T")
 
 PATIENCE = 10.0
 CHUNK = 65_536
+TURNS_OF_AN_ACCEPT = 5  # of the loop, from a connection that was taken to the coroutine that looks after it
 
 
 class _Way:
@@ -101,7 +102,7 @@ class Proxy:
         """End everything."""
         if self._loop.is_closed():
             return
-        self._do(self._cut)
+        self._do(self._end)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(PATIENCE)
         self._loop.close()
@@ -134,6 +135,12 @@ class Proxy:
             self._server = None
         await self._drop()
 
+    async def _end(self) -> None:
+        await self._cut()
+        for _ in range(TURNS_OF_AN_ACCEPT):
+            await asyncio.sleep(0)
+        await self._drop()
+
     async def _drop(self) -> None:
         for way in list(self._ways):
             way.writer.transport.abort()
@@ -149,6 +156,8 @@ class Proxy:
         self._tasks.add(task)
         ways: list[_Way] = []
         try:
+            if self._server is None:
+                return  # it was on its way when the network was cut
             server_reader, server_writer = await asyncio.open_connection(HOST, self._target_port)
             ways.append(_Way(reader, server_writer, self._to_server))
             ways.append(_Way(server_reader, writer, self._to_client))

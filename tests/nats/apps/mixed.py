@@ -1,0 +1,54 @@
+"""Jobs of many kinds on NATS: plain, retried, in sequences, under limits, unique; their handlers keep the ledger.
+
+The address comes from the environment, so that each worker may have a way to the servers that can be cut.
+"""
+
+import os
+
+from mainspring import Concurrency, Mainspring, Retry, Unique, current_job
+from tests.processes.ledger import note, recorded, work_for
+
+URL = "MAINSPRING_URL"
+ADMITTED = 2  # calls of a tenant at once
+AT_ONCE = Retry(max_attempts=10, base=0.05, factor=1)
+
+app = Mainspring(os.environ.get(URL, "memory://"), threads=4)
+
+
+@app.job
+def plain(argument: str, seconds: float) -> None:
+    """Take a while."""
+    with recorded(argument, aloud=True):
+        work_for(seconds)
+
+
+@app.job(retry=AT_ONCE)
+def flawed(argument: str, seconds: float) -> None:
+    """Fail at the first attempt."""
+    note("start", argument, aloud=True)
+    work_for(seconds)
+    if current_job().attempt == 1:
+        note("fail", argument, aloud=True)
+        raise RuntimeError(f"{argument} fails once")
+    note("end", argument, aloud=True)
+
+
+@app.job
+def step(argument: str, seconds: float) -> None:
+    """Take a step of the sequence that it is submitted in."""
+    with recorded(argument, aloud=True):
+        work_for(seconds)
+
+
+@app.job(concurrency=Concurrency(ADMITTED, by="tenant"))
+def call(argument: str, seconds: float, tenant: str) -> None:
+    """Count for its tenant."""
+    with recorded(argument, aloud=True):
+        work_for(seconds)
+
+
+@app.job(unique=Unique(by="key"))
+def refresh(argument: str, seconds: float, key: str) -> None:
+    """Be alive once for each key."""
+    with recorded(argument, aloud=True):
+        work_for(seconds)

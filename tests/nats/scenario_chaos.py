@@ -1,0 +1,179 @@
+"""Chaos: workers run jobs of many kinds while one fault after another hits them or the servers.
+
+A round is a batch of jobs, half of it submitted before the fault and half of it meanwhile. It lasts until all of
+its jobs have ended.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from random import Random
+
+from mainspring import JobStatus, Mainspring
+from mainspring.engines.nats.naming import DEFAULT_PREFIX
+from tests.nats.apps import mixed
+from tests.nats.crew import Crew, copy_in
+from tests.nats.judging import Judge, Verdict, without_zombies
+from tests.nats.servers import Servers
+from tests.processes.harness import PATIENCE, Site
+from tests.processes.runs import Run, by_group, by_job, is_one_after_another, most_at_once, put_together
+
+KEYS = 3
+TENANTS = 2
+LONGEST = 0.5  # seconds that a handler takes
+STREAM = DEFAULT_PREFIX
+
+
+@dataclass(frozen=True)
+class Chaos:
+    """What came of it."""
+
+    verdict: Verdict
+    strangers: list[str]
+    """Jobs that nobody has submitted."""
+    overlapping: list[str]
+    """Sequences of which two ran at once."""
+    out_of_order: list[str]
+    at_once: dict[str, int]
+    """How many calls of a tenant ran at once, at most."""
+    twice_alive: list[str]
+    """Unique keys of which two jobs were alive at once."""
+
+    def check(self) -> None:
+        """Find what must not be."""
+        assert self.verdict.lost == [], self
+        assert self.verdict.unexplained == [], "\n".join(self.verdict.unexplained)
+        assert self.verdict.late == [], "\n".join(self.verdict.late)
+        assert self.strangers == [], self
+        assert (self.overlapping, self.out_of_order, self.twice_alive) == ([], [], []), self
+        assert max(self.at_once.values()) <= mixed.ADMITTED, self
+        assert self.verdict.completed == self.verdict.submitted, self
+
+
+Act = Callable[[Crew], None]
+
+
+def on_one_node(lease: float) -> list[Act]:
+    """Return the faults for a single server."""
+    away = lease + 1.0
+    return [
+        Crew.kill_a_worker,
+        Crew.restart_the_server,
+        lambda crew: crew.stop_a_worker(away),
+        lambda crew: crew.cut_a_worker(away),
+        lambda crew: crew.freeze_a_worker(away),
+        Crew.drop_a_connection,
+    ]
+
+
+def on_three_nodes(lease: float) -> list[Act]:
+    """Return the faults for a cluster."""
+    return [
+        lambda crew: crew.kill_the_leader(STREAM),
+        Crew.kill_a_worker,
+        lambda crew: crew.cut_a_worker(lease + 1.0),
+    ]
+
+
+def run_chaos(
+    site: Site, servers: Servers, acts: Sequence[Act], *, rounds: int, lease: float, seed: int, timeout: float = 20
+) -> Chaos:
+    """Run so many rounds, with every fault in turn."""
+    chance = Random(seed)
+    options = f"lease={lease}&timeout={timeout}&replicas={len(servers.nodes)}"
+    app = mixed.app
+    app.url = f"{servers.url}?{options}&{copy_in(site.folder)}"
+    ids: list[str] = []
+    with app:
+        crew = Crew(site, servers, options=options, seed=seed)
+        crew.start()
+        for number in range(rounds):
+            ids += _run_round(crew, number, acts[number % len(acts)], chance)
+        crew.stop()
+        jobs = {job.id: job for job in app.jobs(limit=1_000_000)}
+    runs = put_together(site.ledger(), crew.killed)
+    verdict = Judge(crew.faults, lease).judge(ids, runs, jobs)
+    strangers = [f"{job}" for job_id, job in jobs.items() if job_id not in set(ids)]
+    return _look_closer(replace(verdict, rounds=rounds), strangers, without_zombies(runs))
+
+
+def _run_round(crew: Crew, number: int, act: Act, chance: Random) -> list[str]:
+    first = crew.lines
+    ids = _submit(f"{number}a", chance)
+    with ThreadPoolExecutor(1) as other:
+        crew.wait_for_lines(first + chance.randrange(1, 20))
+        more = other.submit(_submit, f"{number}b", Random(chance.random()))
+        act(crew)
+        ids += more.result(PATIENCE)
+    for job_id in ids:
+        _wait(mixed.app, job_id, number)
+    return ids
+
+
+def _wait(app: Mainspring, job_id: str, number: int) -> None:
+    try:
+        status = app.handle(job_id).wait(PATIENCE)
+    except TimeoutError as error:
+        raise AssertionError(f"round {number}: {app.explain(job_id)}") from error
+    assert status is JobStatus.COMPLETED, f"round {number}: {app.get(job_id)}"
+
+
+def _submit(name: str, chance: Random) -> list[str]:
+    """Submit jobs of all kinds; they are judged by what stands before the slash of their first argument."""
+
+    def some(most: float = 0.05) -> float:
+        return round(chance.uniform(0.002, most), 3)
+
+    mixed_up: list[Callable[[], list[str]]] = [
+        lambda: mixed.plain.submit_many([(f"plain/{name}-{place}", some()) for place in range(8)]),
+        lambda: mixed.plain.submit_many([(f"long/{name}-{place}", some(LONGEST)) for place in range(3)]),
+        lambda: mixed.flawed.submit_many([(f"flawed/{name}-{place}", some()) for place in range(3)]),
+        lambda: [mixed.plain.after(some(1.5)).submit(f"delayed/{name}-{place}", some()).id for place in range(5)],
+        *(
+            lambda key=f"key{number}-{name}": mixed.step.options(sequence=key).submit_many(
+                [(f"{key}/{place}", some()) for place in range(4)]
+            )
+            for number in range(KEYS)
+        ),
+        *(
+            lambda tenant=f"tenant{number}": mixed.call.submit_many(
+                [(f"{tenant}/{name}-{place}", some(0.1), tenant) for place in range(4)]
+            )
+            for number in range(TENANTS)
+        ),
+        lambda: [
+            mixed.refresh.submit(f"refresh{place % 2}/{name}", some(), f"{place % 2}").id for place in range(6)
+        ],
+    ]
+    chance.shuffle(mixed_up)
+    return list(dict.fromkeys(job_id for submit in mixed_up for job_id in submit()))
+
+
+def _look_closer(verdict: Verdict, strangers: list[str], runs: list[Run]) -> Chaos:
+    groups = by_group(runs)
+    sequences = {name: own for name, own in groups.items() if name.startswith("key")}
+    keys = {name: own for name, own in groups.items() if name.startswith("refresh")}
+    return Chaos(
+        verdict=verdict,
+        strangers=strangers,
+        overlapping=[name for name, own in sequences.items() if not is_one_after_another(own)],
+        out_of_order=[name for name, own in sequences.items() if not _is_in_order(own)],
+        at_once={name: most_at_once(own) for name, own in groups.items() if name.startswith("tenant")},
+        twice_alive=[name for name, own in keys.items() if not _is_alone(own)],
+    )
+
+
+def _is_in_order(runs: list[Run]) -> bool:
+    numbers = [int(run.argument.partition("/")[2]) for run in runs]
+    return numbers == sorted(numbers)
+
+
+def _is_alone(runs: list[Run]) -> bool:
+    spans: dict[str, list[int]] = defaultdict(list)
+    for job_id, own in by_job(runs).items():
+        spans[job_id] = [own[0].begin, own[-1].end]
+    return all(before[1] <= after[0] for before, after in pairwise(sorted(spans.values())))
