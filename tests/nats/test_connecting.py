@@ -1,0 +1,217 @@
+"""Getting in: every way to show who one is, against a real server that asks for it, and clear words if not."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from mainspring import EngineUnavailable, Mainspring
+from mainspring.cli.nats_ports import HOST
+from mainspring.engines.nats import NatsSettings
+from tests.nats.access import Access, creds, nkey, tls, token, user_and_password
+from tests.nats.servers import MakeServers
+
+pytestmark = pytest.mark.long
+
+PATIENCE = 20.0
+
+
+def make_app(url: str, folder: Path, settings: NatsSettings | None = None) -> Mainspring:
+    options = f"lease=2&timeout=3&projection={folder}/copy.db"
+    return Mainspring(f"{url}?{options}", threads=2, nats=settings)
+
+
+def double(number: int) -> int:
+    return number * 2
+
+
+def run_a_job(app: Mainspring) -> None:
+    """Do what takes all rights: submit, take, settle, list."""
+    job = app.job(name="double")(double)
+    with app, app.running():
+        assert job.submit(21).result(PATIENCE) == 42
+        assert app.counts()["COMPLETED"] >= 1
+
+
+def refusal_of(app: Mainspring) -> str:
+    with app, pytest.raises(EngineUnavailable) as error:
+        app.manager()
+    return str(error.value)
+
+
+def settings_for(access: Access) -> NatsSettings:
+    context = None
+    if access.ca_file is not None:
+        context = ssl.create_default_context(cafile=access.ca_file)
+        if access.cert_file is not None:
+            context.load_cert_chain(access.cert_file, access.key_file)
+    return NatsSettings(
+        user=access.user,
+        password=access.password,
+        token=access.token,
+        nkeys_seed=None if access.nkey_file is None else access.nkey_file.read_text(),
+        credentials=None if access.creds_file is None else str(access.creds_file),
+        tls=context,
+    )
+
+
+WAYS: dict[str, Callable[[Path], Access]] = {
+    "user and password": lambda _: user_and_password(),
+    "token": lambda _: token(),
+    "nkey": nkey,
+    "creds": creds,
+    "tls": tls,
+    "mutual tls": lambda folder: tls(folder, verify_clients=True),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_who_may_come_in_runs_jobs(way: str, tmp_path: Path, make_nats_server: MakeServers) -> None:
+    access = WAYS[way](tmp_path)
+    server = make_nats_server(access)
+    run_a_job(make_app(server.url, tmp_path, settings_for(access)))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_who_may_not_is_told_so_soon(way: str, tmp_path: Path, make_nats_server: MakeServers) -> None:
+    server = make_nats_server(WAYS[way](tmp_path))
+    words = refusal_of(make_app(server.url, tmp_path))
+    assert words.startswith(f"NATS at {server.url.partition('://')[2]}: ")
+
+
+def test_a_user_and_a_password_may_stand_in_the_url_and_are_never_said(
+    tmp_path: Path, make_nats_server: MakeServers
+) -> None:
+    access = user_and_password()
+    server = make_nats_server(access)
+    app = make_app(server.url.replace("://", f"://{access.user}:{access.password}@"), tmp_path)
+    run_a_job(app)
+    wrong = make_app(server.url.replace("://", "://somebody:swordfish@"), tmp_path)
+    words = refusal_of(wrong)
+    assert "swordfish" not in words
+    assert "uthorization" in words
+
+
+def test_a_token_may_stand_in_the_url(tmp_path: Path, make_nats_server: MakeServers) -> None:
+    access = token()
+    server = make_nats_server(access)
+    run_a_job(make_app(server.url.replace("://", f"://{access.token}@"), tmp_path))
+
+
+# -- servers that do not do
+
+
+@contextmanager
+def pretended_server(version: str) -> Iterator[str]:
+    """Somebody who greets like a server of that version, and answers pings."""
+    greeting = {
+        "server_id": "pretended",
+        "server_name": "pretended",
+        "version": version,
+        "proto": 1,
+        "headers": True,
+        "max_payload": 1_048_576,
+        "host": HOST,
+        "jetstream": True,
+    }
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            with connection, connection.makefile("rb") as lines:
+                connection.sendall(f"INFO {json.dumps(greeting)}\r\n".encode())
+                for line in lines:
+                    if line.startswith(b"PING"):
+                        connection.sendall(b"PONG\r\n")
+
+    with socket.create_server((HOST, 0)) as listener:
+        thread = Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"nats://{HOST}:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+
+
+def test_a_server_that_is_too_old_is_named_with_what_is_needed(tmp_path: Path) -> None:
+    with pretended_server("2.10.26") as url:
+        words = refusal_of(make_app(url, tmp_path))
+    assert "its version is 2.10.26, and 2.14 or later is needed" in words
+    assert "update nats-server" in words
+
+
+def test_a_server_without_jetstream_is_told_from_one_that_does_not_answer(
+    tmp_path: Path, make_nats_server: MakeServers
+) -> None:
+    server = make_nats_server()
+    account = {"accounts": {"PLAIN": {"users": [{"user": "plain", "password": "plain"}]}}, "no_auth_user": "plain"}
+    plain = make_nats_server(settings=account)
+    run_a_job(make_app(server.url, tmp_path))
+    words = refusal_of(make_app(plain.url, tmp_path))
+    assert "JetStream is not enabled for this account" in words
+    assert "start nats-server with -js" in words
+
+
+def test_a_port_where_nobody_listens_is_said_in_time(tmp_path: Path) -> None:
+    with socket.create_server((HOST, 0)) as listener:
+        port = listener.getsockname()[1]
+    words = refusal_of(make_app(f"nats://{HOST}:{port}", tmp_path))
+    assert f"NATS at {HOST}:{port}" in words
+
+
+# -- rights
+
+
+def restricted() -> Access:
+    """An operator who may do anything, and a worker who may make, change and delete no stream and no consumer."""
+    forbidden = [
+        f"$JS.API.{verb}.>"
+        for verb in (
+            "STREAM.CREATE",
+            "STREAM.UPDATE",
+            "STREAM.DELETE",
+            "CONSUMER.CREATE",
+            "CONSUMER.DURABLE",
+            "CONSUMER.DELETE",
+        )
+    ]
+    return Access(
+        settings={
+            "authorization": {
+                "users": [
+                    {"user": "operator", "password": "o"},
+                    {"user": "worker", "password": "w", "permissions": {"publish": {"deny": forbidden}}},
+                ]
+            }
+        }
+    )
+
+
+def test_workers_without_the_right_to_create_use_what_an_operator_has_prepared(
+    tmp_path: Path, make_nats_server: MakeServers
+) -> None:
+    server = make_nats_server(restricted())
+    prepared = NatsSettings(user="worker", password="w", prepared=True)
+    words = refusal_of(make_app(server.url, tmp_path, prepared))
+    assert "stream 'mainspring' does not exist" in words
+    assert "without prepared=True" in words
+
+    run_a_job(make_app(server.url, tmp_path, NatsSettings(user="operator", password="o")))
+    run_a_job(make_app(server.url, tmp_path, prepared))
+
+
+def test_who_lacks_a_right_is_told_which(tmp_path: Path, make_nats_server: MakeServers) -> None:
+    server = make_nats_server(restricted())
+    words = refusal_of(make_app(server.url, tmp_path, NatsSettings(user="worker", password="w")))
+    assert "STREAM.CREATE" in words
+    assert "ermission" in words
