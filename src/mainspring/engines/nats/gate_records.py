@@ -57,6 +57,8 @@ class Standing(NamedTuple):
     """Where it waits, and"""
     group: str = ""
     """in which line."""
+    reserved: tuple[str, ...] = ()
+    """The rates that have set a token aside for it: it is used up when the job starts."""
 
 
 def standing_of(job: StoredJob) -> Standing:
@@ -66,6 +68,9 @@ def standing_of(job: StoredJob) -> Standing:
     state, *rest = job.gates
     if state == WAITS:
         return Standing(state, tuple(rest[2:]), rest[0], rest[1])
+    if state == READY:
+        number = 1 + int(rest[0])
+        return Standing(state, tuple(rest[number:]), reserved=tuple(rest[1:number]))
     return Standing(state, tuple(rest))
 
 
@@ -73,8 +78,12 @@ def placed(job: StoredJob, standing: Standing) -> StoredJob:
     """Return a job that stands elsewhere."""
     if standing.state == AWAY:
         return replace(job, gates=())
-    line = (standing.gate, standing.group) if standing.state == WAITS else ()
-    return replace(job, gates=(standing.state, *line, *standing.inside))
+    more: tuple[str, ...] = ()
+    if standing.state == WAITS:
+        more = (standing.gate, standing.group)
+    elif standing.state == READY:
+        more = (str(len(standing.reserved)), *standing.reserved)
+    return replace(job, gates=(standing.state, *more, *standing.inside))
 
 
 def is_ready(job: StoredJob) -> bool:
@@ -85,6 +94,11 @@ def is_ready(job: StoredJob) -> bool:
 def is_untouched(job: StoredJob) -> bool:
     """Answer whether nobody has begun with a job that is not over."""
     return not job.is_over and job.owner is None
+
+
+def buckets_in(standing: Standing) -> tuple[str, ...]:
+    """Return the limits inside of which a job is."""
+    return tuple(name for name in standing.inside if not name.startswith(SEQUENCE))
 
 
 # -- gates
@@ -117,6 +131,8 @@ class Gate(Struct, array_like=True):
     full_at: int = 0
     interval: int = 0
     """Of the rate by which `full_at` was counted."""
+    reserved: int = 0
+    """How many tokens of the rate are set aside for jobs that are ready."""
     groups: list[Group] = field(default_factory=list)
     """The first is the next whose turn it is."""
     poke: int | None = None

@@ -18,12 +18,13 @@ from mainspring.engines.nats.gate_records import (
     READY,
     STARTED,
     Gate,
+    buckets_in,
     placed,
     queue_gate,
     sequence_gate,
     standing_of,
 )
-from mainspring.engines.nats.keeper import Keeper, buckets_in
+from mainspring.engines.nats.keeper import Keeper
 from mainspring.engines.nats.naming import digest, to_token
 from mainspring.engines.nats.settings_book import SettingsBook
 from mainspring.engines.nats.stored import StoredJob, decode, encode
@@ -75,9 +76,8 @@ class Gates:
         if standing.state != READY:
             return job
         keeper = self._keeper(workspace)
-        gate = keeper.visit.start(buckets_in(standing))
-        if gate is not None:
-            keeper.fill(gate)
+        keeper.visit.prefetch_gates(buckets_in(standing))
+        keeper.fill_all(keeper.visit.unready(standing, is_started=True))
         return placed(job, standing._replace(state=STARTED))
 
     def leave(self, workspace: Workspace, job: StoredJob, *, keeps_sequence: bool) -> StoredJob:
@@ -124,7 +124,7 @@ class Gates:
     def _look_again(self, workspace: Workspace, family: str, gate: str) -> None:
         names, key = workspace.names, digest(family, gate, "again")
         instant = workspace.now + AFTERTHOUGHT
-        data = encode([instant, family, gate])
+        data = encode([family, gate, instant])
         workspace.draft.schedule(names.at("poke", key), names.chore("poke", key), instant, data)
 
     def _look_after(self, workspace: Workspace, family: str) -> None:
@@ -137,7 +137,7 @@ class Gates:
         visit.prefetch_gates(names[:FILLED_AT_ONCE])
         self._keeper(workspace).fill_all(names[:FILLED_AT_ONCE])
         for name in names[FILLED_AT_ONCE:]:
-            data = encode([0, family, name])
+            data = encode([family, name, 0])
             workspace.draft.put(workspace.names.chore("poke", digest(name)), data)
 
     # -- queues
@@ -168,7 +168,7 @@ class Gates:
                 keeper.step_back_from_limits(found)
         if len(ids) == TAKEN_BACK_AT_ONCE:
             gate = queue_gate(queue)
-            data = encode([0, family_of(gate), gate])
+            data = encode([family_of(gate), gate, 0])
             workspace.draft.put(workspace.names.chore("poke", digest(gate)), data)
 
     # -- readers

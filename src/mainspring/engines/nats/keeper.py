@@ -111,8 +111,7 @@ class Keeper:
         if refusal is not None:
             gate = self.visit.gate(refusal.bucket)
             self._wait(gate, job)
-            if refusal.until is not None:
-                self.visit.poke(gate, refusal.until)
+            self.visit.wait_for(gate, refusal)
         elif fair is not None and not self.visit.is_its_turn(buckets):
             self._wait(self.visit.gate(fair), job)
         else:
@@ -151,20 +150,13 @@ class Keeper:
             self.visit.lines.remove(gate, group, job.id)
             gate.drop(group)
             self.visit.save(gate)
-        freed = []
-        kept: tuple[str, ...] = ()
-        for name in standing.inside:
-            if not name.startswith(SEQUENCE):
-                self.visit.let_out(job, name, is_unused=standing.state == READY)
-            elif keeps_sequence:
-                kept = (name,)
-                continue
-            else:
-                self.visit.gate(name).let_out(job)
-                self.visit.save(self.visit.gate(name))
-            freed.append(name)
+        kept = tuple(name for name in standing.inside if keeps_sequence and name.startswith(SEQUENCE))
+        freed = [name for name in standing.inside if name not in kept]
+        for name in freed:
+            self.visit.gate(name).let_out(job)
+            self.visit.save(self.visit.gate(name))
         if standing.state == READY:
-            self.visit.start(buckets_in(standing))
+            self.visit.unready(standing, is_started=False)
         job = placed(job, Standing(HELD if kept else AWAY, kept))
         self._workspace.put_job(job)  # so that nobody meets it where it was, until the caller writes it
         return job, freed
@@ -210,8 +202,7 @@ class Keeper:
                 return
             refusal = self.visit.refusal_at(gate)
             if refusal is not None:
-                if refusal.until is not None:
-                    self.visit.poke(gate, refusal.until)
+                self.visit.wait_for(gate, refusal)
                 return
             job = None if group.ready >= MOST_READY else self.visit.lines.first(gate, group)
             if job is not None:
@@ -225,8 +216,3 @@ class Keeper:
             held_up.add(group.name)
         if gate.is_waited_for:
             self.visit.poke(gate, self.visit.now)
-
-
-def buckets_in(standing: Standing) -> tuple[str, ...]:
-    """Return the limits inside of which a job is."""
-    return tuple(name for name in standing.inside if not name.startswith(SEQUENCE))

@@ -99,7 +99,7 @@ class Lines:
                 return None
             place = line.first()
             job = self._look_up(place)
-            if job is not None and standing_of(job)[2:] == (gate.name, group.name):
+            if job is not None and standing_of(job)[2:4] == (gate.name, group.name):
                 return job
             line.forget(place.job_id)
             self._workspace.draft.purge(self._names.waiting(gate.name, group.name, place.job_id))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mainspring.engines.nats.gate_records import QUEUE, READY, Gate, Standing, group_of, placed
+from mainspring.engines.nats.gate_records import QUEUE, READY, Gate, Standing, buckets_in, group_of, placed
 from mainspring.engines.nats.lines import Lines, gates_of
 from mainspring.engines.nats.naming import digest
 from mainspring.engines.nats.ready import make_ready
@@ -108,9 +108,11 @@ class Visit:
         for bucket in buckets:
             gate = self.gate(bucket)
             limit = limits.get(family_of(bucket))
+            full_at = 0
             if limit is not None and limit.per is not None:
                 self._convert(gate, limit.interval)
-            states[bucket] = BucketState(gate.inside, gate.full_at)
+                full_at = max(gate.full_at, self.now) + gate.reserved * limit.interval
+            states[bucket] = BucketState(gate.inside, full_at)
         return Admission(limits, states, self.now)
 
     def _convert(self, gate: Gate, interval: int) -> None:
@@ -122,44 +124,53 @@ class Visit:
     def admit(self, job: StoredJob, inside: tuple[str, ...]) -> None:
         """Let a job pass all its limits, which do not refuse it: it is ready."""
         buckets = tuple(dict.fromkeys(job.limits))
-        admission = self._admission(buckets)
-        admission.admit(buckets)
+        reserved = tuple(bucket for bucket in buckets if self._interval(bucket))
         for bucket in buckets:
             gate = self.gate(bucket)
             gate.let_in(job)
-            if bucket in admission.changed:
-                gate.full_at = admission.changed[bucket].full_at
+            gate.reserved += bucket in reserved
         fair = fair_bucket(buckets)
         if fair is not None:
             self.gate(fair).count_ready(group_of(buckets))
         for bucket in buckets:
             self.save(self.gate(bucket))
-        job = placed(job, Standing(READY, (*inside, *buckets)))
+        job = placed(job, Standing(READY, (*inside, *buckets), reserved=reserved))
         self.workspace.put_job(job)
         make_ready(self.workspace, job)
 
-    def start(self, buckets: tuple[Bucket, ...]) -> Gate | None:
-        """Count a job as ready no more; return the gate where its successors may wait."""
+    def unready(self, standing: Standing, *, is_started: bool) -> list[str]:
+        """Count a job as ready no more; a start uses up its tokens. Return where others may pass then."""
+        for bucket in standing.reserved:
+            gate = self.gate(bucket)
+            gate.reserved -= 1
+            interval = self._interval(bucket) if is_started else 0
+            if interval:
+                self._convert(gate, interval)
+                gate.full_at = max(gate.full_at, self.now) + interval
+            self.save(gate)
+        buckets = buckets_in(standing)
         fair = fair_bucket(buckets)
         if fair is None:
-            return None
+            return list(standing.reserved)
         gate = self.gate(fair)
         group = gate.find(group_of(buckets))
         if group is not None and group.ready:
             group.ready -= 1
             gate.drop(group)
             self.save(gate)
-        return gate
+        return list(dict.fromkeys((*standing.reserved, fair)))
 
-    def let_out(self, job: StoredJob, bucket: Bucket, *, is_unused: bool) -> None:
-        """Count a job in a bucket no more; a start that was not used is given back."""
-        gate = self.gate(bucket)
-        gate.let_out(job)
-        if is_unused and gate.interval:
-            gate.full_at -= gate.interval
-        self.save(gate)
+    def _interval(self, bucket: Bucket) -> int:
+        """Return how long a token of a rate takes; 0 if there is no rate."""
+        limit = self._book.read(self.workspace).limits.get(family_of(bucket))
+        return 0 if limit is None or limit.per is None else limit.interval
 
     # -- later
+
+    def wait_for(self, gate: Gate, refusal: Refusal) -> None:
+        """See to it that somebody comes when a rate lets others pass; if all is set aside, whoever starts will."""
+        if refusal.until is not None and gate.full_at > self.now:
+            self.poke(gate, refusal.until)
 
     def poke(self, gate: Gate, instant: int) -> None:
         """See to it that somebody comes to look at a gate at an instant."""
@@ -168,7 +179,7 @@ class Visit:
         gate.poke = instant
         self.save(gate)
         names, draft = self.workspace.names, self.workspace.draft
-        key, data = digest(gate.name), encode([instant, family_of(gate.name), gate.name])
+        key, data = digest(gate.name), encode([family_of(gate.name), gate.name, instant])
         if instant - self.now <= LEAD:
             draft.put(names.chore("poke", key), data)
         else:
