@@ -22,7 +22,7 @@ class TestNatsEngine(EngineConformance):
     @pytest.fixture
     def make_engine(self, nats_server: Servers, nats_prefix: str, tmp_path: Path) -> MakeEngine:
         files = (tmp_path / f"projection-{number}.db" for number in count())
-        settings = NatsSettings(prefix=nats_prefix, lease=LEASE_SECONDS)
+        settings = NatsSettings(prefix=nats_prefix, lease=LEASE_SECONDS, projection="projection")
         return lambda _: NatsEngine(
             nats_server.url, settings=settings, make_projection=lambda _: SqliteProjection(next(files))
         )

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from mainspring.engines.nats.gate_records import is_ready
 from mainspring.engines.nats.gates import Gates
@@ -59,10 +60,10 @@ class Chores:
         """Return the consumer that delivers chores."""
         return self._streams.consumer_of(f"{self._workshop.names.chores}>")
 
-    def carry_out(self) -> None:
-        """Do what there is to do."""
+    def carry_out(self, *, looks: bool = False) -> None:
+        """Do what there is to do, among what came by itself; and what is there, if one looks."""
         messages = self._early + self._intake.take_chores()
-        if messages:
+        if messages or looks:
             messages += self._intake.fetch([Pull(self.consumer(), AT_ONCE)])
         self._early = []
         for message in {message.subject: message for message in messages}.values():
@@ -93,7 +94,7 @@ class Chores:
     def _do(self, message: Message, workspace: Workspace) -> None:
         kind, _, key = message.subject.removeprefix(workspace.names.chores).partition(".")
         if kind == "poke":
-            family, gate = decode(message.data, tuple[str, str])
+            family, gate, _ = decode(message.data, tuple[str, str, int])
             self._gates.poke(workspace, family, gate)
             return
         job = workspace.job(from_token(key))
@@ -127,11 +128,8 @@ class Chores:
 
 
 def _due_of(message: Message) -> int:
-    """Return when a chore is to be done; those without a time of their own come in time."""
-    if ".chore.enter." not in message.subject or not message.data:
-        return 0
-    (due,) = decode(message.data, tuple[int])
-    return due
+    """Return when a chore is to be done, which it says last; those that say nothing come in time."""
+    return int(decode(message.data, list[Any])[-1]) if message.data else 0
 
 
 def _nothing(_handle: asyncio.TimerHandle) -> None:

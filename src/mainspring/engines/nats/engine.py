@@ -25,6 +25,7 @@ from mainspring.engines.nats.link import Link
 from mainspring.engines.nats.messages import IN_PROGRESS, nak
 from mainspring.engines.nats.naming import Names
 from mainspring.engines.nats.projector import Projector
+from mainspring.engines.nats.pruning import Pruning, kept_by_status
 from mainspring.engines.nats.queueing import Queueing
 from mainspring.engines.nats.reading import Reading
 from mainspring.engines.nats.rescuing import Rescuing
@@ -136,6 +137,7 @@ class NatsEngine:
         )
         self.projector = Projector(link, names, streams, make_projection)
         self._reading = Reading(workshop, self.projector, gates=gates, book=book, workers=workers)
+        self._pruning = Pruning(self.projector, self.change)
         self._heartbeat = Heartbeat(self.settings.lease, self._beat, streams.measure_time)
         self._wake: Callable[[], None] = _nothing
         self._types: dict[int, frozenset[str]] = {}
@@ -294,12 +296,10 @@ class NatsEngine:
         return answers
 
     def prune(self, retention: Retention) -> Pruned:
-        kept = {
-            JobStatus.COMPLETED: retention.completed,
-            JobStatus.CANCELED: retention.canceled,
-            JobStatus.FAILED: retention.failed,
-        }
-        self._settling.retention = {status: time for status, time in kept.items() if time is not None}
+        self._settling.retention = kept_by_status(retention)
+        self._chores.carry_out(looks=True)  # results that were to be kept for a time
+        if self.projector.is_open or self.settings.projection is not None:
+            return self._pruning.prune(retention, self.now())
         return Pruned(0, is_more=False)
 
     def sweep(self, worker: int) -> Swept:

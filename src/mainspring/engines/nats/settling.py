@@ -72,7 +72,10 @@ class Settling:
                 workspace.prefetch_jobs(outcome.lease.id for outcome in outcomes)
             else:
                 self._know(workspace, worker, [outcome.lease for outcome in outcomes])
-            answers = [self._settle(workspace, worker, outcome, nonce) for outcome in outcomes]
+            answers = [
+                self._settle(workspace, worker, outcome, nonce) or (must_read and _was_stored(workspace, outcome))
+                for outcome in outcomes
+            ]
             if self._workshop.commit(workspace):
                 self._let_go(worker, outcomes)
                 return answers
@@ -92,11 +95,8 @@ class Settling:
 
     def _settle(self, workspace: Workspace, worker: int, outcome: Outcome, nonce: str) -> bool:
         job = workspace.job(outcome.lease.id)
-        if job is None:
+        if job is None or not transitions.is_good(job, outcome, worker):
             return False
-        if not transitions.is_good(job, outcome, worker):
-            # Nobody knows of a change whose answer was lost; if this is what it would have done, it was stored.
-            return job.is_over and job.token == outcome.lease.token and job.status is STATUS_AFTER[outcome.kind]
         after = transitions.settled(job, outcome, workspace.now)
         is_placed_anew = job.steps_aside and outcome.kind in RUNS_LATER
         if is_placed_anew:
@@ -169,3 +169,13 @@ class Settling:
         if job is not None and hand is not None and hand.job.token == job.token:
             hand.job, hand.revision = job, workspaces[0].revisions()[workspaces[0].names.job(job.id)]
         return job is not None
+
+
+def _was_stored(workspace: Workspace, outcome: Outcome) -> bool:
+    """Say whether an outcome was stored the first time, of which only the answer was lost."""
+    job = workspace.job(outcome.lease.id)
+    return (
+        job is not None
+        and job.is_over
+        and (job.token, job.status) == (outcome.lease.token, STATUS_AFTER[outcome.kind])
+    )

@@ -31,7 +31,7 @@ class StoredJob(JobRecord, frozen=True, array_like=True):
     nonce: str = ""
     """Tells one submit from another with the same id."""
     gates: tuple[str, ...] = ()
-    """The sequence and limits inside of which it is."""
+    """Where it stands before its sequence and limits: see `gate_records`."""
     keep_result_until: int | None = None
 
     @property

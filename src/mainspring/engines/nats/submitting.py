@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from itertools import groupby
 from secrets import token_hex
 
+from msgspec import Struct
+
 from mainspring.engines.nats import uniqueness
 from mainspring.engines.nats.journal import Journal
 from mainspring.engines.nats.queueing import Queueing
@@ -20,6 +22,13 @@ from mainspring.jobs.engine import Conflict, ConflictKind, EventKind, NewJob
 
 AT_ONCE = 450
 """Plain jobs in one draft: two messages each, and a few for new lanes."""
+
+
+class Order(Struct, frozen=True, gc=False):
+    """A job to be stored, and how to recognise that it was."""
+
+    job: NewJob
+    nonce: str
 
 
 class Submitting:
@@ -34,33 +43,32 @@ class Submitting:
     def submit(self, jobs: Sequence[NewJob]) -> list[Conflict | None]:
         """Store jobs; for each what was in its way."""
         nonce = token_hex(8)
+        orders = [Order(job, f"{nonce}{number}") for number, job in enumerate(jobs)]
         answers: list[Conflict | None] = []
-        for is_plain, group in groupby(jobs, lambda job: job.is_plain):
+        for is_plain, group in groupby(orders, lambda order: order.job.is_plain):
             part = list(group)
             if is_plain:
                 for start in range(0, len(part), AT_ONCE):
-                    answers += self._store_plain(part[start : start + AT_ONCE], nonce)
+                    answers += self._store_plain(part[start : start + AT_ONCE])
             else:
-                answers += self._workshop.carry_through_many(
-                    part, lambda workspace, job: self.add(workspace, job, nonce), before=_prefetch
-                )
+                answers += self._store_all(part)
         return answers
 
-    def _store_plain(self, jobs: list[NewJob], nonce: str) -> list[Conflict | None]:
+    def _store_plain(self, orders: list[Order]) -> list[Conflict | None]:
         """Store them on the assumption that none of their ids is taken; look only if that turns out wrong."""
-        workspace = self._workshop.open()
-        if len({job.id for job in jobs}) == len(jobs):
-            for job in jobs:
-                workspace.know(workspace.names.job(job.id), 0, b"")
-                self._store(workspace, job, nonce)
+        if len({order.job.id for order in orders}) == len(orders):
+            workspace = self._workshop.open()
+            for order in orders:
+                workspace.know(workspace.names.job(order.job.id), 0, b"")
+                self._store(workspace, order.job, order.nonce)
             if self._workshop.commit(workspace):
-                return [None] * len(jobs)
+                return [None] * len(orders)
+        return self._store_all(orders)
 
-        def store_all(workspace: Workspace) -> list[Conflict | None]:
-            _prefetch(workspace, jobs)
-            return [self.add(workspace, job, nonce) for job in jobs]
-
-        return self._workshop.carry_through(store_all)
+    def _store_all(self, orders: list[Order]) -> list[Conflict | None]:
+        return self._workshop.carry_through_many(
+            orders, lambda workspace, order: self.add(workspace, order.job, order.nonce), before=_prefetch
+        )
 
     def add(self, workspace: Workspace, job: NewJob, nonce: str) -> Conflict | None:
         """Store a job, or say what is in its way."""
@@ -93,9 +101,9 @@ class Submitting:
         return Conflict(existing.id, ConflictKind.REPLACED)
 
 
-def _prefetch(workspace: Workspace, jobs: Sequence[NewJob]) -> None:
+def _prefetch(workspace: Workspace, orders: Sequence[Order]) -> None:
     """Read at once what the jobs will be held against."""
     names = workspace.names
-    subjects = [names.job(job.id) for job in jobs]
-    subjects += [names.key(job.unique.key) for job in jobs if job.unique is not None]
+    subjects = [names.job(order.job.id) for order in orders]
+    subjects += [names.key(order.job.unique.key) for order in orders if order.job.unique is not None]
     workspace.prefetch(subjects)
