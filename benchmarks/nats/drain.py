@@ -88,7 +88,8 @@ def lines_of(what: str, rates: Mapping[str, float]) -> list[Line]:
 
 def run(jobs: int = JOBS, rounds: int = 3, redis_rounds: int = 2) -> Section:
     one, two = (best(workers, jobs, rounds, redis_rounds) for workers in (1, 2))
-    fewer = ", ".join(f"{system.name} {system.drained:,}" for system in ON_REDIS if system.drained < jobs)
+    slow = [f"{system.name} {system.drained:,}" for system in ON_REDIS if system.drained < jobs]
+    fewer = f", with fewer jobs for the slow: {', '.join(slow)}" if slow else ""
     return Section(
         title=f"NATS: {jobs:,} no-op jobs submitted beforehand, best of {rounds} rounds",
         lines=[
@@ -100,6 +101,6 @@ def run(jobs: int = JOBS, rounds: int = 3, redis_rounds: int = 2) -> Section:
         ],
         text="On NATS until the server has the last acknowledgement, on Redis until the last start. Ours and the "
         "bare loop keep the state of every job; taskiq keeps none. "
-        f"Best of {redis_rounds} rounds on Redis, with fewer jobs for the slow: {fewer}. "
+        f"Best of {redis_rounds} rounds on Redis{fewer}. "
         f"{versions.on_nats()}; {versions.on_redis()}.",
     )
