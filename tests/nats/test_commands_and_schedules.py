@@ -262,3 +262,13 @@ def test_a_firing_that_was_refused_shows_what_has_changed(
     assert timetable.fire(firing).is_done
     assert other.engine.fire([firing]) == [Fired(False)]
     assert other.engine.schedules(due_until=other.now) == []
+
+
+def test_more_schedules_than_the_server_tells_at_once_are_known(
+    bench: Bench, other: Bench, timetable: Timetable
+) -> None:
+    names = [f"{number:04}" for number in range(1_005)]
+    orders = [PutSchedule(timetable.record(name, after=0), None) for name in names]
+    assert all(bench.engine.arrange(orders))
+    assert [record.name for record in other.engine.schedules()] == names
+    assert [record.name for record in other.engine.schedules(due_until=other.now)] == names
