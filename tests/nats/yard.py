@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from itertools import count
 
 from mainspring.clock import Clock
@@ -93,12 +94,18 @@ class Yard:
         self.workshop.carry_through(lambda ws: self.gates.enter(ws, need(ws.job(job_id))))
 
     def start(self, job_id: str) -> bool:
-        """A worker starts a job, if it may."""
+        """A worker starts a job, if it may, and acknowledges its message."""
+        job = self.job(job_id)
+        ready = self.names.ready_of(job.queue, job.type, job.priority, job.id)
+        revision = self.link.read_one(ready).revision
         is_started = self.workshop.carry_through(lambda ws: self._start(ws, job_id))
         if is_started:
-            job = self.job(job_id)
-            self.link.empty(self.names.ready_of(job.queue, job.type, job.priority, job.id))
+            self.acknowledge(ready, revision)
         return is_started
+
+    def acknowledge(self, subject: str, revision: int) -> None:
+        """Take a message away, and none that came later."""
+        self.link.api(f"STREAM.PURGE.{self.names.stream}", {"filter": subject, "seq": revision + 1})
 
     def _start(self, workspace: Workspace, job_id: str) -> bool:
         job = need(workspace.job(job_id))
@@ -152,6 +159,14 @@ class Yard:
         """The chore of a gate."""
         self.workshop.carry_through(lambda ws: self.gates.poke(ws, family_of(gate), gate))
 
+    def poke_all(self) -> None:
+        """Do all pokes whose time has come."""
+        for subject, entry in self.scan(f"{self.names.chores}poke.>"):
+            family, gate, instant = decode(entry.data, tuple[str, str, int])
+            if instant <= self.workshop.now():
+                self.workshop.carry_through(partial(self.gates.poke, family=family, gate=gate))
+                self.acknowledge(subject, entry.revision)
+
     def has_poke(self, gate: str) -> bool:
         """Whether somebody will come to look at a gate."""
         key = digest(gate)
@@ -170,6 +185,7 @@ class Yard:
         """The jobs that may be started, in the order in which they stand in their lane."""
         workspace = self.workshop.open()
         found = [from_token(subject.rpartition(".")[2]) for subject, _ in self.scan(f"{self.names.ready}>")]
+        workspace.prefetch_jobs(found)
         jobs = [need(workspace.job(job_id)) for job_id in found]
         return [job.id for job in jobs if job.status is JobStatus.PENDING and is_ready(job)]
 

@@ -18,7 +18,6 @@ from mainspring.engines.nats.gate_records import (
     READY,
     STARTED,
     Gate,
-    buckets_in,
     placed,
     queue_gate,
     sequence_gate,
@@ -76,7 +75,6 @@ class Gates:
         if standing.state != READY:
             return job
         keeper = self._keeper(workspace)
-        keeper.visit.prefetch_gates(buckets_in(standing))
         keeper.fill_all(keeper.visit.unready(standing, is_started=True))
         return placed(job, standing._replace(state=STARTED))
 

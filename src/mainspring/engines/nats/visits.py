@@ -140,6 +140,11 @@ class Visit:
 
     def unready(self, standing: Standing, *, is_started: bool) -> list[str]:
         """Count a job as ready no more; a start uses up its tokens. Return where others may pass then."""
+        buckets = buckets_in(standing)
+        fair = fair_bucket(buckets)
+        counted = list(dict.fromkeys(standing.reserved if fair is None else (*standing.reserved, fair)))
+        if counted:
+            self.prefetch_gates(counted)
         for bucket in standing.reserved:
             gate = self.gate(bucket)
             gate.reserved -= 1
@@ -148,17 +153,12 @@ class Visit:
                 self._convert(gate, interval)
                 gate.full_at = max(gate.full_at, self.now) + interval
             self.save(gate)
-        buckets = buckets_in(standing)
-        fair = fair_bucket(buckets)
-        if fair is None:
-            return list(standing.reserved)
-        gate = self.gate(fair)
-        group = gate.find(group_of(buckets))
-        if group is not None and group.ready:
+        group = None if fair is None else self.gate(fair).find(group_of(buckets))
+        if fair is not None and group is not None and group.ready:
             group.ready -= 1
-            gate.drop(group)
-            self.save(gate)
-        return list(dict.fromkeys((*standing.reserved, fair)))
+            self.gate(fair).drop(group)
+            self.save(self.gate(fair))
+        return counted
 
     def _interval(self, bucket: Bucket) -> int:
         """Return how long a token of a rate takes; 0 if there is no rate."""

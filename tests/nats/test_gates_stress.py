@@ -1,0 +1,174 @@
+"""Many processes at the gates at once, against an oracle: nobody is let in too many, and nobody is forgotten."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from threading import Lock
+
+import pytest
+
+from mainspring.clock import SystemClock
+from mainspring.engines.nats.gate_records import sequence_gate
+from mainspring.engines.nats.stored import StoredJob
+from mainspring.jobs.limits import bucket_of
+from mainspring.jobs.status import JobStatus
+from tests.nats.servers import Servers
+from tests.nats.yard import MICROSECONDS, Yard
+
+pytestmark = [pytest.mark.stress, pytest.mark.long]
+
+THREADS = 8
+JOBS = 15  # of each thread
+SEQUENCES = [f"sequence {number}" for number in range(5)]
+FEW, MANY = bucket_of("few"), bucket_of("many")
+TENANTS = [bucket_of("by tenant", key) for key in "abc"]
+RATE = bucket_of("rate")
+AT_ONCE = {FEW: 2, MANY: 5, **dict.fromkeys(TENANTS, 2)}
+RATE_MOST, RATE_INTERVAL = 4, MICROSECONDS // 50
+SLACK = MICROSECONDS // 10  # the clocks of different links do not agree better
+PATIENCE = 2_000  # looks in a row without anything to start
+
+
+class Oracle:
+    """Sees who is between his start and his end, a little less than that, and so never cries wolf."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()  # guards everything below
+        self._inside: Counter[str] = Counter()
+        self.first_starts: list[StoredJob] = []
+        self.starts: list[int] = []
+        self.over: set[str] = set()
+
+    def begin(self, job: StoredJob) -> None:
+        with self._lock:
+            for gate in gates_of(job):
+                self._inside[gate] += 1
+                assert self._inside[gate] <= AT_ONCE.get(gate, 1_000 if gate == RATE else 1), f"{gate!r} is full"
+            if job.starts == 1:
+                self.first_starts.append(job)
+            if RATE in job.limits:
+                assert job.started is not None
+                self.starts.append(job.started)
+
+    def end(self, job: StoredJob, *, is_over: bool) -> None:
+        with self._lock:
+            self._inside.subtract(gates_of(job))
+            if is_over:
+                self.over.add(job.id)
+
+
+def gates_of(job: StoredJob) -> tuple[str, ...]:
+    return (*(() if job.sequence is None else (sequence_gate(job.sequence),)), *job.limits)
+
+
+class Crew:
+    """Threads with a link each, which submit jobs and run whatever is ready."""
+
+    def __init__(self, yards: list[Yard], seed: int) -> None:
+        self.yards = yards
+        self.oracle = Oracle()
+        self.seed = seed
+        self.number = len(yards) * JOBS
+
+    def submit(self, number: int) -> None:
+        choice = random.Random(f"{self.seed} {number}")
+        for job in range(JOBS):
+            self.submit_one(number, job, choice)
+
+    def submit_one(self, number: int, job: int, choice: random.Random) -> None:
+        limits = tuple(choice.sample([FEW, MANY, RATE, choice.choice(TENANTS)], choice.randrange(4)))
+        sequence = choice.choice(SEQUENCES) if choice.random() < 0.7 or not limits else None
+        age = choice.choice([0, 0, 0, choice.random()])
+        self.yards[number].submit(f"{number}-{job}", sequence=sequence, limits=limits, after=-age)
+
+    def run(self, number: int) -> None:
+        choice = random.Random(f"{self.seed} run {number}")
+        yard, looks = self.yards[number], 0
+        while len(self.oracle.over) < self.number:
+            ready = yard.ready()
+            looks = 0 if ready else looks + 1
+            assert looks < PATIENCE, f"nobody is ready, and {self.number - len(self.oracle.over)} have not run"
+            if ready:
+                self.run_one(yard, choice.choice(ready), choice)
+            yard.poke_all()
+
+    def run_one(self, yard: Yard, job_id: str, choice: random.Random) -> None:
+        if not yard.start(job_id):
+            return  # another one was quicker
+        job = yard.job(job_id)
+        self.oracle.begin(job)
+        is_over = choice.random() < 0.8
+        self.oracle.end(job, is_over=is_over)
+        if is_over:
+            yard.end(job_id)
+        else:
+            yard.retry(job_id)
+
+    def submit_and_run(self, number: int) -> None:
+        choice = random.Random(f"{self.seed} {number}")
+        for job in range(JOBS):
+            self.submit_one(number, job, choice)
+            ready = self.yards[number].ready()
+            if ready:
+                self.run_one(self.yards[number], choice.choice(ready), choice)
+        self.run(number)
+
+
+@pytest.fixture
+def yards(nats_server: Servers, nats_prefix: str) -> Iterator[list[Yard]]:
+    with ExitStack() as stack:
+        yards = []
+        for _ in range(THREADS):
+            yards.append(Yard(nats_server.url, nats_prefix, SystemClock()))
+            stack.callback(yards[-1].close)
+        for family, most in (("few", 2), ("many", 5), ("by tenant", 2)):
+            yards[0].limit(family, most)
+        yards[0].limit("rate", RATE_MOST, per=RATE_MOST * RATE_INTERVAL / MICROSECONDS)
+        yield yards
+
+
+def assert_all_is_well(crew: Crew) -> None:
+    """All have run, no gate remembers anybody, and the rate was kept."""
+    yard = crew.yards[0]
+    for number in range(THREADS):
+        for job in range(JOBS):
+            assert yard.job(f"{number}-{job}").status is JobStatus.COMPLETED
+    for gate in (*AT_ONCE, RATE, *map(sequence_gate, SEQUENCES)):
+        record = yard.gate(gate)
+        assert record is None or (record.is_idle() and not record.reserved), record
+    starts = sorted(crew.oracle.starts)
+    for first, began in enumerate(starts):
+        for last in range(first, len(starts)):
+            most = RATE_MOST + (starts[last] - began + SLACK) // RATE_INTERVAL
+            assert last - first + 1 <= most
+
+
+def test_whoever_waited_for_a_sequence_passes_in_order_and_everybody_does(yards: list[Yard]) -> None:
+    crew = Crew(yards, seed=1)
+    for sequence in SEQUENCES:
+        yards[0].submit(f"blocker of {sequence}", sequence=sequence, after=-3600)
+        assert yards[0].start(f"blocker of {sequence}")
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(crew.submit, range(THREADS)))
+        for sequence in SEQUENCES:
+            yards[0].end(f"blocker of {sequence}")
+        list(pool.map(crew.run, range(THREADS)))
+    assert_all_is_well(crew)
+    for sequence in SEQUENCES:
+        started = [(job.turn, job.place, job.id) for job in crew.oracle.first_starts if job.sequence == sequence]
+        assert started == sorted(started)
+        assert len(started) > 10
+
+
+@pytest.mark.parametrize("seed", [2, 3])
+def test_whoever_comes_and_goes_while_others_do_is_neither_too_many_nor_forgotten(
+    yards: list[Yard], seed: int
+) -> None:
+    crew = Crew(yards, seed=seed)
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(crew.submit_and_run, range(THREADS)))
+    assert_all_is_well(crew)
