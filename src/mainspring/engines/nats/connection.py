@@ -174,6 +174,10 @@ class Connection:
         """Return the server's time, in microseconds."""
         return to_instant(self._clock.now(), "now") + self._offset
 
+    def monotonic(self) -> int:
+        """Return microseconds of our own clock, for measuring."""
+        return self._clock.monotonic_ns() // 1_000
+
     def own_time(self) -> int:
         """Return what our own clock says."""
         return to_instant(self._clock.now(), "now")

@@ -102,7 +102,7 @@ class NatsEngine:
         self._gates = gates = Gates(book)
         queueing = Queueing(gates, lanes)
         self._workers = workers = Workers(link, names, self.settings)
-        self._intake = intake = Intake(link, names, self._wake_up)
+        self._intake = intake = Intake(link, names, self._wake_up, streams.forget_consumers)
         self._submitting = submitting = Submitting(workshop, queueing, journal)
         self._commands = Commands(queueing=queueing, submitting=submitting, journal=journal)
         self._scheduling = Scheduling(workshop, submitting, self._commands, journal)
@@ -154,6 +154,7 @@ class NatsEngine:
     def open(self, wake: Callable[[], None]) -> None:
         self._wake = wake
         self._lanes.forget()
+        self._scheduling.forget()
         self._hands.clear()
         self._link.open()
         try:
@@ -217,9 +218,7 @@ class NatsEngine:
         return answers
 
     def change(self, commands: Sequence[Command]) -> list[Changed]:
-        answers = self._workshop.carry_through_many(
-            commands, self._commands.carry_out, before=self._commands.prefetch, at_once=50
-        )
+        answers = self._commands.carry_out_all(self._workshop, commands)
         self._wake()
         return answers
 
@@ -240,6 +239,7 @@ class NatsEngine:
             case PauseQueue():
                 is_changed = self._book.arrange(arrangement)
                 if is_changed:
+                    self._gates.queue_changed(self._workshop, arrangement.queue)
                     self._taking.give_back_paused()
                 return is_changed
             case PutLimit() | DropLimit():
@@ -275,10 +275,24 @@ class NatsEngine:
 
     def take(self, worker: int, demands: Sequence[Demand], *, lead: int, start_lead: int) -> Taken:
         taken = self._taking.take(worker, demands, lead, start_lead)
+        if not self._workers.is_fresh(worker):
+            return self._give_up(worker, taken)
         return replace(taken, next_firing=self._scheduling.next_firing())
 
+    def _give_up(self, worker: int, taken: Taken) -> Taken:
+        """We were cut off for longer than a lease: what was taken may belong to others by now."""
+        for lease in taken.leases:
+            self._hands.drop(lease.id)
+        self._workers.forget_one(worker)
+        return Taken([], None, is_more=False, stops=[], is_alive=False)
+
     def start(self, worker: int, leases: Sequence[Lease]) -> list[bool]:
-        return self._taking.start(worker, leases) if leases else []
+        answers = self._taking.start(worker, leases) if leases else []
+        if not self._workers.is_fresh(worker):
+            for lease in leases:
+                self._hands.drop(lease.id)
+            return [False] * len(leases)
+        return answers
 
     def settle(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
         answers = self._settling.settle(worker, outcomes) if outcomes else []
@@ -296,7 +310,7 @@ class NatsEngine:
         return answers
 
     def prune(self, retention: Retention) -> Pruned:
-        self._settling.retention = kept_by_status(retention)
+        self._workshop.retention = kept_by_status(retention)
         self._chores.carry_out(looks=True)  # results that were to be kept for a time
         if self.projector.is_open or self.settings.projection is not None:
             return self._pruning.prune(retention, self.now())

@@ -12,16 +12,17 @@ from collections.abc import Callable, Iterable
 from threading import Lock
 
 from mainspring.engines.nats.link import Link
-from mainspring.engines.nats.messages import EXPIRED, IN_PROGRESS, Message, Pull, nak
+from mainspring.engines.nats.messages import IN_PROGRESS, Message, Pull, nak
 from mainspring.engines.nats.naming import Names
 
 PATIENCE_SECONDS = 0.25
+PAUSE_SECONDS = 0.25
 
 
 class Intake:
     """Messages that nobody has looked at yet."""
 
-    def __init__(self, link: Link, names: Names, wake: Callable[[], None]) -> None:
+    def __init__(self, link: Link, names: Names, wake: Callable[[], None], on_trouble: Callable[[], None]) -> None:
         self._link = link
         self._names = names
         self._wake = wake
@@ -29,20 +30,29 @@ class Intake:
         self._jobs: dict[str, Message] = {}  # by subject: a later one replaces an earlier one
         self._chores: list[Message] = []
         self._armed: tuple[str, ...] = ()
+        self._on_trouble = on_trouble
         link.pulls.on_message = self._receive
+        link.pulls.on_end = self._note_end
 
     # -- on the loop
 
+    def _note_end(self, *, is_expired: bool) -> None:
+        """Go on waiting; after a moment, and from the beginning, if the consumer or its leader is gone."""
+        if is_expired:
+            self._link.pulls.arm(self._armed)
+        else:
+            asyncio.get_running_loop().call_later(PAUSE_SECONDS, self._begin_anew)
+
+    def _begin_anew(self) -> None:
+        self._on_trouble()
+        self._wake()
+
     def _receive(self, message: Message) -> None:
-        if message is EXPIRED:
-            if self._armed:
-                self._link.pulls.arm(self._armed)
-            return
         with self._lock:
             if message.subject.startswith(self._names.chores):
                 self._chores.append(message)
             else:
-                self._jobs[message.subject] = message
+                self._keep(message)
         asyncio.get_running_loop().call_later(PATIENCE_SECONDS, self._lose_patience)
         self._wake()
 
@@ -54,6 +64,12 @@ class Intake:
             for message in late:
                 del self._jobs[message.subject]
         self._link.send([(message.reply, nak(0)) for message in late])
+
+    def _keep(self, message: Message) -> None:
+        """Keep the newest message of a job: the older one is gone from the server."""
+        other = self._jobs.get(message.subject)
+        if other is None or other.revision <= message.revision:
+            self._jobs[message.subject] = message
 
     # -- anywhere
 
@@ -81,7 +97,7 @@ class Intake:
         """Keep messages for somebody with room; they go back to the server if nobody comes."""
         with self._lock:
             for message in messages:
-                self._jobs.setdefault(message.subject, message)
+                self._keep(message)
 
     def take_chores(self) -> list[Message]:
         """Return the chores that came."""

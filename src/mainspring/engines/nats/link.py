@@ -126,7 +126,9 @@ class Link(Connection):
         if first:
             # Only what is older than the draft: by the time of the purge the subject may hold something new.
             # Where the draft itself has put nothing, that goes too.
-            emptied = {put.subject for put in draft.puts if not put.data}
+            emptied = {
+                put.subject for put in draft.puts if not put.data and "Nats-Schedule" not in (put.headers or ())
+            }
             behind = first + len(draft.puts)
             purges = [
                 self._purge(subject, before=behind if subject in emptied else first) for subject in draft.purges

@@ -85,6 +85,8 @@ class Pulls:
         self._idle: dict[str, float] = {}  # consumers with an idle pull, and when it ends
         self.stream = ""
         self.on_message: Callable[[Message], None] = lambda _message: None
+        self.on_end: Callable[..., None] = lambda **_why: None
+        """Called when an idle pull has ended without a message."""
 
     async def subscribe(self, client: Client) -> None:
         """Begin to receive."""
@@ -115,9 +117,10 @@ class Pulls:
         return f"$JS.API.CONSUMER.MSG.NEXT.{self.stream}.{consumer}"
 
     async def _receive_idle(self, message: Msg) -> None:
-        if status_of(message) is not None:
+        status = status_of(message)
+        if status is not None:
             self._idle.pop(message.subject.rpartition(".")[2], None)
-            self.on_message(EXPIRED)
+            self.on_end(is_expired=status in (404, 408))
             return
         tokens = message.reply.split(".")
         self._idle.pop(tokens[3 + (2 if len(tokens) > 9 else 0)], None)
@@ -175,7 +178,3 @@ class Pulls:
             await subscription.unsubscribe()
         # Messages that came are ours, whether or not more were to come.
         return found if is_complete or most is not None else None
-
-
-EXPIRED = Message("", "", b"", 0, 0, is_fired=False, deliveries=0, arrived=0.0)
-"""In place of a message: an idle pull has ended without one."""

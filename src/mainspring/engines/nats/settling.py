@@ -46,8 +46,6 @@ class Settling:
         self._queueing = queueing
         self._gates = gates
         self._journal = journal
-        self.retention: dict[JobStatus, int] = {}
-        """After how many microseconds the server forgets jobs that ended like this; for ever if not named."""
 
     def settle(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
         """End leases; False for those that were not good any more."""
@@ -122,11 +120,7 @@ class Settling:
                 workspace.draft.schedule(subject, chore, outcome.keep_result_until)
         if job.expires is not None:
             workspace.draft.purge(names.at("expire", job.id))
-        workspace.put_job(job, self._time_to_live(job))
-
-    def _time_to_live(self, job: StoredJob) -> dict[str, str] | None:
-        kept = self.retention.get(job.status)
-        return None if kept is None else {"Nats-TTL": f"{max(1, kept // 1_000_000)}s"}
+        workspace.put_job(job)
 
     def _tell(self, workspace: Workspace, job: StoredJob, outcome: Outcome) -> None:
         if job.status is JobStatus.FAILED:

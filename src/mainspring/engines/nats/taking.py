@@ -32,8 +32,9 @@ from mainspring.engines.nats.stored import StoredJob, decode_job
 from mainspring.engines.nats.streams import Streams
 from mainspring.engines.nats.workers import Workers
 from mainspring.engines.nats.workspace import Workshop, Workspace
+from mainspring.errors import EngineUnavailable
 from mainspring.jobs import transitions
-from mainspring.jobs.engine import SUSPECT_CRASHES, Demand, EventKind, Lease, Taken
+from mainspring.jobs.engine import SUSPECT_CRASHES, Demand, EventKind, Lease, Outcome, OutcomeKind, Taken
 from mainspring.jobs.instants import MICROSECONDS
 from mainspring.jobs.status import JobStatus
 
@@ -124,10 +125,9 @@ class Taking:
         leases: list[Lease] = []
         is_more = False
         for room in rooms:
-            taken, is_left = self._fill(worker, room, Leads(lead, start_lead))
-            leases += taken
-            is_more |= is_left
-        self._intake.arm(self._consumers(rooms))
+            is_more |= self._fill(worker, room, Leads(lead, start_lead), leases)
+        if self._workshop.link.is_connected:
+            self._intake.arm(self._consumers(rooms))
         stops = [job_id for job_id in self.stops if self._is_hers(job_id, worker)]
         self.stops.clear()
         return Taken(leases, None, is_more, stops)
@@ -141,12 +141,22 @@ class Taking:
         lanes = [lane for room in rooms if room.starts for lane in room.lanes]
         return [self._streams.consumer_of(self._lanes.all[lane]) for lane in lanes] + [self._chores.consumer()]
 
-    def _fill(self, worker: int, room: Room, leads: Leads) -> tuple[list[Lease], bool]:
-        """Fill one room; return the leases, and whether due jobs were left for lack of room."""
-        leases: list[Lease] = []
+    def _fill(self, worker: int, room: Room, leads: Leads, leases: list[Lease]) -> bool:
+        """Fill one room, adding to the leases; return whether due jobs were left for lack of room.
+
+        What was taken must reach its worker: if the connection goes now, there is no more for this time.
+        """
+        try:
+            return self._fill_until_full(worker, room, leads, leases)
+        except EngineUnavailable:
+            if not leases:
+                raise
+            return True
+
+    def _fill_until_full(self, worker: int, room: Room, leads: Leads, leases: list[Lease]) -> bool:
         pending: dict[Lane, int | None] = dict.fromkeys(room.lanes)  # how many more there are, as far as we know
         is_left = False
-        for _ in range(MOST_ROUNDS):
+        for _ in range(MOST_ROUNDS if self._workshop.link.is_connected else 0):
             messages = self._find(room, pending)
             if not messages:
                 break
@@ -158,7 +168,7 @@ class Taking:
             if not room.starts:
                 break
         may_be_more = not room.starts and any(count != 0 for count in pending.values())
-        return leases, is_left or may_be_more
+        return is_left or may_be_more
 
     def _find(self, room: Room, pending: dict[Lane, int | None]) -> list[Message]:
         """Return messages: those that came by themselves, and what the lanes have."""
@@ -175,7 +185,9 @@ class Taking:
             prefix = self._lanes.all[lane][:-1]
             left = [message.pending for message in found if message.subject.startswith(prefix)]
             pending[lane] = min(left) if left else 0
-        return [*here, *(message for message in found if message.subject not in {other.subject for other in here})]
+        # Of two messages of one job only the newer one exists on the server.
+        newest = {message.subject: message for message in sorted([*here, *found], key=_revision)}
+        return list(newest.values())
 
     # -- deciding
 
@@ -254,11 +266,26 @@ class Taking:
         hand = self._hands.get(job.id)
         if hand is not None and (hand.worker, hand.job.token) == (job.owner, job.token):
             return Decision(message, Fate.ADOPTED, job)
+        if self._workers.is_enrolled(job.owner or 0):
+            # A take of ours whose answer was lost: it was never handed out.
+            self._hand_back(workspace, job)
+            return Decision(message, Fate.REQUEUED, job)
         lease_left = self._workers.lease_left(job.owner or 0, workspace.now)
         if lease_left > 0:
             return Decision(message, Fate.POSTPONED, job, delay=lease_left / MICROSECONDS)
         self._rescuing.rescue(workspace, job)
         return Decision(message, Fate.REQUEUED, job)
+
+    def _hand_back(self, workspace: Workspace, job: StoredJob) -> None:
+        is_running = job.status is JobStatus.RUNNING
+        lease = transitions.lease_of(job, job.id, is_started=is_running)
+        after = transitions.settled(job, Outcome(lease, OutcomeKind.HANDED_BACK), workspace.now)
+        if job.is_gated and is_running:
+            after = self._gates.leave(workspace, after, keeps_sequence=True)
+        if after.status is JobStatus.PENDING:
+            self._queueing.enqueue(workspace, after)
+        else:
+            workspace.put_job(after)
 
     # -- afterwards
 
@@ -323,6 +350,9 @@ class Taking:
         if not must_read:
             workspace.know_job(hand.job, hand.revision)
         job = workspace.job(lease.id)
+        if job is not None and must_read and transitions.is_leased(job, lease, worker, JobStatus.RUNNING):
+            workspace.put_job(job)  # it was stored the first time, of which only the answer was lost
+            return job
         if job is None or not transitions.is_leased(job, lease, worker, JobStatus.PENDING):
             return None
         if job.queue in self._book.paused:
@@ -345,3 +375,7 @@ class Taking:
             elif hand.job.token == lease.token and hand.job.status is JobStatus.PENDING:
                 self._hands.drop(lease.id)  # cancelled, put off, or taken from us
                 self._workshop.link.send([(hand.reply, nak(0))])
+
+
+def _revision(message: Message) -> int:
+    return message.revision

@@ -42,6 +42,7 @@ class Workers:
         self._lease = round(settings.lease * MICROSECONDS)
         self._ttl = {"Nats-TTL": f"{ceil(settings.lease)}s"}
         self._ours: dict[int, tuple[WorkerInfo, int]] = {}  # with the revision of the last sign
+        self._signed: dict[int, int] = {}  # when that was sent, by our own clock
 
     @property
     def numbers(self) -> list[int]:
@@ -63,10 +64,14 @@ class Workers:
         return number
 
     def _sign(self, number: int, info: WorkerInfo, expected: int) -> int | None:
+        signed = self._link.monotonic()
         draft = Draft()
         sign = Sign(info.name, info.process, info.types, self._link.now())
         draft.put(self._names.worker(number), encode(sign), expected, self._ttl)
-        return self._link.commit(draft)
+        revision = self._link.commit(draft)
+        if revision is not None:
+            self._signed[number] = signed
+        return revision
 
     def renew(self, worker: int) -> bool:
         """Show that a worker lives; False if its sign was gone."""
@@ -98,6 +103,14 @@ class Workers:
         info, _ = ours
         sign = Sign(info.name, info.process, info.types, 0, left_behind, has_left=True)
         self._link.store(subject, encode(sign))
+
+    def is_fresh(self, worker: int) -> bool:
+        """Answer whether a worker has shown within its lease that it lives: else its jobs may belong to others."""
+        return worker in self._ours and self._link.monotonic() - self._signed.get(worker, 0) < self._lease
+
+    def forget_one(self, worker: int) -> None:
+        """Give no more signs for a worker that was cut off for too long."""
+        self._ours.pop(worker, None)
 
     def forget_ours(self) -> None:
         """Give no more signs: what is still ours becomes that of others when the lease is over."""

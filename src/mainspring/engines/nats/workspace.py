@@ -22,6 +22,8 @@ from mainspring.engines.nats.link import Link
 from mainspring.engines.nats.naming import Names, from_token
 from mainspring.engines.nats.stored import StoredJob, decode, decode_job, encode
 from mainspring.errors import EngineUnavailable
+from mainspring.jobs.instants import MICROSECONDS
+from mainspring.jobs.status import JobStatus
 
 T = TypeVar("T")
 Item = TypeVar("Item")
@@ -38,8 +40,9 @@ class TooLarge(Exception):
 class Workspace:
     """Reads and writes of one attempt."""
 
-    def __init__(self, link: Link, names: Names, now: int) -> None:
+    def __init__(self, link: Link, names: Names, now: int, retention: Mapping[JobStatus, int]) -> None:
         self.names = names
+        self._retention = retention
         self.now = now
         """The instant at which all of it happens, in the server's time."""
         self.draft = Draft()
@@ -117,8 +120,13 @@ class Workspace:
         """Read many jobs at once."""
         self.prefetch(self.names.job(job_id) for job_id in job_ids)
 
-    def put_job(self, job: StoredJob, headers: Mapping[str, str] | None = None) -> None:
-        """Let a job be like this."""
+    def put_job(self, job: StoredJob) -> None:
+        """Let a job be like this; the server forgets one that has ended when its time is over."""
+        kept = self._retention.get(job.status) if job.is_over else None
+        headers = None
+        if kept is not None:
+            left = (job.finished or self.now) + kept - self.now
+            headers = {"Nats-TTL": f"{max(1, left // MICROSECONDS)}s"}
         self.put(self.names.job(job.id), encode(job), headers)
         self._jobs[job.id] = job
 
@@ -175,6 +183,8 @@ class Workshop:
     def __init__(self, link: Link, names: Names) -> None:
         self.link = link
         self.names = names
+        self.retention: dict[JobStatus, int] = {}
+        """After how many microseconds the server forgets jobs that ended like this; those not named never."""
 
     def now(self) -> int:
         """Return the server's time."""
@@ -182,7 +192,7 @@ class Workshop:
 
     def open(self) -> Workspace:
         """Return a new workspace."""
-        return Workspace(self.link, self.names, self.now())
+        return Workspace(self.link, self.names, self.now(), self.retention)
 
     def carry_through(self, work: Callable[[Workspace], T]) -> T:
         """Do work until nobody was quicker; what it returned then."""
