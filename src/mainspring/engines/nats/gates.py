@@ -26,7 +26,7 @@ from mainspring.engines.nats.gate_records import (
 from mainspring.engines.nats.keeper import Keeper
 from mainspring.engines.nats.naming import digest, to_token
 from mainspring.engines.nats.settings_book import SettingsBook
-from mainspring.engines.nats.stored import StoredJob, decode, encode
+from mainspring.engines.nats.stored import StoredJob, decode, decode_job, encode
 from mainspring.engines.nats.workspace import Workshop, Workspace
 from mainspring.jobs.instants import MICROSECONDS
 from mainspring.jobs.limits import Refusal, family_of
@@ -156,8 +156,10 @@ class Gates:
             return
         ids: list[str] = []
         for _, entry in _pages(workspace, f"{workspace.names.ready}{to_token(queue)}.>"):
-            job = decode(entry.data, StoredJob)
-            if job.limits and len(ids) < TAKEN_BACK_AT_ONCE:
+            job = (
+                decode_job(entry.data) if entry.data else None
+            )  # what a schedule has fired is empty, and not gated
+            if job is not None and job.limits and len(ids) < TAKEN_BACK_AT_ONCE:
                 ids.append(job.id)
         workspace.prefetch_jobs(ids)
         for job_id in ids:
