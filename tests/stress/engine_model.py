@@ -42,7 +42,7 @@ class Model(Turns, Schedules):
 
     def take(self, lease: Lease, worker: int, now: int) -> None:
         job = self.jobs[lease.id]
-        job |= {"owner": worker, "token": job["token"] + 1}
+        job |= {"owner": worker, "lease": lease, "token": job["token"] + 1}
         if lease.is_started:
             self._start(job, now)
 
@@ -52,19 +52,21 @@ class Model(Turns, Schedules):
         self.tell(EventKind.STARTED, job["id"])
 
     def start(self, worker: int, lease: Lease, now: int) -> bool:
-        job = self._held(worker, lease, JobStatus.PENDING)
+        job = self.leased(worker, lease, JobStatus.PENDING)
         if job is not None:
             self._start(job, now)
         return job is not None
 
-    def _held(self, worker: int, lease: Lease, status: JobStatus) -> Job | None:
+    def leased(self, worker: int, lease: Lease, status: JobStatus) -> Job | None:
+        """Return the job of the very lease that was given last, if the worker still has it."""
         job = self.jobs.get(lease.id)
-        if job is None or (job["owner"], job["token"], job["status"]) != (worker, lease.token, status):
-            return None
-        return job
+        is_current = (
+            job is not None and job["lease"] is lease and (job["owner"], job["status"]) == (worker, status)
+        )
+        return job if is_current else None
 
     def report(self, worker: int, report: ProgressReport) -> bool:
-        job = self._held(worker, report.lease, JobStatus.RUNNING)
+        job = self.leased(worker, report.lease, JobStatus.RUNNING)
         if job is not None:
             job["progress"] = report.progress
             self.tell(EventKind.PROGRESS, job["id"])
@@ -75,7 +77,7 @@ class Model(Turns, Schedules):
     def settle(self, worker: int, outcome: Outcome, now: int) -> bool:
         is_back = outcome.kind is OutcomeKind.HANDED_BACK
         is_held = is_back and not outcome.lease.is_started
-        job = self._held(worker, outcome.lease, JobStatus.PENDING if is_held else JobStatus.RUNNING)
+        job = self.leased(worker, outcome.lease, JobStatus.PENDING if is_held else JobStatus.RUNNING)
         if job is None:
             return False
         self._charge(job, outcome, now)

@@ -69,10 +69,10 @@ class Working(Stage):
         taken = self.bench.look(worker, *types, starts=starts, ahead=ahead, suspects=suspects)
         self.model.expire(self.bench.now)
         self.check_held(taken, types, ahead)
-        self.check_started(taken, worker, types, starts, suspects=suspects)
-        for lease in taken.leases:
+        for lease in taken.leases:  # first: nobody needs to look for what is in somebody's hands
             if not lease.is_started:
                 self.note(lease, worker)
+        self.check_started(taken, worker, types, starts, suspects=suspects)
         self.check_news(taken, worker, types)
 
     @rule(place=places, ends=st.lists(ends, min_size=1, max_size=3))
@@ -191,8 +191,7 @@ class Working(Stage):
         current = [
             (worker, lease)
             for worker, lease in self.leases
-            if (job := self.model.jobs.get(lease.id)) is not None
-            if (job["owner"], job["token"], job["status"]) == (worker, lease.token, status)
+            if self.model.leased(worker, lease, status) is not None
         ]
         pool = self.leases if chosen[0] % 4 == 0 or not current else current
         worker = pool[chosen[0] % len(pool)][0]

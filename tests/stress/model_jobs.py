@@ -13,6 +13,7 @@ NEW = {
     "status": JobStatus.PENDING,
     "token": 0,
     "owner": None,
+    "lease": None,
     "starts": 0,
     "failures": 0,
     "timeouts": 0,

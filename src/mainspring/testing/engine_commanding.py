@@ -159,6 +159,17 @@ class Commanding(EngineSuite):
         assert not bench.settle(worker, older, OutcomeKind.COMPLETED)
         assert bench.status("newer") is JobStatus.RUNNING
 
+    def test_the_lease_of_a_forgotten_job_is_not_good_for_another_of_the_same_id(self, bench: Bench) -> None:
+        worker, older = bench.begin()
+        assert bench.settle(worker, older, OutcomeKind.COMPLETED)
+        assert bench.change(Delete("job")).is_done
+        bench.submit("job")
+        (newer,) = bench.take_when_there(worker, 1)
+        assert not bench.report(worker, older, 0.5)
+        assert not bench.settle(worker, older, OutcomeKind.COMPLETED)
+        assert (bench.status(), bench.record().progress) == (JobStatus.RUNNING, None)
+        bench.complete(worker, newer)
+
     # -- all
 
     @pytest.mark.parametrize(

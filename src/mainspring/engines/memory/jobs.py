@@ -14,6 +14,7 @@ from mainspring.engines.memory.keys import Keys
 from mainspring.engines.memory.line import Line
 from mainspring.jobs.engine import JobRecord, Lease
 from mainspring.jobs.status import FINAL, JobStatus
+from mainspring.jobs.transitions import is_leased
 
 
 class Jobs:
@@ -51,9 +52,12 @@ class Jobs:
 
     def leased(self, lease: Lease, worker: int, status: JobStatus) -> JobRecord | None:
         """Return the job of a lease, if the worker still has it."""
-        job = self.records.get(lease.id)
-        is_current = job is not None and (job.token, job.owner, job.status) == (lease.token, worker, status)
-        return job if is_current else None
+        job = self.given(lease)
+        return job if job is not None and is_leased(job, lease, worker, status) else None
+
+    def given(self, lease: Lease) -> JobRecord | None:
+        """Return the job that a lease was given for: a later one of the same id is another."""
+        return self.records[lease.id] if self.places.get(lease.id) == lease.ref else None
 
     def add(self, job: JobRecord) -> None:
         """Keep a new job."""

@@ -31,7 +31,7 @@ class Settling:
 
     def settle(self, worker: int, outcome: Outcome, now: int) -> bool:
         """End a lease; answer whether it was still good."""
-        job = self._jobs.records.get(outcome.lease.id)
+        job = self._jobs.given(outcome.lease)
         if job is None or not is_good(job, outcome, worker):
             return False
         after = settled(job, outcome, now)
