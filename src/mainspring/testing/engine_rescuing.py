@@ -30,6 +30,13 @@ class Rescuing(EngineSuite):
         bench.engine.leave(worker)
         assert not bench.engine.renew(worker)
 
+    def test_what_a_worker_that_leaves_gives_back_wakes_the_others(self, bench: Bench) -> None:
+        worker, _ = bench.begin("job", after=0.5)
+        assert bench.take(bench.enroll()) == []
+        before = bench.wakes
+        bench.engine.leave(worker)
+        assert bench.is_woken(before)
+
     def test_a_worker_that_leaves_gives_back_what_it_held(self, bench: Bench) -> None:
         worker, _ = bench.begin("job", after=0.5)
         bench.engine.leave(worker)

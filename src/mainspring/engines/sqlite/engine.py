@@ -261,6 +261,8 @@ class SqliteEngine:
     def leave(self, worker: int) -> None:
         with self.unit(durable=False):
             self._database.write(sql.GIVE_BACK_HELD, (worker,))
+            if self._database.changes():
+                self._wake_all()  # nobody else knows when these are due, or expire
             has_left_jobs = self._database.write(sql.HAS_OWNER, (worker,))  # the next sweep rescues them
             self._database.write(sql.DECLARE_DEAD if has_left_jobs else sql.LEAVE, (worker,))
         self._end_presence(worker)
