@@ -103,10 +103,10 @@ def run_chaos(
 
 def _run_round(crew: Crew, number: int, act: Act, chance: Random) -> list[str]:
     first = crew.lines
-    ids = _submit(f"{number}a", chance)
+    ids = submit_all_kinds(f"{number}a", chance)
     with ThreadPoolExecutor(1) as other:
         crew.wait_for_lines(first + chance.randrange(1, 20))
-        more = other.submit(_submit, f"{number}b", Random(chance.random()))
+        more = other.submit(submit_all_kinds, f"{number}b", Random(chance.random()))
         act(crew)
         ids += more.result(PATIENCE)
     for job_id in ids:
@@ -122,7 +122,7 @@ def _wait(app: Mainspring, job_id: str, number: int) -> None:
     assert status is JobStatus.COMPLETED, f"round {number}: {app.get(job_id)}"
 
 
-def _submit(name: str, chance: Random) -> list[str]:
+def submit_all_kinds(name: str, chance: Random) -> list[str]:
     """Submit jobs of all kinds; they are judged by what stands before the slash of their first argument."""
 
     def some(most: float = 0.05) -> float:

@@ -4,11 +4,13 @@ The address comes from the environment, so that each worker may have a way to th
 """
 
 import os
+import signal
 
 from mainspring import Concurrency, Mainspring, Retry, Unique, current_job
 from tests.processes.ledger import note, recorded, work_for
 
 URL = "MAINSPRING_URL"
+ATTEMPTS = 3  # of a job that is doomed
 ADMITTED = 2  # calls of a tenant at once
 AT_ONCE = Retry(max_attempts=10, base=0.05, factor=1)
 
@@ -52,3 +54,17 @@ def refresh(argument: str, seconds: float, key: str) -> None:
     """Be alive once for each key."""
     with recorded(argument, aloud=True):
         work_for(seconds)
+
+
+@app.job(retry=Retry(max_attempts=ATTEMPTS, base=0.2, factor=1))
+def doomed(argument: str) -> None:
+    """Fail every time."""
+    with recorded(argument, aloud=True):
+        raise RuntimeError(f"{argument} always fails")
+
+
+@app.job
+def deadly(argument: str) -> None:
+    """Kill the worker that runs it."""
+    with recorded(argument, aloud=True):
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,81 @@
+"""Load: so many jobs in a second on so many workers, each at an instant of its own, and how late they start."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from tests.nats.apps import timed
+from tests.nats.crew import Crew, copy_in, now_ns
+from tests.nats.servers import Servers
+from tests.processes.harness import PATIENCE, Site
+from tests.processes.ledger import work_for
+from tests.processes.runs import by_job, put_together
+
+INSTANTS = 25  # in a second, at each of which some jobs are due
+AHEAD = 4.0  # seconds that a job is submitted before it is due, at least
+STEP = 1.0
+
+
+@dataclass(frozen=True)
+class Load:
+    """What came of it."""
+
+    submitted: int
+    completed: int
+    lost: int
+    twice: int
+    early: int
+    ahead: float
+    """Seconds before its due instant that a job was submitted, at least."""
+    median: float
+    """Milliseconds from the due instant to the first line of the handler."""
+    p99: float
+    longest: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.submitted} submitted, {self.completed} completed, {self.lost} lost, {self.twice} twice, "
+            f"{self.early} early; submitted {self.ahead:.1f} s ahead at least; start minus due "
+            f"p50 {self.median:.1f}, p99 {self.p99:.1f}, max {self.longest:.1f} ms"
+        )
+
+
+def run_load(site: Site, servers: Servers, *, workers: int, per_second: int, seconds: float) -> Load:
+    """Submit a second's jobs at a time, some seconds ahead; then look at what the handlers wrote down."""
+    options = f"lease=10&timeout=20&replicas={len(servers.nodes)}"
+    app = timed.app
+    app.url = f"{servers.url}?{options}&{copy_in(site.folder)}"
+    dues: dict[str, int] = {}
+    with app:
+        app.manager()
+        crew = Crew(site, servers, options=options, module="timed", workers=workers, proxied=0)
+        crew.start()
+        begin = time.time_ns() + round(AHEAD * 1e9)  # noqa: TID251 - due times are on the wall clock
+        offset = time.time_ns() - now_ns()  # noqa: TID251 - the ledger is on the monotonic clock
+        ahead = AHEAD
+        for number in range(round(INSTANTS * seconds)):
+            due = begin + round(number / INSTANTS * 1e9)
+            work_for(max(0.0, (due - time.time_ns()) / 1e9 - AHEAD - STEP))  # noqa: TID251 - as above
+            instant = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=due // 1_000)
+            for job_id in timed.punctual.at(instant).submit_many([(f"due/{number}",)] * (per_second // INSTANTS)):
+                dues[job_id] = due // 1_000 * 1_000
+            ahead = min(ahead, (due - time.time_ns()) / 1e9)  # noqa: TID251 - as above
+        for job_id in list(dues)[-20:]:
+            app.handle(job_id).wait(PATIENCE)
+        crew.stop()
+        unfinished = len(dues) - app.counts(type=timed.punctual.name)["COMPLETED"]
+    runs = by_job(run for run in put_together(site.ledger(), {}) if run.job in dues)
+    lateness = sorted((own[0].begin + offset - dues[job_id]) / 1e6 for job_id, own in runs.items())
+    return Load(
+        submitted=len(dues),
+        completed=len(dues) - unfinished,
+        lost=len(dues) - len(runs),
+        twice=sum(len(own) > 1 for own in runs.values()),
+        early=sum(late < -1 for late in lateness),
+        ahead=ahead,
+        median=lateness[len(lateness) // 2],
+        p99=lateness[len(lateness) * 99 // 100],
+        longest=lateness[-1],
+    )

@@ -1,0 +1,132 @@
+"""Cancels and new due times that race the server's own firing, and the worker's start.
+
+A delayed job has two critical moments: about a second before it is due the server hands it over, and when it is
+due its worker starts it. The calls come around both.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from random import Random
+
+from mainspring import JobInfo, JobStatus
+from tests.nats.apps import mixed
+from tests.nats.crew import Crew, copy_in, now_ns
+from tests.nats.servers import Servers
+from tests.processes.harness import PATIENCE, Site
+from tests.processes.ledger import work_for
+
+LEAD = 1.0  # seconds before its due time that a job is handed over
+SPREAD = 0.15
+PREPARATION = 4.0  # for submitting them
+THREADS = 8
+LATER = 1.5  # seconds by which jobs are put off
+PRECISION = 2_000_000  # nanoseconds: two clocks are compared
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call, and what it was about."""
+
+    job: str
+    due: int
+    """When the job was due before it, in nanoseconds on the clock of the ledger."""
+    answer: bool
+
+
+@dataclass(frozen=True)
+class Races:
+    """The calls, what became of the jobs, and when their handlers began."""
+
+    calls: list[Call]
+    jobs: dict[str, JobInfo]
+    starts: dict[str, list[int]]
+
+    @property
+    def share(self) -> float:
+        """How many of the calls came in time."""
+        return sum(call.answer for call in self.calls) / len(self.calls)
+
+    def check_cancels(self) -> None:
+        """True is never followed by a run, and False means that it ran."""
+        for call in self.calls:
+            job, starts = self.jobs[call.job], self.starts[call.job]
+            expected = (JobStatus.CANCELED, 0) if call.answer else (JobStatus.COMPLETED, 1)
+            assert (job.status, len(starts)) == expected, f"cancel said {call.answer}: {job}, {starts}"
+
+    def check_reschedules(self) -> None:
+        """True is never followed by a run at the old time, but by one at the new; none is lost or doubled."""
+        for call in self.calls:
+            job, starts = self.jobs[call.job], self.starts[call.job]
+            assert (job.status, len(starts)) == (JobStatus.COMPLETED, 1), f"said {call.answer}: {job}, {starts}"
+            due = call.due + (round(LATER * 1e9) if call.answer else 0)
+            early = due - starts[0]
+            assert early < PRECISION, f"said {call.answer}, and {job} began {early / 1e9} s early"
+
+
+def race_cancels(site: Site, servers: Servers, *, count: int, seconds: float, seed: int) -> Races:
+    """Cancel so many jobs around their critical moments."""
+
+    def cancel(job_id: str, _due: datetime) -> bool:
+        return mixed.app.cancel(job_id)
+
+    return _race(site, servers, cancel, count=count, seconds=seconds, seed=seed)
+
+
+def race_reschedules(site: Site, servers: Servers, *, count: int, seconds: float, seed: int) -> Races:
+    """Put off so many jobs around their critical moments."""
+
+    def put_off(job_id: str, due: datetime) -> bool:
+        return mixed.app.reschedule(job_id, at=due + timedelta(seconds=LATER))
+
+    return _race(site, servers, put_off, count=count, seconds=seconds, seed=seed)
+
+
+Act = Callable[[str, datetime], bool]
+Order = tuple[int, str, datetime]
+
+
+def _race(site: Site, servers: Servers, act: Act, *, count: int, seconds: float, seed: int) -> Races:
+    options = f"lease=5&timeout=20&replicas={len(servers.nodes)}"
+    app = mixed.app
+    app.url = f"{servers.url}?{options}&{copy_in(site.folder)}"
+    chance = Random(seed)
+    offset = time.time_ns() - now_ns()  # noqa: TID251 - due times are on the wall clock
+    with app:
+        crew = Crew(site, servers, options=options, workers=2, proxied=0, seed=seed)
+        crew.start()
+        begin = now_ns() + offset + round(PREPARATION * 1e9)
+        orders: list[Order] = []
+        for number in range(count):
+            due = begin + round(number / count * seconds * 1e9)
+            instant = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=due // 1_000)
+            critical = chance.choice((0.0, LEAD)) + chance.uniform(-SPREAD, SPREAD)
+            handle = mixed.plain.at(instant).submit(f"race/{number}", 0.0)
+            orders.append((due - offset - round(critical * 1e9), handle.id, instant))
+        with ThreadPoolExecutor(THREADS) as others:
+            shares = [sorted(orders)[place::THREADS] for place in range(THREADS)]
+            answers = list(others.map(lambda share: _call_in_time(share, act, offset), shares))
+        calls = [call for share in answers for call in share]
+        for call in calls:
+            app.handle(call.job).wait(PATIENCE)
+        crew.stop()
+        jobs = {call.job: app.get(call.job) for call in calls}
+    starts: dict[str, list[int]] = defaultdict(list)
+    for entry in site.ledger():
+        if entry.event == "start":
+            starts[entry.job].append(entry.instant_ns)
+    return Races(calls, jobs, starts)
+
+
+def _call_in_time(orders: Sequence[Order], act: Act, offset: int) -> list[Call]:
+    calls = []
+    for instant, job_id, due in orders:
+        work_for(max(0.0, (instant - now_ns()) / 1e9))
+        answer = act(job_id, due)
+        calls.append(Call(job_id, round(due.timestamp() * 1e6) * 1_000 - offset, answer))
+    return calls

@@ -1,0 +1,64 @@
+"""A server that is killed while many jobs wait for a far future, and comes back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from mainspring import JobStatus
+from tests.nats.apps import mixed
+from tests.nats.crew import Crew, copy_in, now_ns
+from tests.nats.servers import Servers
+from tests.processes.harness import PATIENCE, Site
+from tests.processes.runs import put_together
+
+CHUNK = 10_000
+LEASE = 3.0
+
+
+@dataclass(frozen=True)
+class Restart:
+    """What came of it."""
+
+    pending: int
+    """How many waited afterwards."""
+    seconds: float
+    """From the kill until the server was ready."""
+    submitted_per_second: float
+    late: float
+    """Seconds after it was due, and the server was there, that a job started."""
+    starts: int
+    """How often it did."""
+
+
+def restart_with_schedules(site: Site, servers: Servers, *, count: int) -> Restart:
+    """Let so many jobs wait; kill the server while one is about to be due, and see that it runs."""
+    app = mixed.app
+    options = f"lease={LEASE}&timeout=60"
+    app.url = f"{servers.url}?{options}&{copy_in(site.folder)}"
+    far = datetime.now(UTC) + timedelta(days=400)  # noqa: TID251 - due times are on the wall clock
+    with app:
+        begin = now_ns()
+        for place in range(0, count, CHUNK):
+            mixed.plain.at(far + timedelta(seconds=place)).submit_many(
+                [("far/0", 0.0)] * min(CHUNK, count - place)
+            )
+        seconds = (now_ns() - begin) / 1e9
+        crew = Crew(site, servers, options=options, workers=1, proxied=0)
+        crew.start()
+        soon = mixed.plain.after(2).submit("soon/0", 0.0)
+        due = now_ns() + 2_000_000_000
+        crew.restart_the_server()
+        assert soon.wait(PATIENCE) is JobStatus.COMPLETED
+        pending = app.counts()["PENDING"]
+        starts = soon.info().starts
+        crew.stop()
+    (run,) = put_together(site.ledger(), {})
+    outage = crew.faults[0]
+    return Restart(
+        pending=pending,
+        seconds=outage.seconds,
+        submitted_per_second=count / seconds,
+        late=(run.begin - max(due, outage.end)) / 1e9,
+        starts=starts,
+    )

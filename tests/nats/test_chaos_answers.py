@@ -1,0 +1,61 @@
+"""Answers that are lost on their way: nobody knows whether a change was stored, and nothing is lost or doubled."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from mainspring import JobStatus
+from mainspring.engines.nats.drafts import Put
+from mainspring.engines.nats.engine import NatsEngine
+from tests.nats.apps import mixed
+from tests.nats.crew import copy_in
+from tests.nats.scenario_chaos import submit_all_kinds
+from tests.nats.servers import Servers
+from tests.processes.harness import PATIENCE, Site
+
+pytestmark = pytest.mark.long
+
+
+def lose_answers(engine: NatsEngine, share: float, chance: Random, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Let the answers to some changes be lost, after they were stored; return what those were about."""
+    link = engine._link
+    commit = link._commit
+    lost: list[str] = []
+
+    async def commit_and_lose(puts: Sequence[Put]) -> int | None:
+        first = await commit(puts)
+        if first is not None and not puts[0].subject.startswith(engine._names.workers) and chance.random() < share:
+            lost.append(puts[0].subject)
+            return None
+        return first
+
+    monkeypatch.setattr(link, "_commit", commit_and_lose)
+    return lost
+
+
+@pytest.mark.parametrize("seed", [31, 32, 33])
+def test_changes_whose_answers_are_lost_lose_no_job_and_start_none_twice(
+    seed: int, tmp_path: Path, nats_server: Servers, nats_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = Random(seed)
+    mixed.app.url = f"{nats_server.url}?prefix={nats_prefix}&lease=3&timeout=10&{copy_in(tmp_path)}"
+    with Site(tmp_path) as site, mixed.app as app, app.running():
+        engine = app.manager().engine
+        assert isinstance(engine, NatsEngine)
+        lost = lose_answers(engine, 0.3, chance, monkeypatch)
+        ids = [job_id for number in range(3) for job_id in submit_all_kinds(f"{number}", chance)]
+        for job_id in ids:
+            try:
+                assert app.handle(job_id).wait(PATIENCE / 2) is JobStatus.COMPLETED
+            except TimeoutError as error:
+                raise AssertionError(f"seed {seed}: {app.get(job_id)}") from error
+        monkeypatch.undo()
+        assert {job.id for job in app.jobs(limit=10_000)} == set(ids)
+        ended = Counter(entry.job for entry in site.ledger() if entry.event == "end")
+        assert ended == dict.fromkeys(ids, 1), f"seed {seed}"
+    assert len(lost) > 20

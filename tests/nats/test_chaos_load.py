@@ -1,0 +1,20 @@
+"""Workers under load, and in what time."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.nats.scenario_load import run_load
+from tests.nats.servers import MakeServers
+from tests.processes.harness import Site
+
+pytestmark = pytest.mark.long
+
+
+@pytest.mark.timeout(90)
+def test_three_workers_start_every_job_once_and_on_time(tmp_path: Path, make_nats_server: MakeServers) -> None:
+    with Site(tmp_path) as site:
+        load = run_load(site, make_nats_server(), workers=3, per_second=150, seconds=10)
+    print(load)  # noqa: T201 - the figures are asked for
+    assert (load.completed, load.lost, load.twice, load.early) == (load.submitted, 0, 0, 0)
+    assert load.p99 < 500, load  # milliseconds; a quiet machine needs a few
