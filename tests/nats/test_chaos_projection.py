@@ -1,0 +1,75 @@
+"""The local copy that lists are made from, built again while jobs come and go."""
+
+from __future__ import annotations
+
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from random import Random
+from threading import Event
+
+import pytest
+
+from mainspring import JobStatus
+from mainspring.engines.nats.engine import NatsEngine
+from tests.nats.apps import mixed
+from tests.nats.crew import Crew, copy_in
+from tests.nats.scenario_chaos import submit_all_kinds
+from tests.nats.servers import MakeServers, Servers
+from tests.processes.harness import PATIENCE, Site
+
+pytestmark = pytest.mark.long
+
+ROUNDS = 6
+
+
+def rebuild_under_load(tmp_path: Path, servers: Servers) -> None:
+    options = f"lease=3&timeout=20&replicas={len(servers.nodes)}"
+    mixed.app.url = f"{servers.url}?{options}&{copy_in(tmp_path)}"
+    is_over = Event()
+    rebuilt = 0
+    with Site(tmp_path) as site, mixed.app as app, ThreadPoolExecutor(1) as other:
+        crew = Crew(site, servers, options=options, workers=2, proxied=0)
+        crew.start()
+        engine = app.manager().engine
+        assert isinstance(engine, NatsEngine)
+
+        def submit() -> list[str]:
+            chance = Random(41)
+            return [job_id for number in range(ROUNDS) for job_id in submit_all_kinds(f"{number}", chance)]
+
+        load = other.submit(submit)
+        load.add_done_callback(lambda _: is_over.set())
+        while not is_over.is_set() or rebuilt < 3:
+            before = app.counts()
+            engine.projector.rebuild()
+            rebuilt += 1
+            after = app.counts()
+            assert sum(after.values()) >= sum(before.values()), (
+                "a list shows what was stored before it was asked for"
+            )
+        ids = load.result(PATIENCE)
+        for job_id in ids:
+            assert app.handle(job_id).wait(PATIENCE) is JobStatus.COMPLETED
+        listed = {job.id: job for job in app.jobs(limit=10_000)}
+        assert listed == {job_id: app.get(job_id) for job_id in ids}
+        engine.projector.rebuild()
+        assert {job.id: job for job in app.jobs(limit=10_000)} == listed
+        assert app.counts() == {status.value: 0 for status in JobStatus} | Counter(
+            job.status.value for job in listed.values()
+        )
+        crew.stop()
+
+
+@pytest.mark.timeout(90)
+def test_lists_equal_the_records_after_the_copy_was_built_again_under_load(
+    tmp_path: Path, make_nats_server: MakeServers
+) -> None:
+    rebuild_under_load(tmp_path, make_nats_server())
+
+
+@pytest.mark.timeout(90)
+def test_lists_equal_the_records_in_a_cluster_whoever_is_asked(
+    tmp_path: Path, make_nats_cluster: MakeServers
+) -> None:
+    rebuild_under_load(tmp_path, make_nats_cluster())
