@@ -90,14 +90,16 @@ class Connection:
         await self.pulls.subscribe(client)
 
     async def _connect_client(self, client: Client, options: dict[str, Any]) -> None:
+        seconds: dict[str, Any] = {
+            "reconnect_time_wait": 0.25,
+            "connect_timeout": min(5, self.settings.timeout or 5),
+        }
         await client.connect(
             servers=self.servers,
             name="mainspring",
             inbox_prefix=self.settings.inbox_prefix.encode(),
             allow_reconnect=True,
             max_reconnect_attempts=2,
-            reconnect_time_wait=0.25,
-            connect_timeout=min(5, self.settings.timeout or 5),
             ping_interval=5,
             max_outstanding_pings=2,
             pending_size=PENDING_BYTES,
@@ -105,6 +107,7 @@ class Connection:
             error_cb=self._note_error,
             disconnected_cb=self._note_disconnect,
             reconnected_cb=self._note_reconnect,
+            **seconds,
             **{name: value for name, value in options.items() if value is not None},
         )
 

@@ -35,6 +35,11 @@ class Put(Struct, frozen=True, gc=False):
     """The revision that must be there, 0 for none; None: whatever is there is replaced."""
     headers: Mapping[str, str] | None = None
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it stands for nothing: a schedule has no data either, but does something."""
+        return not self.data and "Nats-Schedule" not in (self.headers or ())
+
 
 class Draft:
     """Messages to be stored as one, and what to do once they are."""
@@ -68,8 +73,7 @@ class Draft:
 
     def schedule(self, subject: str, target: str, instant: int, data: bytes = b"") -> None:
         """Let the server publish something at an instant in microseconds."""
-        at = (EPOCH + timedelta(microseconds=max(0, instant))).isoformat().replace("+00:00", "Z")
-        self.put(subject, data, None, {"Nats-Schedule": f"@at {at}", "Nats-Schedule-Target": target})
+        self.put(subject, data, None, schedule_headers(target, instant))
 
     def purge(self, *subjects: str) -> None:
         """Empty subjects afterwards, of what they hold now; what was to be put there is not."""
@@ -88,7 +92,18 @@ class Draft:
         """Do something once the draft is stored."""
         self._afterwards.append(act)
 
+    @property
+    def has_more(self) -> bool:
+        """Whether there is something to do afterwards."""
+        return bool(self._afterwards)
+
     def settle(self) -> None:
         """It was stored: do what was to be done then."""
         for act in self._afterwards:
             act()
+
+
+def schedule_headers(target: str, instant: int) -> dict[str, str]:
+    """Return the headers of a message that the server is to publish at an instant in microseconds."""
+    at = (EPOCH + timedelta(microseconds=max(0, instant))).isoformat().replace("+00:00", "Z")
+    return {"Nats-Schedule": f"@at {at}", "Nats-Schedule-Target": target}

@@ -201,6 +201,8 @@ class NatsEngine:
                 return
             case "stop":
                 self._taking.stops.add(data.decode())
+            case _:
+                return
         self._wake()
 
     def _beat(self) -> None:
@@ -262,7 +264,7 @@ class NatsEngine:
     def leave(self, worker: int) -> None:
         self._types.pop(worker, None)
         held = [hand for hand in self._hands.of(worker) if hand.job.status is JobStatus.PENDING]
-        leases = [transitions.lease_of(hand.job, hand.job.id, is_started=False) for hand in held]
+        leases = [transitions.lease_of(hand.job, hand.job.place, is_started=False) for hand in held]
         self._settling.settle(worker, [Outcome(lease, OutcomeKind.HANDED_BACK) for lease in leases])
         left = self._hands.of(worker)
         self._workers.leave(worker, tuple(hand.job.id for hand in left))

@@ -11,6 +11,7 @@ from threading import Lock
 from msgspec import Struct
 
 from mainspring.engines.nats.stored import StoredJob
+from mainspring.jobs.engine import Lease
 
 
 class Hand(Struct):
@@ -22,6 +23,10 @@ class Hand(Struct):
     """Of its record."""
     reply: str
     """Where its message is acknowledged."""
+
+    def is_of(self, lease: Lease, worker: int) -> bool:
+        """Answer whether this is what a worker was given: this job, not another with its id, and this time."""
+        return (self.worker, self.job.place, self.job.token) == (worker, lease.ref, lease.token)
 
 
 class Hands:

@@ -50,10 +50,14 @@ class Journal:
 
     def write_event(self, workspace: Workspace, event: Event) -> None:
         """Tell of anything."""
+        if self.is_heard(workspace):
+            workspace.draft.send(self._names.events, encode(event))
+
+    def is_heard(self, workspace: Workspace) -> bool:
+        """Answer whether somebody listens."""
         if self.must_refresh:
             self.refresh()
-        if event.at < self._until:
-            workspace.draft.send(self._names.events, encode(event))
+        return workspace.now < self._until
 
     def listen(self, until: int) -> str:
         """Let events be written until an instant; return the place from which on there are some."""

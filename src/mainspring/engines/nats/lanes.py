@@ -48,6 +48,10 @@ class Lanes:
             workspace.draft.send(f"{self._names.notes}lane")
             workspace.draft.then(lambda: self._note(lane))
 
+    def knows(self, job: StoredJob) -> bool:
+        """Answer whether the lane of a job is known to all workers."""
+        return Lane(job.queue, job.type, job.priority) in self._announced
+
     def _note(self, lane: Lane) -> None:
         self._announced.add(lane)
         self.must_read = True

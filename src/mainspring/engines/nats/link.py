@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from nats.aio.client import Client
+from nats.aio.msg import Msg
 
 from mainspring.clock import Clock
 from mainspring.engines.nats.connection import NO_LEADER, TRY_SECONDS, Connection, loop_time
@@ -126,9 +127,7 @@ class Link(Connection):
         if first:
             # Only what is older than the draft: by the time of the purge the subject may hold something new.
             # Where the draft itself has put nothing, that goes too.
-            emptied = {
-                put.subject for put in draft.puts if not put.data and "Nats-Schedule" not in (put.headers or ())
-            }
+            emptied = {put.subject for put in draft.puts if put.is_empty}
             behind = first + len(draft.puts)
             purges = [
                 self._purge(subject, before=behind if subject in emptied else first) for subject in draft.purges
@@ -168,14 +167,28 @@ class Link(Connection):
             pause = min(0.1, 2 * pause)
         raise self.unavailable(f"a change was not stored in {self.settings.timeout:g} s")
 
+    def store_each(self, puts: Sequence[Put]) -> list[int | None]:
+        """Store messages, each for itself; the revision of each, or None if it was not stored, or nobody knows."""
+        return self.wait_for(self._store_each(puts))
+
+    async def _store_each(self, puts: Sequence[Put]) -> list[int | None]:
+        client = self._connected()
+        if not client.is_connected:
+            return [None] * len(puts)
+        answers = []
+        for put in puts:
+            inbox, future = self._expect()
+            answers.append((inbox, future))
+            await client.publish(put.subject, put.data, inbox, _headers_of(put))
+        deadline = loop_time() + TRY_SECONDS
+        return [_revision_in(await self._await(inbox, future, deadline)) for inbox, future in answers]
+
     async def _publish(self, client: Client, puts: Sequence[Put], inbox: str) -> None:
         last = len(puts)
         self._drafts += 1
         batch = f"{self._inbox[-22:]}{self._drafts}"
         for number, put in enumerate(puts, 1):
-            headers = dict(put.headers or ())
-            if put.expected is not None:
-                headers["Nats-Expected-Last-Subject-Sequence"] = str(put.expected)
+            headers = _headers_of(put) or {}
             if last > 1:
                 headers["Nats-Batch-Id"] = batch
                 headers["Nats-Batch-Sequence"] = str(number)
@@ -213,6 +226,20 @@ class Link(Connection):
     def fetch(self, pulls: Sequence[Pull]) -> list[Message]:
         """Return what is there right now, from several consumers."""
         return self.wait_for(self.pulls.fetch(pulls, TRY_SECONDS)) if pulls and self.is_connected else []
+
+
+def _headers_of(put: Put) -> dict[str, str] | None:
+    if put.expected is None:
+        return dict(put.headers) if put.headers else None
+    return {**(put.headers or {}), "Nats-Expected-Last-Subject-Sequence": str(put.expected)}
+
+
+def _revision_in(answer: Msg | None) -> int | None:
+    """Return the revision that the server has answered; None if it has refused, or not answered at all."""
+    if answer is None or status_of(answer) is not None:
+        return None
+    body = json.loads(answer.data)
+    return None if "error" in body else int(body["seq"])
 
 
 def decode_api_message(message: dict[str, Any]) -> Entry:

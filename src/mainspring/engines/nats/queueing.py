@@ -7,6 +7,7 @@ is stored in one draft with the record, so neither is there without the other.
 
 from __future__ import annotations
 
+from mainspring.engines.nats.drafts import Put, schedule_headers
 from mainspring.engines.nats.gates import Gates
 from mainspring.engines.nats.lanes import Lanes
 from mainspring.engines.nats.ready import make_ready
@@ -43,6 +44,22 @@ class Queueing:
         else:
             ready = names.ready_of(job.queue, job.type, job.priority, job.id)
             draft.schedule(names.at("job", job.id), ready, job.due - LEAD)
+
+    def knows_lane(self, job: StoredJob) -> bool:
+        """Answer whether workers know the lane of a job already."""
+        return self._lanes.knows(job)
+
+    def few_puts(self, workspace: Workspace, job: StoredJob) -> list[Put]:
+        """Return the message and the record of a new plain job, to be stored in this order.
+
+        A message without a record means nothing, and that of a job with the same id is not replaced by a schedule.
+        """
+        names, data = workspace.names, encode(job)
+        ready = names.ready_of(job.queue, job.type, job.priority, job.id)
+        record = Put(names.job(job.id), data, 0)
+        if job.due <= workspace.now + LEAD:
+            return [Put(ready, b""), record]
+        return [Put(names.at("job", job.id), b"", 0, schedule_headers(ready, job.due - LEAD)), record]
 
     def dequeue(self, workspace: Workspace, job: StoredJob) -> StoredJob:
         """Take a waiting job out of line; its messages are taken away, and those that are left lead nowhere."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from mainspring.engines.nats.lanes import Lane
-from mainspring.jobs.engine import Demand
+from mainspring.jobs.engine import SUSPECT_CRASHES, Demand, JobRecord
 
 WEIGHTS = {0: 1, 1: 3, 2: 6}
 """Shares of the room, by priority: urgent jobs are preferred, and nobody waits for ever."""
@@ -26,6 +26,13 @@ class Room:
             for lane in lanes
             if lane.type in demand.types and (demand.queues is None or lane.queue in demand.queues)
         ]
+
+    def take_back(self, job: JobRecord | None, *, is_start: bool, is_hold: bool) -> None:
+        """Make room again for a job that was not taken after all."""
+        self.starts += is_start
+        self.ahead += is_hold
+        if job is not None and (is_start or is_hold):
+            self.suspects += job.crashes >= SUSPECT_CRASHES
 
     def shares(self, lanes: Sequence[Lane]) -> dict[Lane, int]:
         """Divide the room for starts among lanes that may have jobs: by priority, at least one each."""

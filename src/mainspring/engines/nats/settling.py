@@ -64,19 +64,27 @@ class Settling:
     def _settle_together(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
         nonce = token_hex(8)
         must_read = False
+        answers: dict[int, bool] = {}
+        left = dict(enumerate(outcomes))
         for _ in range(MOST_TRIES):
             workspace = self._workshop.open()
             if must_read:
-                workspace.prefetch_jobs(outcome.lease.id for outcome in outcomes)
+                workspace.prefetch_jobs(outcome.lease.id for outcome in left.values())
             else:
-                self._know(workspace, worker, [outcome.lease for outcome in outcomes])
-            answers = [
-                self._settle(workspace, worker, outcome, nonce) or (must_read and _was_stored(workspace, outcome))
-                for outcome in outcomes
-            ]
-            if self._workshop.commit(workspace):
-                self._let_go(worker, outcomes)
-                return answers
+                self._know(workspace, worker, [outcome.lease for outcome in left.values()])
+            answers |= {
+                number: self._settle(workspace, worker, outcome, nonce)
+                or (must_read and _was_stored(workspace, outcome))
+                for number, outcome in left.items()
+            }
+            missed = self._workshop.commit_each(workspace)
+            is_missed = {
+                number for number, outcome in left.items() if workspace.names.job(outcome.lease.id) in missed
+            }
+            self._let_go(worker, [outcome for number, outcome in left.items() if number not in is_missed])
+            left = {number: outcome for number, outcome in left.items() if number in is_missed}
+            if not left:
+                return [answers[number] for number in range(len(outcomes))]
             must_read = True
         raise self._workshop.link.unavailable("others change the same jobs all the time", remedy="try again")
 
@@ -85,7 +93,7 @@ class Settling:
         unknown = []
         for lease in leases:
             hand = self._hands.get(lease.id)
-            if hand is not None and (hand.worker, hand.job.token) == (worker, lease.token):
+            if hand is not None and hand.is_of(lease, worker):
                 workspace.know_job(hand.job, hand.revision)
             else:
                 unknown.append(lease.id)
@@ -93,7 +101,7 @@ class Settling:
 
     def _settle(self, workspace: Workspace, worker: int, outcome: Outcome, nonce: str) -> bool:
         job = workspace.job(outcome.lease.id)
-        if job is None or not transitions.is_good(job, outcome, worker):
+        if job is None or job.place != outcome.lease.ref or not transitions.is_good(job, outcome, worker):
             return False
         after = transitions.settled(job, outcome, workspace.now)
         is_placed_anew = job.steps_aside and outcome.kind in RUNS_LATER
@@ -136,7 +144,7 @@ class Settling:
         answers: list[tuple[str, bytes]] = []
         for outcome in outcomes:
             hand = self._hands.get(outcome.lease.id)
-            if hand is not None and (hand.worker, hand.job.token) == (worker, outcome.lease.token):
+            if hand is not None and hand.is_of(outcome.lease, worker):
                 self._hands.drop(outcome.lease.id)
                 answers.append((hand.reply, ACK))
         self._workshop.link.send(answers)
@@ -151,7 +159,7 @@ class Settling:
         def note(workspace: Workspace) -> StoredJob | None:
             workspaces[:] = [workspace]
             job = workspace.job(report.lease.id)
-            if job is None or not transitions.is_leased(job, report.lease, worker, JobStatus.RUNNING):
+            if job is None or not _is_running(job, report.lease, worker):
                 return None
             after = change(job, progress=report.progress)
             workspace.put_job(after)
@@ -173,3 +181,7 @@ def _was_stored(workspace: Workspace, outcome: Outcome) -> bool:
         and job.is_over
         and (job.token, job.status) == (outcome.lease.token, STATUS_AFTER[outcome.kind])
     )
+
+
+def _is_running(job: StoredJob, lease: Lease, worker: int) -> bool:
+    return job.place == lease.ref and transitions.is_leased(job, lease, worker, JobStatus.RUNNING)

@@ -20,6 +20,8 @@ from mainspring.engines.nats.workspace import Workshop, Workspace
 from mainspring.jobs import transitions
 from mainspring.jobs.engine import Conflict, ConflictKind, EventKind, NewJob
 
+FEW = 8
+"""Plain jobs that are better stored one by one."""
 AT_ONCE = 450
 """Plain jobs in one draft: two messages each, and a few for new lanes."""
 
@@ -57,6 +59,8 @@ class Submitting:
     def _store_plain(self, orders: list[Order]) -> list[Conflict | None]:
         """Store them on the assumption that none of their ids is taken; look only if that turns out wrong."""
         if len({order.job.id for order in orders}) == len(orders):
+            if len(orders) <= FEW and self._store_few(orders):
+                return [None] * len(orders)
             workspace = self._workshop.open()
             for order in orders:
                 workspace.know(workspace.names.job(order.job.id), 0, b"")
@@ -64,6 +68,20 @@ class Submitting:
             if self._workshop.commit(workspace):
                 return [None] * len(orders)
         return self._store_all(orders)
+
+    def _store_few(self, orders: list[Order]) -> bool:
+        """Store jobs one by one: for each its message first and then its record, without which it means nothing.
+
+        A draft costs the server some milliseconds, whatever its size. False: look what there is.
+        """
+        workspace = self._workshop.open()
+        if self._journal.is_heard(workspace):
+            return False
+        jobs = [self._make(workspace, order.job, order.nonce) for order in orders]
+        if any(not self._queueing.knows_lane(job) for job in jobs):
+            return False
+        puts = [put for job in jobs for put in self._queueing.few_puts(workspace, job)]
+        return None not in self._workshop.link.store_each(puts)
 
     def _store_all(self, orders: list[Order]) -> list[Conflict | None]:
         return self._workshop.carry_through_many(
@@ -84,12 +102,15 @@ class Submitting:
         return None
 
     def _store(self, workspace: Workspace, job: NewJob, nonce: str) -> StoredJob:
-        # Places grow with time, over all processes; within this one even for jobs of the same instant.
-        self._last_place = max(self._last_place + 1, workspace.now * 1_000)
-        stored = make_job(job, now=workspace.now, place=self._last_place, nonce=nonce)
+        stored = self._make(workspace, job, nonce)
         self._queueing.enqueue(workspace, stored)
         self._journal.write(workspace, EventKind.SUBMITTED, stored)
         return stored
+
+    def _make(self, workspace: Workspace, job: NewJob, nonce: str) -> StoredJob:
+        # Places grow with time, over all processes; within this one even for jobs of the same instant.
+        self._last_place = max(self._last_place + 1, workspace.now * 1_000)
+        return make_job(job, now=workspace.now, place=self._last_place, nonce=nonce)
 
     def _give_way(self, workspace: Workspace, job: NewJob, existing: StoredJob) -> Conflict:
         if job.unique is None or not job.unique.replaces or existing.unique_key != job.unique.key:

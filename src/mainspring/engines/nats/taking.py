@@ -42,6 +42,7 @@ EARLY = MICROSECONDS // 2  # how much earlier than planned the server may delive
 MOST_ROUNDS = 4
 MOST_AT_ONCE = 400
 MOST_TRIES = 20
+MOST_DELIVERIES = 5  # of a message without a record
 
 
 class Fate(Enum):
@@ -164,7 +165,7 @@ class Taking:
                 is_left |= decision.fate is Fate.LEFT
                 if decision.job is not None and decision.fate in (Fate.STARTED, Fate.HELD):
                     is_started = decision.fate is Fate.STARTED
-                    leases.append(transitions.lease_of(decision.job, decision.job.id, is_started=is_started))
+                    leases.append(transitions.lease_of(decision.job, decision.job.place, is_started=is_started))
             if not room.starts:
                 break
         may_be_more = not room.starts and any(count != 0 for count in pending.values())
@@ -194,18 +195,26 @@ class Taking:
     def _accept(self, worker: int, room: Room, messages: list[Message], leads: Leads) -> list[Decision]:
         """Turn messages into leases; what cannot be decided now goes back to the server."""
         must_read = False
+        accepted: list[Decision] = []
         for _ in range(MOST_TRIES):
-            before = (room.starts, room.ahead, room.suspects)
             workspace = self._workshop.open()
             self._read(workspace, messages, everything=must_read)
             decisions = [self._decide(workspace, worker, room, message, leads) for message in messages]
-            if self._workshop.commit(workspace):
-                self._note(workspace, worker, decisions)
-                return decisions
-            room.starts, room.ahead, room.suspects = before
-            must_read = True  # somebody was quicker with one of them
+            missed = self._workshop.commit_each(workspace)
+            stored = [decision for decision in decisions if self._subject_of(decision.message) not in missed]
+            self._note(workspace, worker, stored)
+            accepted += stored
+            for decision in decisions:
+                if self._subject_of(decision.message) in missed:
+                    room.take_back(
+                        decision.job, is_start=decision.fate is Fate.STARTED, is_hold=decision.fate is Fate.HELD
+                    )
+            messages = [message for message in messages if self._subject_of(message) in missed]
+            if not messages:
+                return accepted
+            must_read = True  # somebody was quicker with these
         self._workshop.link.send([(message.reply, nak(1)) for message in messages])
-        return []
+        return accepted
 
     def _read(self, workspace: Workspace, messages: list[Message], *, everything: bool) -> None:
         """Read the records; a message that was stored with its record carries it, and stands right behind it."""
@@ -223,7 +232,7 @@ class Taking:
     def _decide(self, workspace: Workspace, worker: int, room: Room, message: Message, leads: Leads) -> Decision:
         job = workspace.job_at(self._subject_of(message))
         if job is None or job.is_over:
-            return Decision(message, Fate.DROPPED)
+            return self._decide_without_job(workspace, message)
         if job.owner is not None:
             return self._decide_about_owned(workspace, message, job)
         if job.is_gated and not is_ready(job):
@@ -247,6 +256,15 @@ class Taking:
             workspace.put_job(held)
             return Decision(message, Fate.HELD, held)
         return Decision(message, Fate.LEFT)
+
+    def _decide_without_job(self, workspace: Workspace, message: Message) -> Decision:
+        """Drop a message that leads nowhere; but it may have been stored before its record, which is to come."""
+        is_early = (
+            workspace.entry(self._subject_of(message)).revision == 0 and message.deliveries < MOST_DELIVERIES
+        )
+        if is_early:
+            return Decision(message, Fate.POSTPONED, delay=0.05 * 4**message.deliveries)
+        return Decision(message, Fate.DROPPED)
 
     def _decide_to_start(
         self, workspace: Workspace, worker: int, room: Room, message: Message, job: StoredJob
@@ -332,20 +350,30 @@ class Taking:
     def start(self, worker: int, leases: Sequence[Lease]) -> list[bool]:
         """Mark held jobs RUNNING."""
         must_read = False
+        open_leases = list(leases)
+        accepted: set[tuple[str, int]] = set()
         for _ in range(MOST_TRIES):
             workspace = self._workshop.open()
             if must_read:
-                workspace.prefetch_jobs(lease.id for lease in leases)
-            jobs = [self._start(workspace, worker, lease, must_read=must_read) for lease in leases]
-            if self._workshop.commit(workspace):
-                self._note_starts(workspace, worker, leases, jobs)
-                return [job is not None for job in jobs]
+                workspace.prefetch_jobs(lease.id for lease in open_leases)
+            jobs = [self._start(workspace, worker, lease, must_read=must_read) for lease in open_leases]
+            missed = self._workshop.commit_each(workspace)
+            decided = [
+                (lease, job)
+                for lease, job in zip(open_leases, jobs, strict=True)
+                if workspace.names.job(lease.id) not in missed
+            ]
+            self._note_starts(workspace, worker, decided)
+            accepted |= {(lease.id, lease.token) for lease, job in decided if job is not None}
+            open_leases = [lease for lease in open_leases if workspace.names.job(lease.id) in missed]
+            if not open_leases:
+                break
             must_read = True
-        return [False] * len(leases)
+        return [(lease.id, lease.token) in accepted for lease in leases]
 
     def _start(self, workspace: Workspace, worker: int, lease: Lease, *, must_read: bool) -> StoredJob | None:
         hand = self._hands.get(lease.id)
-        if hand is None or hand.worker != worker or hand.job.token != lease.token:
+        if hand is None or not hand.is_of(lease, worker):
             return None
         if not must_read:
             workspace.know_job(hand.job, hand.revision)
@@ -363,16 +391,16 @@ class Taking:
         return started
 
     def _note_starts(
-        self, workspace: Workspace, worker: int, leases: Sequence[Lease], jobs: list[StoredJob | None]
+        self, workspace: Workspace, worker: int, decided: Sequence[tuple[Lease, StoredJob | None]]
     ) -> None:
         revisions = workspace.revisions()
-        for lease, job in zip(leases, jobs, strict=True):
+        for lease, job in decided:
             hand = self._hands.get(lease.id)
             if hand is None or hand.worker != worker:
                 continue
             if job is not None:
                 hand.job, hand.revision = job, revisions[workspace.names.job(job.id)]
-            elif hand.job.token == lease.token and hand.job.status is JobStatus.PENDING:
+            elif hand.is_of(lease, worker) and hand.job.status is JobStatus.PENDING:
                 self._hands.drop(lease.id)  # cancelled, put off, or taken from us
                 self._workshop.link.send([(hand.reply, nak(0))])
 

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from mainspring.engines.nats.drafts import MOST_PUTS, Draft, Entry
+from mainspring.engines.nats.drafts import MOST_PUTS, Draft, Entry, Put
 from mainspring.engines.nats.link import Link
 from mainspring.engines.nats.naming import Names, from_token
 from mainspring.engines.nats.stored import StoredJob, decode, decode_job, encode
@@ -30,6 +30,8 @@ Item = TypeVar("Item")
 S = TypeVar("S", bound=Struct)
 
 MOST_TRIES = 200
+FEW = 24
+"""Records that are better stored one by one than as one draft."""
 PAUSE_SECONDS = 0.001
 
 
@@ -162,6 +164,28 @@ class Workspace:
         """It was stored, beginning with this revision."""
         self._first = first
 
+    @property
+    def written(self) -> list[str]:
+        """The subjects that are written here."""
+        return list(self._written)
+
+    def separate_puts(self) -> list[Put] | None:
+        """Return what is to be stored, if it is a few job records that need not be stored as one."""
+        draft = self.draft
+        if self._announced or draft.puts or draft.sends or draft.purges or draft.has_more:
+            return None
+        are_jobs = all(subject.startswith(self.names.jobs) for subject in self._written)
+        if not 0 < len(self._written) <= FEW or not are_jobs:
+            return None
+        return [
+            Put(subject, data, self._read[subject].revision, headers)
+            for subject, (data, headers) in self._written.items()
+        ]
+
+    def note_each(self, revisions: dict[str, int | None]) -> None:
+        """Records were stored each for itself, with these revisions."""
+        self._places = {subject: revision for subject, revision in revisions.items() if revision is not None}
+
     def finish(self) -> Draft:
         """Return everything as a draft: records first, then what they announce."""
         changes = Draft()
@@ -207,6 +231,20 @@ class Workshop:
             reason=f"others have changed the same things {MOST_TRIES} times in a row",
             remedy="try again; if it goes on, many jobs share one sequence, limit or unique key",
         )
+
+    def commit_each(self, workspace: Workspace) -> set[str]:
+        """Store what a workspace has; return the records with which somebody was quicker.
+
+        A few records that have nothing to do with each other are stored each for itself: a draft costs the server
+        some milliseconds, whatever its size.
+        """
+        puts = workspace.separate_puts()
+        if puts is None:
+            return set() if self.commit(workspace) else set(workspace.written)
+        revisions = self.link.store_each(puts)
+        workspace.note_each(dict(zip((put.subject for put in puts), revisions, strict=True)))
+        self.link.last_record = max(self.link.last_record, workspace.last_record())
+        return {put.subject for put, revision in zip(puts, revisions, strict=True) if revision is None}
 
     def commit(self, workspace: Workspace) -> bool:
         """Store what a workspace has; False if somebody was quicker."""
