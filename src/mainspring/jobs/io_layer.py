@@ -2,7 +2,8 @@
 
 Operations of one verb become one call of the engine. If a unit fails for a reason that lies in one of its
 operations, each is tried alone, so that nobody fails for another's mistake. An engine that is unavailable is so
-for all of them.
+for all of them. For an engine without transactions each verb is a unit of its own; it looks for mistakes before it
+stores anything.
 """
 
 from __future__ import annotations
@@ -121,8 +122,10 @@ class IoLayer:
     def _handle(self, operations: list[Operation]) -> None:
         for operation in operations:
             operation.load()
-        for batch in _bounded(operations) if self._is_atomic else [[operation] for operation in operations]:
-            self._commit(batch)
+        parts = [operations] if self._is_atomic else _by_verb(operations)
+        for part in parts:
+            for batch in _bounded(part):
+                self._commit(batch)
         if len(operations) > 1 and operations[0].verb == operations[-1].verb == "submit":
             # Whoever was answered may submit again at once. Give the interpreter to them, so that this goes along
             # with what has queued up already: units are fewer and larger, and nobody waits for the one after next.
@@ -176,6 +179,20 @@ class IoLayer:
         head = () if operation.worker is None else (operation.worker,)
         tail = (items,) if operation.verb in ORDER else items
         return verb(*head, *tail, **(operation.options or {}))
+
+
+def _by_verb(operations: list[Operation]) -> list[list[Operation]]:
+    """Divide operations into those that become one call, for an engine that cannot commit several as one."""
+    if len(operations) == 1:
+        return [operations]
+    groups: dict[tuple[int, int], list[Operation]] = {}
+    for operation in operations:
+        groups.setdefault(operation.merge_key, []).append(operation)
+    return [
+        part
+        for _, group in sorted(groups.items())
+        for part in ([group] if group[0].verb in MERGED else [[operation] for operation in group])
+    ]
 
 
 def _bounded(operations: list[Operation]) -> Iterator[list[Operation]]:

@@ -270,15 +270,17 @@ def test_an_answer_to_a_loop_that_was_closed_harms_nobody(io: IoLayer, recorder:
     assert io.call("submit", (5,)) == [50]
 
 
-def test_an_engine_without_transactions_gets_each_operation_in_a_unit_of_its_own(pool: ThreadPool) -> None:
+def test_an_engine_without_transactions_gets_each_verb_in_a_unit_of_its_own(pool: ThreadPool) -> None:
     recorder = Recorder(Capability.SHARED)
     io = IoLayer(cast(Engine, recorder), pool)
     with busy(io, recorder):
-        answers = [ask(io, "submit", (number,)) for number in (1, AWAY, 3)]
+        asked = (("change", 1), ("submit", AWAY), ("change", 2), ("submit", 3))
+        answers = [ask(io, verb, (number,)) for verb, number in asked]
     assert within(answers[0].get) == [10]
-    with pytest.raises(EngineUnavailable):
-        within(answers[1].get)
-    assert within(answers[2].get) == [30]
+    assert within(answers[2].get) == [20]
+    for answer in (answers[1], answers[3]):
+        with pytest.raises(EngineUnavailable):
+            within(answer.get)
 
 
 def test_a_unit_is_bounded_by_the_bytes_that_its_operations_carry(io: IoLayer, recorder: Recorder) -> None:

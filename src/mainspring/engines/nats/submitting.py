@@ -17,9 +17,12 @@ from mainspring.engines.nats.journal import Journal
 from mainspring.engines.nats.queueing import Queueing
 from mainspring.engines.nats.stored import StoredJob, change, make_job
 from mainspring.engines.nats.workspace import Workshop, Workspace
+from mainspring.errors import ArgumentsTooLarge
 from mainspring.jobs import transitions
 from mainspring.jobs.engine import Conflict, ConflictKind, EventKind, NewJob
 
+ROOM_FOR_THE_REST = 65_536
+"""Of a message, beside the arguments of its job: headers, errors of attempts."""
 FEW = 8
 """Plain jobs that are better stored one by one."""
 AT_ONCE = 450
@@ -44,6 +47,8 @@ class Submitting:
 
     def submit(self, jobs: Sequence[NewJob]) -> list[Conflict | None]:
         """Store jobs; for each what was in its way."""
+        for job in jobs:
+            self._require_size(job)
         nonce = token_hex(8)
         orders = [Order(job, f"{nonce}{number}") for number, job in enumerate(jobs)]
         answers: list[Conflict | None] = []
@@ -55,6 +60,12 @@ class Submitting:
             else:
                 answers += self._store_all(part)
         return answers
+
+    def _require_size(self, job: NewJob) -> None:
+        """Refuse what no message could carry, before anything is stored."""
+        limit = self._workshop.link.max_payload - ROOM_FOR_THE_REST
+        if len(job.payload) > limit:
+            raise ArgumentsTooLarge(handler=job.type, size=len(job.payload), limit=limit)
 
     def _store_plain(self, orders: list[Order]) -> list[Conflict | None]:
         """Store them on the assumption that none of their ids is taken; look only if that turns out wrong."""
