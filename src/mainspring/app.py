@@ -19,6 +19,7 @@ from typing import Any, Literal, TypeVar
 from mainspring.clock import Clock, Duration, SystemClock, to_nanoseconds
 from mainspring.engines.memory import MemoryEngine
 from mainspring.engines.nats import NatsSettings
+from mainspring.engines.nats.settings import without_password
 from mainspring.engines.sqlite import SqliteEngine, SqliteProjection
 from mainspring.errors import EngineUnavailable
 from mainspring.foreground import Foreground
@@ -290,7 +291,7 @@ class Mainspring(Decorators):
             from mainspring.engines.nats.engine import NatsEngine  # noqa: PLC0415 - only with the extra
         except ImportError as error:
             raise EngineUnavailable(
-                engine=f"url {self.url!r}",
+                engine=f"url {without_password(self.url)!r}",
                 reason=f"its client is not installed ({error})",
                 remedy="pip install 'mainspring[nats]'",
             ) from error
@@ -318,7 +319,7 @@ class Mainspring(Decorators):
         self.close()
 
     def __repr__(self) -> str:
-        return f"Mainspring({self.url!r})"
+        return f"Mainspring({without_password(self.url)!r})"
 
     def forget_after_fork(self) -> None:
         """In a forked child: leave the parent's threads, locks and connections alone."""

@@ -29,7 +29,7 @@ def test_example_runs(example: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: str(document.relative_to(ROOT)))
 def test_the_code_of_a_document_runs_from_its_first_block_to_its_last(document: Path, tmp_path: Path) -> None:
     blocks = PYTHON.findall(document.read_text())
-    module = document.stem.lower()
+    module = f"{document.stem.lower()}_document"  # never the name of a package
     (tmp_path / f"{module}.py").write_text("\n\n".join(blocks))
     run_in(tmp_path, "-c", f"import {module}")  # not as a program: what starts a worker for good is left alone
 

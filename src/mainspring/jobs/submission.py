@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from mainspring.errors import ArgumentsTooLarge, DuplicateJob, LimitExceeded, MainspringError, PartialSubmit
-from mainspring.jobs.engine import Conflict, ConflictKind, Engine, NewJob
+from mainspring.errors import (
+    ArgumentsTooLarge,
+    DuplicateJob,
+    LimitExceeded,
+    MainspringError,
+    PartialSubmit,
+    RefusedByStore,
+)
+from mainspring.jobs.engine import Capability, Conflict, ConflictKind, Engine, NewJob
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.ids import JobIds
 from mainspring.jobs.io_layer import MAX_BYTES, Answer, IoLayer, Operation
@@ -67,6 +74,10 @@ class Submission:
         if options.id is not None:
             raise ValueError(f"submit_many() makes the ids itself, and id={options.id!r} is one; leave it out")
         shape = self._shape(handler, options)
+        if atomic and Capability.ATOMIC_BATCH not in self._engine.capabilities:
+            raise RefusedByStore(
+                engine=self._engine.description, reason="it cannot store many jobs all or none (atomic=True)"
+            )
         if atomic and shape.unique is not None and shape.unique.on_conflict == "raise":
             raise ValueError("atomic=True and on_conflict='raise' contradict each other; use on_conflict='return'")
         calls: Iterable[Any] = arguments

@@ -123,9 +123,7 @@ class Queues(EngineSuite):
         bench.pass_time(0.3)
         expired = bench.now
         worker = bench.enroll(looks_for)
-        assert bench.eventually(
-            lambda: bench.take(worker, looks_for) == [] and bench.status() is JobStatus.FAILED
-        )
+        assert bench.eventually(lambda: bench.take(worker, looks_for) == [] and bench.status() is JobStatus.FAILED)
         record = bench.record()
         assert record == replace(before, status=JobStatus.FAILED, error=EXPIRED, finished=record.finished)
         assert bench.is_since(expired, record.finished)

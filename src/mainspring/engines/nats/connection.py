@@ -147,6 +147,9 @@ class Connection:
         if self._client is not None:
             logger.warning("the connection to %s is lost; trying to get it back", self.address)
             self.pulls.forget()
+            for future in list(self._answers.values()):  # no answer can come any more
+                if not future.done():
+                    future.set_exception(TimeoutError())
             self.on_connection(False)
 
     async def _note_reconnect(self) -> None:

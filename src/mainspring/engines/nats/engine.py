@@ -28,6 +28,7 @@ from mainspring.engines.nats.projector import Projector
 from mainspring.engines.nats.pruning import Pruning, kept_by_status
 from mainspring.engines.nats.queueing import Queueing
 from mainspring.engines.nats.reading import Reading
+from mainspring.engines.nats.reaping import Reaping
 from mainspring.engines.nats.rescuing import Rescuing
 from mainspring.engines.nats.scheduling import Scheduling
 from mainspring.engines.nats.settings import NatsSettings, parse_url
@@ -138,6 +139,9 @@ class NatsEngine:
         self.projector = Projector(link, names, streams, make_projection)
         self._reading = Reading(workshop, self.projector, gates=gates, book=book, workers=workers)
         self._pruning = Pruning(self.projector, self.change)
+        self._reaping = Reaping(
+            workshop, self.projector, queueing=queueing, rescuing=self._rescuing, workers=workers
+        )
         self._heartbeat = Heartbeat(self.settings.lease, self._beat, streams.measure_time)
         self._wake: Callable[[], None] = _nothing
         self._types: dict[int, frozenset[str]] = {}
@@ -315,6 +319,7 @@ class NatsEngine:
         self._workshop.retention = kept_by_status(retention)
         self._chores.carry_out(looks=True)  # results that were to be kept for a time
         if self.projector.is_open or self.settings.projection is not None:
+            self._reaping.reap()
             return self._pruning.prune(retention, self.now())
         return Pruned(0, is_more=False)
 
@@ -324,6 +329,10 @@ class NatsEngine:
         if swept.rescued:
             self._wake()
         return swept
+
+    def reap(self, overdue: int | None = None) -> list[str]:
+        """Queue again jobs that lost their message; a process with a projection does it once a minute."""
+        return self._reaping.reap() if overdue is None else self._reaping.reap(overdue)
 
     # -- readers
 

@@ -55,7 +55,9 @@ class Gates:
 
     def prefetch(self, workspace: Workspace, jobs: Iterable[StoredJob]) -> None:
         """Read the gates of many jobs at once."""
-        self._keeper(workspace).visit.prefetch(jobs)
+        gated = list(jobs)
+        if gated:
+            self._keeper(workspace).visit.prefetch(gated)
 
     # -- jobs
 

@@ -20,11 +20,13 @@ from mainspring.engines.nats.connection import NO_LEADER, TRY_SECONDS, Connectio
 from mainspring.engines.nats.drafts import MOST_PUTS, NOTHING, Draft, Entry, Put
 from mainspring.engines.nats.messages import Message, Pull, status_of
 from mainspring.engines.nats.settings import NatsSettings
+from mainspring.errors import LimitExceeded
 
 WRONG_LAST_SEQUENCE = (10071, 10164)
 BUSY = (10176, 10210, 10211)  # a batch was torn by a change of leaders, or there are many at once
 NOT_FOUND = (10014, 10037, 10059)
 READ_AT_ONCE = 500
+ROOM_FOR_HEADERS = 1_024
 IMPOSSIBLE = 2**62  # a revision that nothing has
 
 
@@ -122,6 +124,7 @@ class Link(Connection):
         The messages of a draft have revisions in a row. What is to be sent and emptied afterwards follows.
         """
         first: int | None = 0
+        self._require_size(draft.puts)
         if draft.puts:
             first = self.wait_for(self._commit(draft.puts))
         if first:
@@ -167,8 +170,21 @@ class Link(Connection):
             pause = min(0.1, 2 * pause)
         raise self.unavailable(f"a change was not stored in {self.settings.timeout:g} s")
 
+    def _require_size(self, puts: Sequence[Put]) -> None:
+        """Refuse what the server does not take, before anything is sent."""
+        limit = self.max_payload - ROOM_FOR_HEADERS
+        for put in puts:
+            if len(put.data) > limit:
+                raise LimitExceeded(
+                    what=f"the message {put.subject}, in bytes,",
+                    size=len(put.data),
+                    limit=limit,
+                    remedy="keep large data elsewhere and pass a key, or raise max_payload of the server",
+                )
+
     def store_each(self, puts: Sequence[Put]) -> list[int | None]:
         """Store messages, each for itself; the revision of each, or None if it was not stored, or nobody knows."""
+        self._require_size(puts)
         return self.wait_for(self._store_each(puts))
 
     async def _store_each(self, puts: Sequence[Put]) -> list[int | None]:

@@ -11,9 +11,11 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import nats.errors
 from msgspec import Struct
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
 
 from mainspring.engines.nats.drafts import Entry
 
@@ -83,6 +85,7 @@ class Pulls:
         self._inbox = ""
         self._count = 0
         self._idle: dict[str, float] = {}  # consumers with an idle pull, and when it ends
+        self._open: set[asyncio.Future[bool]] = set()  # answers that have not come to their end
         self.stream = ""
         self.on_message: Callable[[Message], None] = lambda _message: None
         self.on_end: Callable[..., None] = lambda **_why: None
@@ -98,6 +101,9 @@ class Pulls:
     def forget(self) -> None:
         """The connection is gone, and with it what was asked for."""
         self._idle.clear()
+        for done in self._open:
+            if not done.done():
+                done.set_result(False)
 
     # -- waiting for one message each
 
@@ -169,12 +175,21 @@ class Pulls:
         self._count += 1
         inbox = f"{self._inbox}.many.{self._count}"
         subscription = await client.subscribe(inbox, cb=receive)
+        self._open.add(done)
         try:
             await client.publish(subject, body, reply=inbox)
             is_complete = await asyncio.wait_for(done, patience)
         except TimeoutError:
             is_complete = False
         finally:
-            await subscription.unsubscribe()
+            self._open.discard(done)
+            await _unsubscribe(subscription)
         # Messages that came are ours, whether or not more were to come.
         return found if is_complete or most is not None else None
+
+
+async def _unsubscribe(subscription: Subscription) -> None:
+    try:
+        await subscription.unsubscribe()
+    except nats.errors.Error:  # the connection is gone, and the subscription with it
+        return

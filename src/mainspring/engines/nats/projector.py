@@ -97,7 +97,7 @@ class Projector:
         """Return by how many messages the projection is behind; 0 if there is none."""
         if self._projection is None:
             return 0
-        return max(0, self._link.last_sequence(self._names.stream) - self._position)
+        return max(0, self._link.read_one(f"{self._names.jobs}>").revision - self._position)
 
     def rebuild(self) -> None:
         """Throw the projection away and build it again."""

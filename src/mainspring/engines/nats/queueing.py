@@ -45,6 +45,11 @@ class Queueing:
             ready = names.ready_of(job.queue, job.type, job.priority, job.id)
             draft.schedule(names.at("job", job.id), ready, job.due - LEAD)
 
+    def make_ready_again(self, workspace: Workspace, job: StoredJob) -> None:
+        """Put a job that has passed its gates into its lane, once more."""
+        workspace.put_job(job)
+        make_ready(workspace, job)
+
     def knows_lane(self, job: StoredJob) -> bool:
         """Answer whether workers know the lane of a job already."""
         return self._lanes.knows(job)

@@ -7,6 +7,7 @@ nats://user:password@host, nats://token@host, tls://host
 
 from __future__ import annotations
 
+import re
 import ssl
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -57,7 +58,7 @@ def parse_url(url: str, settings: NatsSettings) -> tuple[list[str], NatsSettings
     servers = [_with_scheme(part.strip(), url) for part in address.split(",") if part.strip()]
     if not servers or not all(urlsplit(server).hostname for server in servers):
         raise EngineUnavailable(
-            engine=f"url {url!r}",
+            engine=f"url {without_password(url)!r}",
             reason="it names no server",
             remedy="write nats://host:4222, several servers with commas: nats://a:4222,b:4222",
         )
@@ -78,11 +79,16 @@ def _read_query(query: str, url: str) -> dict[str, Any]:
             found[name] = readers[name](value)
         except (KeyError, ValueError):
             raise EngineUnavailable(
-                engine=f"url {url.partition('?')[0]!r}",
+                engine=f"url {without_password(url.partition('?')[0])!r}",
                 reason=f"setting {name}={value!r} is not understood",
                 remedy=f"settings in a URL are {', '.join(readers)}; the rest goes into nats=NatsSettings(...)",
             ) from None
     return found
+
+
+def without_password(url: str) -> str:
+    """Return a URL that can be printed: who one is and how one gets in is left out."""
+    return re.sub(r"//[^/@?]*@", "//...@", re.sub(r",[^/@?,]*@", ",...@", url))
 
 
 def without_secrets(servers: list[str]) -> str:

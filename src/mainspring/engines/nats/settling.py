@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from secrets import token_hex
 
 from mainspring.engines.nats.gates import Gates
@@ -72,6 +72,7 @@ class Settling:
                 workspace.prefetch_jobs(outcome.lease.id for outcome in left.values())
             else:
                 self._know(workspace, worker, [outcome.lease for outcome in left.values()])
+            self._gates.prefetch(workspace, self._gated(workspace, left.values()))
             answers |= {
                 number: self._settle(workspace, worker, outcome, nonce)
                 or (must_read and _was_stored(workspace, outcome))
@@ -87,6 +88,10 @@ class Settling:
                 return [answers[number] for number in range(len(outcomes))]
             must_read = True
         raise self._workshop.link.unavailable("others change the same jobs all the time", remedy="try again")
+
+    def _gated(self, workspace: Workspace, outcomes: Iterable[Outcome]) -> list[StoredJob]:
+        jobs = (workspace.job(outcome.lease.id) for outcome in outcomes if outcome.lease.frees_others)
+        return [job for job in jobs if job is not None]
 
     def _know(self, workspace: Workspace, worker: int, leases: Sequence[Lease]) -> None:
         """Take as read what we have in our hands."""

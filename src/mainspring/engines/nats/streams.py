@@ -6,7 +6,9 @@ looked at.
 
 from __future__ import annotations
 
+import logging
 import re
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
@@ -22,7 +24,14 @@ EVENTS_KEPT = 3_600
 MARKERS_KEPT = 7 * 24 * 3_600
 """How long the server remembers that something was forgotten, for projections that were away."""
 NANOSECONDS = 1_000_000_000
+LEFT_OUT = 10 * MICROSECONDS
+logger = logging.getLogger("mainspring.nats")
+
 ALREADY_IN_USE = (10058, 10148, 10013)  # made by somebody else at the same moment
+
+
+class MissingConsumer(EngineUnavailable):
+    """An operator has not prepared a consumer."""
 
 
 class Streams:
@@ -33,6 +42,7 @@ class Streams:
         self._names = names
         self._settings = settings
         self._consumers: set[str] = set()
+        self._left_out: dict[str, int] = {}  # subjects without a consumer, and until when that is believed
         self.created = ""
         """When the stream was made: tells it from a later one of the same name."""
 
@@ -134,12 +144,25 @@ class Streams:
             remedy="check the replicas, the limits of the account and the permissions of this user",
         )
 
-    def _missing(self, what: str) -> EngineUnavailable:
-        return EngineUnavailable(
+    def _missing(self, what: str, kind: type[EngineUnavailable] = EngineUnavailable) -> EngineUnavailable:
+        return kind(
             engine=f"NATS at {self._link.address}",
             reason=f"{what} does not exist, and this process only uses what an operator has prepared",
             remedy="run a worker once with the right to create it, or without prepared=True",
         )
+
+    def consumers_of(self, subjects: Iterable[str]) -> dict[str, str]:
+        """Return the consumers for subjects; those that an operator has not prepared are left out for a while."""
+        found: dict[str, str] = {}
+        for subject in subjects:
+            if self._link.monotonic() < self._left_out.get(subject, 0):
+                continue
+            try:
+                found[subject] = self.consumer_of(subject)
+            except MissingConsumer as error:
+                self._left_out[subject] = self._link.monotonic() + LEFT_OUT
+                logger.error("%s", error)
+        return found
 
     def consumer_of(self, subject: str) -> str:
         """Return the consumer for a subject with a wildcard, made if there is none yet."""
@@ -161,9 +184,11 @@ class Streams:
             "max_waiting": 8_192,
             "filter_subject": subject,
         }
-        if self._find(f"CONSUMER.INFO.{stream}.{name}") is None:
-            if self._settings.prepared:
-                raise self._missing(f"the consumer {name} for {subject!r}")
+        info = self._find(f"CONSUMER.INFO.{stream}.{name}")
+        if self._settings.prepared:
+            if info is None:
+                raise self._missing(f"the consumer {name} for {subject!r}", MissingConsumer)
+        elif info is None or info["config"].get("ack_wait") != config["ack_wait"]:
             body = {"stream_name": stream, "config": config}
             self._make(f"CONSUMER.CREATE.{stream}.{name}.{subject}", body)
 

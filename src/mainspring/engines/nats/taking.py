@@ -140,7 +140,8 @@ class Taking:
     def _consumers(self, rooms: list[Room]) -> list[str]:
         """Name those from which a message may come by itself: where there is room, and the chores."""
         lanes = [lane for room in rooms if room.starts for lane in room.lanes]
-        return [self._streams.consumer_of(self._lanes.all[lane]) for lane in lanes] + [self._chores.consumer()]
+        consumers = self._streams.consumers_of(self._lanes.all[lane] for lane in lanes)
+        return [*consumers.values(), self._chores.consumer()]
 
     def _fill(self, worker: int, room: Room, leads: Leads, leases: list[Lease]) -> bool:
         """Fill one room, adding to the leases; return whether due jobs were left for lack of room.
@@ -177,11 +178,10 @@ class Taking:
         lanes = [lane for lane in room.lanes if pending[lane] != 0]
         if len(here) >= room.starts or not lanes:
             return here
-        pulls = {
-            lane: Pull(self._streams.consumer_of(self._lanes.all[lane]), min(share, MOST_AT_ONCE))
-            for lane, share in room.shares(lanes).items()
-        }
-        found = self._intake.fetch(list(pulls.values()))
+        consumers = self._streams.consumers_of(self._lanes.all[lane] for lane in lanes)
+        shares = {self._lanes.all[lane]: share for lane, share in room.shares(lanes).items()}
+        pulls = [Pull(consumer, min(shares[lane], MOST_AT_ONCE)) for lane, consumer in consumers.items()]
+        found = self._intake.fetch(pulls)
         for lane in lanes:
             prefix = self._lanes.all[lane][:-1]
             left = [message.pending for message in found if message.subject.startswith(prefix)]
@@ -225,6 +225,8 @@ class Taking:
             else:
                 workspace.know_job(decode_job(message.data), message.revision - 1)
         workspace.prefetch(unknown)
+        jobs = (workspace.job_at(self._subject_of(message)) for message in messages)
+        self._gates.prefetch(workspace, [job for job in jobs if job is not None and job.is_gated])
 
     def _subject_of(self, message: Message) -> str:
         return self._workshop.names.jobs + message.subject.rpartition(".")[2]

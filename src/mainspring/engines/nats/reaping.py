@@ -1,0 +1,83 @@
+"""Reaping: jobs that should have a message in the queue and have none are queued again.
+
+No crash of ours leaves such a job. But an operator may purge a stream or delete a consumer, a server may lose what
+it had not written to disk, and a bug may drop a message. A process that has the projection compares, once in a
+while, what is overdue with what stands in the queue.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from mainspring.engines.nats.gate_records import is_ready
+from mainspring.engines.nats.projector import Projector
+from mainspring.engines.nats.queueing import Queueing
+from mainspring.engines.nats.rescuing import Rescuing
+from mainspring.engines.nats.stored import StoredJob
+from mainspring.engines.nats.workers import Workers
+from mainspring.engines.nats.workspace import Workshop, Workspace
+from mainspring.jobs.engine import JobRecord, Query
+from mainspring.jobs.instants import MICROSECONDS
+from mainspring.jobs.status import JobStatus
+
+AT_ONCE = 500
+OVERDUE = 60 * MICROSECONDS
+"""How long a job may wait for its message before one looks."""
+
+logger = logging.getLogger("mainspring.nats")
+
+
+class Reaping:
+    """Finds jobs that everybody has lost sight of."""
+
+    def __init__(
+        self,
+        workshop: Workshop,
+        projector: Projector,
+        *,
+        queueing: Queueing,
+        rescuing: Rescuing,
+        workers: Workers,
+    ) -> None:
+        self._workshop = workshop
+        self._projector = projector
+        self._queueing = queueing
+        self._rescuing = rescuing
+        self._workers = workers
+
+    def reap(self, overdue: int = OVERDUE) -> list[str]:
+        """Queue again what has no message; return which jobs."""
+        before = self._workshop.now() - overdue
+        projection = self._projector.catch_up()
+        waiting = projection.find(Query(status=JobStatus.PENDING, due_until=before, limit=AT_ONCE)).records
+        running = projection.find(Query(status=JobStatus.RUNNING, due_until=before, limit=AT_ONCE)).records
+        suspects = [record for record in (*waiting, *running) if self._is_lost(record)]
+        reaped = [record.id for record in suspects if self._queue_again(record.id)]
+        for job_id in reaped:
+            logger.warning("job %s had no message in the queue, and was queued again", job_id)
+        return reaped
+
+    def _is_lost(self, record: JobRecord) -> bool:
+        """Answer whether there is neither a message of a job nor a worker that has it."""
+        names = self._workshop.names
+        ready = names.ready_of(record.queue, record.type, record.priority, record.id)
+        found = self._workshop.link.read([ready, names.at("job", record.id), names.chore("enter", record.id)])
+        if any(entry.revision for entry in found.values()):
+            return False
+        return record.owner is None or self._workers.lease_left(record.owner, self._workshop.now()) == 0
+
+    def _queue_again(self, job_id: str) -> bool:
+        return self._workshop.carry_through(lambda workspace: self._mend(workspace, workspace.job(job_id)))
+
+    def _mend(self, workspace: Workspace, job: StoredJob | None) -> bool:
+        if job is None or job.is_over:
+            return False
+        if job.owner is not None:
+            self._rescuing.rescue(workspace, job)
+        elif job.is_gated and job.gates and not is_ready(job):
+            return False  # it waits before its gates, where it has no message of its own
+        elif is_ready(job) and job.is_gated:
+            self._queueing.make_ready_again(workspace, job)
+        else:
+            self._queueing.enqueue(workspace, job)
+        return True
