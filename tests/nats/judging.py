@@ -12,9 +12,7 @@ from tests.nats.crew import KILLED, STOPPED, Fault
 from tests.processes.runs import Run, by_job, find_lost
 
 BEATS_PER_LEASE = 4  # a lease may be a beat old when something happens
-RECOVERY = (
-    3_000_000_000  # nanoseconds after a fault in which a worker may still find out that it was declared dead
-)
+RECOVERY = 250_000_000  # nanoseconds after a fault until its worker may have noticed that it is over
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,7 @@ class Judge:
             return "failed"
         reasons = (
             fault.kind
-            for fault in self.faults
+            for fault in reversed(self.faults)
             if before.process in fault.processes
             and before.begin < fault.end + RECOVERY
             and fault.begin < after.begin
