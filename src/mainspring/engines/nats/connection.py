@@ -46,7 +46,7 @@ class Connection:
         self._answers: dict[str, asyncio.Future[Msg]] = {}
         self._inbox = ""
         self._count = 0
-        self._offset = 0
+        self._reading: tuple[int | None, int] = (None, 0)  # our monotonic clock, and the server's time then
         self.on_connection: Callable[[bool], None] = lambda _is_there: None
         self.pulls = Pulls(self._publish_later)
         self._trouble: str | None = None  # the last one, in the words of the client
@@ -178,7 +178,8 @@ class Connection:
 
     def now(self) -> int:
         """Return the server's time, in microseconds."""
-        return to_instant(self._clock.now(), "now") + self._offset
+        since, server = self._reading
+        return self.own_time() if since is None else server + self.monotonic() - since
 
     def monotonic(self) -> int:
         """Return microseconds of our own clock, for measuring."""
@@ -189,8 +190,11 @@ class Connection:
         return to_instant(self._clock.now(), "now")
 
     def set_time(self, server: int, before: int, after: int) -> None:
-        """Take over the server's time: what it said between two readings of our clock."""
-        self._offset = server - (before + after) // 2
+        """Take over the server's time: what it said between two readings of our monotonic clock.
+
+        From then on the wall clock of this machine does not matter: it may be set, or be wrong.
+        """
+        self._reading = ((before + after) // 2, server)
 
     # -- threads
 

@@ -142,7 +142,7 @@ class NatsEngine:
         self._reaping = Reaping(
             workshop, self.projector, queueing=queueing, rescuing=self._rescuing, workers=workers
         )
-        self._heartbeat = Heartbeat(self.settings.lease, self._beat, streams.measure_time)
+        self._heartbeat = Heartbeat(self.settings.lease, self._beat)
         self._wake: Callable[[], None] = _nothing
         self._types: dict[int, frozenset[str]] = {}
 
@@ -186,6 +186,7 @@ class NatsEngine:
     def _note_connection(self, is_there: bool) -> None:  # noqa: FBT001 - a fact
         if is_there:
             self._streams.forget_consumers()
+            self._streams.must_measure = True
             self._lanes.must_read = True
             self._book.must_refresh = self._journal.must_refresh = self._scheduling.must_refresh = True
             self._intake.rearm()
@@ -219,6 +220,7 @@ class NatsEngine:
     # -- submitters
 
     def submit(self, jobs: Sequence[NewJob]) -> list[Conflict | None]:
+        self._streams.measure_time_if_old()
         answers = self._submitting.submit(jobs) if jobs else []
         self._wake()
         return answers
@@ -280,6 +282,7 @@ class NatsEngine:
             self._link.send([(reply, nak(0)) for reply in self._chores.give_back()])
 
     def take(self, worker: int, demands: Sequence[Demand], *, lead: int, start_lead: int) -> Taken:
+        self._streams.measure_time_if_old()
         taken = self._taking.take(worker, demands, lead, start_lead)
         if not self._workers.is_fresh(worker):
             return self._give_up(worker, taken)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import partial
-from weakref import WeakKeyDictionary
 
 from mainspring.engines.nats.drafts import Entry
 from mainspring.engines.nats.gate_records import (
@@ -45,12 +44,11 @@ class Gates:
 
     def __init__(self, book: SettingsBook) -> None:
         self._book = book
-        self._keepers: WeakKeyDictionary[Workspace, Keeper] = WeakKeyDictionary()
 
     def _keeper(self, workspace: Workspace) -> Keeper:
-        keeper = self._keepers.get(workspace)
-        if keeper is None:
-            keeper = self._keepers[workspace] = Keeper(workspace, self._book)
+        keeper = workspace.keeper
+        if not isinstance(keeper, Keeper):
+            keeper = workspace.keeper = Keeper(workspace, self._book)
         return keeper
 
     def prefetch(self, workspace: Workspace, jobs: Iterable[StoredJob]) -> None:

@@ -9,7 +9,6 @@ from threading import Event, Thread
 from mainspring.errors import EngineUnavailable
 
 BEATS_PER_LEASE = 4
-SECONDS_BETWEEN_CLOCKS = 60.0
 
 logger = logging.getLogger("mainspring.nats")
 
@@ -17,10 +16,9 @@ logger = logging.getLogger("mainspring.nats")
 class Heartbeat:
     """Calls back regularly until it is closed."""
 
-    def __init__(self, lease: float, beat: Callable[[], None], measure_time: Callable[[], None]) -> None:
+    def __init__(self, lease: float, beat: Callable[[], None]) -> None:
         self._seconds = lease / BEATS_PER_LEASE
         self._beat = beat
-        self._measure_time = measure_time
         self._is_over = Event()
         self._thread: Thread | None = None
 
@@ -32,14 +30,9 @@ class Heartbeat:
             self._thread.start()
 
     def _run(self) -> None:
-        since = 0.0
         while not self._is_over.wait(self._seconds):
             try:
                 self._beat()
-                since += self._seconds
-                if since >= SECONDS_BETWEEN_CLOCKS:
-                    since = 0.0
-                    self._measure_time()
             except EngineUnavailable as error:
                 logger.warning("no sign of life could be given: %s", error)
             except Exception:  # it must go on

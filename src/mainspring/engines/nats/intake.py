@@ -53,8 +53,11 @@ class Intake:
                 self._chores.append(message)
             else:
                 self._keep(message)
-        asyncio.get_running_loop().call_later(PATIENCE_SECONDS, self._lose_patience)
+        self._begin_patience()
         self._wake()
+
+    def _begin_patience(self) -> None:
+        asyncio.get_running_loop().call_later(PATIENCE_SECONDS, self._lose_patience)
 
     def _lose_patience(self) -> None:
         """Give back what nobody had room for."""
@@ -96,8 +99,11 @@ class Intake:
     def put_back(self, messages: Iterable[Message]) -> None:
         """Keep messages for somebody with room; they go back to the server if nobody comes."""
         with self._lock:
-            for message in messages:
+            kept = list(messages)
+            for message in kept:
                 self._keep(message)
+        if kept:
+            self._link.call_later(self._begin_patience)
 
     def take_chores(self) -> list[Message]:
         """Return the chores that came."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Sequence
 
 from mainspring.engines.nats.lanes import Lane
@@ -35,6 +36,19 @@ class Room:
             self.suspects += job.crashes >= SUSPECT_CRASHES
 
     def shares(self, lanes: Sequence[Lane]) -> dict[Lane, int]:
-        """Divide the room for starts among lanes that may have jobs: by priority, at least one each."""
+        """Divide the room for starts among lanes that may have jobs, by priority.
+
+        Each gets one at least, as far as there is room; which ones do, if there are more lanes, is left to chance.
+        """
         total = sum(WEIGHTS[lane.priority] for lane in lanes)
-        return {lane: max(1, self.starts * WEIGHTS[lane.priority] // total) for lane in lanes}
+        shares = {lane: self.starts * WEIGHTS[lane.priority] // total for lane in lanes}
+        spare = self.starts - sum(shares.values())
+        poor = sorted((lane for lane in lanes if not shares[lane]), key=_by_chance)
+        for lane in poor[:spare]:
+            shares[lane] = 1
+        return {lane: share for lane, share in shares.items() if share}
+
+
+def _by_chance(lane: Lane) -> float:
+    """Sort urgent lanes to the front, most of the time."""
+    return random.random() ** WEIGHTS[lane.priority]

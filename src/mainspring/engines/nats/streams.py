@@ -25,6 +25,7 @@ MARKERS_KEPT = 7 * 24 * 3_600
 """How long the server remembers that something was forgotten, for projections that were away."""
 NANOSECONDS = 1_000_000_000
 LEFT_OUT = 10 * MICROSECONDS
+CLOCK_KEPT = 60 * MICROSECONDS
 logger = logging.getLogger("mainspring.nats")
 
 ALREADY_IN_USE = (10058, 10148, 10013)  # made by somebody else at the same moment
@@ -43,6 +44,8 @@ class Streams:
         self._settings = settings
         self._consumers: set[str] = set()
         self._left_out: dict[str, int] = {}  # subjects without a consumer, and until when that is believed
+        self._measured = 0
+        self.must_measure = False
         self.created = ""
         """When the stream was made: tells it from a later one of the same name."""
 
@@ -198,13 +201,20 @@ class Streams:
 
     def measure_time(self) -> None:
         """Find out what time it is on the server."""
-        before = self._link.own_time()
+        before = self._link.monotonic()
         info = self._link.api(f"STREAM.INFO.{self._names.stream}")
-        after = self._link.own_time()
+        after = self._link.monotonic()
+        self._measured = after
         stamp = info.get("ts")
         if stamp:
             text = re.sub(r"\.(\d{6})\d*", r".\1", stamp.replace("Z", "+00:00"))
             self._link.set_time(to_instant(datetime.fromisoformat(text), "the server's time"), before, after)
+
+    def measure_time_if_old(self) -> None:
+        """Find out anew what time it is on the server, if the last time was a while ago, or it was away since."""
+        if self.must_measure or self._link.monotonic() - self._measured > CLOCK_KEPT:
+            self.must_measure = False
+            self.measure_time()
 
     @property
     def lease(self) -> int:

@@ -42,6 +42,7 @@ EARLY = MICROSECONDS // 2  # how much earlier than planned the server may delive
 MOST_ROUNDS = 4
 MOST_AT_ONCE = 400
 MOST_TRIES = 20
+MOST_DELAY = 5.0
 MOST_DELIVERIES = 5  # of a message without a record
 
 
@@ -178,11 +179,12 @@ class Taking:
         lanes = [lane for lane in room.lanes if pending[lane] != 0]
         if len(here) >= room.starts or not lanes:
             return here
-        consumers = self._streams.consumers_of(self._lanes.all[lane] for lane in lanes)
-        shares = {self._lanes.all[lane]: share for lane, share in room.shares(lanes).items()}
+        asked = room.shares(lanes)
+        shares = {self._lanes.all[lane]: share for lane, share in asked.items()}
+        consumers = self._streams.consumers_of(shares)
         pulls = [Pull(consumer, min(shares[lane], MOST_AT_ONCE)) for lane, consumer in consumers.items()]
         found = self._intake.fetch(pulls)
-        for lane in lanes:
+        for lane in asked:
             prefix = self._lanes.all[lane][:-1]
             left = [message.pending for message in found if message.subject.startswith(prefix)]
             pending[lane] = min(left) if left else 0
@@ -240,9 +242,12 @@ class Taking:
         if job.is_gated and not is_ready(job):
             return Decision(message, Fate.DROPPED)  # it waits before its gates
         if job.due > workspace.now + max(leads.hold, LEAD) + EARLY:
-            if message.is_fired:
-                # It was put off while the server fired, which then may have deleted the new schedule.
-                self._queueing.enqueue(workspace, job)
+            if job.is_gated:
+                delay = min(MOST_DELAY, (job.due - workspace.now) / MICROSECONDS)
+                return Decision(message, Fate.POSTPONED, job, delay=delay)
+            # Its schedule may be gone: the server deletes it when it fires, even if it was replaced meanwhile. And
+            # whoever made the job ready may have had another time: a message is not dropped without another one.
+            self._queueing.enqueue(workspace, job)
             return Decision(message, Fate.DROPPED)
         if job.expires is not None and job.expires <= workspace.now:
             self._chores.expire(workspace, job)

@@ -8,6 +8,7 @@ at once.
 from __future__ import annotations
 
 from math import ceil
+from threading import Lock
 
 from msgspec import Struct
 
@@ -39,6 +40,7 @@ class Workers:
     def __init__(self, link: Link, names: Names, settings: NatsSettings) -> None:
         self._link = link
         self._names = names
+        self._lock = Lock()  # one sign of ours at a time
         self._lease = round(settings.lease * MICROSECONDS)
         self._ttl = {"Nats-TTL": f"{ceil(settings.lease)}s"}
         self._ours: dict[int, tuple[WorkerInfo, int]] = {}  # with the revision of the last sign
@@ -58,9 +60,10 @@ class Workers:
         number = self._link.store(f"{self._names.workers}new", b"")
         self._link.empty(f"{self._names.workers}new")
         revision = self._sign(number, info, 0)
-        if revision is None:
-            raise self._link.unavailable(f"the sign of worker {number} could not be stored")
-        self._ours[number] = (info, revision)
+        while revision is None:
+            revision = self._sign(number, info, self._link.read_one(self._names.worker(number)).revision)
+        with self._lock:
+            self._ours[number] = (info, revision)
         return number
 
     def _sign(self, number: int, info: WorkerInfo, expected: int) -> int | None:
@@ -75,34 +78,32 @@ class Workers:
 
     def renew(self, worker: int) -> bool:
         """Show that a worker lives; False if its sign was gone."""
-        if worker not in self._ours:
-            return False
-        info, revision = self._ours[worker]
-        renewed = self._sign(worker, info, revision)
-        if renewed is None:
-            renewed = self._renew_doubtful(worker, info)
-        if renewed is None:
-            self._ours.pop(worker, None)
-            return False
-        if worker in self._ours:
+        with self._lock:
+            if worker not in self._ours:
+                return False
+            info, revision = self._ours[worker]
+            renewed = self._sign(worker, info, revision)
+            while renewed is None:  # nobody knows whether the last one was stored: if there is one, it is ours
+                entry = self._link.read_one(self._names.worker(worker))
+                if not entry.data:
+                    del self._ours[worker]
+                    return False
+                renewed = self._sign(worker, info, entry.revision)
             self._ours[worker] = (info, renewed)
-        return True
-
-    def _renew_doubtful(self, worker: int, info: WorkerInfo) -> int | None:
-        """Nobody knows whether the last sign was stored: if there is one, it is ours."""
-        entry = self._link.read_one(self._names.worker(worker))
-        return self._sign(worker, info, entry.revision) if entry.data else None
+            return True
 
     def leave(self, worker: int, left_behind: tuple[str, ...]) -> None:
         """End an incarnation; what it left behind is named for those who rescue it."""
-        ours = self._ours.pop(worker, None)
-        subject = self._names.worker(worker)
-        if ours is None or not left_behind:
-            self._link.empty(subject)
-            return
-        info, _ = ours
-        sign = Sign(info.name, info.process, info.types, 0, left_behind, has_left=True)
-        self._link.store(subject, encode(sign))
+        with self._lock:  # a sign that is on its way would come after the last one
+            ours = self._ours.pop(worker, None)
+            self._signed.pop(worker, None)
+            subject = self._names.worker(worker)
+            if ours is None or not left_behind:
+                self._link.empty(subject)
+                return
+            info, _ = ours
+            sign = Sign(info.name, info.process, info.types, 0, left_behind, has_left=True)
+            self._link.store(subject, encode(sign))
 
     def is_fresh(self, worker: int) -> bool:
         """Answer whether a worker has shown within its lease that it lives: else its jobs may belong to others."""

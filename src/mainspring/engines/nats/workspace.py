@@ -49,6 +49,8 @@ class Workspace:
         """The instant at which all of it happens, in the server's time."""
         self.draft = Draft()
         """For what is stored whatever was there before, and for what is done afterwards."""
+        self.keeper: object = None
+        """What the gates know of this workspace."""
         self._link = link
         self._read: dict[str, Entry] = {}
         self._jobs: dict[str, StoredJob | None] = {}  # as last read or written here
