@@ -14,12 +14,12 @@ from threading import Thread
 from typing import Any, TypeVar
 
 import nats.errors
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from mainspring.clock import Clock
 from mainspring.engines.nats.messages import Pulls, status_of
 from mainspring.engines.nats.settings import NatsSettings, without_secrets
+from mainspring.engines.nats.wire import WireClient, to_wire
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs.instants import to_instant
 
@@ -42,7 +42,7 @@ class Connection:
         self._clock = clock
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Thread | None = None
-        self._client: Client | None = None
+        self._client: WireClient | None = None
         self._answers: dict[str, asyncio.Future[Msg]] = {}
         self._inbox = ""
         self._count = 0
@@ -76,7 +76,7 @@ class Connection:
             "nkeys_seed_str": settings.nkeys_seed,
             "tls": settings.tls,
         }
-        client = Client()
+        client = WireClient()
         try:
             await asyncio.wait_for(self._connect_client(client, options), max(0.1, (settings.timeout or 60) - 0.5))
         except (OSError, nats.errors.Error, TimeoutError, ValueError) as error:
@@ -89,7 +89,7 @@ class Connection:
         await client.subscribe(f"{self._inbox}.*", cb=self._answer)
         await self.pulls.subscribe(client)
 
-    async def _connect_client(self, client: Client, options: dict[str, Any]) -> None:
+    async def _connect_client(self, client: WireClient, options: dict[str, Any]) -> None:
         seconds: dict[str, Any] = {
             "reconnect_time_wait": 0.25,
             "connect_timeout": min(5, self.settings.timeout or 5),
@@ -253,7 +253,7 @@ class Connection:
         timeout = self.settings.timeout
         return None if timeout is None else loop_time() + timeout
 
-    def _connected(self) -> Client:
+    def _connected(self) -> WireClient:
         if self._client is None:
             raise self.unavailable("it is closed", remedy="open the engine first")
         return self._client
@@ -264,7 +264,7 @@ class Connection:
             client = self._connected()
             if client.is_connected:
                 inbox, future = self._expect()
-                await client.publish(subject, data, reply=inbox)
+                await client.write([to_wire(subject, data, inbox)])
                 answer = await self._await(inbox, future, deadline)
                 if answer is not None and status_of(answer) != NO_LEADER:
                     return answer
@@ -289,8 +289,7 @@ class Connection:
         if client is None or not client.is_connected:
             return  # whoever needed it finds out
         try:
-            for message in messages:
-                await client.publish(*message)
+            await client.write([to_wire(*message) for message in messages])
         except nats.errors.Error as error:
             logger.debug("%s: %s", self.address, error)
 
@@ -308,7 +307,7 @@ class Connection:
         self.wait_for(subscribe(), self.settings.timeout)
 
 
-async def _close(client: Client) -> None:
+async def _close(client: WireClient) -> None:
     """Close a client, which may hang after a failed handshake."""
     try:
         await asyncio.wait_for(client.close(), 2)

@@ -12,7 +12,6 @@ from base64 import b64decode
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from mainspring.clock import Clock
@@ -20,6 +19,7 @@ from mainspring.engines.nats.connection import NO_LEADER, TRY_SECONDS, Connectio
 from mainspring.engines.nats.drafts import MOST_PUTS, NOTHING, Draft, Entry, Put
 from mainspring.engines.nats.messages import Message, Pull, status_of
 from mainspring.engines.nats.settings import NatsSettings
+from mainspring.engines.nats.wire import WireClient, to_wire
 from mainspring.errors import LimitExceeded
 
 WRONG_LAST_SEQUENCE = (10071, 10164)
@@ -192,17 +192,20 @@ class Link(Connection):
         if not client.is_connected:
             return [None] * len(puts)
         answers = []
+        messages = []
         for put in puts:
             inbox, future = self._expect()
             answers.append((inbox, future))
-            await client.publish(put.subject, put.data, inbox, _headers_of(put))
+            messages.append(to_wire(put.subject, put.data, inbox, _headers_of(put)))
+        await client.write(messages)
         deadline = loop_time() + TRY_SECONDS
         return [_revision_in(await self._await(inbox, future, deadline)) for inbox, future in answers]
 
-    async def _publish(self, client: Client, puts: Sequence[Put], inbox: str) -> None:
+    async def _publish(self, client: WireClient, puts: Sequence[Put], inbox: str) -> None:
         last = len(puts)
         self._drafts += 1
         batch = f"{self._inbox[-22:]}{self._drafts}"
+        messages = []
         for number, put in enumerate(puts, 1):
             headers = _headers_of(put) or {}
             if last > 1:
@@ -210,7 +213,8 @@ class Link(Connection):
                 headers["Nats-Batch-Sequence"] = str(number)
                 if number == last:
                     headers["Nats-Batch-Commit"] = "1"
-            await client.publish(put.subject, put.data, inbox if number == last else "", headers or None)
+            messages.append(to_wire(put.subject, put.data, inbox if number == last else "", headers))
+        await client.write(messages)
 
     def empty(self, subject: str) -> None:
         """Let a subject hold nothing, soon; no harm is done if it stays."""

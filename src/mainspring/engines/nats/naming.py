@@ -28,12 +28,16 @@ _ESCAPED = re.compile(r"=([0-9A-F]{2})")
 
 def to_token(name: str) -> str:
     """Write a name so that it can be part of a subject; equal names, and only they, have equal tokens."""
+    if name.isascii() and name.isalnum():  # as nearly all ids
+        return name
     token = _UNSAFE.sub(lambda match: b"=%02X" % match.group()[0], name.encode()).decode()
     return token or "=00"
 
 
 def from_token(token: str) -> str:
     """Return the name of a token."""
+    if "=" not in token:
+        return token
     if token == "=00":
         return ""
     raw = _ESCAPED.sub(lambda match: chr(int(match.group(1), 16)), token)

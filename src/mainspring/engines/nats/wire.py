@@ -1,0 +1,43 @@
+"""The wire: many messages in one write, and a client that reads headers quickly.
+
+`nats-py` publishes one message at a time, at 8 microseconds each; a draft of a thousand is assembled here and
+handed over as one, at one microsecond each. That uses one method of the client that is not public, `_send_command`,
+and the way in which `publish` wakes its flusher; `tests/nats` would show at once if either changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from nats.aio.client import Client
+
+LINE = b"NATS/1.0\r\n"
+
+
+class WireClient(Client):
+    """A client for messages whose headers are well-formed, as those of the server are."""
+
+    @staticmethod
+    def _parse_header_lines(raw: bytes) -> dict[str, str]:
+        headers = {}
+        for line in raw.decode("utf-8", "replace").split("\r\n"):
+            name, separator, value = line.partition(":")
+            if separator:
+                headers[name] = value.strip()
+        return headers
+
+    async def write(self, messages: Iterable[bytes]) -> None:
+        """Send messages that are on the wire's format already, in one piece."""
+        await self._send_command(b"".join(messages))
+        if self._flush_queue is not None and self._flush_queue.empty():
+            await self._flush_pending()
+
+
+def to_wire(subject: str, data: bytes, reply: str = "", headers: Mapping[str, str] | None = None) -> bytes:
+    """Write a message as it goes to the server. Subjects and headers are ours: tokens and numbers."""
+    if not headers:
+        return b"PUB %s %s %d\r\n%s\r\n" % (subject.encode(), reply.encode(), len(data), data)
+    lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()]).encode()
+    size = len(LINE) + len(lines) + 2
+    head = f"HPUB {subject} {reply} {size} {size + len(data)}\r\n".encode()
+    return b"".join((head, LINE, lines, b"\r\n", data, b"\r\n"))
