@@ -46,7 +46,7 @@ $(VENV)-arq/.has-bench-arq: pyproject.toml scripts/make_venv.py
 bench: setup $(VENV)/.has-bench $(VENV)-arq/.has-bench-arq ## run the benchmarks
 	$(BIN)/python -m benchmarks
 
-soak: setup ## run the scenarios with real processes for longer: about twenty minutes
+soak: setup ## run the scenarios with real processes for longer: about forty minutes
 	$(BIN)/python -m scripts.soak
 
 format: setup ## format and repair what ruff can

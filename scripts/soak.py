@@ -1,4 +1,4 @@
-"""The long runs of `make soak`: the scenarios of tests/processes, for minutes instead of seconds.
+"""The long runs of `make soak`: the scenarios of tests/processes and tests/nats, for minutes instead of seconds.
 
 python -m scripts.soak                          all of them
 python -m scripts.soak --only kills --seed 7    one of them, with the seed that a failed run said
@@ -16,6 +16,7 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
+from scripts import soak_nats
 from tests.processes.apps.limited import MAILS, MAILS_OF_A_TENANT, SCANS
 from tests.processes.fleet import Figures
 from tests.processes.harness import Site
@@ -161,6 +162,7 @@ SCENARIOS: dict[str, Callable[[Site, int], str]] = {
         soak_schedules,
         soak_releases,
         soak_processes,
+        *soak_nats.SCENARIOS,
     )
 }
 

@@ -23,7 +23,7 @@ from tests.processes.ledger import work_for
 
 LEAD = 1.0  # seconds before its due time that a job is handed over
 SPREAD = 0.15
-PREPARATION = 4.0  # for submitting them
+PREPARATION = 0.02  # for submitting one of them
 THREADS = 8
 LATER = 1.5  # seconds by which jobs are put off
 PRECISION = 2_000_000  # nanoseconds: two clocks are compared
@@ -100,7 +100,7 @@ def _race(site: Site, servers: Servers, act: Act, *, count: int, seconds: float,
     with app:
         crew = Crew(site, servers, options=options, workers=2, proxied=0, seed=seed)
         crew.start()
-        begin = now_ns() + offset + round(PREPARATION * 1e9)
+        begin = now_ns() + offset + round(count * PREPARATION * 1e9)
         orders: list[Order] = []
         for number in range(count):
             due = begin + round(number / count * seconds * 1e9)
