@@ -1,0 +1,159 @@
+"""Engine time is server time: the clock of the machine on which an application runs may be wrong, or be set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from mainspring import Mainspring, NatsSettings
+from mainspring.clock import SystemClock
+from mainspring.engines.nats import streams
+from mainspring.jobs.instants import MICROSECONDS, to_instant
+from mainspring.testing.engine_bench import seconds
+from tests.nats.crew import copy_in
+from tests.nats.rig import MakeRig, Rig, rigs
+from tests.nats.servers import PATIENCE, Servers
+
+TOLERANCE = seconds(0.25)
+AFTER = 1.5
+"""Later than the lead, so that the server has a part in it."""
+
+
+class WrongClock(SystemClock):
+    """The time of the operating system, and so many seconds more on the wall."""
+
+    def __init__(self, shift: float) -> None:
+        self.shift = shift
+
+    def now(self) -> datetime:
+        return super().now() + timedelta(seconds=self.shift)
+
+
+shifts = pytest.mark.parametrize("shift", [5.0, -5.0], ids=["ahead", "behind"])
+
+
+@pytest.fixture
+def make_rig(nats_server: Servers, nats_prefix: str, tmp_path: Path) -> Iterator[MakeRig]:
+    with rigs(nats_server, nats_prefix, tmp_path) as make:
+        yield make
+
+
+@pytest.fixture
+def right(make_rig: MakeRig) -> Rig:
+    return make_rig()
+
+
+def true_now() -> int:
+    """The time of the server, which runs on this machine."""
+    return to_instant(SystemClock().now(), "now")
+
+
+def is_true(instant: int) -> bool:
+    return abs(instant - true_now()) < TOLERANCE
+
+
+@shifts
+def test_the_time_of_an_engine_is_that_of_the_server(make_rig: MakeRig, shift: float) -> None:
+    assert is_true(make_rig(clock=WrongClock(shift)).now)
+
+
+@shifts
+def test_a_job_of_one_whose_clock_is_wrong_is_due_when_it_meant(
+    right: Rig, make_rig: MakeRig, shift: float
+) -> None:
+    wrong = make_rig(clock=WrongClock(shift))
+    wrong.submit("job", after=AFTER)
+    due = true_now() + seconds(AFTER)
+    assert abs(right.record().due - due) < TOLERANCE
+    assert is_true(right.record().created)
+    _, lease = right.take_by_new_worker()
+    assert abs(lease.due - due) < TOLERANCE
+    assert due - seconds(1) - TOLERANCE < true_now() < due + TOLERANCE, "it was handed over the lead ahead"
+
+
+@shifts
+def test_a_worker_whose_clock_is_wrong_starts_nothing_early_or_late(
+    right: Rig, make_rig: MakeRig, shift: float
+) -> None:
+    wrong = make_rig(clock=WrongClock(shift))
+    right.submit("now")
+    right.submit("soon", after=AFTER)
+    worker = wrong.enroll()
+    (now,) = wrong.take_when_there(worker, 1)
+    assert (now.id, now.is_started) == ("now", True)
+    assert is_true(right.record("now").started or 0)
+    (soon,) = wrong.take_when_there(worker, 1)
+    assert (soon.id, soon.is_started) == ("soon", False), "it is held, not started"
+    assert soon.due - true_now() < seconds(1) + TOLERANCE
+
+
+@shifts
+def test_who_lives_is_told_by_the_servers_time(make_rig: MakeRig, right: Rig, shift: float) -> None:
+    wrong = make_rig(clock=WrongClock(shift), lease=3)
+    worker, lease = wrong.begin()
+    wrong.deliver_again("job")
+    rival = make_rig(clock=WrongClock(-shift), lease=3)
+    assert rival.take(rival.enroll()) == []
+    assert right.record().owner == worker
+    wrong.complete(worker, lease)
+
+
+def test_a_wall_clock_that_is_set_while_an_engine_is_open_does_not_matter_to_it(make_rig: MakeRig) -> None:
+    clock = WrongClock(0)
+    rig = make_rig(clock=clock)
+    clock.shift = 3_600
+    rig.nats._streams.measure_time()
+    assert is_true(rig.now)
+    rig.submit("job", after=AFTER)
+    assert abs(rig.record().due - true_now() - seconds(AFTER)) < TOLERANCE
+
+
+def test_the_time_is_measured_again_after_a_minute(make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = make_rig()
+    rig.link.set_time(true_now() - seconds(30), rig.link.monotonic(), rig.link.monotonic())
+    rig.submit("before")
+    assert not is_true(rig.now), "a clock that has drifted is believed for a while"
+    monkeypatch.setattr(streams, "CLOCK_KEPT", 0)
+    rig.submit("after")
+    assert is_true(rig.now)
+
+
+def test_the_time_is_measured_again_when_the_server_was_away(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    rig.link.set_time(true_now() - seconds(30), rig.link.monotonic(), rig.link.monotonic())
+    rig.link.on_connection(True)
+    rig.take(rig.enroll())
+    assert is_true(rig.now)
+
+
+# -- whole applications
+
+
+@pytest.mark.long
+@shifts
+def test_an_application_whose_clock_is_wrong_runs_jobs_in_time(
+    nats_server: Servers, nats_prefix: str, tmp_path: Path, shift: float
+) -> None:
+    url = f"{nats_server.url}?{copy_in(tmp_path)}"
+    app = Mainspring(url, nats=NatsSettings(prefix=nats_prefix), clock=WrongClock(shift), threads=2)
+    begun: dict[str, int] = {}
+    are_done = {name: Event() for name in ("after", "at")}
+
+    @app.job
+    def note(name: str) -> None:
+        begun[name] = true_now()
+        are_done[name].set()
+
+    with app, app.running():
+        due = true_now() + seconds(AFTER)
+        note.after(AFTER).submit("after")
+        note.at(datetime.fromtimestamp(due / MICROSECONDS, UTC)).submit("at")
+        for is_done in are_done.values():
+            assert is_done.wait(PATIENCE)
+    for name, instant in begun.items():
+        late = instant - due
+        assert 0 <= late < TOLERANCE, f"{name} was {late} microseconds late"
