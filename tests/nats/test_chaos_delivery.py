@@ -103,6 +103,23 @@ def test_jobs_of_a_killed_worker_start_again_within_its_lease_and_a_second(site:
     assert latest / 1e9 < LEASE + 1 + LEASE  # four slots of the other worker are busy for a lease, too
 
 
+def test_workers_that_were_full_and_are_idle_again_still_look_after_each_other(site: Site, crew: Crew) -> None:
+    for number in range(3):  # so many as there are threads, all at once
+        full = mixed.plain.submit_many([(f"full{number}/{place}", 0.2) for place in range(8)])
+        assert {mixed.app.handle(job_id).wait(PATIENCE) for job_id in full} == {JobStatus.COMPLETED}
+    work_for(LEASE)
+    handles = [mixed.plain.submit(f"long/{number}", LEASE / 2) for number in range(2)]
+    crew.wait_for_lines(2 * 24 + 2)
+    processes = {entry.process for entry in site.ledger() if entry.job in {handle.id for handle in handles}}
+    place = next(place for place, worker in enumerate(crew.workers) if worker.pid in processes)
+    crew.kill(crew.workers.pop(place))
+    assert {handle.wait(PATIENCE) for handle in handles} == {JobStatus.COMPLETED}
+    last = max(entry.instant_ns for entry in site.ledger() if entry.event == "start")
+    (killed,) = crew.killed.values()
+    assert (last - killed) / 1e9 < LEASE + 1.5
+    crew.stop()
+
+
 def test_the_late_word_of_a_worker_that_stood_still_is_refused(site: Site, crew: Crew) -> None:
     handles = [mixed.plain.submit(f"long/{number}", LEASE / 2) for number in range(8)]
     crew.wait_for_lines(8)
