@@ -11,8 +11,8 @@ import typer
 from mainspring.app import Mainspring
 
 
-def load_app(reference: str) -> Mainspring:
-    """Import `module:name`, with the working directory on the path, as `python -m` has it."""
+def load_app(reference: str, *, folder: Path | None = None) -> Mainspring:
+    """Import `module:name`, with the working directory on the path, as `python -m` has it, or another folder."""
     module_name, colon, name = reference.partition(":")
     if not colon or not module_name or not name:
         raise typer.BadParameter(
@@ -21,16 +21,16 @@ def load_app(reference: str) -> Mainspring:
     if module_name.endswith(".py") or "/" in module_name:
         meant = module_name.removesuffix(".py").strip("./").replace("/", ".")
         raise typer.BadParameter(f"{reference!r} names a file; name the module: {meant}:{name}")
-    folder = str(Path.cwd())
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
+    place = str(folder or Path.cwd())
+    if place not in sys.path:
+        sys.path.insert(0, place)
     try:
         module = import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name != module_name.partition(".")[0]:
             raise  # something that it imports is missing: its own message says so
         raise typer.BadParameter(
-            f"there is no module {module_name!r} in {folder} or among the installed packages"
+            f"there is no module {module_name!r} in {place} or among the installed packages"
         ) from error
     app = getattr(module, name, None)
     if not isinstance(app, Mainspring):

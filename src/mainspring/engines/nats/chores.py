@@ -12,6 +12,7 @@ time.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -20,17 +21,21 @@ from mainspring.engines.nats.gate_records import is_ready
 from mainspring.engines.nats.gates import Gates
 from mainspring.engines.nats.intake import Intake
 from mainspring.engines.nats.journal import Journal
-from mainspring.engines.nats.messages import ACK, Message, Pull
+from mainspring.engines.nats.messages import ACK, Message, Pull, nak
 from mainspring.engines.nats.naming import from_token
 from mainspring.engines.nats.queueing import Queueing
 from mainspring.engines.nats.stored import StoredJob, change, decode
 from mainspring.engines.nats.streams import Streams
 from mainspring.engines.nats.workspace import Workshop, Workspace
+from mainspring.errors import EngineUnavailable
 from mainspring.jobs import transitions
 from mainspring.jobs.instants import MICROSECONDS
 from mainspring.jobs.status import JobStatus
 
 AT_ONCE = 50
+PAUSE_SECONDS = 5.0
+
+logger = logging.getLogger("mainspring.nats")
 
 
 class Chores:
@@ -71,8 +76,18 @@ class Chores:
             if due > self._workshop.now():
                 self._wait(message, due)
             else:
-                self._workshop.carry_through(partial(self._do, message))
-                self._workshop.link.send([(message.reply, ACK)])
+                self._workshop.link.send([(message.reply, self._try(message))])
+
+    def _try(self, message: Message) -> bytes:
+        """Do a chore; return what to answer. One that cannot be done keeps nobody from taking jobs."""
+        try:
+            self._workshop.carry_through(partial(self._do, message))
+        except EngineUnavailable:
+            raise
+        except Exception:
+            logger.exception("chore %s could not be done; it comes again", message.subject)
+            return nak(PAUSE_SECONDS)
+        return ACK
 
     def _wait(self, message: Message, due: int) -> None:
         self._early.append(message)

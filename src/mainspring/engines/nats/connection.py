@@ -119,6 +119,11 @@ class Connection:
         asyncio.run_coroutine_threadsafe(self._disconnect(), loop).result(timeout=10)
         loop.call_soon_threadsafe(loop.stop)
         self._thread.join()
+        late = asyncio.all_tasks(loop)  # of those who asked at the last moment
+        for task in late:
+            task.cancel()
+        if late:
+            loop.run_until_complete(asyncio.wait(late))
         loop.close()
 
     async def _disconnect(self) -> None:
@@ -154,6 +159,7 @@ class Connection:
 
     async def _note_reconnect(self) -> None:
         logger.warning("connected to %s again", self.address)
+        self.pulls.forget()  # what was asked for meanwhile went nowhere
         self.on_connection(True)
 
     @property
@@ -185,6 +191,11 @@ class Connection:
         """Return microseconds of our own clock, for measuring."""
         return self._clock.monotonic_ns() // 1_000
 
+    @property
+    def has_time(self) -> bool:
+        """Whether the server's time is known."""
+        return self._reading[0] is not None
+
     def own_time(self) -> int:
         """Return what our own clock says."""
         return to_instant(self._clock.now(), "now")
@@ -208,11 +219,17 @@ class Connection:
             return asyncio.run_coroutine_threadsafe(work, loop).result(timeout)
         except (TimeoutError, CancelledError) as error:
             raise self.unavailable("it did not answer in time") from error
+        except RuntimeError as error:
+            if not loop.is_closed():
+                raise
+            work.close()
+            raise self.unavailable("it was closed meanwhile", remedy="open the engine again") from error
 
     def call_later(self, act: Callable[[], None]) -> None:
         """Let the loop do something soon. From any thread."""
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(act)
+        loop = self._loop
+        if loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(act)
 
     def start_task(self, make: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Let the loop do something for as long as the link is open."""

@@ -13,8 +13,10 @@ from contextlib import AbstractContextManager, nullcontext
 from msgspec.structs import replace
 
 from mainspring.clock import Clock, SystemClock
+from mainspring.engines.nats import uniqueness
 from mainspring.engines.nats.chores import Chores
 from mainspring.engines.nats.commands import Commands
+from mainspring.engines.nats.deciding import Deciding
 from mainspring.engines.nats.gates import Gates
 from mainspring.engines.nats.hands import Hands
 from mainspring.engines.nats.heartbeat import Heartbeat
@@ -34,6 +36,8 @@ from mainspring.engines.nats.scheduling import Scheduling
 from mainspring.engines.nats.settings import NatsSettings, parse_url
 from mainspring.engines.nats.settings_book import SettingsBook
 from mainspring.engines.nats.settling import Settling
+from mainspring.engines.nats.starting import Starting
+from mainspring.engines.nats.stops import Stops
 from mainspring.engines.nats.streams import Streams
 from mainspring.engines.nats.submitting import Submitting
 from mainspring.engines.nats.taking import Taking
@@ -122,12 +126,10 @@ class NatsEngine:
             journal=journal,
             wake=self._wake_up,
         )
-        self._taking = Taking(
-            workshop,
-            streams,
-            intake,
-            hands,
-            lanes,
+        workshop.on_end = uniqueness.release_later
+        self._stops = Stops(workshop, hands)
+        deciding = Deciding(
+            hands=hands,
             book=book,
             gates=gates,
             queueing=queueing,
@@ -136,6 +138,21 @@ class NatsEngine:
             chores=self._chores,
             journal=journal,
         )
+        self._taking = Taking(
+            workshop,
+            streams,
+            intake,
+            hands,
+            lanes,
+            deciding=deciding,
+            book=book,
+            gates=gates,
+            queueing=queueing,
+            workers=workers,
+            chores=self._chores,
+            stops=self._stops,
+        )
+        self._starting = Starting(workshop, hands, book, journal)
         self.projector = Projector(link, names, streams, make_projection)
         self._reading = Reading(workshop, self.projector, gates=gates, book=book, workers=workers)
         self._pruning = Pruning(self.projector, self.change)
@@ -171,11 +188,12 @@ class NatsEngine:
         self._book.must_refresh = self._journal.must_refresh = self._scheduling.must_refresh = True
 
     def close(self) -> None:
-        self._heartbeat.close()
+        self._heartbeat.stop()
         self._intake.give_back()
         self._workers.forget_ours()
         self.projector.close()
         self._link.close()
+        self._heartbeat.join()
 
     def unit(self, *, durable: bool) -> AbstractContextManager[None]:
         return nullcontext()
@@ -205,7 +223,7 @@ class NatsEngine:
                 self._journal.must_refresh = True
                 return
             case "stop":
-                self._taking.stops.add(data.decode())
+                self._stops.add(data.decode())
             case _:
                 return
         self._wake()
@@ -283,10 +301,11 @@ class NatsEngine:
 
     def take(self, worker: int, demands: Sequence[Demand], *, lead: int, start_lead: int) -> Taken:
         self._streams.measure_time_if_old()
+        next_firing = self._scheduling.next_firing()  # whatever may fail comes before jobs are taken
         taken = self._taking.take(worker, demands, lead, start_lead)
         if not self._workers.is_fresh(worker):
             return self._give_up(worker, taken)
-        return replace(taken, next_firing=self._scheduling.next_firing())
+        return replace(taken, next_firing=next_firing)
 
     def _give_up(self, worker: int, taken: Taken) -> Taken:
         """We were cut off for longer than a lease: what was taken may belong to others by now."""
@@ -296,7 +315,7 @@ class NatsEngine:
         return Taken([], None, is_more=False, stops=[], is_alive=False)
 
     def start(self, worker: int, leases: Sequence[Lease]) -> list[bool]:
-        answers = self._taking.start(worker, leases) if leases else []
+        answers = self._starting.start(worker, leases) if leases else []
         if not self._workers.is_fresh(worker):
             for lease in leases:
                 self._hands.drop(lease.id)
@@ -327,9 +346,10 @@ class NatsEngine:
         return Pruned(0, is_more=False)
 
     def sweep(self, worker: int) -> Swept:
-        self._lanes.must_read = True
         swept = self._rescuing.sweep(self._types.get(worker, frozenset()))
-        if swept.rescued:
+        has_new_lanes = bool(self._lanes.read_new(self._workshop.open()))  # notes may be lost,
+        must_stop = self._stops.look()  # those about stops as well
+        if swept.rescued or has_new_lanes or must_stop:
             self._wake()
         return swept
 

@@ -31,6 +31,7 @@ from mainspring.jobs.instants import MICROSECONDS
 from mainspring.jobs.limits import Refusal, family_of
 
 FILLED_AT_ONCE = 16
+MOST_POKES = 300
 """How many gates are looked after when a limit changes; the others by whoever has time."""
 TAKEN_BACK_AT_ONCE = 100
 """How many jobs give up their places in one draft when their queue is paused."""
@@ -134,9 +135,11 @@ class Gates:
         names = [gate.name for gate in waited_for]
         visit.prefetch_gates(names[:FILLED_AT_ONCE])
         self._keeper(workspace).fill_all(names[:FILLED_AT_ONCE])
-        for name in names[FILLED_AT_ONCE:]:
+        for name in names[FILLED_AT_ONCE:MOST_POKES]:
             data = encode([family, name, 0])
             workspace.draft.put(workspace.names.chore("poke", digest(name)), data)
+        if len(names) > MOST_POKES:  # by then these are not waited for any more
+            self._look_again(workspace, family, "")
 
     # -- queues
 

@@ -38,9 +38,12 @@ class Heartbeat:
             except Exception:  # it must go on
                 logger.exception("the heartbeat stumbled")
 
-    def close(self) -> None:
-        """Beat no more."""
+    def stop(self) -> None:
+        """Beat no more; a last beat may be on its way."""
         self._is_over.set()
+
+    def join(self) -> None:
+        """Wait for the end of the last beat, which ends with the link at the latest."""
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.join()

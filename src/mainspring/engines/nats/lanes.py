@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from mainspring.engines.nats.drafts import Entry
 from mainspring.engines.nats.naming import Names, from_token
 from mainspring.engines.nats.stored import StoredJob, encode
 from mainspring.engines.nats.workspace import Workspace
@@ -59,7 +60,12 @@ class Lanes:
     def read_new(self, workspace: Workspace) -> list[Lane]:
         """Read the lanes that were made since; return them."""
         self.must_read = False
-        found = workspace.scan(f"{self._names.lanes}>", after=self._position)
+        new: list[Lane] = []
+        while found := workspace.scan(f"{self._names.lanes}>", after=self._position):
+            new += self._add(found)
+        return new
+
+    def _add(self, found: list[tuple[str, Entry]]) -> list[Lane]:
         new = []
         for subject, entry in found:
             queue, type_, priority = subject.removeprefix(self._names.lanes).split(".")

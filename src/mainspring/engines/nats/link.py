@@ -233,6 +233,10 @@ class Link(Connection):
             if revision is not None:
                 return revision
 
+    def note_record(self, revision: int) -> None:
+        """A job record was stored."""
+        self.last_record = max(self.last_record, revision)
+
     def last_sequence(self, stream: str) -> int:
         """Return the number of the last message of a stream."""
         return int(self.api(f"STREAM.INFO.{stream}")["state"]["last_seq"])

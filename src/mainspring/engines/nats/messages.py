@@ -87,6 +87,8 @@ class Pulls:
         self._idle: dict[str, float] = {}  # consumers with an idle pull, and when it ends
         self._open: set[asyncio.Future[bool]] = set()  # answers that have not come to their end
         self.stream = ""
+        self.idle_seconds = IDLE_SECONDS
+        """How long an idle pull waits: in a cluster it is lost without a word when the leader dies."""
         self.on_message: Callable[[Message], None] = lambda _message: None
         self.on_end: Callable[..., None] = lambda **_why: None
         """Called when an idle pull has ended without a message."""
@@ -113,8 +115,8 @@ class Pulls:
         asked: list[tuple[str, bytes, str]] = []
         for consumer in consumers:
             if self._idle.get(consumer, 0.0) < now:
-                self._idle[consumer] = now + IDLE_SECONDS
-                body = b'{"batch":1,"expires":%d}' % round(IDLE_SECONDS * 1e9)
+                self._idle[consumer] = now + self.idle_seconds
+                body = b'{"batch":1,"expires":%d}' % round(self.idle_seconds * 1e9)
                 asked.append((self._next(consumer), body, f"{self._inbox}.idle.{consumer}"))
         if asked:
             self._publish(asked)

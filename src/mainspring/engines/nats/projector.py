@@ -7,6 +7,7 @@ everything that was stored before it was asked for.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from threading import Lock
 
@@ -21,6 +22,8 @@ from mainspring.jobs.projecting import Projected, Projection
 AT_ONCE = 1_000
 TELL_EVERY = 100_000
 MOST_FILES = 16
+PAUSE_SECONDS = 0.01
+LAG_SECONDS = 2.0
 
 logger = logging.getLogger("mainspring.nats")
 
@@ -74,15 +77,19 @@ class Projector:
 
     def _follow(self, projection: Projection) -> None:
         done = 0
+        waited = 0.0
         while True:
             found = self._link.scan(f"{self._names.jobs}>", after=self._position, most=AT_ONCE)
             if found:
                 last = found[-1][1].revision
                 projection.apply([self._read(subject, entry) for subject, entry in found], last)
                 self._position = last
-            elif self._position >= self._link.last_record:
+            elif self._position >= self._link.last_record or waited >= LAG_SECONDS:
+                self._link.last_record = min(self._link.last_record, self._position)
                 return
-            # else a replica has not seen yet what we have stored
+            else:  # a replica has not seen yet what we have stored; or it is gone already
+                waited += PAUSE_SECONDS
+                time.sleep(PAUSE_SECONDS)  # noqa: TID251 - nothing tells when it has
             done += len(found)
             if done // TELL_EVERY != (done - len(found)) // TELL_EVERY:
                 logger.info("%s: %d changes taken over", projection.description, done)

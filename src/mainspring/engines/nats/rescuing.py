@@ -14,6 +14,7 @@ from mainspring.jobs import transitions
 from mainspring.jobs.engine import MAX_CRASHES, EventKind, Swept
 from mainspring.jobs.status import JobStatus
 
+MOST_LOOKS = 20  # at lanes, in one sweep
 EVENTS = {JobStatus.PENDING: EventKind.RESCUED, JobStatus.CANCELED: EventKind.CANCELED}
 
 
@@ -42,6 +43,7 @@ class Rescuing:
         self._max_crashes = max_crashes
         self._rescued: list[str] = []
         self._quarantined: list[str] = []
+        self._turn = 0  # which of the lanes that nobody here knows are looked at next
 
     def rescue(self, workspace: Workspace, job: StoredJob) -> None:
         """Take a job from a worker that is dead."""
@@ -86,6 +88,9 @@ class Rescuing:
     def _find_waiting(self, types: frozenset[str]) -> tuple[str, ...]:
         """Return the handlers that we do not know and for which jobs wait."""
         unknown = [lane for lane in self._lanes.all if lane.type not in types]
+        if len(unknown) > MOST_LOOKS:  # some of them, in turn
+            self._turn = (self._turn + MOST_LOOKS) % len(unknown)
+            unknown = (unknown[self._turn :] + unknown[: self._turn])[:MOST_LOOKS]
         return tuple(sorted({lane.type for lane in unknown if self._has_jobs(lane)}))
 
     def _has_jobs(self, lane: Lane) -> bool:

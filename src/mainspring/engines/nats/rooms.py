@@ -28,6 +28,14 @@ class Room:
             if lane.type in demand.types and (demand.queues is None or lane.queue in demand.queues)
         ]
 
+    def left(self) -> tuple[int, int, int]:
+        """Return how much room there is."""
+        return self.starts, self.ahead, self.suspects
+
+    def reset(self, left: tuple[int, int, int]) -> None:
+        """Make it as much as before."""
+        self.starts, self.ahead, self.suspects = left
+
     def take_back(self, job: JobRecord | None, *, is_start: bool, is_hold: bool) -> None:
         """Make room again for a job that was not taken after all."""
         self.starts += is_start
@@ -50,5 +58,5 @@ class Room:
 
 
 def _by_chance(lane: Lane) -> float:
-    """Sort urgent lanes to the front, most of the time."""
-    return random.random() ** WEIGHTS[lane.priority]
+    """Draw lanes by their weights: the smallest comes first."""
+    return random.expovariate(WEIGHTS[lane.priority])

@@ -28,8 +28,8 @@ class NatsSettings(Struct, frozen=True, kw_only=True):
 
     prefix: str = DEFAULT_PREFIX
     """Begins the name of everything on the server: applications with different prefixes do not meet."""
-    replicas: int = 1
-    """On how many servers of a cluster each message is kept: 1, 3 or 5."""
+    replicas: int | None = None
+    """On how many servers of a cluster each message is kept: 1, 3 or 5; None: as it is, and 1 when it is made."""
     lease: float = DEFAULT_LEASE
     """Seconds without a sign of life after which the jobs of a worker belong to others."""
     timeout: float | None = DEFAULT_TIMEOUT

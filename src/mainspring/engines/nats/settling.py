@@ -14,7 +14,7 @@ from mainspring.engines.nats.stored import StoredJob, change
 from mainspring.engines.nats.submitting import Submitting
 from mainspring.engines.nats.workspace import TooLarge, Workshop, Workspace
 from mainspring.jobs import transitions
-from mainspring.jobs.engine import STATUS_AFTER, EventKind, Lease, Outcome, OutcomeKind, ProgressReport
+from mainspring.jobs.engine import EventKind, Lease, Outcome, OutcomeKind, ProgressReport
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.transitions import RUNS_LATER
 
@@ -75,7 +75,7 @@ class Settling:
             self._gates.prefetch(workspace, self._gated(workspace, left.values()))
             answers |= {
                 number: self._settle(workspace, worker, outcome, nonce)
-                or (must_read and _was_stored(workspace, outcome))
+                or (must_read and _was_stored(workspace, outcome, nonce))
                 for number, outcome in left.items()
             }
             missed = self._workshop.commit_each(workspace)
@@ -108,7 +108,7 @@ class Settling:
         job = workspace.job(outcome.lease.id)
         if job is None or job.place != outcome.lease.ref or not transitions.is_good(job, outcome, worker):
             return False
-        after = transitions.settled(job, outcome, workspace.now)
+        after = change(transitions.settled(job, outcome, workspace.now), settled_by=nonce)
         is_placed_anew = job.steps_aside and outcome.kind in RUNS_LATER
         if is_placed_anew:
             after = change(after, turn=after.due)
@@ -178,14 +178,10 @@ class Settling:
         return job is not None
 
 
-def _was_stored(workspace: Workspace, outcome: Outcome) -> bool:
+def _was_stored(workspace: Workspace, outcome: Outcome, nonce: str) -> bool:
     """Say whether an outcome was stored the first time, of which only the answer was lost."""
     job = workspace.job(outcome.lease.id)
-    return (
-        job is not None
-        and job.is_over
-        and (job.token, job.status) == (outcome.lease.token, STATUS_AFTER[outcome.kind])
-    )
+    return job is not None and (job.place, job.settled_by) == (outcome.lease.ref, nonce)
 
 
 def _is_running(job: StoredJob, lease: Lease, worker: int) -> bool:

@@ -33,6 +33,8 @@ class StoredJob(JobRecord, frozen=True, array_like=True):
     gates: tuple[str, ...] = ()
     """Where it stands before its sequence and limits: see `gate_records`."""
     keep_result_until: int | None = None
+    settled_by: str = ""
+    """Tells whether an outcome was stored whose answer was lost."""
 
     @property
     def is_gated(self) -> bool:

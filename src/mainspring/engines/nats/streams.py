@@ -13,12 +13,14 @@ from datetime import datetime
 from typing import Any
 
 from mainspring.engines.nats.link import NOT_FOUND, Link, ServerError
+from mainspring.engines.nats.messages import IDLE_SECONDS
 from mainspring.engines.nats.naming import Names, digest
 from mainspring.engines.nats.settings import NatsSettings
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs.instants import MICROSECONDS, to_instant
 
 FLOOR = (2, 14)
+CLUSTER_IDLE_SECONDS = 2.0
 MAX_ACK_PENDING = 50_000
 EVENTS_KEPT = 3_600
 MARKERS_KEPT = 7 * 24 * 3_600
@@ -26,6 +28,8 @@ MARKERS_KEPT = 7 * 24 * 3_600
 NANOSECONDS = 1_000_000_000
 LEFT_OUT = 10 * MICROSECONDS
 CLOCK_KEPT = 60 * MICROSECONDS
+CLOCK_SLACK = MICROSECONDS // 10
+CLOCK_TRIES = 3
 logger = logging.getLogger("mainspring.nats")
 
 ALREADY_IN_USE = (10058, 10148, 10013)  # made by somebody else at the same moment
@@ -56,6 +60,7 @@ class Streams:
         info = self._ensure(self._main())
         self.created = str(info.get("created", ""))
         self._link.reads_leader = int(info.get("config", {}).get("num_replicas", 1)) > 1
+        self._link.pulls.idle_seconds = CLUSTER_IDLE_SECONDS if self._link.reads_leader else IDLE_SECONDS
         self._ensure(self._events())
         self._consumers.clear()
         self.measure_time()
@@ -89,7 +94,7 @@ class Streams:
             "subjects": self._names.kept,
             "retention": "workqueue",
             "storage": "file",
-            "num_replicas": self._settings.replicas,
+            "num_replicas": self._settings.replicas or 1,
             "max_msgs_per_subject": 1,
             "discard": "old",
             "allow_direct": True,
@@ -106,7 +111,7 @@ class Streams:
             "subjects": [self._names.events],
             "retention": "limits",
             "storage": "file",
-            "num_replicas": self._settings.replicas,
+            "num_replicas": self._settings.replicas or 1,
             "max_age": EVENTS_KEPT * NANOSECONDS,
             "allow_direct": True,
         }
@@ -119,6 +124,8 @@ class Streams:
                 raise self._missing(f"stream {name!r}")
             return self._make(f"STREAM.CREATE.{name}", config)
         current = info["config"]
+        if self._settings.replicas is None:  # a process that does not care changes nothing
+            config["num_replicas"] = current.get("num_replicas", 1)
         if not self._settings.prepared and any(current.get(key) != value for key, value in config.items()):
             # What an operator has set beyond our needs stays: limits in bytes, placement, compression.
             return self._make(f"STREAM.UPDATE.{name}", {**current, **config})
@@ -201,11 +208,18 @@ class Streams:
 
     def measure_time(self) -> None:
         """Find out what time it is on the server."""
-        before = self._link.monotonic()
-        info = self._link.api(f"STREAM.INFO.{self._names.stream}")
-        after = self._link.monotonic()
-        self._measured = after
-        stamp = info.get("ts")
+        for _ in range(CLOCK_TRIES):
+            before = self._link.monotonic()
+            info = self._link.api(f"STREAM.INFO.{self._names.stream}")
+            after = self._link.monotonic()
+            self._measured = after
+            is_exact = after - before <= CLOCK_SLACK  # half of it is the error
+            if is_exact or not self._link.has_time:
+                self._set_time(info.get("ts"), before, after)
+            if is_exact:
+                return
+
+    def _set_time(self, stamp: str | None, before: int, after: int) -> None:
         if stamp:
             text = re.sub(r"\.(\d{6})\d*", r".\1", stamp.replace("Z", "+00:00"))
             self._link.set_time(to_instant(datetime.fromisoformat(text), "the server's time"), before, after)

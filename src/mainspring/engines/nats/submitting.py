@@ -16,10 +16,11 @@ from mainspring.engines.nats import uniqueness
 from mainspring.engines.nats.journal import Journal
 from mainspring.engines.nats.queueing import Queueing
 from mainspring.engines.nats.stored import StoredJob, change, make_job
-from mainspring.engines.nats.workspace import Workshop, Workspace
+from mainspring.engines.nats.workspace import TooLarge, Workshop, Workspace
 from mainspring.errors import ArgumentsTooLarge
 from mainspring.jobs import transitions
 from mainspring.jobs.engine import Conflict, ConflictKind, EventKind, NewJob
+from mainspring.jobs.status import JobStatus
 
 ROOM_FOR_THE_REST = 65_536
 """Of a message, beside the arguments of its job: headers, errors of attempts."""
@@ -76,9 +77,15 @@ class Submitting:
             for order in orders:
                 workspace.know(workspace.names.job(order.job.id), 0, b"")
                 self._store(workspace, order.job, order.nonce)
-            if self._workshop.commit(workspace):
+            if self._is_stored(workspace):
                 return [None] * len(orders)
         return self._store_all(orders)
+
+    def _is_stored(self, workspace: Workspace) -> bool:
+        try:
+            return self._workshop.commit(workspace)
+        except TooLarge:  # many new lanes
+            return False
 
     def _store_few(self, orders: list[Order]) -> bool:
         """Store jobs one by one: for each its message first and then its record, without which it means nothing.
@@ -92,7 +99,9 @@ class Submitting:
         if any(not self._queueing.knows_lane(job) for job in jobs):
             return False
         puts = [put for job in jobs for put in self._queueing.few_puts(workspace, job)]
-        return None not in self._workshop.link.store_each(puts)
+        revisions = self._workshop.link.store_each(puts)
+        self._workshop.link.note_record(max(revision or 0 for revision in revisions))
+        return None not in revisions
 
     def _store_all(self, orders: list[Order]) -> list[Conflict | None]:
         return self._workshop.carry_through_many(
@@ -103,7 +112,11 @@ class Submitting:
         """Store a job, or say what is in its way."""
         existing = workspace.job(job.id)
         if existing is not None:
-            return None if existing.nonce == nonce else Conflict(job.id, ConflictKind.ID)
+            if existing.nonce != nonce:
+                return Conflict(job.id, ConflictKind.ID)
+            if existing.status is JobStatus.PENDING and existing.owner is None and not existing.is_gated:
+                self._queueing.enqueue(workspace, existing)  # its record was stored, but perhaps not its message
+            return None
         if job.unique is not None or job.schedule is not None:
             in_the_way = uniqueness.find_in_the_way(workspace, job)
             if in_the_way is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from mainspring.engines.nats.stored import StoredJob
+from mainspring.engines.nats.stored import StoredJob, encode
 from mainspring.engines.nats.workspace import Workspace
 from mainspring.jobs.engine import NewJob, UniqueKey
 from mainspring.jobs.status import JobStatus
@@ -75,12 +75,24 @@ def find_alive_holder(workspace: Workspace, job: StoredJob) -> str | None:
 
 def release(workspace: Workspace, job: StoredJob) -> None:
     """A job is forgotten: its keys with it, if it was the only one to have them."""
+    for subject in _keys_of(workspace, job):
+        holders = workspace.get_struct(subject, Holders)
+        if holders is not None and holders.ids == (job.id,):
+            workspace.forget(subject)
+
+
+def release_later(workspace: Workspace, job: StoredJob, seconds: int) -> None:
+    """The server will forget a job: let it forget its keys a little later, if nobody else has them by then."""
+    for subject in _keys_of(workspace, job):
+        holders = workspace.get_struct(subject, Holders)
+        if holders is not None and holders.ids == (job.id,):
+            workspace.put(subject, encode(holders), {"Nats-TTL": f"{seconds + 60}s"})
+
+
+def _keys_of(workspace: Workspace, job: StoredJob) -> list[str]:
     subjects = []
     if job.unique_key is not None:
         subjects.append(workspace.names.key(job.unique_key))
     if job.schedule is not None and job.occurrence is not None:
         subjects.append(workspace.names.occurrence(job.schedule, job.occurrence))
-    for subject in subjects:
-        holders = workspace.get_struct(subject, Holders)
-        if holders is not None and holders.ids == (job.id,):
-            workspace.forget(subject)
+    return subjects

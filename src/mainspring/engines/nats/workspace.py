@@ -42,9 +42,17 @@ class TooLarge(Exception):
 class Workspace:
     """Reads and writes of one attempt."""
 
-    def __init__(self, link: Link, names: Names, now: int, retention: Mapping[JobStatus, int]) -> None:
+    def __init__(
+        self,
+        link: Link,
+        names: Names,
+        now: int,
+        retention: Mapping[JobStatus, int],
+        on_end: Callable[[Workspace, StoredJob, int], None],
+    ) -> None:
         self.names = names
         self._retention = retention
+        self._on_end = on_end
         self.now = now
         """The instant at which all of it happens, in the server's time."""
         self.draft = Draft()
@@ -129,8 +137,9 @@ class Workspace:
         kept = self._retention.get(job.status) if job.is_over else None
         headers = None
         if kept is not None:
-            left = (job.finished or self.now) + kept - self.now
-            headers = {"Nats-TTL": f"{max(1, left // MICROSECONDS)}s"}
+            left = max(1, ((job.finished or self.now) + kept - self.now) // MICROSECONDS)
+            headers = {"Nats-TTL": f"{left}s"}
+            self._on_end(self, job, left)
         self.put(self.names.job(job.id), encode(job), headers)
         self._jobs[job.id] = job
 
@@ -209,6 +218,8 @@ class Workshop:
     def __init__(self, link: Link, names: Names) -> None:
         self.link = link
         self.names = names
+        self.on_end: Callable[[Workspace, StoredJob, int], None] = lambda _workspace, _job, _seconds: None
+        """Called for a job that the server forgets after some seconds."""
         self.retention: dict[JobStatus, int] = {}
         """After how many microseconds the server forgets jobs that ended like this; those not named never."""
 
@@ -218,7 +229,7 @@ class Workshop:
 
     def open(self) -> Workspace:
         """Return a new workspace."""
-        return Workspace(self.link, self.names, self.now(), self.retention)
+        return Workspace(self.link, self.names, self.now(), self.retention, self.on_end)
 
     def carry_through(self, work: Callable[[Workspace], T]) -> T:
         """Do work until nobody was quicker; what it returned then."""
@@ -245,7 +256,7 @@ class Workshop:
             return set() if self.commit(workspace) else set(workspace.written)
         revisions = self.link.store_each(puts)
         workspace.note_each(dict(zip((put.subject for put in puts), revisions, strict=True)))
-        self.link.last_record = max(self.link.last_record, workspace.last_record())
+        self.link.note_record(workspace.last_record())
         return {put.subject for put, revision in zip(puts, revisions, strict=True) if revision is None}
 
     def commit(self, workspace: Workspace) -> bool:
@@ -254,7 +265,7 @@ class Workshop:
         if first is None:
             return False
         workspace.note_stored(first)
-        self.link.last_record = max(self.link.last_record, workspace.last_record())
+        self.link.note_record(workspace.last_record())
         workspace.draft.settle()
         return True
 

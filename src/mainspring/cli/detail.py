@@ -1,0 +1,83 @@
+"""One job, with everything that is known of it, for the eyes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from mainspring.cli.output import Cell, at, clean, compact, styled
+from mainspring.jobs.info import JobInfo, ProgressInfo
+
+
+def job_detail(job: JobInfo) -> RenderableType:
+    """Lay out a job: what it is, how it went, and its errors."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in _lines(job):
+        grid.add_row(name, value if isinstance(value, Text) else Text(clean(value)))
+    parts: list[RenderableType] = [grid]
+    for attempt in job.history:
+        title = f"attempt {attempt.number}, {attempt.cause}, ended {at(attempt.ended)} UTC"
+        parts += [Text(f"\n{title}", style="bold"), _trace(attempt.error)]
+    if job.error is not None and not any(attempt.error == job.error for attempt in job.history):
+        parts += [Text("\nerror", style="bold"), _trace(job.error)]
+    return Group(*parts)
+
+
+def _lines(job: JobInfo) -> Iterator[tuple[str, Cell]]:
+    yield "id", job.id
+    yield "handler", job.type
+    yield "queue", f"{job.queue}, priority {job.priority.name.lower().replace('_', '-')}"
+    yield "status", styled(job.status)
+    yield "arguments", compact(job.arguments)
+    yield "created", f"{at(job.created)} UTC"
+    yield "due", f"{at(job.due)} UTC"
+    if job.started is not None:
+        late = "" if job.lateness is None else f", {job.lateness:.3f} s after its due time"
+        yield "started", f"{at(job.started)} UTC{late}"
+    if job.finished is not None:
+        yield "finished", f"{at(job.finished)} UTC"
+    if job.result is not None:
+        yield "result", compact(job.result)
+    yield "attempts", _attempts(job)
+    if job.progress is not None:
+        yield "progress", _progress(job.progress)
+    if job.stop_requested:
+        yield "stop", "was asked for"
+    for name in ("worker", "schedule", "sequence", "unique_key", "origin", "replayed_as"):
+        value = getattr(job, name)
+        if value is not None:
+            yield name.replace("_", " "), str(value)
+    if job.expires is not None:
+        yield "expires", f"{at(job.expires)} UTC"
+    for limit in job.limits:
+        yield "limit", limit
+    for header, value in job.headers.items():
+        yield f"header {clean(header)}", value
+
+
+def _attempts(job: JobInfo) -> str:
+    counts = {
+        "failed": job.failures,
+        "timed out": job.timeouts,
+        "crashed": job.crashes,
+        "interrupted": job.interruptions,
+    }
+    parts = [f"{count} {how}" for how, count in counts.items() if count]
+    return f"{job.starts} started" + (f" ({', '.join(parts)})" if parts else "")
+
+
+def _progress(progress: ProgressInfo) -> str:
+    total = "" if progress.total is None else f" of {progress.total:g}"
+    share = "" if progress.share is None else f" ({progress.share:.0%})"
+    note = "" if progress.note is None else f": {progress.note}"
+    return f"{progress.done:g}{total}{share}{note}"
+
+
+def _trace(error: str) -> RenderableType:
+    return Padding(Text(clean(error.rstrip(), keep="\n"), overflow="fold"), (0, 0, 0, 2))

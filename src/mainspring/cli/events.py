@@ -1,0 +1,74 @@
+"""`mainspring events`: what happens to jobs, as it happens, in all processes of the store."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from mainspring.cli.documents import event_fields
+from mainspring.cli.exits import ExitCode
+from mainspring.cli.options import App, AsJson, QueueName, TypeName, Url, to_duration
+from mainspring.cli.output import at, clean, is_terminal, say, show, show_json_line, write
+from mainspring.cli.target import opened
+from mainspring.jobs.events import EventKind
+from mainspring.jobs.following import JobEvent
+
+_STYLES = {
+    EventKind.COMPLETED: "green",
+    EventKind.FAILED: "red",
+    EventKind.RETRIED: "yellow",
+    EventKind.RESCUED: "yellow",
+    EventKind.CANCELED: "dim",
+}
+DEFAULT_FOR = timedelta(seconds=5)
+
+
+def events(
+    *,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl+C.")] = False,
+    duration: Annotated[
+        timedelta,
+        typer.Option("--for", help="How long to listen otherwise.", parser=to_duration, metavar="DURATION"),
+    ] = DEFAULT_FOR,
+    count: Annotated[int | None, typer.Option(help="End after so many.", min=1)] = None,
+    job_id: Annotated[str | None, typer.Option("--id", help="Only this job.", metavar="ID")] = None,
+    queue: QueueName = None,
+    type: TypeName = None,
+    as_json: AsJson = False,
+    app: App = None,
+    url: Url = None,
+) -> None:
+    """Print what happens to jobs from now on, a line each; nothing is kept of what was before.
+
+    Example: mainspring events --follow --queue orders --json
+    """
+    printed = 0
+    with opened(app, url) as application:
+        stream = application.events(timeout=None if follow else duration)
+        if is_terminal() and not as_json:
+            say("listening; " + ("stop with Ctrl+C" if follow else f"for {duration.total_seconds():g} s"))
+        full_type = None if type is None else application.registry.full_name(type)
+        for event in stream:
+            wanted = {"job_id": job_id, "queue": queue, "type": full_type}
+            if any(value is not None and getattr(event, name) != value for name, value in wanted.items()):
+                continue
+            _print(event, as_json=as_json)
+            printed += 1
+            if printed == count:
+                return
+    if count is not None:
+        raise typer.Exit(ExitCode.REFUSED)
+
+
+def _print(event: JobEvent, *, as_json: bool) -> None:
+    if as_json:
+        show_json_line(event_fields(event))
+        return
+    note = "" if event.note is None else clean(event.note.partition("\n")[0])
+    line = Text(f"{at(event.at)}  ", no_wrap=True, overflow="ellipsis")
+    line.append(f"{event.kind:<12}  ", style=_STYLES.get(event.kind, ""))
+    line.append(f"{event.job_id}  {event.type}  {event.queue}  {note}")
+    show(line) if is_terminal() else write(line.plain.rstrip())

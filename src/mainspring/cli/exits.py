@@ -1,0 +1,95 @@
+"""How the program ends: exit codes that scripts can use, and one line on stderr for what went wrong.
+
+Output goes to stdout and everything else to stderr. A reader that goes away (`| head`) is no error.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any
+
+import typer
+
+from mainspring.errors import (
+    EngineUnavailable,
+    InvalidArguments,
+    MainspringError,
+    ScheduleInvalid,
+    UnknownHandler,
+)
+
+
+class ExitCode(IntEnum):
+    """What the program says at its end."""
+
+    DONE = 0
+    REFUSED = 1
+    """Nothing was found, or what was asked could not be done to all."""
+    USAGE = 2
+    """The command line makes no sense: options, arguments of a handler, a cron expression."""
+    UNAVAILABLE = 3
+    """The store cannot be reached or used."""
+    INTERRUPTED = 130
+    """Ctrl+C."""
+    READER_GONE = 141
+    """Whoever read the output has closed it; nothing is said about it."""
+
+
+EXIT_CODES = (
+    "Exit codes: 0 done; 1 nothing found, or refused; 2 wrong usage; 3 the store is unavailable; 130 interrupted; "
+    "141 the reader of the output went away."
+)
+
+
+class ReaderGone(Exception):
+    """Whoever reads the output has closed it."""
+
+
+def run_to_exit(commands: Callable[..., Any]) -> int:
+    """Run the command that the command line names, and return the exit code."""
+    try:
+        code = commands(prog_name="mainspring", standalone_mode=False)
+        sys.stdout.flush()
+    except (ReaderGone, BrokenPipeError):
+        _let_go_of_stdout()
+        return ExitCode.READER_GONE
+    except MainspringError as error:
+        return _say(f"mainspring: {error}", code_of(error))
+    except typer.Abort:
+        return _say("mainspring: stopped at a question; nothing was done", ExitCode.REFUSED)
+    except typer.TyperException as error:
+        return _say_usage(error)
+    return code if isinstance(code, int) else ExitCode.DONE
+
+
+def code_of(error: MainspringError) -> ExitCode:
+    """Return the exit code for an error of ours."""
+    if isinstance(error, EngineUnavailable):
+        return ExitCode.UNAVAILABLE
+    if isinstance(error, InvalidArguments | ScheduleInvalid | UnknownHandler):
+        return ExitCode.USAGE
+    return ExitCode.REFUSED
+
+
+def _say_usage(error: typer.TyperException) -> int:
+    context = getattr(error, "ctx", None)
+    message = str(getattr(error, "format_message", error.__str__)()).strip()
+    if type(error).__name__ == "NoArgsIsHelpError" or not message:  # the help has been printed
+        return ExitCode.USAGE
+    command = "mainspring" if context is None else context.command_path
+    return _say(f"{command}: {' '.join(message.split())} (help: {command} --help)", ExitCode.USAGE)
+
+
+def _say(line: str, code: ExitCode) -> ExitCode:
+    sys.stderr.write(line + "\n")
+    return code
+
+
+def _let_go_of_stdout() -> None:
+    """Let the interpreter flush at its end what nobody reads, without a complaint."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

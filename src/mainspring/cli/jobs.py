@@ -1,0 +1,145 @@
+"""`mainspring jobs`: list, look at, call off and repeat jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from mainspring.app import Mainspring
+from mainspring.cli.detail import job_detail
+from mainspring.cli.documents import job_fields
+from mainspring.cli.exits import ExitCode
+from mainspring.cli.options import After, App, AsJson, Limit, QueueName, StatusName, TypeName, Url
+from mainspring.cli.output import at, clean, say, show, show_json, show_table, styled
+from mainspring.cli.target import opened
+from mainspring.errors import EngineUnavailable, MainspringError
+from mainspring.jobs.info import JobInfo, JobPage
+from mainspring.jobs.status import JobStatus
+
+TITLES = ("ID", "STATUS", "DUE (UTC)", "HANDLER", "QUEUE", "STARTS", "ERROR")
+
+Ids = Annotated[list[str], typer.Argument(help="The ids of jobs.", metavar="ID...")]
+Id = Annotated[str, typer.Argument(help="The id of a job.", metavar="ID")]
+
+jobs = typer.Typer(name="jobs", help="List, look at, call off and repeat jobs.", no_args_is_help=True)
+
+
+@jobs.command("list")
+def list_jobs(
+    *,
+    status: Annotated[
+        StatusName | None, typer.Option(help="Only jobs in this state.", case_sensitive=False)
+    ] = None,
+    queue: QueueName = None,
+    type: TypeName = None,
+    limit: Limit = 50,
+    after: After = None,
+    as_json: AsJson = False,
+    app: App = None,
+    url: Url = None,
+) -> None:
+    """List jobs in the order of their submission.
+
+    Example: mainspring jobs list --status failed --type cancel_order --limit 20
+    """
+    with opened(app, url) as application:
+        page = application.jobs(
+            status=None if status is None else JobStatus(status), queue=queue, type=type, limit=limit, after=after
+        )
+    show_page(page, as_json=as_json, none="no jobs")
+
+
+def show_page(page: JobPage, *, as_json: bool, none: str) -> None:
+    """Print a page of jobs, and how to get the next."""
+    if as_json:
+        show_json({"jobs": [job_fields(job) for job in page], "next": page.next})
+        return
+    if page:
+        show_table(TITLES, [_row(job) for job in page], whole=TITLES[:3])
+    else:
+        say(none)
+    if page.next is not None:
+        say(f"there are more: --after {page.next}")
+
+
+def _row(job: JobInfo) -> list[str]:
+    error = "" if job.error is None else job.error.partition("\n")[0]
+    return [job.id, styled(job.status), at(job.due), job.type, job.queue, str(job.starts), error]  # type: ignore[list-item]
+
+
+@jobs.command("show")
+def show_job(job_id: Id, *, as_json: AsJson = False, app: App = None, url: Url = None) -> None:
+    """Show everything that is known of a job: arguments, times, attempts, errors.
+
+    Example: mainspring jobs show order-42
+    """
+    with opened(app, url) as application:
+        job = application.get(job_id)
+    show_json(job_fields(job)) if as_json else show(job_detail(job))
+
+
+@jobs.command("cancel")
+def cancel_jobs(ids: Ids, *, as_json: AsJson = False, app: App = None, url: Url = None) -> None:
+    """Call jobs off. Exit code 0 means that none of them runs; a job that runs is asked to stop.
+
+    Example: mainspring jobs cancel order-42 order-43
+    """
+    with opened(app, url) as application:
+        outcomes = _each(application, ids, _cancel)
+    _report(outcomes, done="canceled", as_json=as_json)
+
+
+def _cancel(application: Mainspring, job_id: str) -> str:
+    if application.cancel(job_id):
+        return "canceled"
+    status = application.get(job_id).status
+    return "asked to stop" if status is JobStatus.RUNNING else f"too late: {status}"
+
+
+@jobs.command("retry")
+def retry_jobs(ids: Ids, *, as_json: AsJson = False, app: App = None, url: Url = None) -> None:
+    """Let dead letters run again at once, as the same jobs.
+
+    Example: mainspring jobs retry order-42
+    """
+    with opened(app, url) as application:
+        outcomes = _each(application, ids, _retry)
+    _report(outcomes, done="pending", as_json=as_json)
+
+
+def _retry(application: Mainspring, job_id: str) -> str:
+    application.retry(job_id)
+    return "pending"
+
+
+def _each(
+    application: Mainspring, ids: list[str], change: Callable[[Mainspring, str], str]
+) -> list[tuple[str, str]]:
+    """Do something to each job; what one of them refuses does not keep the others from it."""
+    outcomes = []
+    for job_id in ids:
+        try:
+            outcomes.append((job_id, change(application, job_id)))
+        except EngineUnavailable:
+            raise
+        except MainspringError as error:
+            outcomes.append((job_id, str(error)))
+    return outcomes
+
+
+def _report(outcomes: list[tuple[str, str]], *, done: str, as_json: bool) -> None:
+    is_done = all(outcome == done for _, outcome in outcomes)
+    if as_json:
+        show_json(
+            [{"id": job_id, "done": outcome == done, "outcome": outcome} for job_id, outcome in outcomes]
+        )
+    else:
+        for job_id, outcome in outcomes:
+            if outcome == done:
+                show(f"{clean(job_id)} {outcome}")
+            else:
+                say(f"mainspring: {clean(job_id)}: {clean(outcome)}")
+    if not is_done:
+        raise typer.Exit(ExitCode.REFUSED)

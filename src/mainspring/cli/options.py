@@ -1,0 +1,119 @@
+"""Options that commands share, and how durations, instants and values are written on a command line."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from mainspring.jobs.status import JobStatus
+from mainspring.runners.traits import Priority
+
+WHERE = "Which application or store"
+
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
+
+
+def _inherit(context: typer.Context, parameter: typer.CallbackParam, value: str | None) -> str | None:
+    """Take what stands before the command, as in `mainspring --app shop:app jobs list`, if nothing follows it."""
+    return context.find_root().params.get(str(parameter.name)) if value is None else value
+
+
+App = Annotated[
+    str | None,
+    typer.Option(
+        "--app",
+        help="The application; its handlers are known.",
+        metavar="MODULE:APP",
+        callback=_inherit,
+        rich_help_panel=WHERE,
+    ),
+]
+Url = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        help="The store, without handlers; with --app, that application on this store.",
+        metavar="URL",
+        callback=_inherit,
+        rich_help_panel=WHERE,
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+QueueName = Annotated[str | None, typer.Option("--queue", help="Only this queue.", metavar="NAME")]
+TypeName = Annotated[
+    str | None, typer.Option("--type", help="Only this handler; with --app its short name will do.", metavar="NAME")
+]
+Limit = Annotated[int, typer.Option("--limit", help="How many at most.", min=1)]
+After = Annotated[
+    str | None, typer.Option("--after", help="Go on where the page before ended.", metavar="PLACE")
+]
+
+
+class StatusName(StrEnum):
+    """The states, as they are typed; case does not matter."""
+
+    PENDING = JobStatus.PENDING
+    RUNNING = JobStatus.RUNNING
+    COMPLETED = JobStatus.COMPLETED
+    FAILED = JobStatus.FAILED
+    CANCELED = JobStatus.CANCELED
+
+
+class PriorityName(StrEnum):
+    """The priorities, as they are typed."""
+
+    BEST_EFFORT = "best-effort"
+    USER_VISIBLE = "user-visible"
+    USER_BLOCKING = "user-blocking"
+
+    @property
+    def priority(self) -> Priority:
+        """The priority that is meant."""
+        return Priority[self.name]
+
+
+def to_duration(text: str) -> timedelta:
+    """Convert seconds, or numbers with units, as in `90`, `30m`, `1h30m`, `250ms`."""
+    given = text.strip().lower()
+    try:
+        return timedelta(seconds=float(given))
+    except ValueError:
+        parts = _PART.findall(given)
+        if parts and not _PART.sub("", given).strip():
+            return timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in parts))
+    except OverflowError:
+        pass
+    raise typer.BadParameter(f"{text!r} is no duration; write seconds, or 250ms, 90s, 30m, 1h30m, 7d, 2w")
+
+
+def to_instant(text: str) -> datetime:
+    """Convert an ISO date with a time zone, as in `2027-01-01T02:00:00+01:00`."""
+    try:
+        instant = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is no instant; write 2027-01-01T02:00:00+01:00, or Z for UTC") from None
+    if instant.tzinfo is None:
+        raise typer.BadParameter(f"{text!r} could mean any time zone; add one: {text.strip()}+01:00, or Z for UTC")
+    return instant
+
+
+def to_pair(text: str) -> tuple[str, Any]:
+    """Convert `name=value`; the value is JSON, or a text if it is none."""
+    name, sign, value = text.partition("=")
+    if not sign or not name.strip():
+        raise typer.BadParameter(f"{text!r} is not of the form name=value, as in order_id=43")
+    return name.strip(), to_value(value)
+
+
+def to_value(text: str) -> Any:
+    """Convert JSON; what is none is a text, so that nobody has to quote twice."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text

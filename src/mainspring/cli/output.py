@@ -1,0 +1,124 @@
+"""What a command prints: tables that fit the terminal, plain columns for pipes, JSON for scripts.
+
+Colours and the width of the terminal matter on a terminal only; in a pipe nothing is cut off. Control characters that
+somebody has put into a job never reach the terminal.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any, TypeAlias
+
+import msgspec
+from rich.cells import cell_len
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from mainspring.cli.exits import ReaderGone
+
+STYLES = {"PENDING": "cyan", "RUNNING": "blue", "COMPLETED": "green", "FAILED": "red", "CANCELED": "dim"}
+GAP = "  "
+C1 = re.compile("[\x7f-\x9f]")
+
+Cell: TypeAlias = str | Text
+
+
+def is_terminal() -> bool:
+    """Whether the output goes to somebody's eyes."""
+    return sys.stdout.isatty()
+
+
+def write(text: str) -> None:
+    """Write to the output at once."""
+    try:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError as error:
+        raise ReaderGone from error
+
+
+def say(text: str) -> None:
+    """Say something to whoever watches; it is no part of the output."""
+    sys.stderr.write(text + "\n")
+
+
+def show(renderable: RenderableType) -> None:
+    """Print something for the eyes, in colours where there are some."""
+    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=not is_terminal())
+    with console.capture() as capture:
+        console.print(renderable)
+    write(capture.get().rstrip("\n"))
+
+
+def show_json(data: Any) -> None:
+    """Print one document."""
+    write(_escaped(msgspec.json.format(msgspec.json.encode(data), indent=2).decode()))
+
+
+def show_json_line(data: Any) -> None:
+    """Print one of many documents, in a line."""
+    write(_escaped(msgspec.json.encode(data).decode()))
+
+
+def _escaped(json: str) -> str:
+    """Escape the control characters that JSON allows in a text, and terminals obey."""
+    return C1.sub(lambda found: f"\\u{ord(found[0]):04x}", json)
+
+
+def show_table(titles: Sequence[str], rows: Iterable[Sequence[Cell]], *, whole: Sequence[str] = ()) -> None:
+    """Print a table; if a terminal is too narrow, columns other than the `whole` ones are cut."""
+    cells = [[cell if isinstance(cell, Text) else Text(clean(cell)) for cell in row] for row in rows]
+    if is_terminal():
+        show(_fitting(titles, cells, whole))
+    else:
+        write(_plain(titles, cells))
+
+
+def _fitting(titles: Sequence[str], rows: list[list[Text]], whole: Sequence[str]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for title in titles:
+        table.add_column(title, no_wrap=title in whole)
+    for row in rows:
+        for cell in row:
+            cell.no_wrap, cell.overflow = True, "ellipsis"
+        table.add_row(*row)
+    return table
+
+
+def _plain(titles: Sequence[str], rows: list[list[Text]]) -> str:
+    lines = [list(titles), *([cell.plain for cell in row] for row in rows)]
+    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(_line(line, widths) for line in lines)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    padded = (cell + " " * (width - cell_len(cell)) for cell, width in zip(cells, widths, strict=True))
+    return GAP.join(padded).rstrip()
+
+
+def styled(status: str) -> Text:
+    """Return a state in its colour."""
+    return Text(status, style=STYLES.get(status, ""))
+
+
+def at(instant: datetime | None) -> str:
+    """Write an instant, in UTC as all of them; a dash for none."""
+    return "-" if instant is None else f"{instant.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def compact(data: Any) -> str:
+    """Write data in a line."""
+    return clean(msgspec.json.encode(data).decode())
+
+
+def clean(text: str, *, keep: str = "") -> str:
+    """Make control characters visible: a terminal would obey them."""
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() or c in keep else c.encode("unicode_escape", "surrogatepass").decode() for c in text
+    )

@@ -1,0 +1,133 @@
+"""Which application, or which store, a command is about.
+
+The first of these places that names an application or a URL decides alone: the command line, the environment
+(`MAINSPRING_APP`, `MAINSPRING_URL`), `[tool.mainspring]` in the nearest `pyproject.toml`. Where a place names both, it
+is that application with its jobs at that URL.
+
+A command that only looks never makes a store: a mistyped path is an error, not an empty list.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from mainspring.app import Mainspring
+from mainspring.cli.loading import load_app
+from mainspring.errors import EngineUnavailable
+
+SQLITE = "sqlite:///"
+MEMORY = "memory://"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What one place says, and the folder from which it says it."""
+
+    app: str | None
+    url: str | None
+    folder: Path | None = None
+
+
+def choose(app: str | None, url: str | None) -> Target:
+    """Return what the first place says that says anything."""
+    for target in _places(app, url):
+        if target.app is not None or target.url is not None:
+            return target
+    raise typer.BadParameter(
+        "which application? give --app module:app or --url sqlite:///orders.db, set MAINSPRING_APP or MAINSPRING_URL, "
+        "or write app = 'module:app' into [tool.mainspring] of pyproject.toml"
+    )
+
+
+def find_application(app: str | None, url: str | None) -> Mainspring:
+    """Return the application that is meant, its handlers loaded, not opened yet."""
+    target = choose(app, url)
+    if target.app is None:
+        assert target.url is not None
+        return _at(target.url)
+    with redirect_stdout(sys.stderr):  # what modules print at import is not the output of a command
+        application = load_app(target.app, folder=target.folder)
+        application.load_handlers()
+    if target.url is not None:
+        application.url = _at(target.url).url
+    return application
+
+
+@contextmanager
+def opened(app: str | None, url: str | None, *, makes_store: bool = False) -> Iterator[Mainspring]:
+    """Open the application that is meant for the time of a command; what it refuses is wrong usage."""
+    application = find_application(app, url)
+    _require_store(application, makes_store=makes_store)
+    with application:
+        try:
+            yield application
+        except ValueError as error:  # the library's own words about a value that it was given
+            raise typer.BadParameter(str(error)) from error
+
+
+def _places(app: str | None, url: str | None) -> Iterator[Target]:
+    yield Target(app, url)
+    yield Target(os.environ.get("MAINSPRING_APP") or None, os.environ.get("MAINSPRING_URL") or None)
+    yield _configured()
+
+
+def _configured() -> Target:
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        file = folder / "pyproject.toml"
+        if file.is_file():
+            return _read(file)
+    return Target(None, None)
+
+
+def _read(file: Path) -> Target:
+    try:
+        section = tomllib.loads(file.read_text()).get("tool", {}).get("mainspring", {})
+    except (tomllib.TOMLDecodeError, OSError) as error:
+        raise typer.BadParameter(f"{file} cannot be read: {error}") from error
+    url = _text(section, "url", file)
+    if url is not None and url.startswith(SQLITE):
+        url = f"{SQLITE}{file.parent / url.removeprefix(SQLITE)}"  # relative to the file, wherever one stands
+    return Target(_text(section, "app", file), url, file.parent)
+
+
+def _text(section: dict[str, Any], name: str, file: Path) -> str | None:
+    value = section.get(name)
+    if value is not None and not isinstance(value, str):
+        raise typer.BadParameter(f"{file}: {name} in [tool.mainspring] must be a text, got {value!r}")
+    return value
+
+
+def _at(url: str) -> Mainspring:
+    try:
+        return Mainspring(url)
+    except EngineUnavailable as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def _require_store(application: Mainspring, *, makes_store: bool) -> None:
+    if application.url == MEMORY:
+        raise EngineUnavailable(
+            engine="memory of this command",
+            reason="memory:// begins empty with each process and ends with it",
+            remedy="use a sqlite:/// or nats:// store, which processes share",
+        )
+    if makes_store or not application.url.startswith(SQLITE):
+        return
+    path = Path(application.url.removeprefix(SQLITE))
+    if not path.exists():
+        raise EngineUnavailable(
+            engine=f"SQLite file {path.resolve()}",
+            reason="there is no such file",
+            remedy="check the path and the working directory; the first submit or worker makes it",
+        )
+

@@ -1,0 +1,84 @@
+"""Starting what is held: PENDING becomes RUNNING just before a job is due, if it is still ours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mainspring.engines.nats.hands import Hands
+from mainspring.engines.nats.journal import Journal
+from mainspring.engines.nats.messages import nak
+from mainspring.engines.nats.settings_book import SettingsBook
+from mainspring.engines.nats.stored import StoredJob
+from mainspring.engines.nats.workspace import Workshop, Workspace
+from mainspring.jobs import transitions
+from mainspring.jobs.engine import EventKind, Lease
+from mainspring.jobs.status import JobStatus
+
+MOST_TRIES = 20
+
+
+class Starting:
+    """Commits starts."""
+
+    def __init__(self, workshop: Workshop, hands: Hands, book: SettingsBook, journal: Journal) -> None:
+        self._workshop = workshop
+        self._hands = hands
+        self._book = book
+        self._journal = journal
+
+    def start(self, worker: int, leases: Sequence[Lease]) -> list[bool]:
+        """Mark held jobs RUNNING."""
+        must_read = False
+        open_leases = list(leases)
+        accepted: set[tuple[str, int]] = set()
+        for _ in range(MOST_TRIES):
+            workspace = self._workshop.open()
+            if must_read:
+                workspace.prefetch_jobs(lease.id for lease in open_leases)
+            jobs = [self._start(workspace, worker, lease, must_read=must_read) for lease in open_leases]
+            missed = self._workshop.commit_each(workspace)
+            decided = [
+                (lease, job)
+                for lease, job in zip(open_leases, jobs, strict=True)
+                if workspace.names.job(lease.id) not in missed
+            ]
+            self._note_starts(workspace, worker, decided)
+            accepted |= {(lease.id, lease.token) for lease, job in decided if job is not None}
+            open_leases = [lease for lease in open_leases if workspace.names.job(lease.id) in missed]
+            if not open_leases:
+                break
+            must_read = True
+        return [(lease.id, lease.token) in accepted for lease in leases]
+
+    def _start(self, workspace: Workspace, worker: int, lease: Lease, *, must_read: bool) -> StoredJob | None:
+        hand = self._hands.get(lease.id)
+        if hand is None or not hand.is_of(lease, worker):
+            return None
+        if not must_read:
+            workspace.know_job(hand.job, hand.revision)
+        job = workspace.job(lease.id)
+        if job is not None and must_read and transitions.is_leased(job, lease, worker, JobStatus.RUNNING):
+            workspace.put_job(job)  # it was stored the first time, of which only the answer was lost
+            return job
+        if job is None or not transitions.is_leased(job, lease, worker, JobStatus.PENDING):
+            return None
+        if job.queue in self._book.paused:
+            return None
+        started = transitions.started(job, worker, workspace.now, is_held=True)
+        workspace.put_job(started)
+        self._journal.write(workspace, EventKind.STARTED, started)
+        return started
+
+    def _note_starts(
+        self, workspace: Workspace, worker: int, decided: Sequence[tuple[Lease, StoredJob | None]]
+    ) -> None:
+        revisions = workspace.revisions()
+        for lease, job in decided:
+            hand = self._hands.get(lease.id)
+            if hand is None or hand.worker != worker:
+                continue
+            if job is not None:
+                hand.job, hand.revision = job, revisions[workspace.names.job(job.id)]
+            elif hand.is_of(lease, worker) and hand.job.status is JobStatus.PENDING:
+                self._hands.drop(lease.id)  # cancelled, put off, or taken from us
+                self._workshop.link.send([(hand.reply, nak(0))])
