@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from itertools import count
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -124,15 +123,14 @@ MakeRig: TypeAlias = Callable[..., Rig]
 
 @contextmanager
 def rigs(server: Servers, prefix: str, directory: Path, **settings: Any) -> Iterator[MakeRig]:
-    """Lend rigs on the same jobs; their engines are closed in the end."""
-    files = (directory / f"copy-{number}.db" for number in count())
+    """Lend rigs on the same jobs, with their local copies in a directory; their engines are closed in the end."""
     with ExitStack() as stack:
 
         def make(*, clock: Clock | None = None, **changes: Any) -> Rig:
             engine = NatsEngine(
                 server.url,
                 settings=NatsSettings(prefix=prefix, **{**settings, **changes}),
-                make_projection=lambda _: SqliteProjection(next(files)),
+                make_projection=lambda name: SqliteProjection(directory / name),
                 clock=clock,
             )
             rig = Rig(engine)

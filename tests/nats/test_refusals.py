@@ -1,0 +1,165 @@
+"""What the engine refuses, in words that help, and names of every kind that it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mainspring import Mainspring, NatsSettings, Retry
+from mainspring.engines.nats.submitting import ROOM_FOR_THE_REST
+from mainspring.errors import ArgumentsTooLarge, EngineUnavailable, LimitExceeded, MainspringError, RefusedByStore
+from mainspring.jobs.engine import Capability, Delete, OutcomeKind
+from mainspring.jobs.ids import MAX_ID_LENGTH
+from mainspring.jobs.status import JobStatus
+from tests.nats.crew import copy_in
+from tests.nats.rig import MakeRig, Rig, rigs
+from tests.nats.servers import PATIENCE, MakeServers, Servers
+
+NAMES = [
+    "a b",
+    "a.b.c",
+    ">",
+    "*",
+    "a.>",
+    "$JS.API",
+    "=2E",
+    "=00",
+    "größe 注文 🕰",
+    "../../etc/passwd",
+    "x" * MAX_ID_LENGTH,
+    "🕰" * MAX_ID_LENGTH,
+]
+
+
+@pytest.fixture
+def make_rig(nats_server: Servers, nats_prefix: str, tmp_path: Path) -> Iterator[MakeRig]:
+    with rigs(nats_server, nats_prefix, tmp_path) as make:
+        yield make
+
+
+@pytest.fixture
+def rig(make_rig: MakeRig) -> Rig:
+    return make_rig()
+
+
+@pytest.fixture
+def app(nats_server: Servers, nats_prefix: str, tmp_path: Path) -> Iterator[Mainspring]:
+    url = f"{nats_server.url}?{copy_in(tmp_path)}"
+    with Mainspring(url, nats=NatsSettings(prefix=nats_prefix), threads=2) as app:
+        yield app
+
+
+# -- what JetStream cannot give
+
+
+def test_what_jetstream_cannot_give_is_not_promised(rig: Rig) -> None:
+    assert rig.nats.capabilities == {Capability.SHARED}
+
+
+def test_many_jobs_all_or_none_are_refused_before_anything_is_stored(app: Mainspring) -> None:
+    @app.job
+    def note(number: int) -> None: ...
+
+    with pytest.raises(RefusedByStore, match=r"NATS at .* it cannot store many jobs all or none \(atomic=True\)"):
+        note.submit_many([(1,), (2,)], atomic=True)
+    assert app.jobs() == []
+    assert len(note.submit_many([(1,), (2,)])) == 2
+
+
+def test_a_backup_is_refused_with_what_to_do_instead(rig: Rig, tmp_path: Path) -> None:
+    with pytest.raises(
+        EngineUnavailable, match=r"it cannot be copied to .*; back up the servers: `nats stream backup`"
+    ):
+        rig.nats.backup(str(tmp_path / "copy"))
+
+
+# -- sizes
+
+
+def test_arguments_that_no_message_could_carry_are_refused_before_anything_is_stored(rig: Rig) -> None:
+    limit = rig.link.max_payload - ROOM_FOR_THE_REST
+    jobs = [rig.job("small"), rig.job("large", payload=b"x" * (limit + 1))]
+    with pytest.raises(ArgumentsTooLarge) as error:
+        rig.nats.submit(jobs)
+    assert (error.value.size, error.value.limit) == (limit + 1, limit)
+    assert rig.find_ids() == []
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_the_largest_arguments_that_are_taken_come_back(rig: Rig, number: int) -> None:
+    payload = b"x" * (rig.link.max_payload - ROOM_FOR_THE_REST)
+    ids = [f"job {place}" for place in range(number)]
+    rig.submit(*ids, payload=payload)
+    worker = rig.enroll()
+    leases = rig.take_when_there(worker, number)
+    assert {lease.payload for lease in leases} == {payload}
+    rig.complete(worker, *leases)
+
+
+def test_a_record_that_has_grown_too_large_is_refused_with_what_to_do(rig: Rig) -> None:
+    worker, lease = rig.begin(payload=b"x" * (rig.link.max_payload // 2))
+    with pytest.raises(LimitExceeded, match="raise max_payload of the server"):
+        rig.settle(worker, lease, OutcomeKind.COMPLETED, result=b"y" * (rig.link.max_payload // 2))
+    assert rig.status() is JobStatus.RUNNING
+    rig.complete(worker, lease)
+
+
+def test_the_limit_is_that_of_the_server(make_nats_server: MakeServers, tmp_path: Path) -> None:
+    server = make_nats_server(settings={"max_payload": 262_144})
+    with rigs(server, "small", tmp_path) as make:
+        rig = make()
+        with pytest.raises(ArgumentsTooLarge, match="the limit is 196,608"):
+            rig.nats.submit([rig.job(payload=b"x" * 200_000)])
+
+
+def test_sizes_that_an_application_cannot_know_are_told_in_its_words(
+    app: Mainspring, caplog: pytest.LogCaptureFixture
+) -> None:
+    @app.job(retry=Retry(max_attempts=1))
+    def grow(text: str) -> str:
+        return text
+
+    with pytest.raises(MainspringError):
+        grow.submit("x" * 1_048_500)
+    with app.running():
+        handle = grow.submit("x" * 700_000)
+        assert handle.wait(PATIENCE) is JobStatus.FAILED
+    assert handle.info().error == "its outcome could not be stored: LimitExceeded"
+    assert "raise max_payload of the server" in caplog.text
+
+
+# -- names
+
+
+@pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
+def test_a_job_with_any_name_lives_its_whole_life(rig: Rig, name: str) -> None:
+    rig.submit(name, queue=name, type=name)
+    worker = rig.enroll(name)
+    (lease,) = rig.take_when_there(worker, 1, name, queues=(name,))
+    assert (lease.id, lease.queue, lease.type) == (name, name, name)
+    assert rig.settle(worker, lease, OutcomeKind.RETRY, due=rig.now)
+    (lease,) = rig.take_when_there(worker, 1, name, queues=(name,))
+    rig.complete(worker, lease)
+    assert rig.find_ids(queue=name, type=name) == [name]
+    assert rig.change(Delete(name)).is_done
+    assert rig.find_ids() == []
+
+
+@pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
+def test_policies_with_any_name_work(rig: Rig, name: str) -> None:
+    rig.limit(name, 1)
+    rig.submit("a", "b", sequence=name, limits=(f"{name}\x1f",))
+    worker = rig.enroll()
+    for job_id in "ab":
+        (lease,) = rig.take_when_there(worker, 1)
+        assert lease.id == job_id
+        rig.complete(worker, lease)
+
+
+def test_names_that_differ_a_little_are_different_names(rig: Rig) -> None:
+    ids = ["a", "A", "a.", "a=2E", "a ", " a", "a\u0301", "á", "a>"]
+    rig.submit(*ids)
+    assert sorted(rig.ids_when_there(rig.enroll(), len(ids), starts=20)) == sorted(ids)
+    assert rig.find_ids() == ids
