@@ -37,14 +37,18 @@ def _lines(job: JobInfo) -> Iterator[tuple[str, Cell]]:
     yield "arguments", compact(job.arguments)
     yield "created", f"{at(job.created)} UTC"
     yield "due", f"{at(job.due)} UTC"
-    if job.started is not None:
-        late = "" if job.lateness is None else f", {job.lateness:.3f} s after its due time"
-        yield "started", f"{at(job.started)} UTC{late}"
-    if job.finished is not None:
-        yield "finished", f"{at(job.finished)} UTC"
+    for name in ("started", "finished", "expires"):
+        instant = getattr(job, name)
+        if instant is not None:
+            late = f", {job.lateness:.3f} s after its due time" if name == "started" else ""
+            yield name, f"{at(instant)} UTC{late}"
+    yield "attempts", _attempts(job)
+    yield from _more(job)
+
+
+def _more(job: JobInfo) -> Iterator[tuple[str, Cell]]:
     if job.result is not None:
         yield "result", compact(job.result)
-    yield "attempts", _attempts(job)
     if job.progress is not None:
         yield "progress", _progress(job.progress)
     if job.stop_requested:
@@ -53,8 +57,6 @@ def _lines(job: JobInfo) -> Iterator[tuple[str, Cell]]:
         value = getattr(job, name)
         if value is not None:
             yield name.replace("_", " "), str(value)
-    if job.expires is not None:
-        yield "expires", f"{at(job.expires)} UTC"
     for limit in job.limits:
         yield "limit", limit
     for header, value in job.headers.items():

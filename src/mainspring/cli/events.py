@@ -48,8 +48,7 @@ def events(
     printed = 0
     with opened(app, url) as application:
         stream = application.events(timeout=None if follow else duration)
-        if is_terminal() and not as_json:
-            say("listening; " + ("stop with Ctrl+C" if follow else f"for {duration.total_seconds():g} s"))
+        say("listening" + (", stop with Ctrl+C" if follow else f" for {duration.total_seconds():g} s"))
         full_type = None if type is None else application.registry.full_name(type)
         for event in stream:
             wanted = {"job_id": job_id, "queue": queue, "type": full_type}

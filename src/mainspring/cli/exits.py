@@ -76,11 +76,17 @@ def code_of(error: MainspringError) -> ExitCode:
 
 def _say_usage(error: typer.TyperException) -> int:
     context = getattr(error, "ctx", None)
-    message = str(getattr(error, "format_message", error.__str__)()).strip()
+    message = _message(error)
     if type(error).__name__ == "NoArgsIsHelpError" or not message:  # the help has been printed
         return ExitCode.USAGE
     command = "mainspring" if context is None else context.command_path
     return _say(f"{command}: {' '.join(message.split())} (help: {command} --help)", ExitCode.USAGE)
+
+
+def _message(error: typer.TyperException) -> str:
+    if isinstance(error, typer.BadParameter) and error.param is None and error.param_hint is None:
+        return error.message  # of our own making: it says what is wrong without "Invalid value"
+    return str(getattr(error, "format_message", error.__str__)()).strip()
 
 
 def _say(line: str, code: ExitCode) -> ExitCode:

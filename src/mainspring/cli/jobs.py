@@ -12,13 +12,14 @@ from mainspring.cli.detail import job_detail
 from mainspring.cli.documents import job_fields
 from mainspring.cli.exits import ExitCode
 from mainspring.cli.options import After, App, AsJson, Limit, QueueName, StatusName, TypeName, Url
-from mainspring.cli.output import at, clean, say, show, show_json, show_table, styled
+from mainspring.cli.output import Cell, at, clean, say, show, show_json, show_table, styled
 from mainspring.cli.target import opened
 from mainspring.errors import EngineUnavailable, MainspringError
 from mainspring.jobs.info import JobInfo, JobPage
 from mainspring.jobs.status import JobStatus
 
 TITLES = ("ID", "STATUS", "DUE (UTC)", "HANDLER", "QUEUE", "STARTS", "ERROR")
+SPARE = ("QUEUE", "STARTS", "ERROR", "DUE (UTC)", "HANDLER")
 
 Ids = Annotated[list[str], typer.Argument(help="The ids of jobs.", metavar="ID...")]
 Id = Annotated[str, typer.Argument(help="The id of a job.", metavar="ID")]
@@ -57,16 +58,16 @@ def show_page(page: JobPage, *, as_json: bool, none: str) -> None:
         show_json({"jobs": [job_fields(job) for job in page], "next": page.next})
         return
     if page:
-        show_table(TITLES, [_row(job) for job in page], whole=TITLES[:3])
+        show_table(TITLES, [_row(job) for job in page], whole=TITLES[:3], spare=SPARE)
     else:
         say(none)
     if page.next is not None:
         say(f"there are more: --after {page.next}")
 
 
-def _row(job: JobInfo) -> list[str]:
+def _row(job: JobInfo) -> list[Cell]:
     error = "" if job.error is None else job.error.partition("\n")[0]
-    return [job.id, styled(job.status), at(job.due), job.type, job.queue, str(job.starts), error]  # type: ignore[list-item]
+    return [job.id, styled(job.status), at(job.due), job.type, job.queue, str(job.starts), error]
 
 
 @jobs.command("show")
@@ -132,9 +133,7 @@ def _each(
 def _report(outcomes: list[tuple[str, str]], *, done: str, as_json: bool) -> None:
     is_done = all(outcome == done for _, outcome in outcomes)
     if as_json:
-        show_json(
-            [{"id": job_id, "done": outcome == done, "outcome": outcome} for job_id, outcome in outcomes]
-        )
+        show_json([{"id": job_id, "done": outcome == done, "outcome": outcome} for job_id, outcome in outcomes])
     else:
         for job_id, outcome in outcomes:
             if outcome == done:

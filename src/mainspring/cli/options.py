@@ -47,12 +47,11 @@ Url = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 QueueName = Annotated[str | None, typer.Option("--queue", help="Only this queue.", metavar="NAME")]
 TypeName = Annotated[
-    str | None, typer.Option("--type", help="Only this handler; with --app its short name will do.", metavar="NAME")
+    str | None,
+    typer.Option("--type", help="Only this handler; with --app its short name will do.", metavar="NAME"),
 ]
 Limit = Annotated[int, typer.Option("--limit", help="How many at most.", min=1)]
-After = Annotated[
-    str | None, typer.Option("--after", help="Go on where the page before ended.", metavar="PLACE")
-]
+After = Annotated[str | None, typer.Option("--after", help="Go on where the page before ended.", metavar="PLACE")]
 
 
 class StatusName(StrEnum):
@@ -97,7 +96,9 @@ def to_instant(text: str) -> datetime:
     try:
         instant = datetime.fromisoformat(text.strip())
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is no instant; write 2027-01-01T02:00:00+01:00, or Z for UTC") from None
+        raise typer.BadParameter(
+            f"{text!r} is no instant; write 2027-01-01T02:00:00+01:00, or Z for UTC"
+        ) from None
     if instant.tzinfo is None:
         raise typer.BadParameter(f"{text!r} could mean any time zone; add one: {text.strip()}+01:00, or Z for UTC")
     return instant

@@ -1,7 +1,7 @@
 """What a command prints: tables that fit the terminal, plain columns for pipes, JSON for scripts.
 
-Colours and the width of the terminal matter on a terminal only; in a pipe nothing is cut off. Control characters that
-somebody has put into a job never reach the terminal.
+Colours and the width of the terminal matter on a terminal only; in a pipe nothing is cut off. Control characters
+that somebody has put into a job never reach the terminal.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from mainspring.cli.exits import ReaderGone
 
 STYLES = {"PENDING": "cyan", "RUNNING": "blue", "COMPLETED": "green", "FAILED": "red", "CANCELED": "dim"}
 GAP = "  "
+LEAST = 12  # a column that is cut to less tells nothing
 C1 = re.compile("[\x7f-\x9f]")
 
 Cell: TypeAlias = str | Text
@@ -69,17 +70,47 @@ def _escaped(json: str) -> str:
     return C1.sub(lambda found: f"\\u{ord(found[0]):04x}", json)
 
 
-def show_table(titles: Sequence[str], rows: Iterable[Sequence[Cell]], *, whole: Sequence[str] = ()) -> None:
-    """Print a table; if a terminal is too narrow, columns other than the `whole` ones are cut."""
+def show_table(
+    titles: Sequence[str],
+    rows: Iterable[Sequence[Cell]],
+    *,
+    whole: Sequence[str] = (),
+    spare: Sequence[str] = (),
+) -> None:
+    """Print a table.
+
+    If a terminal is too narrow, the `spare` columns go, one by one; then others than the `whole` ones are cut.
+    """
     cells = [[cell if isinstance(cell, Text) else Text(clean(cell)) for cell in row] for row in rows]
     if is_terminal():
-        show(_fitting(titles, cells, whole))
+        columns = _fitting(titles, cells, whole, spare, Console().width)
+        show(
+            _table(
+                [titles[place] for place in columns], [[row[place] for place in columns] for row in cells], whole
+            )
+        )
     else:
         write(_plain(titles, cells))
 
 
-def _fitting(titles: Sequence[str], rows: list[list[Text]], whole: Sequence[str]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+def _fitting(
+    titles: Sequence[str], rows: list[list[Text]], whole: Sequence[str], spare: Sequence[str], width: int
+) -> list[int]:
+    """Return the places of the columns that have room."""
+    needs = []
+    for place, title in enumerate(titles):
+        widest = max([cell_len(title), *(row[place].cell_len for row in rows)])
+        needs.append(widest if title in whole else min(widest, LEAST))
+    places = list(range(len(titles)))
+    for title in spare:
+        if sum(needs[place] + len(GAP) for place in places) - len(GAP) <= width:
+            break
+        places.remove(titles.index(title))
+    return places
+
+
+def _table(titles: Sequence[str], rows: list[list[Text]], whole: Sequence[str]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, len(GAP), 0, 0))
     for title in titles:
         table.add_column(title, no_wrap=title in whole)
     for row in rows:

@@ -1,8 +1,8 @@
 """Which application, or which store, a command is about.
 
 The first of these places that names an application or a URL decides alone: the command line, the environment
-(`MAINSPRING_APP`, `MAINSPRING_URL`), `[tool.mainspring]` in the nearest `pyproject.toml`. Where a place names both, it
-is that application with its jobs at that URL.
+(`MAINSPRING_APP`, `MAINSPRING_URL`), `[tool.mainspring]` in the nearest `pyproject.toml`. Where a place names
+both, it is that application with its jobs at that URL.
 
 A command that only looks never makes a store: a mistyped path is an error, not an empty list.
 """
@@ -43,8 +43,8 @@ def choose(app: str | None, url: str | None) -> Target:
         if target.app is not None or target.url is not None:
             return target
     raise typer.BadParameter(
-        "which application? give --app module:app or --url sqlite:///orders.db, set MAINSPRING_APP or MAINSPRING_URL, "
-        "or write app = 'module:app' into [tool.mainspring] of pyproject.toml"
+        "which application? give --app module:app or --url sqlite:///orders.db, or set MAINSPRING_APP or "
+        "MAINSPRING_URL, or write app = 'module:app' into [tool.mainspring] of pyproject.toml"
     )
 
 
@@ -130,4 +130,3 @@ def _require_store(application: Mainspring, *, makes_store: bool) -> None:
             reason="there is no such file",
             remedy="check the path and the working directory; the first submit or worker makes it",
         )
-

@@ -6,7 +6,6 @@ that is run again continues where it stopped.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -50,12 +49,8 @@ class DeadLetters:
 
     def edit(self, job_id: str, changes: Mapping[str, Any]) -> None:
         """Change arguments of a dead letter, checked against its handler, before it is replayed."""
-        manager = self._source.manager()
-        record = manager.record(job_id)
-        arguments = manager.registry.get(record.type).arguments
-        payload = arguments.encode_stored({**decode_any(record.payload, record.codec), **changes})
-        manager.submission.check_size(record.type, payload)
-        manager.change(Edit(job_id, payload, arguments.codec), action="edit", needs="FAILED")
+        payload, codec = self._edited(job_id, changes)
+        self._source.manager().change(Edit(job_id, payload, codec), action="edit", needs="FAILED")
 
     def replay(
         self,
@@ -64,31 +59,60 @@ class DeadLetters:
         type: str | None = None,
         limit: int | None = None,
         rate: float | None = None,
+        changes: Mapping[str, Any] | None = None,
     ) -> tuple[str, ...]:
         """Submit dead letters again, as new jobs; return their ids.
 
         Give ids, or filters, or nothing for all. `rate` spreads their due times: at most that many a second.
+        `changes` are other arguments for the new jobs; they are checked for all before the first is submitted, and
+        the letters stay as they are.
         """
+        steps = self.replaying(*ids, queue=queue, type=type, limit=limit, rate=rate, changes=changes)
+        return tuple(new_id for _, new_id in steps)
+
+    def replaying(
+        self,
+        *ids: str,
+        queue: str | None = None,
+        type: str | None = None,
+        limit: int | None = None,
+        rate: float | None = None,
+        changes: Mapping[str, Any] | None = None,
+    ) -> Iterator[tuple[str, str]]:
+        """Replay step by step: yield each dead letter with its new job; whoever stops early leaves the rest."""
         if rate is not None and not rate > 0:
             raise ValueError(f"rate must be a positive number of jobs per second, got {rate!r}")
         manager = self._source.manager()
-        step = 0.0 if rate is None else 1_000_000 / rate
-        first = manager.engine.now()
-        replayed: deque[str] = deque()
         full_name = None if type is None else manager.registry.full_name(type)
         # All of them first: those that fail again are dead letters, too, and would be replayed for ever.
-        for job_id in ids or tuple(self._unreplayed(queue, full_name)):
-            if limit is not None and len(replayed) >= limit:
+        chosen = ids or tuple(self._unreplayed(queue, full_name))
+        edited = {job_id: self._edited(job_id, changes) for job_id in chosen} if changes else {}
+        step = 0.0 if rate is None else 1_000_000 / rate
+        first = manager.engine.now()
+        count = 0
+        for job_id in chosen:
+            if limit is not None and count >= limit:
                 break
-            command = Replay(job_id, manager.submission.new_id(), first + round(step * len(replayed)))
+            payload, codec = edited.get(job_id, (None, None))
+            due = first + round(step * count)
+            command = Replay(job_id, manager.submission.new_id(), due, payload, codec)
             try:
                 manager.change(command, action="replay", needs="FAILED and was not replayed yet")
             except InvalidTransition:
                 if ids:
                     raise
                 continue  # somebody else was quicker
-            replayed.append(command.new_id)
-        return tuple(replayed)
+            count += 1
+            yield job_id, command.new_id
+
+    def _edited(self, job_id: str, changes: Mapping[str, Any]) -> tuple[bytes, str]:
+        """Encode the arguments of a dead letter with some changes."""
+        manager = self._source.manager()
+        record = manager.record(job_id)
+        arguments = manager.registry.get(record.type).arguments
+        payload = arguments.encode_stored({**decode_any(record.payload, record.codec), **changes})
+        manager.submission.check_size(record.type, payload)
+        return payload, arguments.codec
 
     def _unreplayed(self, queue: str | None, type_: str | None) -> Iterator[str]:
         after: str | None = None

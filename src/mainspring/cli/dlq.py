@@ -1,0 +1,232 @@
+"""`mainspring dlq`: jobs that were given up are listed, replayed with or without changes, and forgotten."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from mainspring.app import Mainspring
+from mainspring.cli.detail import job_detail
+from mainspring.cli.documents import job_fields
+from mainspring.cli.exits import ExitCode
+from mainspring.cli.jobs import Id, show_page
+from mainspring.cli.options import After, App, AsJson, Limit, QueueName, TypeName, Url, to_pair
+from mainspring.cli.output import compact, say, show, show_json, show_table, write
+from mainspring.cli.progress import Bar
+from mainspring.cli.target import opened
+from mainspring.jobs.info import JobInfo
+
+PAGE = 500
+SHOWN = 20  # of more replays than that only the number is printed
+
+Ids = Annotated[list[str] | None, typer.Argument(help="Only these dead letters.", metavar="[ID...]")]
+MoreIds = Annotated[list[str] | None, typer.Option("--id", help="The same as an option.", metavar="ID")]
+All = Annotated[bool, typer.Option("--all", help="All of them.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say which.")]
+
+dlq = typer.Typer(name="dlq", help="Dead letters: jobs that were given up.", no_args_is_help=True)
+
+
+@dlq.command("list")
+def list_letters(
+    *,
+    queue: QueueName = None,
+    type: TypeName = None,
+    limit: Limit = 50,
+    after: After = None,
+    replayed: Annotated[bool, typer.Option("--replayed", help="Also those that were replayed.")] = False,
+    as_json: AsJson = False,
+    app: App = None,
+    url: Url = None,
+) -> None:
+    """List dead letters that were not replayed yet, oldest first.
+
+    Example: mainspring dlq list --queue orders
+    """
+    with opened(app, url) as application:
+        page = application.dead_letters.list(
+            queue=queue, type=type, limit=limit, after=after, replayed=None if replayed else False
+        )
+    show_page(page, as_json=as_json, none="no dead letters")
+
+
+@dlq.command("show")
+def show_letter(job_id: Id, *, as_json: AsJson = False, app: App = None, url: Url = None) -> None:
+    """Show a dead letter: its arguments, and every attempt with its error.
+
+    Example: mainspring dlq show order-42
+    """
+    with opened(app, url) as application:
+        letter = application.dead_letters.get(job_id)
+    show_json(job_fields(letter)) if as_json else show(job_detail(letter))
+
+
+@dlq.command("replay")
+def replay_letters(
+    ids: Ids = None,
+    *,
+    more_ids: MoreIds = None,
+    queue: QueueName = None,
+    type: TypeName = None,
+    everything: All = False,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Another argument for the new jobs; needs --app.", metavar="NAME=VALUE"),
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option(help="Let so many a second become due, at most.", min=0.000_001)
+    ] = None,
+    limit: Annotated[int | None, typer.Option(help="How many at most.", min=1)] = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+    app: App = None,
+    url: Url = None,
+) -> None:
+    """Submit dead letters again, as new jobs that are linked with them; each is replayed once.
+
+    Example: mainspring dlq replay --type cancel_order --set order_id=43 --rate 10 --dry-run
+    """
+    chosen = _choose(ids, more_ids, queue, type, everything=everything)
+    given = dict(map(to_pair, changes or ()))
+    with opened(app, url) as application:
+        letters = list(_find(application, chosen, queue, type, limit, replayed=False))
+        _require_some(len(letters), as_json=as_json)
+        if dry_run:
+            _preview(application, letters, given, as_json=as_json)
+            return
+        steps = application.dead_letters.replaying(
+            *chosen, queue=queue, type=type, limit=limit, rate=rate, changes=given or None
+        )
+        replayed: list[tuple[str, str]] = []
+        with Bar("replaying", len(letters)) as bar:
+            try:
+                for pair in steps:
+                    replayed.append(pair)
+                    bar.advance()
+            finally:
+                if len(replayed) < len(letters):
+                    say(f"mainspring: replayed {len(replayed):,} of {len(letters):,}; the same command goes on")
+    _report_replayed(replayed, as_json=as_json)
+
+
+def _preview(application: Mainspring, letters: list[JobInfo], changes: dict[str, Any], *, as_json: bool) -> None:
+    rows = []
+    for letter in letters:
+        arguments = {**letter.arguments, **changes} if changes else letter.arguments
+        if changes:  # refuses now what the replay would refuse
+            application.registry.get(letter.type).arguments.encode_stored(arguments)
+        rows.append((letter, arguments))
+    if as_json:
+        found = [{"letter": letter.id, "type": letter.type, "arguments": data} for letter, data in rows]
+        show_json({"dry_run": True, "count": len(found), "letters": found})
+        return
+    show_table(
+        ("ID", "HANDLER", "ARGUMENTS"),
+        [(letter.id, letter.type, compact(data)) for letter, data in rows],
+        whole=("ID",),
+    )
+    say(f"{len(rows):,} would be replayed")
+
+
+def _report_replayed(replayed: list[tuple[str, str]], *, as_json: bool) -> None:
+    if as_json:
+        pairs = [{"letter": letter, "job": job} for letter, job in replayed]
+        show_json({"dry_run": False, "count": len(pairs), "replayed": pairs})
+        return
+    if len(replayed) <= SHOWN:
+        show_table(("DEAD LETTER", "NEW JOB"), replayed, whole=("DEAD LETTER", "NEW JOB"))
+    else:
+        write(f"replayed {len(replayed):,} dead letters")
+
+
+@dlq.command("purge")
+def purge_letters(
+    ids: Ids = None,
+    *,
+    more_ids: MoreIds = None,
+    queue: QueueName = None,
+    type: TypeName = None,
+    everything: All = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+    app: App = None,
+    url: Url = None,
+) -> None:
+    """Forget dead letters for good, those that were replayed included.
+
+    Example: mainspring dlq purge --type cancel_order --yes
+    """
+    chosen = _choose(ids, more_ids, queue, type, everything=everything)
+    with opened(app, url) as application:
+        found = [letter.id for letter in _find(application, chosen, queue, type, None, replayed=None)]
+        _require_some(len(found), as_json=as_json)
+        if not dry_run:
+            _require_consent(len(found), yes=yes)
+            with Bar("purging", len(found)) as bar:
+                for letter in found:
+                    application.dead_letters.purge(letter)
+                    bar.advance()
+    if as_json:
+        show_json({"dry_run": dry_run, "count": len(found), "purged": [] if dry_run else found})
+    else:
+        write(f"{'would purge' if dry_run else 'purged'} {len(found):,} dead letters")
+
+
+def _choose(
+    ids: list[str] | None, more: list[str] | None, queue: str | None, type_: str | None, *, everything: bool
+) -> list[str]:
+    """Put the ids together; to mean all dead letters one has to say so."""
+    chosen = list(dict.fromkeys([*(ids or ()), *(more or ())]))
+    is_filtered = queue is not None or type_ is not None
+    if chosen and (is_filtered or everything):
+        raise typer.BadParameter("give ids, or --type and --queue, or --all; not ids and others")
+    if not chosen and not is_filtered and not everything:
+        raise typer.BadParameter("which dead letters? give ids, --type, --queue, or --all")
+    return chosen
+
+
+def _find(
+    application: Mainspring,
+    ids: list[str],
+    queue: str | None,
+    type_: str | None,
+    limit: int | None,
+    *,
+    replayed: bool | None,
+) -> Iterator[JobInfo]:
+    if ids:
+        yield from map(application.dead_letters.get, ids[:limit])
+        return
+    after: str | None = None
+    left = sys.maxsize if limit is None else limit
+    while left > 0:
+        page = application.dead_letters.list(
+            queue=queue, type=type_, limit=min(PAGE, left), after=after, replayed=replayed
+        )
+        yield from page
+        left -= len(page)
+        after = page.next
+        if after is None:
+            return
+
+
+def _require_some(count: int, *, as_json: bool) -> None:
+    if count:
+        return
+    if as_json:
+        show_json({"count": 0})
+    say("mainspring: no dead letter matches; mainspring dlq list shows what there is")
+    raise typer.Exit(ExitCode.REFUSED)
+
+
+def _require_consent(count: int, *, yes: bool) -> None:
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise typer.BadParameter(f"{count:,} dead letters would be gone for good; say --yes, or --dry-run to look")
+    if not typer.confirm(f"Forget {count:,} dead letters for good?", err=True):
+        raise typer.Exit(ExitCode.REFUSED)

@@ -1,0 +1,103 @@
+"""`mainspring submit`: one job from the command line, or a file of them."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mainspring.app import Mainspring
+from mainspring.cli.bulk import read_calls, submit_all
+from mainspring.cli.calls import arguments_of
+from mainspring.cli.options import App, AsJson, PriorityName, Url, to_duration, to_instant
+from mainspring.cli.output import show_json, write
+from mainspring.cli.target import opened
+from mainspring.errors import UnknownHandler
+from mainspring.jobs.job import Job
+
+
+def submit(
+    handler: Annotated[str, typer.Argument(help="The handler; its short name will do.", metavar="HANDLER")],
+    pairs: Annotated[list[str] | None, typer.Argument(help="Its arguments.", metavar="[NAME=VALUE...]")] = None,
+    *,
+    text: Annotated[
+        str | None, typer.Option("--args", help="Its arguments as an object, or a list.", metavar="JSON")
+    ] = None,
+    delay: Annotated[
+        timedelta | None,
+        typer.Option(help="Due so much later: 90, 30m, 1h30m.", parser=to_duration, metavar="DURATION"),
+    ] = None,
+    at: Annotated[
+        datetime | None,
+        typer.Option(help="Due then: 2027-01-01T02:00:00+01:00.", parser=to_instant, metavar="INSTANT"),
+    ] = None,
+    queue: Annotated[str | None, typer.Option(help="Another queue than the handler's.", metavar="NAME")] = None,
+    priority: Annotated[PriorityName | None, typer.Option(help="Another priority.", case_sensitive=False)] = None,
+    job_id: Annotated[str | None, typer.Option("--id", help="An id of your own; it can be used once.")] = None,
+    unique: Annotated[
+        str | None, typer.Option(help="While a job with this key waits or runs, no other is made.", metavar="KEY")
+    ] = None,
+    sequence: Annotated[
+        str | None, typer.Option(help="One after another with others of this key.", metavar="KEY")
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            help="Many jobs: a line of JSON each, an object or a list of arguments; - is stdin.",
+            exists=True,
+            dir_okay=False,
+            allow_dash=True,
+            metavar="JOBS.JSONL",
+        ),
+    ] = None,
+    skip: Annotated[
+        int, typer.Option(help="Leave out so many lines of the file: they were submitted before.", min=0)
+    ] = 0,
+    as_json: AsJson = False,
+    app: App = None,
+    url: Url = None,
+) -> None:
+    """Submit a job, durable when its id is printed; or a file of jobs, all checked before the first is stored.
+
+    Example: mainspring submit cancel_order order_id=42 --delay 30m
+
+    Example: mainspring submit cancel_order --file orders.jsonl --delay 30m
+    """
+    with opened(app, url, makes_store=True) as application:
+        job = _job(application, handler).options(
+            delay=delay,
+            at=at,
+            id=job_id,
+            queue=queue,
+            priority=None if priority is None else priority.priority,
+            unique=unique,
+            sequence=sequence,
+        )
+        if file is not None:
+            _refuse_beside_file(pairs, text, job_id)
+            submit_all(job, read_calls(job.handler, file, skip), skip, as_json=as_json)
+            return
+        positional, named = arguments_of(job.handler, pairs or [], text)
+        submitted = job.submit(*positional, **named).id
+    show_json({"id": submitted, "type": job.name}) if as_json else write(submitted)
+
+
+def _job(application: Mainspring, name: str) -> Job[..., Any]:
+    registry = application.registry
+    if not registry.all():
+        raise typer.BadParameter(
+            "a submit needs the handlers: give --app module:app, and beside it --url for another store"
+        )
+    full_name = registry.full_name(name)
+    if full_name not in registry:
+        raise UnknownHandler(name=name, known=tuple(handler.name for handler in registry.all()))
+    handler = registry.get(full_name)
+    return Job(handler, handler.function, application)
+
+
+def _refuse_beside_file(pairs: list[str] | None, text: str | None, job_id: str | None) -> None:
+    for given, option in ((pairs, "name=value"), (text, "--args"), (job_id, "--id")):
+        if given:
+            raise typer.BadParameter(f"{option} does not go with --file: its lines are the jobs")
