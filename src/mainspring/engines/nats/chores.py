@@ -11,10 +11,8 @@ time.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from mainspring.engines.nats.gate_records import is_ready
@@ -59,7 +57,8 @@ class Chores:
         self._queueing = queueing
         self._journal = journal
         self._wake = wake
-        self._early: list[Message] = []
+        self._kept: dict[str, Message] = {}  # by subject: those whose time has not come, and the rest of many
+        self._planned: int | None = None
 
     def consumer(self) -> str:
         """Return the consumer that delivers chores."""
@@ -67,47 +66,68 @@ class Chores:
 
     def carry_out(self, *, looks: bool = False) -> None:
         """Do what there is to do, among what came by itself; and what is there, if one looks."""
-        messages = self._early + self._intake.take_chores()
-        if messages or looks:
-            messages += self._intake.fetch([Pull(self.consumer(), AT_ONCE)])
-        self._early = []
-        for message in {message.subject: message for message in messages}.values():
-            due = _due_of(message)
-            if due > self._workshop.now():
-                self._wait(message, due)
-            else:
-                self._workshop.link.send([(message.reply, self._try(message))])
+        came = self._intake.take_chores()
+        if came or looks:
+            came += self._intake.fetch([Pull(self.consumer(), AT_ONCE)])
+        for message in came:
+            self._kept[message.subject] = message
+        now = self._workshop.now()
+        due = [message for message in self._kept.values() if _due_of(message) <= now][:AT_ONCE]
+        if due:
+            for message in due:
+                del self._kept[message.subject]
+            self._do_all(due)
+        self._plan(now)
 
-    def _try(self, message: Message) -> bytes:
-        """Do a chore; return what to answer. One that cannot be done keeps nobody from taking jobs."""
+    def _do_all(self, messages: list[Message]) -> None:
+        """Do chores, many in one draft. One that cannot be done keeps nobody from taking jobs."""
+        answer = ACK
         try:
-            self._workshop.carry_through(partial(self._do, message))
+            self._workshop.carry_through_many(messages, self._do, before=self._prefetch, at_once=AT_ONCE)
         except EngineUnavailable:
+            self._kept |= {message.subject: message for message in messages}
             raise
         except Exception:
-            logger.exception("chore %s could not be done; it comes again", message.subject)
-            return nak(PAUSE_SECONDS)
-        return ACK
+            if len(messages) > 1:
+                for message in messages:
+                    self._do_all([message])
+                return
+            logger.exception("chore %s could not be done; it comes again", messages[0].subject)
+            answer = nak(PAUSE_SECONDS)
+        self._workshop.link.send([(message.reply, answer) for message in messages])
 
-    def _wait(self, message: Message, due: int) -> None:
-        self._early.append(message)
-        seconds = (due - self._workshop.now()) / MICROSECONDS
-        self._workshop.link.call_later(
-            lambda: _nothing(asyncio.get_running_loop().call_later(max(0, seconds), self._wake))
-        )
+    def _prefetch(self, workspace: Workspace, messages: Sequence[Message]) -> None:
+        keys = [self._split(message) for message in messages]
+        ids = [from_token(key) for kind, key in keys if kind != "poke"]
+        workspace.prefetch_jobs(ids)
+        jobs = (workspace.job(job_id) for job_id in ids)
+        self._gates.prefetch(workspace, [job for job in jobs if job is not None and job.is_gated])
+
+    def _split(self, message: Message) -> tuple[str, str]:
+        kind, _, key = message.subject.removeprefix(self._workshop.names.chores).partition(".")
+        return kind, key
+
+    def _plan(self, now: int) -> None:
+        """Wake up for the next chore that was handed over early."""
+        if not self._kept:
+            return
+        due = min(_due_of(message) for message in self._kept.values())
+        if self._planned is None or not now < self._planned <= due:
+            self._planned = due
+            self._workshop.link.wake_after(max(0, due - now) / MICROSECONDS, self._wake)
 
     def held(self) -> list[str]:
         """Return where the chores that we keep are acknowledged."""
-        return [message.reply for message in self._early]
+        return [message.reply for message in list(self._kept.values())]
 
     def give_back(self) -> list[str]:
         """Let go of the chores that we keep; return where they are acknowledged."""
         replies = self.held()
-        self._early = []
+        self._kept.clear()
         return replies
 
-    def _do(self, message: Message, workspace: Workspace) -> None:
-        kind, _, key = message.subject.removeprefix(workspace.names.chores).partition(".")
+    def _do(self, workspace: Workspace, message: Message) -> None:
+        kind, key = self._split(message)
         if kind == "poke":
             family, gate, _ = decode(message.data, tuple[str, str, int])
             self._gates.poke(workspace, family, gate)
@@ -145,7 +165,3 @@ class Chores:
 def _due_of(message: Message) -> int:
     """Return when a chore is to be done, which it says last; those that say nothing come in time."""
     return int(decode(message.data, list[Any])[-1]) if message.data else 0
-
-
-def _nothing(_handle: asyncio.TimerHandle) -> None:
-    return None

@@ -159,7 +159,7 @@ class Connection:
 
     async def _note_reconnect(self) -> None:
         logger.warning("connected to %s again", self.address)
-        self.pulls.forget()  # what was asked for meanwhile went nowhere
+        self.pulls.forget_idle()  # what was asked for meanwhile went nowhere
         self.on_connection(True)
 
     @property
@@ -200,12 +200,12 @@ class Connection:
         """Return what our own clock says."""
         return to_instant(self._clock.now(), "now")
 
-    def set_time(self, server: int, before: int, after: int) -> None:
-        """Take over the server's time: what it said between two readings of our monotonic clock.
+    def set_time(self, server: int, monotonic: int) -> None:
+        """Take over the server's time: what it said at an instant of our monotonic clock.
 
         From then on the wall clock of this machine does not matter: it may be set, or be wrong.
         """
-        self._reading = ((before + after) // 2, server)
+        self._reading = (monotonic, server)
 
     # -- threads
 
@@ -230,6 +230,14 @@ class Connection:
         loop = self._loop
         if loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(act)
+
+    def wake_after(self, seconds: float, act: Callable[[], None]) -> None:
+        """Let the loop do something after some seconds. From any thread."""
+
+        def plan() -> None:
+            asyncio.get_running_loop().call_later(seconds, act)
+
+        self.call_later(plan)
 
     def start_task(self, make: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Let the loop do something for as long as the link is open."""

@@ -116,7 +116,7 @@ class Deciding:
             self._chores.expire(workspace, job)
             return Decision(message, Fate.DROPPED)
         if job.queue in self._book.paused or (job.crashes >= SUSPECT_CRASHES and not room.suspects):
-            return Decision(message, Fate.LEFT)
+            return Decision(message, Fate.LEFT, job)
         if job.due <= workspace.now + leads.start:
             return self._decide_to_start(workspace, worker, room, message, job)
         return self._decide_to_hold(workspace, worker, room, message, job)
@@ -125,7 +125,7 @@ class Deciding:
         self, workspace: Workspace, worker: int, room: Room, message: Message, job: StoredJob
     ) -> Decision:
         if not room.ahead or job.is_gated:
-            return Decision(message, Fate.LEFT)
+            return Decision(message, Fate.LEFT, job)
         room.ahead -= 1
         room.suspects -= job.crashes >= SUSPECT_CRASHES
         held = transitions.held(job, worker)
@@ -152,7 +152,7 @@ class Deciding:
         self, workspace: Workspace, worker: int, room: Room, message: Message, job: StoredJob
     ) -> Decision:
         if not room.starts:
-            return Decision(message, Fate.LEFT)
+            return Decision(message, Fate.LEFT, job)
         room.starts -= 1
         room.suspects -= job.crashes >= SUSPECT_CRASHES
         started = transitions.started(job, worker, workspace.now, is_held=False)

@@ -53,6 +53,9 @@ class Draft:
         self.sends: list[tuple[str, bytes]] = []
         """Messages that nobody answers: acknowledgements and news."""
 
+    def __contains__(self, subject: str) -> bool:
+        return subject in self._places
+
     def __len__(self) -> int:
         return len(self.puts)
 

@@ -13,36 +13,11 @@ from contextlib import AbstractContextManager, nullcontext
 from msgspec.structs import replace
 
 from mainspring.clock import Clock, SystemClock
-from mainspring.engines.nats import uniqueness
-from mainspring.engines.nats.chores import Chores
-from mainspring.engines.nats.commands import Commands
-from mainspring.engines.nats.deciding import Deciding
-from mainspring.engines.nats.gates import Gates
-from mainspring.engines.nats.hands import Hands
 from mainspring.engines.nats.heartbeat import Heartbeat
-from mainspring.engines.nats.intake import Intake
-from mainspring.engines.nats.journal import Journal
-from mainspring.engines.nats.lanes import Lanes
-from mainspring.engines.nats.link import Link
 from mainspring.engines.nats.messages import IN_PROGRESS, nak
-from mainspring.engines.nats.naming import Names
-from mainspring.engines.nats.projector import Projector
+from mainspring.engines.nats.parts import Parts
 from mainspring.engines.nats.pruning import Pruning, kept_by_status
-from mainspring.engines.nats.queueing import Queueing
-from mainspring.engines.nats.reading import Reading
-from mainspring.engines.nats.reaping import Reaping
-from mainspring.engines.nats.rescuing import Rescuing
-from mainspring.engines.nats.scheduling import Scheduling
 from mainspring.engines.nats.settings import NatsSettings, parse_url
-from mainspring.engines.nats.settings_book import SettingsBook
-from mainspring.engines.nats.settling import Settling
-from mainspring.engines.nats.starting import Starting
-from mainspring.engines.nats.stops import Stops
-from mainspring.engines.nats.streams import Streams
-from mainspring.engines.nats.submitting import Submitting
-from mainspring.engines.nats.taking import Taking
-from mainspring.engines.nats.workers import Workers
-from mainspring.engines.nats.workspace import Workshop
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs import transitions
 from mainspring.jobs.engine import (
@@ -96,69 +71,20 @@ class NatsEngine:
         clock: Clock | None = None,
     ) -> None:
         servers, self.settings = parse_url(url, settings or NatsSettings())
-        self._names = names = Names(self.settings.prefix)
-        self._link = link = Link(servers, self.settings, names.stream, clock or SystemClock())
-        self._streams = streams = Streams(link, names, self.settings)
-        self._workshop = workshop = Workshop(link, names)
-        self._lanes = lanes = Lanes(names)
-        self._hands = hands = Hands()
-        self._journal = journal = Journal(link, names)
-        self._book = book = SettingsBook(workshop)
-        self._gates = gates = Gates(book)
-        queueing = Queueing(gates, lanes)
-        self._workers = workers = Workers(link, names, self.settings)
-        self._intake = intake = Intake(link, names, self._wake_up, streams.forget_consumers)
-        self._submitting = submitting = Submitting(workshop, queueing, journal)
-        self._commands = Commands(queueing=queueing, submitting=submitting, journal=journal)
-        self._scheduling = Scheduling(workshop, submitting, self._commands, journal)
-        self._settling = Settling(
-            workshop, hands, submitting=submitting, queueing=queueing, gates=gates, journal=journal
-        )
-        self._rescuing = Rescuing(
-            workshop, workers, queueing=queueing, gates=gates, lanes=lanes, book=book, journal=journal
-        )
-        self._chores = Chores(
-            workshop,
-            streams,
-            intake,
-            gates=gates,
-            queueing=queueing,
-            journal=journal,
+        parts = Parts(
+            servers,
+            self.settings,
+            clock or SystemClock(),
+            make_projection=make_projection,
             wake=self._wake_up,
         )
-        workshop.on_end = uniqueness.release_later
-        self._stops = Stops(workshop, hands)
-        deciding = Deciding(
-            hands=hands,
-            book=book,
-            gates=gates,
-            queueing=queueing,
-            workers=workers,
-            rescuing=self._rescuing,
-            chores=self._chores,
-            journal=journal,
-        )
-        self._taking = Taking(
-            workshop,
-            streams,
-            intake,
-            hands,
-            lanes,
-            deciding=deciding,
-            book=book,
-            gates=gates,
-            queueing=queueing,
-            workers=workers,
-            chores=self._chores,
-            stops=self._stops,
-        )
-        self._starting = Starting(workshop, hands, book, journal)
-        self.projector = Projector(link, names, streams, make_projection)
-        self._reading = Reading(workshop, self.projector, gates=gates, book=book, workers=workers)
-        self._pruning = Pruning(self.projector, self.change)
-        self._reaping = Reaping(
-            workshop, self.projector, queueing=queueing, rescuing=self._rescuing, workers=workers
-        )
+        self._parts = parts
+        self._link = parts.link
+        self._names = parts.names
+        self._workers = parts.workers
+        self.projector = parts.projector
+        parts.streams.on_new_stream = self._begin_anew
+        self._pruning = Pruning(parts.projector, self.change)
         self._heartbeat = Heartbeat(self.settings.lease, self._beat)
         self._wake: Callable[[], None] = _nothing
         self._types: dict[int, frozenset[str]] = {}
@@ -174,22 +100,24 @@ class NatsEngine:
 
     def open(self, wake: Callable[[], None]) -> None:
         self._wake = wake
-        self._lanes.forget()
-        self._scheduling.forget()
-        self._hands.clear()
+        self._parts.lanes.forget()
+        self._parts.scheduling.forget()
+        self._parts.hands.clear()
         self._link.open()
         try:
-            self._streams.prepare()
+            self._parts.streams.prepare()
             self._link.on_connection = self._note_connection
             self._link.subscribe(f"{self._names.notes}*", self._hear)
         except BaseException:
             self._link.close()
             raise
-        self._book.must_refresh = self._journal.must_refresh = self._scheduling.must_refresh = True
+        self._parts.book.must_refresh = self._parts.journal.must_refresh = self._parts.scheduling.must_refresh = (
+            True
+        )
 
     def close(self) -> None:
         self._heartbeat.stop()
-        self._intake.give_back()
+        self._parts.intake.give_back()
         self._workers.forget_ours()
         self.projector.close()
         self._link.close()
@@ -203,48 +131,62 @@ class NatsEngine:
 
     def _note_connection(self, is_there: bool) -> None:  # noqa: FBT001 - a fact
         if is_there:
-            self._streams.forget_consumers()
-            self._streams.must_measure = True
-            self._lanes.must_read = True
-            self._book.must_refresh = self._journal.must_refresh = self._scheduling.must_refresh = True
-            self._intake.rearm()
+            self._parts.streams.forget_consumers()
+            self._parts.streams.must_measure = True
+            self._parts.lanes.must_read = True
+            self._parts.book.must_refresh = self._parts.journal.must_refresh = (
+                self._parts.scheduling.must_refresh
+            ) = True
+            self._parts.intake.rearm()
             self._wake()
+
+    def _begin_anew(self) -> None:
+        """The stream is not the one that we knew: nothing of what we remember is there."""
+        self._parts.lanes.forget()
+        self._parts.scheduling.forget()
+        self._parts.book.forget()
+        self._parts.hands.clear()
+        self._workers.forget_ours()
+        self._link.last_record = 0
+        self.projector.close()
 
     def _hear(self, subject: str, data: bytes) -> None:
         """React to what other processes did."""
         match subject.removeprefix(self._names.notes):
             case "lane":
-                self._lanes.must_read = True
+                self._parts.lanes.must_read = True
             case "settings":
-                self._book.must_refresh = True
+                self._parts.book.must_refresh = True
             case "schedule":
-                self._scheduling.must_refresh = True
+                self._parts.scheduling.must_refresh = True
             case "listen":
-                self._journal.must_refresh = True
+                self._parts.journal.must_refresh = True
                 return
             case "stop":
-                self._stops.add(data.decode())
+                self._parts.stops.add(data.decode())
             case _:
                 return
         self._wake()
 
     def _beat(self) -> None:
         """Say that we live, and what we still have."""
-        self._link.send([(hand.reply, IN_PROGRESS) for hand in self._hands.all()])
-        self._link.send([*self._intake.keep_alive(), *((reply, IN_PROGRESS) for reply in self._chores.held())])
+        self._link.send([(hand.reply, IN_PROGRESS) for hand in self._parts.hands.all()])
+        self._link.send(
+            [*self._parts.intake.keep_alive(), *((reply, IN_PROGRESS) for reply in self._parts.chores.held())]
+        )
         for worker in self._workers.numbers:
             self._workers.renew(worker)
 
     # -- submitters
 
     def submit(self, jobs: Sequence[NewJob]) -> list[Conflict | None]:
-        self._streams.measure_time_if_old()
-        answers = self._submitting.submit(jobs) if jobs else []
+        self._parts.streams.measure_time_if_old()
+        answers = self._parts.submitting.submit(jobs) if jobs else []
         self._wake()
         return answers
 
     def change(self, commands: Sequence[Command]) -> list[Changed]:
-        answers = self._commands.carry_out_all(self._workshop, commands)
+        answers = self._parts.commands.carry_out_all(self._parts.workshop, commands)
         self._wake()
         return answers
 
@@ -257,21 +199,21 @@ class NatsEngine:
     def _arrange(self, arrangement: Arrangement) -> bool:
         match arrangement:
             case PutSchedule():
-                return self._scheduling.put(arrangement)
+                return self._parts.scheduling.put(arrangement)
             case PauseSchedule():
-                return self._scheduling.pause(arrangement)
+                return self._parts.scheduling.pause(arrangement)
             case RemoveSchedule():
-                return self._scheduling.remove(arrangement.name)
+                return self._parts.scheduling.remove(arrangement.name)
             case PauseQueue():
-                is_changed = self._book.arrange(arrangement)
+                is_changed = self._parts.book.arrange(arrangement)
                 if is_changed:
-                    self._gates.queue_changed(self._workshop, arrangement.queue)
-                    self._taking.give_back_paused()
+                    self._parts.gates.queue_changed(self._parts.workshop, arrangement.queue)
+                    self._parts.taking.give_back_paused()
                 return is_changed
             case PutLimit() | DropLimit():
-                is_changed = self._book.arrange(arrangement)
+                is_changed = self._parts.book.arrange(arrangement)
                 if is_changed:
-                    self._gates.limits_changed(self._workshop, [arrangement.family])
+                    self._parts.gates.limits_changed(self._parts.workshop, [arrangement.family])
                 return is_changed
 
     # -- workers
@@ -287,107 +229,114 @@ class NatsEngine:
 
     def leave(self, worker: int) -> None:
         self._types.pop(worker, None)
-        held = [hand for hand in self._hands.of(worker) if hand.job.status is JobStatus.PENDING]
+        held = [hand for hand in self._parts.hands.of(worker) if hand.job.status is JobStatus.PENDING]
         leases = [transitions.lease_of(hand.job, hand.job.place, is_started=False) for hand in held]
-        self._settling.settle(worker, [Outcome(lease, OutcomeKind.HANDED_BACK) for lease in leases])
-        left = self._hands.of(worker)
+        self._parts.settling.settle(worker, [Outcome(lease, OutcomeKind.HANDED_BACK) for lease in leases])
+        left = self._parts.hands.of(worker)
         self._workers.leave(worker, tuple(hand.job.id for hand in left))
         for hand in left:
-            self._hands.drop(hand.job.id)
+            self._parts.hands.drop(hand.job.id)
         self._link.send([(hand.reply, nak(0)) for hand in left])
         if not self._workers.numbers:
-            self._intake.give_back()
-            self._link.send([(reply, nak(0)) for reply in self._chores.give_back()])
+            self._parts.intake.give_back()
+            self._link.send([(reply, nak(0)) for reply in self._parts.chores.give_back()])
 
     def take(self, worker: int, demands: Sequence[Demand], *, lead: int, start_lead: int) -> Taken:
-        self._streams.measure_time_if_old()
-        next_firing = self._scheduling.next_firing()  # whatever may fail comes before jobs are taken
-        taken = self._taking.take(worker, demands, lead, start_lead)
+        self._parts.streams.measure_time_if_old()
+        next_firing = self._parts.scheduling.next_firing()  # whatever may fail comes before jobs are taken
+        taken = self._parts.taking.take(worker, demands, lead, start_lead)
         if not self._workers.is_fresh(worker):
             return self._give_up(worker, taken)
         return replace(taken, next_firing=next_firing)
 
     def _give_up(self, worker: int, taken: Taken) -> Taken:
         """We were cut off for longer than a lease: what was taken may belong to others by now."""
-        for lease in taken.leases:
-            self._hands.drop(lease.id)
+        self._hand_back(worker, taken.leases)
         self._workers.forget_one(worker)
         return Taken([], None, is_more=False, stops=[], is_alive=False)
 
     def start(self, worker: int, leases: Sequence[Lease]) -> list[bool]:
-        answers = self._starting.start(worker, leases) if leases else []
+        answers = self._parts.starting.start(worker, leases) if leases else []
         if not self._workers.is_fresh(worker):
-            for lease in leases:
-                self._hands.drop(lease.id)
+            started = [lease for lease, is_started in zip(leases, answers, strict=True) if is_started]
+            self._hand_back(worker, [replace(lease, is_started=True) for lease in started])
             return [False] * len(leases)
         return answers
 
+    def _hand_back(self, worker: int, leases: Sequence[Lease]) -> None:
+        """Give back what no handler has seen, so that nobody takes it for a crash."""
+        try:
+            self._parts.settling.settle(worker, [Outcome(lease, OutcomeKind.HANDED_BACK) for lease in leases])
+        except EngineUnavailable:
+            for lease in leases:
+                self._parts.hands.drop(lease.id)
+
     def settle(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
-        answers = self._settling.settle(worker, outcomes) if outcomes else []
+        answers = self._parts.settling.settle(worker, outcomes) if outcomes else []
         if any(outcome.kind is not OutcomeKind.COMPLETED or outcome.lease.frees_others for outcome in outcomes):
             self._wake()
         return answers
 
     def report(self, worker: int, reports: Sequence[ProgressReport]) -> list[bool]:
-        return self._settling.report(worker, reports)
+        return self._parts.settling.report(worker, reports)
 
     def fire(self, firings: Sequence[Firing]) -> list[Fired]:
-        answers = self._scheduling.fire_all(firings)
+        answers = self._parts.scheduling.fire_all(firings)
         if any(answer.is_done for answer in answers):
             self._wake()
         return answers
 
     def prune(self, retention: Retention) -> Pruned:
-        self._workshop.retention = kept_by_status(retention)
-        self._chores.carry_out(looks=True)  # results that were to be kept for a time
+        self._parts.workshop.retention = kept_by_status(retention)
+        self._parts.chores.carry_out(looks=True)  # results that were to be kept for a time
         if self.projector.is_open or self.settings.projection is not None:
-            self._reaping.reap()
+            self._parts.reaping.reap()
             return self._pruning.prune(retention, self.now())
         return Pruned(0, is_more=False)
 
     def sweep(self, worker: int) -> Swept:
-        swept = self._rescuing.sweep(self._types.get(worker, frozenset()))
-        has_new_lanes = bool(self._lanes.read_new(self._workshop.open()))  # notes may be lost,
-        must_stop = self._stops.look()  # those about stops as well
+        swept = self._parts.rescuing.sweep(self._types.get(worker, frozenset()))
+        has_new_lanes = bool(self._parts.lanes.read_new(self._parts.workshop.open()))  # notes may be lost,
+        must_stop = self._parts.stops.look()  # those about stops as well
         if swept.rescued or has_new_lanes or must_stop:
             self._wake()
         return swept
 
     def reap(self, overdue: int | None = None) -> list[str]:
         """Queue again jobs that lost their message; a process with a projection does it once a minute."""
-        return self._reaping.reap() if overdue is None else self._reaping.reap(overdue)
+        return self._parts.reaping.reap() if overdue is None else self._parts.reaping.reap(overdue)
 
     # -- readers
 
     def find(self, query: Query) -> Page:
-        return self._reading.find(query)
+        return self._parts.reading.find(query)
 
     def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[JobStatus, int]:
-        return self._reading.counts(queue=queue, type_=type)
+        return self._parts.reading.counts(queue=queue, type_=type)
 
     def situation(self, job_id: str) -> Situation | None:
-        return self._reading.situation(job_id)
+        return self._parts.reading.situation(job_id)
 
     def schedules(
         self, *, names: Sequence[str] | None = None, due_until: int | None = None, limit: int | None = None
     ) -> list[ScheduleRecord]:
-        return self._scheduling.find(names, due_until, limit)
+        return self._parts.scheduling.find(names, due_until, limit)
 
     def occurrences(self, schedule: str, limit: int) -> list[Occurrence]:
-        return self._scheduling.occurrences(schedule, limit)
+        return self._parts.scheduling.occurrences(schedule, limit)
 
     def paused_queues(self) -> tuple[str, ...]:
-        self._book.refresh()
-        return tuple(sorted(self._book.paused))
+        self._parts.book.refresh()
+        return tuple(sorted(self._parts.book.paused))
 
     def limits(self) -> list[PutLimit]:
-        return self._book.list_limits()
+        return self._parts.book.list_limits()
 
     def listen(self, until: int) -> str:
-        return self._journal.listen(until)
+        return self._parts.journal.listen(until)
 
     def events(self, after: str, limit: int) -> EventPage:
-        return self._journal.read(after, limit)
+        return self._parts.journal.read(after, limit)
 
     def backup(self, path: str) -> None:
         raise EngineUnavailable(

@@ -14,6 +14,8 @@ from threading import Lock
 from mainspring.engines.nats.link import Link
 from mainspring.engines.nats.messages import IN_PROGRESS, Message, Pull, nak
 from mainspring.engines.nats.naming import Names
+from mainspring.engines.nats.stored import StoredJob
+from mainspring.jobs.instants import MICROSECONDS
 
 PATIENCE_SECONDS = 0.25
 PAUSE_SECONDS = 0.25
@@ -28,6 +30,7 @@ class Intake:
         self._wake = wake
         self._lock = Lock()
         self._jobs: dict[str, Message] = {}  # by subject: a later one replaces an earlier one
+        self._dues: dict[str, int] = {}  # when jobs for which there was no room are due
         self._chores: list[Message] = []
         self._armed: tuple[str, ...] = ()
         self._on_trouble = on_trouble
@@ -64,9 +67,13 @@ class Intake:
         limit = asyncio.get_running_loop().time() - PATIENCE_SECONDS
         with self._lock:
             late = [message for message in self._jobs.values() if message.arrived <= limit]
+            now = self._link.now()
+            answers = []
             for message in late:
                 del self._jobs[message.subject]
-        self._link.send([(message.reply, nak(0)) for message in late])
+                early = self._dues.pop(message.subject, now) - now
+                answers.append((message.reply, nak(max(0, early) / MICROSECONDS / 2)))  # there is time yet
+        self._link.send(answers)
 
     def _keep(self, message: Message) -> None:
         """Keep the newest message of a job: the older one is gone from the server."""
@@ -87,21 +94,32 @@ class Intake:
         """After a reconnection: what was asked for is forgotten."""
         self.arm(self._armed)
 
-    def take_jobs(self, lanes: Iterable[str]) -> list[Message]:
-        """Return what came for these lanes, named by the beginning of their subjects."""
+    def take_jobs(self, lanes: Iterable[str], until: int | None) -> list[Message]:
+        """Return what came for these lanes, named by the beginning of their subjects.
+
+        What is known to be due later than `until` stays: there is no room for it.
+        """
         prefixes = tuple(lanes)
         with self._lock:
-            found = [message for message in self._jobs.values() if message.subject.startswith(prefixes)]
+            found = [
+                message
+                for message in self._jobs.values()
+                if message.subject.startswith(prefixes)
+                and (until is None or self._dues.get(message.subject, until) <= until)
+            ]
             for message in found:
                 del self._jobs[message.subject]
+                self._dues.pop(message.subject, None)
             return found
 
-    def put_back(self, messages: Iterable[Message]) -> None:
+    def put_back(self, messages: Iterable[tuple[Message, StoredJob | None]]) -> None:
         """Keep messages for somebody with room; they go back to the server if nobody comes."""
         with self._lock:
             kept = list(messages)
-            for message in kept:
+            for message, job in kept:
                 self._keep(message)
+                if job is not None:
+                    self._dues[message.subject] = job.due
         if kept:
             self._link.call_later(self._begin_patience)
 
@@ -125,6 +143,7 @@ class Intake:
         with self._lock:
             replies = [message.reply for message in (*self._jobs.values(), *self._chores)]
             self._jobs.clear()
+            self._dues.clear()
             self._chores.clear()
         self._armed = ()
         self._link.send([(reply, nak(0)) for reply in replies])

@@ -44,8 +44,9 @@ class Lanes:
     def announce(self, workspace: Workspace, job: StoredJob) -> None:
         """Make the lane of a job known, if this process has not done so before."""
         lane = Lane(job.queue, job.type, job.priority)
-        if lane not in self._announced:
-            workspace.draft.put(self._names.lane(lane.queue, lane.type, lane.priority), encode(lane))
+        subject = self._names.lane(lane.queue, lane.type, lane.priority)
+        if lane not in self._announced and subject not in workspace.draft:
+            workspace.draft.put(subject, encode(lane))
             workspace.draft.send(f"{self._names.notes}lane")
             workspace.draft.then(lambda: self._note(lane))
 

@@ -20,6 +20,7 @@ from nats.aio.subscription import Subscription
 from mainspring.engines.nats.drafts import Entry
 
 IDLE_SECONDS = 30.0
+STRAGGLER_SECONDS = 5.0  # after which no message of an old request is expected
 ACK = b"+ACK"
 IN_PROGRESS = b"+WPI"
 
@@ -102,10 +103,14 @@ class Pulls:
 
     def forget(self) -> None:
         """The connection is gone, and with it what was asked for."""
-        self._idle.clear()
+        self.forget_idle()
         for done in self._open:
             if not done.done():
                 done.set_result(False)
+
+    def forget_idle(self) -> None:
+        """Nothing is waited for any more."""
+        self._idle.clear()
 
     # -- waiting for one message each
 
@@ -169,6 +174,9 @@ class Pulls:
 
         async def receive(message: Msg) -> None:
             status = status_of(message)
+            if status is None and done.done() and most is not None:
+                self.on_message(read_message(message))  # it comes late, but it is ours
+                return
             if status is None:
                 found.append(message)
             if (status is not None or len(found) == most) and not done.done():
@@ -180,12 +188,18 @@ class Pulls:
         self._open.add(done)
         try:
             await client.publish(subject, body, reply=inbox)
-            is_complete = await asyncio.wait_for(done, patience)
-        except TimeoutError:
-            is_complete = False
+            await asyncio.wait([done], timeout=patience)
+            is_late = not done.done()
+            is_complete = not is_late and done.result()
+            if is_late:
+                done.set_result(False)
         finally:
             self._open.discard(done)
-            await _unsubscribe(subscription)
+            if done.done() and not done.result() and most is not None:
+                loop = asyncio.get_running_loop()
+                loop.call_later(STRAGGLER_SECONDS, lambda: asyncio.ensure_future(_unsubscribe(subscription)))
+            else:
+                await _unsubscribe(subscription)
         # Messages that came are ours, whether or not more were to come.
         return found if is_complete or most is not None else None
 

@@ -32,7 +32,8 @@ class Pruning:
             found |= {record.id: record for record in self._find_beyond(projection, retention, len(found))}
         chosen = list(found.values())[:AT_ONCE]
         answers = self._change([Delete(record.id, record.status) for record in chosen])
-        return Pruned(sum(answer.is_done for answer in answers), is_more=len(found) >= AT_ONCE)
+        deleted = sum(answer.is_done for answer in answers)
+        return Pruned(deleted, is_more=deleted > 0 and len(found) >= AT_ONCE)
 
     def _find_old(self, projection: Projection, retention: Retention, now: int) -> Iterator[JobRecord]:
         """Return those whose time is over: among the first ones of each state, as they end about in that order."""

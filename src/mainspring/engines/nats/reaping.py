@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import logging
 
+from msgspec.structs import replace
+
 from mainspring.engines.nats.gate_records import is_ready
 from mainspring.engines.nats.projector import Projector
 from mainspring.engines.nats.queueing import Queueing
@@ -18,9 +20,11 @@ from mainspring.engines.nats.workers import Workers
 from mainspring.engines.nats.workspace import Workshop, Workspace
 from mainspring.jobs.engine import JobRecord, Query
 from mainspring.jobs.instants import MICROSECONDS
+from mainspring.jobs.projecting import Projection
 from mainspring.jobs.status import JobStatus
 
-AT_ONCE = 500
+AT_ONCE = 150
+ALIVE = (JobStatus.PENDING, JobStatus.RUNNING)
 OVERDUE = 60 * MICROSECONDS
 """How long a job may wait for its message before one looks."""
 
@@ -44,27 +48,44 @@ class Reaping:
         self._queueing = queueing
         self._rescuing = rescuing
         self._workers = workers
+        self._ends: dict[JobStatus | None, str | None] = {}  # where the last part of each state ended
 
     def reap(self, overdue: int = OVERDUE) -> list[str]:
         """Queue again what has no message; return which jobs."""
         before = self._workshop.now() - overdue
         projection = self._projector.catch_up()
-        waiting = projection.find(Query(status=JobStatus.PENDING, due_until=before, limit=AT_ONCE)).records
-        running = projection.find(Query(status=JobStatus.RUNNING, due_until=before, limit=AT_ONCE)).records
-        suspects = [record for record in (*waiting, *running) if self._is_lost(record)]
-        reaped = [record.id for record in suspects if self._queue_again(record.id)]
+        records = [
+            record
+            for status in ALIVE
+            for record in self._next_page(projection, Query(status=status, due_until=before))
+        ]
+        reaped = [record.id for record in self._find_lost(records) if self._queue_again(record.id)]
         for job_id in reaped:
             logger.warning("job %s had no message in the queue, and was queued again", job_id)
         return reaped
 
-    def _is_lost(self, record: JobRecord) -> bool:
-        """Answer whether there is neither a message of a job nor a worker that has it."""
+    def _next_page(self, projection: Projection, query: Query) -> list[JobRecord]:
+        """Return a part of what is overdue; the next time, the next part."""
+        page = projection.find(replace(query, limit=AT_ONCE, after=self._ends.get(query.status)))
+        self._ends[query.status] = page.end
+        return page.records
+
+    def _find_lost(self, records: list[JobRecord]) -> list[JobRecord]:
+        """Return those of which there is neither a message nor a worker that has them."""
+        messages = {record.id: self._messages_of(record) for record in records}
+        found = self._workshop.link.read(subject for subjects in messages.values() for subject in subjects)
+        silent = [
+            record for record in records if not any(found[subject].revision for subject in messages[record.id])
+        ]
+        now = self._workshop.now()
+        return [
+            record for record in silent if record.owner is None or not self._workers.lease_left(record.owner, now)
+        ]
+
+    def _messages_of(self, record: JobRecord) -> list[str]:
         names = self._workshop.names
         ready = names.ready_of(record.queue, record.type, record.priority, record.id)
-        found = self._workshop.link.read([ready, names.at("job", record.id), names.chore("enter", record.id)])
-        if any(entry.revision for entry in found.values()):
-            return False
-        return record.owner is None or self._workers.lease_left(record.owner, self._workshop.now()) == 0
+        return [ready, names.at("job", record.id), names.chore("enter", record.id)]
 
     def _queue_again(self, job_id: str) -> bool:
         return self._workshop.carry_through(lambda workspace: self._mend(workspace, workspace.job(job_id)))

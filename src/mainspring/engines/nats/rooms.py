@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
+from math import floor
 
 from mainspring.engines.nats.lanes import Lane
 from mainspring.jobs.engine import SUSPECT_CRASHES, Demand, JobRecord
@@ -44,19 +45,17 @@ class Room:
             self.suspects += job.crashes >= SUSPECT_CRASHES
 
     def shares(self, lanes: Sequence[Lane]) -> dict[Lane, int]:
-        """Divide the room for starts among lanes that may have jobs, by priority.
+        """Divide the room for starts among lanes that may have jobs, by priority; exactly so in the mean.
 
-        Each gets one at least, as far as there is room; which ones do, if there are more lanes, is left to chance.
+        Each gets its part, rounded up or down by chance; so with little room nobody is left out for long.
         """
         total = sum(WEIGHTS[lane.priority] for lane in lanes)
-        shares = {lane: self.starts * WEIGHTS[lane.priority] // total for lane in lanes}
-        spare = self.starts - sum(shares.values())
-        poor = sorted((lane for lane in lanes if not shares[lane]), key=_by_chance)
-        for lane in poor[:spare]:
-            shares[lane] = 1
-        return {lane: share for lane, share in shares.items() if share}
-
-
-def _by_chance(lane: Lane) -> float:
-    """Draw lanes by their weights: the smallest comes first."""
-    return random.expovariate(WEIGHTS[lane.priority])
+        shares = {}
+        exact, point, given = 0.0, random.random(), 0
+        for lane in random.sample(lanes, len(lanes)):
+            exact += self.starts * WEIGHTS[lane.priority] / total
+            share = min(floor(exact + point) - given, self.starts - given)
+            given += share
+            if share:
+                shares[lane] = share
+        return shares

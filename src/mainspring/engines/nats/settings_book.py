@@ -78,9 +78,18 @@ class SettingsBook:
 
     def arrange(self, arrangement: PauseQueue | PutLimit | DropLimit) -> bool:
         """Change something for everybody; answer whether it was different before."""
-        is_changed = self._workshop.carry_through(lambda workspace: self._write(workspace, arrangement))
+        attempts: list[bool] = []  # one that was stored, and whose answer was lost, leaves nothing to change
+        self._workshop.carry_through(lambda workspace: attempts.append(self._write(workspace, arrangement)))
+        is_changed = any(attempts)
+        if is_changed and not attempts[-1]:
+            self._workshop.link.send([(f"{self._workshop.names.notes}settings", b"")])
         self.refresh()
         return is_changed
+
+    def forget(self) -> None:
+        """Begin anew: the stream is another one."""
+        self._copy = Settings()
+        self.must_refresh = True
 
     def _write(self, workspace: Workspace, arrangement: PauseQueue | PutLimit | DropLimit) -> bool:
         subject = workspace.names.settings

@@ -36,7 +36,7 @@ class Stops:
         """Return the jobs of a worker that are to stop, each once."""
         with self._lock:
             hers = [job_id for job_id in self._wanted if self._is_hers(job_id, worker)]
-            self._wanted.difference_update(hers)
+            self._wanted = {job_id for job_id in self._wanted if self._hands.get(job_id)}.difference(hers)
             return hers
 
     def _is_hers(self, job_id: str, worker: int) -> bool:

@@ -105,24 +105,29 @@ class Taking:
 
     def _fill_until_full(self, worker: int, room: Room, leads: Leads, leases: list[Lease]) -> bool:
         pending: dict[Lane, int | None] = dict.fromkeys(room.lanes)  # how many more there are, as far as we know
-        is_left = False
-        for _ in range(MOST_ROUNDS if self._workshop.link.is_connected else 0):
-            messages = self._find(room, pending)
-            if not messages:
-                break
-            for decision in self._accept(worker, room, messages, leads):
-                is_left |= decision.fate is Fate.LEFT
-                if decision.job is not None and decision.fate in (Fate.STARTED, Fate.HELD):
-                    is_started = decision.fate is Fate.STARTED
-                    leases.append(transitions.lease_of(decision.job, decision.job.place, is_started=is_started))
-            if not room.starts:
-                break
+        left: list[Decision] = []
+        try:
+            for _ in range(MOST_ROUNDS + len(room.lanes)):
+                messages = self._find(room, pending, leads) if self._workshop.link.is_connected else []
+                decisions = self._accept(worker, room, messages, leads) if messages else []
+                left += [decision for decision in decisions if decision.fate is Fate.LEFT]
+                for decision in decisions:
+                    if decision.job is not None and decision.fate in (Fate.STARTED, Fate.HELD):
+                        is_started = decision.fate is Fate.STARTED
+                        place = decision.job.place
+                        leases.append(transitions.lease_of(decision.job, place, is_started=is_started))
+                is_all_known = None not in pending.values()
+                if not room.starts or (is_all_known and not any(pending.values())):
+                    break
+        finally:
+            self._intake.put_back((decision.message, decision.job) for decision in left)
         # A full room is looked at again when it has room: only then are its lanes listened to.
-        return is_left or not room.starts
+        return bool(left) or not room.starts
 
-    def _find(self, room: Room, pending: dict[Lane, int | None]) -> list[Message]:
+    def _find(self, room: Room, pending: dict[Lane, int | None], leads: Leads) -> list[Message]:
         """Return messages: those that came by themselves, and what the lanes have."""
-        here = self._intake.take_jobs(self._lanes.all[lane][:-1] for lane in room.lanes)
+        until = None if room.ahead else self._workshop.now() + leads.start
+        here = self._intake.take_jobs([self._lanes.all[lane][:-1] for lane in room.lanes], until)
         lanes = [lane for lane in room.lanes if pending[lane] != 0]
         if len(here) >= room.starts or not lanes:
             return here
@@ -173,7 +178,7 @@ class Taking:
     def _accept_less(self, worker: int, room: Room, messages: list[Message], leads: Leads) -> list[Decision]:
         """Take what fits into one draft; the rest comes with the next take."""
         half = len(messages) // 2
-        self._intake.put_back(messages[half:])
+        self._intake.put_back((message, None) for message in messages[half:])
         return self._accept(worker, room, messages[:half], leads) if half else []
 
     def _read(self, workspace: Workspace, messages: list[Message], *, everything: bool) -> None:
@@ -197,7 +202,6 @@ class Taking:
         """Keep what is ours, acknowledge what is outdated, give back what is not for us."""
         revisions = workspace.revisions()
         answers: list[tuple[str, bytes]] = []
-        left: list[Message] = []
         for decision in decisions:
             message, job = decision.message, decision.job
             match decision.fate:
@@ -211,10 +215,9 @@ class Taking:
                 case Fate.POSTPONED:
                     answers.append((message.reply, nak(decision.delay)))
                 case Fate.LEFT:
-                    left.append(message)
+                    continue
                 case _:
                     answers.append((message.reply, ACK))
-        self._intake.put_back(left)
         self._workshop.link.send(answers)
 
     def give_back_paused(self) -> None:

@@ -44,7 +44,7 @@ class Workers:
         self._lease = round(settings.lease * MICROSECONDS)
         self._ttl = {"Nats-TTL": f"{ceil(settings.lease)}s"}
         self._ours: dict[int, tuple[WorkerInfo, int]] = {}  # with the revision of the last sign
-        self._signed: dict[int, int] = {}  # when that was sent, by our own clock
+        self._signed: dict[int, tuple[int, int]] = {}  # when that was sent, by our own clocks
 
     @property
     def numbers(self) -> list[int]:
@@ -67,7 +67,7 @@ class Workers:
         return number
 
     def _sign(self, number: int, info: WorkerInfo, expected: int) -> int | None:
-        signed = self._link.monotonic()
+        signed = (self._link.monotonic(), self._link.own_time())
         draft = Draft()
         sign = Sign(info.name, info.process, info.types, self._link.now())
         draft.put(self._names.worker(number), encode(sign), expected, self._ttl)
@@ -107,7 +107,11 @@ class Workers:
 
     def is_fresh(self, worker: int) -> bool:
         """Answer whether a worker has shown within its lease that it lives: else its jobs may belong to others."""
-        return worker in self._ours and self._link.monotonic() - self._signed.get(worker, 0) < self._lease
+        if worker not in self._ours:
+            return False
+        monotonic, wall = self._signed.get(worker, (0, 0))
+        # A machine that sleeps stops the one clock, whoever sets the other one moves it: the longer time counts.
+        return max(self._link.monotonic() - monotonic, self._link.own_time() - wall) < self._lease
 
     def forget_one(self, worker: int) -> None:
         """Give no more signs for a worker that was cut off for too long."""

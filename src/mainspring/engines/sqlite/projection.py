@@ -41,18 +41,22 @@ BUSY_TIMEOUT_MS = 30_000  # somebody may look at it with other tools
 CACHE_KIB = 16_384
 CHECKPOINT_PAGES = 4_000  # a page that changes often is then folded into the file less often
 FILES = ("", "-wal", "-shm", "-journal")  # without the first, SQLite does not believe the others
+MAX_AGE_SECONDS = 6 * 24 * 3_600
+"""Stores remember for a week that something was deleted: after that a copy cannot be brought up to date."""
 INDEXES_FOR_READING = ("jobs_by_id", "jobs_by_status")
 
 OWN_TABLES = """
 CREATE TABLE projection (                             -- one row
     source   TEXT NOT NULL,                           -- the stream of which it is a copy
-    position INTEGER NOT NULL                         -- up to where
+    position INTEGER NOT NULL,                        -- up to where
+    applied  INTEGER NOT NULL                         -- when it was written to last, in seconds since 1970
 ) STRICT;
 """
-NOTE_SOURCE = "INSERT INTO projection VALUES (?1, 0)"
-NOTE_POSITION = "UPDATE projection SET position = ?1"
+NOTE_SOURCE = "INSERT INTO projection VALUES (?1, 0, unixepoch())"
+NOTE_POSITION = "UPDATE projection SET position = ?1, applied = unixepoch()"
 SOURCE = "SELECT source FROM projection"
 POSITION = "SELECT position FROM projection"
+AGE = "SELECT unixepoch() - applied FROM projection"
 LANES = "SELECT queue, type, priority, exact, id FROM lanes"
 INDEXES = "SELECT name FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL"
 
@@ -137,6 +141,8 @@ class SqliteProjection:
         source = connection.execute(SOURCE).get
         if source != self._source:
             return f"it is a copy of {source}, and not of {self._source}"
+        if connection.execute(AGE).get > MAX_AGE_SECONDS:
+            return "it is so old that the store may have forgotten what was deleted since"
         return None
 
     def _not_ours(self, reason: str) -> StoreCorrupt:
