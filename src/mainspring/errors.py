@@ -218,12 +218,11 @@ class ScheduleNotFound(MainspringError):
 class RefusedByStore(MainspringError):
     """The store works, but does not take this: the fault lies in what it was given."""
 
-    def __init__(self, *, engine: str, reason: str) -> None:
+    def __init__(self, *, engine: str, reason: str, remedy: str = "try with other or smaller data") -> None:
         self.engine = engine
         self.reason = reason
-        super().__init__(
-            f"{engine} refused this: {reason}; nothing of it was stored, try with other or smaller data"
-        )
+        self.remedy = remedy
+        super().__init__(f"{engine} refused this: {reason}; nothing of it was stored, {remedy}")
 
 
 class EngineUnavailable(MainspringError):

@@ -148,7 +148,7 @@ def test_a_server_that_ends_by_itself_ends_the_program(start_cli: StartCli, port
     process = start_cli("--port", str(port), "--json")
     os.kill(read_json(process)["nodes"][0]["pid"], signal.SIGKILL)
     _, errors = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 1
+    assert process.returncode == 3
     assert "mainspring: nats-server: mainspring has ended by itself; see " in errors
 
 
@@ -156,7 +156,7 @@ def test_a_port_that_is_taken_is_named(start_cli: StartCli, port: int, tmp_path:
     with socket.create_server(("127.0.0.1", port)):
         process = start_cli("--port", str(port))
         _, errors = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 1
+    assert process.returncode == 3
     assert errors == (
         f"mainspring: nats-server: port {port} of 127.0.0.1 is taken; "
         "end what listens there, or choose another port\n"

@@ -116,13 +116,13 @@ def test_options_that_are_given_reach_the_application(
     assert seen == [expected]
 
 
-def test_an_error_of_ours_is_one_line_and_exit_code_one(tmp_path: Path) -> None:
+def test_an_error_of_ours_is_one_line_and_exit_code_three(tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(
         "from mainspring import Mainspring\napp = Mainspring('sqlite:///gone/orders.db')\n"
     )
     command = [sys.executable, "-m", "mainspring", "run", "shop:app"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False)
-    assert done.returncode == 1
+    assert done.returncode == 3
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith("mainspring: SQLite file ")
     assert "gone does not exist; create it" in done.stderr

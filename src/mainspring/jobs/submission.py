@@ -76,7 +76,9 @@ class Submission:
         shape = self._shape(handler, options)
         if atomic and Capability.ATOMIC_BATCH not in self._engine.capabilities:
             raise RefusedByStore(
-                engine=self._engine.description, reason="it cannot store many jobs all or none (atomic=True)"
+                engine=self._engine.description,
+                reason="it cannot store many jobs all or none (atomic=True)",
+                remedy="submit without atomic=True, or use a store that can",
             )
         if atomic and shape.unique is not None and shape.unique.on_conflict == "raise":
             raise ValueError("atomic=True and on_conflict='raise' contradict each other; use on_conflict='return'")

@@ -27,6 +27,7 @@ BUSY = (10176, 10210, 10211)  # a batch was torn by a change of leaders, or ther
 NOT_FOUND = (10014, 10037, 10059)
 READ_AT_ONCE = 500
 ROOM_FOR_HEADERS = 1_024
+MAX_SUBJECT = 3_800
 IMPOSSIBLE = 2**62  # a revision that nothing has
 
 
@@ -174,6 +175,13 @@ class Link(Connection):
         """Refuse what the server does not take, before anything is sent."""
         limit = self.max_payload - ROOM_FOR_HEADERS
         for put in puts:
+            if len(put.subject) > MAX_SUBJECT:  # the server would close the connection of the whole process
+                raise LimitExceeded(
+                    what=f"the subject {put.subject[:60]}..., in characters,",
+                    size=len(put.subject),
+                    limit=MAX_SUBJECT,
+                    remedy="use shorter names for queue, handler and id",
+                )
             if len(put.data) > limit:
                 raise LimitExceeded(
                     what=f"the message {put.subject}, in bytes,",

@@ -16,11 +16,14 @@ contain neither dots, blanks nor wildcards.
 from __future__ import annotations
 
 import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from hashlib import blake2b
 
 from mainspring.errors import EngineUnavailable
 
 DEFAULT_PREFIX = "mainspring"
+LONG_TOKEN = 300
+"""Longer names are written in another way, so that no subject is longer than the server takes."""
 _PREFIX = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _UNSAFE = re.compile(rb"[^A-Za-z0-9_-]")
 _ESCAPED = re.compile(r"=([0-9A-F]{2})")
@@ -31,15 +34,20 @@ def to_token(name: str) -> str:
     if name.isascii() and name.isalnum():  # as nearly all ids
         return name
     token = _UNSAFE.sub(lambda match: b"=%02X" % match.group()[0], name.encode()).decode()
-    return token or "=00"
+    if len(token) <= LONG_TOKEN:
+        return token or "="
+    return "==" + urlsafe_b64encode(name.encode()).rstrip(b"=").decode()
 
 
 def from_token(token: str) -> str:
     """Return the name of a token."""
     if "=" not in token:
         return token
-    if token == "=00":
+    if token == "=":
         return ""
+    if token.startswith("=="):
+        encoded = token[2:]
+        return urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).decode()
     raw = _ESCAPED.sub(lambda match: chr(int(match.group(1), 16)), token)
     return raw.encode("latin-1").decode()
 

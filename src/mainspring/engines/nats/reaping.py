@@ -15,7 +15,6 @@ from mainspring.engines.nats.gate_records import is_ready
 from mainspring.engines.nats.projector import Projector
 from mainspring.engines.nats.queueing import Queueing
 from mainspring.engines.nats.rescuing import Rescuing
-from mainspring.engines.nats.stored import StoredJob
 from mainspring.engines.nats.workers import Workers
 from mainspring.engines.nats.workspace import Workshop, Workspace
 from mainspring.jobs.engine import JobRecord, Query
@@ -59,7 +58,7 @@ class Reaping:
             for status in ALIVE
             for record in self._next_page(projection, Query(status=status, due_until=before))
         ]
-        reaped = [record.id for record in self._find_lost(records) if self._queue_again(record.id)]
+        reaped = [record.id for record in self._find_lost(records) if self._queue_again(record)]
         for job_id in reaped:
             logger.warning("job %s had no message in the queue, and was queued again", job_id)
         return reaped
@@ -87,12 +86,14 @@ class Reaping:
         ready = names.ready_of(record.queue, record.type, record.priority, record.id)
         return [ready, names.at("job", record.id), names.chore("enter", record.id)]
 
-    def _queue_again(self, job_id: str) -> bool:
-        return self._workshop.carry_through(lambda workspace: self._mend(workspace, workspace.job(job_id)))
+    def _queue_again(self, record: JobRecord) -> bool:
+        return self._workshop.carry_through(lambda workspace: self._mend(workspace, record))
 
-    def _mend(self, workspace: Workspace, job: StoredJob | None) -> bool:
-        if job is None or job.is_over:
-            return False
+    def _mend(self, workspace: Workspace, record: JobRecord) -> bool:
+        job = workspace.job(record.id)
+        seen = (record.token, record.owner, record.status)
+        if job is None or (job.token, job.owner, job.status) != seen:
+            return False  # it has moved since
         if job.owner is not None:
             self._rescuing.rescue(workspace, job)
         elif job.is_gated and job.gates and not is_ready(job):

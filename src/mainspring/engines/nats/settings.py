@@ -19,6 +19,7 @@ from mainspring.engines.nats.naming import DEFAULT_PREFIX
 from mainspring.errors import EngineUnavailable
 
 SCHEMES = ("nats://", "tls://")
+SECRETS = ("password", "token", "nkeys_seed")
 DEFAULT_LEASE = 20.0
 DEFAULT_TIMEOUT = 10.0
 
@@ -50,6 +51,13 @@ class NatsSettings(Struct, frozen=True, kw_only=True):
     looks after pruning; None: one in the user's cache directory, made when somebody asks for a list."""
     prepared: bool = False
     """Whether an operator has created streams and consumers: this process only uses them."""
+
+    def __repr__(self) -> str:
+        """Leave out what nobody should read in a log."""
+        shown = {name: getattr(self, name) for name in self.__struct_fields__}
+        hidden = {name: "..." for name in SECRETS if shown[name] is not None}
+        fields = ", ".join(f"{name}={value!r}" for name, value in (shown | hidden).items())
+        return f"NatsSettings({fields})"
 
 
 def parse_url(url: str, settings: NatsSettings) -> tuple[list[str], NatsSettings]:
