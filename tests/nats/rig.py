@@ -28,8 +28,9 @@ class Rig(Bench):
     def __init__(self, engine: NatsEngine) -> None:
         super().__init__(engine, ManualClock())
         self.nats = engine
-        self.link = engine._link
-        self.names = engine._names
+        parts = engine._parts
+        self.link, self.names = parts.link, parts.names
+        self.hands, self.intake, self.streams = parts.hands, parts.intake, parts.streams
         self._losses: list[Callable[[str], bool]] = []
         self.lost: list[str] = []
         """What was stored without an answer: the first subject of each change."""
@@ -65,10 +66,11 @@ class Rig(Bench):
     def fall_silent(self) -> None:
         """Give no more signs of life; those that were given vanish. What is here stays here."""
         self._is_silent = True
-        numbers = self.nats._workers.numbers
-        self.nats._workers.forget_ours()
+        workers = self.nats._workers
+        numbers = workers.numbers
+        workers.forget_ours()
         for number in numbers:
-            self.nats._workers.forget(number)
+            workers.forget(number)
         self.in_order()
 
     def _send(self, messages: Sequence[tuple[str, bytes]]) -> None:
@@ -77,14 +79,14 @@ class Rig(Bench):
     def die(self) -> None:
         """Fall silent, and let the server give to others what is here."""
         self.fall_silent()
-        self.nats._intake.give_back()
-        self.deliver_again(*(hand.job.id for hand in self.nats._hands.all()))
+        self.intake.give_back()
+        self.deliver_again(*(hand.job.id for hand in self.hands.all()))
 
     # -- messages
 
     def deliver_again(self, *job_ids: str) -> None:
         """Let the server deliver the messages of jobs in our hands again, to whoever asks."""
-        hands = [self.nats._hands.get(job_id) for job_id in job_ids]
+        hands = [self.hands.get(job_id) for job_id in job_ids]
         assert None not in hands, f"not all of {job_ids} are in our hands"
         self.link.send([(hand.reply, nak(0)) for hand in hands if hand is not None])
         self.in_order()

@@ -58,7 +58,7 @@ def test_a_worker_holds_no_more_ahead_than_it_has_room_for(rig: Rig, other: Rig)
     worker, rival = rig.enroll(), other.enroll()
     held = rig.take_when_there(worker, 2, starts=5, ahead=2)
     assert [lease.is_started for lease in held] == [False, False]
-    assert len(rig.nats._hands) == 2
+    assert len(rig.hands) == 2
     rest = other.take_when_there(rival, 7, starts=10, ahead=10)
     assert len({lease.id for lease in (*held, *rest)}) == 9
 
@@ -81,10 +81,27 @@ def test_what_came_by_itself_and_found_no_room_goes_to_another(rig: Rig, other: 
     assert rig.take(worker) == []  # from now on the next job comes by itself
     other.submit("job")
     before = other.now
-    assert rig.eventually(lambda: bool(rig.nats._intake._jobs)), "it came to one who is busy meanwhile"
+    assert rig.eventually(lambda: bool(rig.intake._jobs)), "it came to one who is busy meanwhile"
     assert other.ids_when_there(rival, 1) == ["job"]
     assert other.now - before < seconds(SOON + 0.5)
     rig.complete(worker, lease)
+
+
+def test_of_several_that_came_by_themselves_no_more_are_started_than_there_is_room_for(
+    rig: Rig, other: Rig
+) -> None:
+    worker, rival = rig.enroll(), other.enroll()
+    for priority in PRIORITIES:
+        rig.submit(f"first {priority}", priority=priority)
+    rig.complete(worker, *rig.take_when_there(worker, len(PRIORITIES)))
+    assert rig.take(worker) == []  # from now on the next job of each lane comes by itself
+    for priority in PRIORITIES:
+        other.submit(f"job {priority}", priority=priority)
+    assert rig.eventually(lambda: len(rig.intake._jobs) == len(PRIORITIES))
+    mine = rig.take(worker, starts=1, ahead=0)
+    assert len(mine) == 1
+    theirs = other.take_when_there(rival, 2)
+    assert {lease.id for lease in (*mine, *theirs)} == {f"job {priority}" for priority in PRIORITIES}
 
 
 def test_what_was_fetched_and_found_no_room_goes_to_another(rig: Rig, other: Rig) -> None:
@@ -95,7 +112,7 @@ def test_what_was_fetched_and_found_no_room_goes_to_another(rig: Rig, other: Rig
         assert rig.nats.sweep(rig.enroll()).rescued == ["suspect"]
     worker, rival = rig.enroll(), other.enroll()
     before = other.now
-    assert rig.eventually(lambda: rig.take(worker, suspects=False) == [] and bool(rig.nats._intake._jobs))
+    assert rig.eventually(lambda: rig.take(worker, suspects=False) == [] and bool(rig.intake._jobs))
     assert other.ids_when_there(rival, 1) == ["suspect"]
     assert other.now - before < seconds(SOON + 0.5)
 
@@ -116,7 +133,7 @@ def test_one_that_leaves_keeps_nothing(rig: Rig, other: Rig) -> None:
     rig.complete(worker, *rig.take_when_there(worker, 1))
     assert rig.take(worker) == []
     other.submit("job")
-    assert rig.eventually(lambda: bool(rig.nats._intake._jobs))
+    assert rig.eventually(lambda: bool(rig.intake._jobs))
     rig.nats.leave(worker)
     assert other.ids_when_there(other.enroll(), 1) == ["job"]
 

@@ -106,15 +106,21 @@ def test_a_wall_clock_that_is_set_while_an_engine_is_open_does_not_matter_to_it(
     clock = WrongClock(0)
     rig = make_rig(clock=clock)
     clock.shift = 3_600
-    rig.nats._streams.measure_time()
+    rig.streams.measure_time()
     assert is_true(rig.now)
     rig.submit("job", after=AFTER)
     assert abs(rig.record().due - true_now() - seconds(AFTER)) < TOLERANCE
 
 
+def drift(rig: Rig) -> None:
+    """Let an engine be half a minute behind."""
+    rig.link.set_time(true_now() - seconds(30), rig.link.monotonic())
+    assert not is_true(rig.now)
+
+
 def test_the_time_is_measured_again_after_a_minute(make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig = make_rig()
-    rig.link.set_time(true_now() - seconds(30), rig.link.monotonic(), rig.link.monotonic())
+    drift(rig)
     rig.submit("before")
     assert not is_true(rig.now), "a clock that has drifted is believed for a while"
     monkeypatch.setattr(streams, "CLOCK_KEPT", 0)
@@ -124,7 +130,7 @@ def test_the_time_is_measured_again_after_a_minute(make_rig: MakeRig, monkeypatc
 
 def test_the_time_is_measured_again_when_the_server_was_away(make_rig: MakeRig) -> None:
     rig = make_rig()
-    rig.link.set_time(true_now() - seconds(30), rig.link.monotonic(), rig.link.monotonic())
+    drift(rig)
     rig.link.on_connection(True)
     rig.take(rig.enroll())
     assert is_true(rig.now)

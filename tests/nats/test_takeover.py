@@ -53,9 +53,9 @@ def test_a_message_that_comes_again_to_the_worker_that_has_its_job_is_adopted(
     rig: Rig, come_again: Callable[[Rig], None]
 ) -> None:
     worker, lease = rig.begin()
-    before = rig.nats._hands.all()[0].reply
+    before = rig.hands.all()[0].reply
     come_again(rig)
-    assert rig.eventually(lambda: rig.take(worker) == [] and rig.nats._hands.all()[0].reply != before)
+    assert rig.eventually(lambda: rig.take(worker) == [] and rig.hands.all()[0].reply != before)
     assert rig.record().starts == 1
     rig.complete(worker, lease)
     assert rig.eventually(lambda: not rig.holds(rig.ready())), "the message that was adopted is acknowledged"
