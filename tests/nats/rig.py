@@ -28,7 +28,7 @@ class Rig(Bench):
     def __init__(self, engine: NatsEngine) -> None:
         super().__init__(engine, ManualClock())
         self.nats = engine
-        parts = engine._parts
+        parts = engine.parts
         self.link, self.names = parts.link, parts.names
         self.hands, self.intake, self.streams = parts.hands, parts.intake, parts.streams
         self._losses: list[Callable[[str], bool]] = []

@@ -78,7 +78,7 @@ class NatsEngine:
             make_projection=make_projection,
             wake=self._wake_up,
         )
-        self._parts = parts
+        self.parts = parts
         self._link = parts.link
         self._names = parts.names
         self._workers = parts.workers
@@ -100,24 +100,22 @@ class NatsEngine:
 
     def open(self, wake: Callable[[], None]) -> None:
         self._wake = wake
-        self._parts.lanes.forget()
-        self._parts.scheduling.forget()
-        self._parts.hands.clear()
+        self.parts.lanes.forget()
+        self.parts.scheduling.forget()
+        self.parts.hands.clear()
         self._link.open()
         try:
-            self._parts.streams.prepare()
+            self.parts.streams.prepare()
             self._link.on_connection = self._note_connection
             self._link.subscribe(f"{self._names.notes}*", self._hear)
         except BaseException:
             self._link.close()
             raise
-        self._parts.book.must_refresh = self._parts.journal.must_refresh = self._parts.scheduling.must_refresh = (
-            True
-        )
+        self.parts.book.must_refresh = self.parts.journal.must_refresh = self.parts.scheduling.must_refresh = True
 
     def close(self) -> None:
         self._heartbeat.stop()
-        self._parts.intake.give_back()
+        self.parts.intake.give_back()
         self._workers.forget_ours()
         self.projector.close()
         self._link.close()
@@ -131,21 +129,21 @@ class NatsEngine:
 
     def _note_connection(self, is_there: bool) -> None:  # noqa: FBT001 - a fact
         if is_there:
-            self._parts.streams.forget_consumers()
-            self._parts.streams.must_measure = True
-            self._parts.lanes.must_read = True
-            self._parts.book.must_refresh = self._parts.journal.must_refresh = (
-                self._parts.scheduling.must_refresh
-            ) = True
-            self._parts.intake.rearm()
+            self.parts.streams.forget_consumers()
+            self.parts.streams.must_measure = True
+            self.parts.lanes.must_read = True
+            self.parts.book.must_refresh = self.parts.journal.must_refresh = self.parts.scheduling.must_refresh = (
+                True
+            )
+            self.parts.intake.rearm()
             self._wake()
 
     def _begin_anew(self) -> None:
         """The stream is not the one that we knew: nothing of what we remember is there."""
-        self._parts.lanes.forget()
-        self._parts.scheduling.forget()
-        self._parts.book.forget()
-        self._parts.hands.clear()
+        self.parts.lanes.forget()
+        self.parts.scheduling.forget()
+        self.parts.book.forget()
+        self.parts.hands.clear()
         self._workers.forget_ours()
         self._link.last_record = 0
         self.projector.close()
@@ -154,25 +152,25 @@ class NatsEngine:
         """React to what other processes did."""
         match subject.removeprefix(self._names.notes):
             case "lane":
-                self._parts.lanes.must_read = True
+                self.parts.lanes.must_read = True
             case "settings":
-                self._parts.book.must_refresh = True
+                self.parts.book.must_refresh = True
             case "schedule":
-                self._parts.scheduling.must_refresh = True
+                self.parts.scheduling.must_refresh = True
             case "listen":
-                self._parts.journal.must_refresh = True
+                self.parts.journal.must_refresh = True
                 return
             case "stop":
-                self._parts.stops.add(data.decode())
+                self.parts.stops.add(data.decode())
             case _:
                 return
         self._wake()
 
     def _beat(self) -> None:
         """Say that we live, and what we still have."""
-        self._link.send([(hand.reply, IN_PROGRESS) for hand in self._parts.hands.all()])
+        self._link.send([(hand.reply, IN_PROGRESS) for hand in self.parts.hands.all()])
         self._link.send(
-            [*self._parts.intake.keep_alive(), *((reply, IN_PROGRESS) for reply in self._parts.chores.held())]
+            [*self.parts.intake.keep_alive(), *((reply, IN_PROGRESS) for reply in self.parts.chores.held())]
         )
         for worker in self._workers.numbers:
             self._workers.renew(worker)
@@ -180,13 +178,13 @@ class NatsEngine:
     # -- submitters
 
     def submit(self, jobs: Sequence[NewJob]) -> list[Conflict | None]:
-        self._parts.streams.measure_time_if_old()
-        answers = self._parts.submitting.submit(jobs) if jobs else []
+        self.parts.streams.measure_time_if_old()
+        answers = self.parts.submitting.submit(jobs) if jobs else []
         self._wake()
         return answers
 
     def change(self, commands: Sequence[Command]) -> list[Changed]:
-        answers = self._parts.commands.carry_out_all(self._parts.workshop, commands)
+        answers = self.parts.commands.carry_out_all(self.parts.workshop, commands)
         self._wake()
         return answers
 
@@ -199,21 +197,21 @@ class NatsEngine:
     def _arrange(self, arrangement: Arrangement) -> bool:
         match arrangement:
             case PutSchedule():
-                return self._parts.scheduling.put(arrangement)
+                return self.parts.scheduling.put(arrangement)
             case PauseSchedule():
-                return self._parts.scheduling.pause(arrangement)
+                return self.parts.scheduling.pause(arrangement)
             case RemoveSchedule():
-                return self._parts.scheduling.remove(arrangement.name)
+                return self.parts.scheduling.remove(arrangement.name)
             case PauseQueue():
-                is_changed = self._parts.book.arrange(arrangement)
+                is_changed = self.parts.book.arrange(arrangement)
                 if is_changed:
-                    self._parts.gates.queue_changed(self._parts.workshop, arrangement.queue)
-                    self._parts.taking.give_back_paused()
+                    self.parts.gates.queue_changed(self.parts.workshop, arrangement.queue)
+                    self.parts.taking.give_back_paused()
                 return is_changed
             case PutLimit() | DropLimit():
-                is_changed = self._parts.book.arrange(arrangement)
+                is_changed = self.parts.book.arrange(arrangement)
                 if is_changed:
-                    self._parts.gates.limits_changed(self._parts.workshop, [arrangement.family])
+                    self.parts.gates.limits_changed(self.parts.workshop, [arrangement.family])
                 return is_changed
 
     # -- workers
@@ -229,22 +227,22 @@ class NatsEngine:
 
     def leave(self, worker: int) -> None:
         self._types.pop(worker, None)
-        held = [hand for hand in self._parts.hands.of(worker) if hand.job.status is JobStatus.PENDING]
+        held = [hand for hand in self.parts.hands.of(worker) if hand.job.status is JobStatus.PENDING]
         leases = [transitions.lease_of(hand.job, hand.job.place, is_started=False) for hand in held]
-        self._parts.settling.settle(worker, [Outcome(lease, OutcomeKind.HANDED_BACK) for lease in leases])
-        left = self._parts.hands.of(worker)
+        self.parts.settling.settle(worker, [Outcome(lease, OutcomeKind.HANDED_BACK) for lease in leases])
+        left = self.parts.hands.of(worker)
         self._workers.leave(worker, tuple(hand.job.id for hand in left))
         for hand in left:
-            self._parts.hands.drop(hand.job.id)
+            self.parts.hands.drop(hand.job.id)
         self._link.send([(hand.reply, nak(0)) for hand in left])
         if not self._workers.numbers:
-            self._parts.intake.give_back()
-            self._link.send([(reply, nak(0)) for reply in self._parts.chores.give_back()])
+            self.parts.intake.give_back()
+            self._link.send([(reply, nak(0)) for reply in self.parts.chores.give_back()])
 
     def take(self, worker: int, demands: Sequence[Demand], *, lead: int, start_lead: int) -> Taken:
-        self._parts.streams.measure_time_if_old()
-        next_firing = self._parts.scheduling.next_firing()  # whatever may fail comes before jobs are taken
-        taken = self._parts.taking.take(worker, demands, lead, start_lead)
+        self.parts.streams.measure_time_if_old()
+        next_firing = self.parts.scheduling.next_firing()  # whatever may fail comes before jobs are taken
+        taken = self.parts.taking.take(worker, demands, lead, start_lead)
         if not self._workers.is_fresh(worker):
             return self._give_up(worker, taken)
         return replace(taken, next_firing=next_firing)
@@ -256,7 +254,7 @@ class NatsEngine:
         return Taken([], None, is_more=False, stops=[], is_alive=False)
 
     def start(self, worker: int, leases: Sequence[Lease]) -> list[bool]:
-        answers = self._parts.starting.start(worker, leases) if leases else []
+        answers = self.parts.starting.start(worker, leases) if leases else []
         if not self._workers.is_fresh(worker):
             started = [lease for lease, is_started in zip(leases, answers, strict=True) if is_started]
             self._hand_back(worker, [replace(lease, is_started=True) for lease in started])
@@ -266,77 +264,77 @@ class NatsEngine:
     def _hand_back(self, worker: int, leases: Sequence[Lease]) -> None:
         """Give back what no handler has seen, so that nobody takes it for a crash."""
         try:
-            self._parts.settling.settle(worker, [Outcome(lease, OutcomeKind.HANDED_BACK) for lease in leases])
+            self.parts.settling.settle(worker, [Outcome(lease, OutcomeKind.HANDED_BACK) for lease in leases])
         except EngineUnavailable:
             for lease in leases:
-                self._parts.hands.drop(lease.id)
+                self.parts.hands.drop(lease.id)
 
     def settle(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
-        answers = self._parts.settling.settle(worker, outcomes) if outcomes else []
+        answers = self.parts.settling.settle(worker, outcomes) if outcomes else []
         if any(outcome.kind is not OutcomeKind.COMPLETED or outcome.lease.frees_others for outcome in outcomes):
             self._wake()
         return answers
 
     def report(self, worker: int, reports: Sequence[ProgressReport]) -> list[bool]:
-        return self._parts.settling.report(worker, reports)
+        return self.parts.settling.report(worker, reports)
 
     def fire(self, firings: Sequence[Firing]) -> list[Fired]:
-        answers = self._parts.scheduling.fire_all(firings)
+        answers = self.parts.scheduling.fire_all(firings)
         if any(answer.is_done for answer in answers):
             self._wake()
         return answers
 
     def prune(self, retention: Retention) -> Pruned:
-        self._parts.workshop.retention = kept_by_status(retention)
-        self._parts.chores.carry_out(looks=True)  # results that were to be kept for a time
+        self.parts.workshop.retention = kept_by_status(retention)
+        self.parts.chores.carry_out(looks=True)  # results that were to be kept for a time
         if self.projector.is_open or self.settings.projection is not None:
-            self._parts.reaping.reap()
+            self.parts.reaping.reap()
             return self._pruning.prune(retention, self.now())
         return Pruned(0, is_more=False)
 
     def sweep(self, worker: int) -> Swept:
-        swept = self._parts.rescuing.sweep(self._types.get(worker, frozenset()))
-        has_new_lanes = bool(self._parts.lanes.read_new(self._parts.workshop.open()))  # notes may be lost,
-        must_stop = self._parts.stops.look()  # those about stops as well
+        swept = self.parts.rescuing.sweep(self._types.get(worker, frozenset()))
+        has_new_lanes = bool(self.parts.lanes.read_new(self.parts.workshop.open()))  # notes may be lost,
+        must_stop = self.parts.stops.look()  # those about stops as well
         if swept.rescued or has_new_lanes or must_stop:
             self._wake()
         return swept
 
     def reap(self, overdue: int | None = None) -> list[str]:
         """Queue again jobs that lost their message; a process with a projection does it once a minute."""
-        return self._parts.reaping.reap() if overdue is None else self._parts.reaping.reap(overdue)
+        return self.parts.reaping.reap() if overdue is None else self.parts.reaping.reap(overdue)
 
     # -- readers
 
     def find(self, query: Query) -> Page:
-        return self._parts.reading.find(query)
+        return self.parts.reading.find(query)
 
     def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[JobStatus, int]:
-        return self._parts.reading.counts(queue=queue, type_=type)
+        return self.parts.reading.counts(queue=queue, type_=type)
 
     def situation(self, job_id: str) -> Situation | None:
-        return self._parts.reading.situation(job_id)
+        return self.parts.reading.situation(job_id)
 
     def schedules(
         self, *, names: Sequence[str] | None = None, due_until: int | None = None, limit: int | None = None
     ) -> list[ScheduleRecord]:
-        return self._parts.scheduling.find(names, due_until, limit)
+        return self.parts.scheduling.find(names, due_until, limit)
 
     def occurrences(self, schedule: str, limit: int) -> list[Occurrence]:
-        return self._parts.scheduling.occurrences(schedule, limit)
+        return self.parts.scheduling.occurrences(schedule, limit)
 
     def paused_queues(self) -> tuple[str, ...]:
-        self._parts.book.refresh()
-        return tuple(sorted(self._parts.book.paused))
+        self.parts.book.refresh()
+        return tuple(sorted(self.parts.book.paused))
 
     def limits(self) -> list[PutLimit]:
-        return self._parts.book.list_limits()
+        return self.parts.book.list_limits()
 
     def listen(self, until: int) -> str:
-        return self._parts.journal.listen(until)
+        return self.parts.journal.listen(until)
 
     def events(self, after: str, limit: int) -> EventPage:
-        return self._parts.journal.read(after, limit)
+        return self.parts.journal.read(after, limit)
 
     def backup(self, path: str) -> None:
         raise EngineUnavailable(

@@ -28,6 +28,7 @@ NOT_FOUND = (10014, 10037, 10059)
 READ_AT_ONCE = 500
 ROOM_FOR_HEADERS = 1_024
 MAX_SUBJECT = 3_800
+PAUSE_SECONDS = 0.1
 IMPOSSIBLE = 2**62  # a revision that nothing has
 
 
@@ -61,10 +62,18 @@ class Link(Connection):
     async def api_async(self, verb: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """Ask the JetStream API, on the loop."""
         data = json.dumps(body).encode() if body else b""
-        answer = json.loads((await self.request(f"$JS.API.{verb}", data, self._deadline())).data)
+        answer = await self._ask(f"$JS.API.{verb}", data, self._deadline())
         if "error" in answer:
             raise ServerError(answer["error"])
-        return dict(answer)
+        return answer
+
+    async def _ask(self, subject: str, data: bytes, deadline: float | None) -> dict[str, Any]:
+        """Return an answer of the API, once the servers agree on who gives it."""
+        while True:
+            answer = dict(json.loads((await self.request(subject, data, deadline)).data))
+            if answer.get("error", {}).get("code") != NO_LEADER or (deadline and loop_time() > deadline):
+                return answer
+            await asyncio.sleep(PAUSE_SECONDS)
 
     # -- reading
 
@@ -91,7 +100,7 @@ class Link(Connection):
 
     async def _read_leader(self, subject: str, deadline: float | None) -> Entry:
         body = json.dumps({"last_by_subj": subject}).encode()
-        answer = json.loads((await self.request(f"$JS.API.STREAM.MSG.GET.{self._stream}", body, deadline)).data)
+        answer = await self._ask(f"$JS.API.STREAM.MSG.GET.{self._stream}", body, deadline)
         if "error" in answer:
             if answer["error"].get("err_code") in NOT_FOUND:
                 return NOTHING

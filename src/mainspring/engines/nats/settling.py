@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from secrets import token_hex
+
+from msgspec.structs import replace
 
 from mainspring.engines.nats.gates import Gates
 from mainspring.engines.nats.hands import Hands
 from mainspring.engines.nats.journal import Journal
-from mainspring.engines.nats.messages import ACK
+from mainspring.engines.nats.messages import ACK, nak
 from mainspring.engines.nats.queueing import Queueing
 from mainspring.engines.nats.stored import StoredJob, change
 from mainspring.engines.nats.submitting import Submitting
 from mainspring.engines.nats.workspace import TooLarge, Workshop, Workspace
+from mainspring.errors import EngineUnavailable
 from mainspring.jobs import transitions
 from mainspring.jobs.engine import EventKind, Lease, Outcome, OutcomeKind, ProgressReport
 from mainspring.jobs.status import JobStatus
@@ -46,6 +49,7 @@ class Settling:
         self._queueing = queueing
         self._gates = gates
         self._journal = journal
+        self._doubtful: dict[tuple[str, int], str] = {}  # outcomes of which nobody knows whether they were stored
 
     def settle(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
         """End leases; False for those that were not good any more."""
@@ -62,50 +66,59 @@ class Settling:
         return answers
 
     def _settle_together(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
-        nonce = token_hex(8)
-        must_read = False
         answers: dict[int, bool] = {}
         left = dict(enumerate(outcomes))
-        for _ in range(MOST_TRIES):
-            workspace = self._workshop.open()
-            if must_read:
-                workspace.prefetch_jobs(outcome.lease.id for outcome in left.values())
-            else:
-                self._know(workspace, worker, [outcome.lease for outcome in left.values()])
-            self._gates.prefetch(workspace, self._gated(workspace, left.values()))
-            answers |= {
-                number: self._settle(workspace, worker, outcome, nonce)
-                or (must_read and _was_stored(workspace, outcome, nonce))
-                for number, outcome in left.items()
-            }
-            missed = self._workshop.commit_each(workspace)
-            is_missed = {
-                number for number, outcome in left.items() if workspace.names.job(outcome.lease.id) in missed
-            }
-            self._let_go(worker, [outcome for number, outcome in left.items() if number not in is_missed])
-            left = {number: outcome for number, outcome in left.items() if number in is_missed}
-            if not left:
-                return [answers[number] for number in range(len(outcomes))]
-            must_read = True
-        raise self._workshop.link.unavailable("others change the same jobs all the time", remedy="try again")
+        nonces = {number: self._nonce_of(outcome) for number, outcome in left.items()}
+        doubtful = {number for number, (_, is_doubtful) in nonces.items() if is_doubtful}
+        try:
+            for _ in range(MOST_TRIES):
+                workspace = self._workshop.open()
+                self._know(workspace, worker, left, doubtful)
+                for number, outcome in left.items():
+                    nonce = nonces[number][0]
+                    is_stored = number in doubtful and _was_stored(workspace, outcome, nonce)
+                    answers[number] = is_stored or self._settle(workspace, worker, outcome, nonce)
+                missed = self._workshop.commit_each(workspace)
+                record_of = workspace.names.job
+                doubtful = {number for number, outcome in left.items() if record_of(outcome.lease.id) in missed}
+                done = [(outcome, answers[number]) for number, outcome in left.items() if number not in doubtful]
+                self._let_go(worker, done)
+                left = {number: left[number] for number in doubtful}
+                if not left:
+                    return [answers[number] for number in range(len(outcomes))]
+            raise self._workshop.link.unavailable("others change the same jobs all the time", remedy="try again")
+        except EngineUnavailable:
+            # Nobody knows whether they were stored: if they come again, they are recognised.
+            for number, outcome in left.items():
+                self._doubtful[outcome.lease.id, outcome.lease.token] = nonces[number][0]
+            raise
+
+    def _nonce_of(self, outcome: Outcome) -> tuple[str, bool]:
+        """Return what tells an outcome from others, and whether it may have been stored already."""
+        nonce = self._doubtful.pop((outcome.lease.id, outcome.lease.token), None)
+        return (token_hex(8), False) if nonce is None else (nonce, True)
 
     def _gated(self, workspace: Workspace, outcomes: Iterable[Outcome]) -> list[StoredJob]:
         jobs = (workspace.job(outcome.lease.id) for outcome in outcomes if outcome.lease.frees_others)
         return [job for job in jobs if job is not None]
 
-    def _know(self, workspace: Workspace, worker: int, leases: Sequence[Lease]) -> None:
-        """Take as read what we have in our hands."""
+    def _know(
+        self, workspace: Workspace, worker: int, outcomes: Mapping[int, Outcome], doubtful: set[int]
+    ) -> None:
+        """Take as read what we have in our hands; read the rest, and what somebody else has changed."""
         unknown = []
-        for lease in leases:
-            hand = self._hands.get(lease.id)
-            if hand is not None and hand.is_of(lease, worker):
+        for number, outcome in outcomes.items():
+            hand = self._hands.get(outcome.lease.id)
+            if number not in doubtful and hand is not None and hand.is_of(outcome.lease, worker):
                 workspace.know_job(hand.job, hand.revision)
             else:
-                unknown.append(lease.id)
+                unknown.append(outcome.lease.id)
         workspace.prefetch_jobs(unknown)
+        self._gates.prefetch(workspace, self._gated(workspace, outcomes.values()))
 
     def _settle(self, workspace: Workspace, worker: int, outcome: Outcome, nonce: str) -> bool:
         job = workspace.job(outcome.lease.id)
+        outcome = _with_lost_start(job, outcome, worker)
         if job is None or job.place != outcome.lease.ref or not transitions.is_good(job, outcome, worker):
             return False
         after = change(transitions.settled(job, outcome, workspace.now), settled_by=nonce)
@@ -144,14 +157,14 @@ class Settling:
         elif outcome.kind in EVENTS:
             self._journal.write(workspace, EVENTS[outcome.kind], job)
 
-    def _let_go(self, worker: int, outcomes: Sequence[Outcome]) -> None:
-        """Acknowledge the messages: their jobs are over, queued again, or not ours any more."""
+    def _let_go(self, worker: int, settled: Sequence[tuple[Outcome, bool]]) -> None:
+        """Acknowledge the messages of jobs that are over or queued again; about others the record decides anew."""
         answers: list[tuple[str, bytes]] = []
-        for outcome in outcomes:
+        for outcome, is_accepted in settled:
             hand = self._hands.get(outcome.lease.id)
             if hand is not None and hand.is_of(outcome.lease, worker):
                 self._hands.drop(outcome.lease.id)
-                answers.append((hand.reply, ACK))
+                answers.append((hand.reply, ACK if is_accepted else nak(0)))
         self._workshop.link.send(answers)
 
     def report(self, worker: int, reports: Sequence[ProgressReport]) -> list[bool]:
@@ -186,3 +199,12 @@ def _was_stored(workspace: Workspace, outcome: Outcome, nonce: str) -> bool:
 
 def _is_running(job: StoredJob, lease: Lease, worker: int) -> bool:
     return job.place == lease.ref and transitions.is_leased(job, lease, worker, JobStatus.RUNNING)
+
+
+def _with_lost_start(job: StoredJob | None, outcome: Outcome, worker: int) -> Outcome:
+    """A start was stored, and its answer lost: who hands the job back does not know that it runs."""
+    lease = outcome.lease
+    is_held = outcome.kind is OutcomeKind.HANDED_BACK and not lease.is_started
+    if job is None or not is_held or not _is_running(job, lease, worker):
+        return outcome
+    return Outcome(replace(lease, is_started=True), outcome.kind)

@@ -10,6 +10,7 @@ from mainspring.engines.nats.messages import nak
 from mainspring.engines.nats.settings_book import SettingsBook
 from mainspring.engines.nats.stored import StoredJob
 from mainspring.engines.nats.workspace import Workshop, Workspace
+from mainspring.errors import EngineUnavailable
 from mainspring.jobs import transitions
 from mainspring.jobs.engine import EventKind, Lease
 from mainspring.jobs.status import JobStatus
@@ -28,27 +29,35 @@ class Starting:
 
     def start(self, worker: int, leases: Sequence[Lease]) -> list[bool]:
         """Mark held jobs RUNNING."""
-        must_read = False
-        open_leases = list(leases)
+        left = list(leases)
         accepted: set[tuple[str, int]] = set()
-        for _ in range(MOST_TRIES):
-            workspace = self._workshop.open()
-            if must_read:
-                workspace.prefetch_jobs(lease.id for lease in open_leases)
-            jobs = [self._start(workspace, worker, lease, must_read=must_read) for lease in open_leases]
-            missed = self._workshop.commit_each(workspace)
-            decided = [
-                (lease, job)
-                for lease, job in zip(open_leases, jobs, strict=True)
-                if workspace.names.job(lease.id) not in missed
-            ]
-            self._note_starts(workspace, worker, decided)
-            accepted |= {(lease.id, lease.token) for lease, job in decided if job is not None}
-            open_leases = [lease for lease in open_leases if workspace.names.job(lease.id) in missed]
-            if not open_leases:
-                break
-            must_read = True
+        try:
+            for attempt in range(MOST_TRIES):
+                left = self._try(worker, left, accepted, must_read=attempt > 0)
+                if not left:
+                    break
+        except EngineUnavailable:
+            if not accepted:
+                raise
         return [(lease.id, lease.token) in accepted for lease in leases]
+
+    def _try(
+        self, worker: int, leases: list[Lease], accepted: set[tuple[str, int]], *, must_read: bool
+    ) -> list[Lease]:
+        """Store starts; return those with whose jobs somebody was quicker."""
+        workspace = self._workshop.open()
+        if must_read:
+            workspace.prefetch_jobs(lease.id for lease in leases)
+        jobs = [self._start(workspace, worker, lease, must_read=must_read) for lease in leases]
+        missed = self._workshop.commit_each(workspace)
+        decided = [
+            (lease, job)
+            for lease, job in zip(leases, jobs, strict=True)
+            if workspace.names.job(lease.id) not in missed
+        ]
+        self._note_starts(workspace, worker, decided)
+        accepted |= {(lease.id, lease.token) for lease, job in decided if job is not None}
+        return [lease for lease in leases if workspace.names.job(lease.id) in missed]
 
     def _start(self, workspace: Workspace, worker: int, lease: Lease, *, must_read: bool) -> StoredJob | None:
         hand = self._hands.get(lease.id)

@@ -247,8 +247,13 @@ class Streams:
         gap = self._link.own_time() - self._link.monotonic()  # changes if the clock was set, or the machine slept
         is_old = self._link.monotonic() - self._measured > CLOCK_KEPT or abs(gap - self._gap) > CLOCK_JUMP
         if self.must_measure or is_old:
-            self.must_measure = False
-            self.measure_time()
+            try:
+                self.measure_time()
+                self.must_measure = False
+            except EngineUnavailable:
+                if not self._link.has_time:
+                    raise
+                self.must_measure = True  # what we know will do for now
 
     @property
     def lease(self) -> int:

@@ -24,6 +24,7 @@ from mainspring.engines.nats.stored import decode_job
 from mainspring.engines.nats.streams import Streams
 from mainspring.engines.nats.workers import Workers
 from mainspring.engines.nats.workspace import TooLarge, Workshop, Workspace
+from mainspring.errors import EngineUnavailable
 from mainspring.jobs import transitions
 from mainspring.jobs.engine import Demand, Lease, Taken
 from mainspring.jobs.status import JobStatus
@@ -148,32 +149,50 @@ class Taking:
 
     def _accept(self, worker: int, room: Room, messages: list[Message], leads: Leads) -> list[Decision]:
         """Turn messages into leases; what cannot be decided now goes back to the server."""
-        must_read = False
         accepted: list[Decision] = []
-        for _ in range(MOST_TRIES):
-            before = room.left()
-            workspace = self._workshop.open()
-            self._read(workspace, messages, everything=must_read)
-            decisions = [self._deciding.decide(workspace, worker, room, message, leads) for message in messages]
-            try:
-                missed = self._workshop.commit_each(workspace)
-            except TooLarge:
-                room.reset(before)
-                return self._accept_less(worker, room, messages, leads)
-            stored = [decision for decision in decisions if self._record_of(decision.message) not in missed]
-            self._note(workspace, worker, stored)
-            accepted += stored
-            for decision in decisions:
-                if self._record_of(decision.message) in missed:
-                    room.take_back(
-                        decision.job, is_start=decision.fate is Fate.STARTED, is_hold=decision.fate is Fate.HELD
-                    )
-            messages = [message for message in messages if self._record_of(message) in missed]
-            if not messages:
-                return accepted
-            must_read = True  # somebody was quicker with these
+        try:
+            for attempt in range(MOST_TRIES):
+                messages = self._try(worker, room, messages, leads, accepted, is_first=attempt == 0)
+                if not messages:
+                    return accepted
+        except TooLarge:
+            return accepted + self._accept_less(worker, room, messages, leads)
+        except EngineUnavailable:
+            if not accepted:
+                raise
+            logger.warning("%s: %d jobs were taken, the rest not", self._workshop.link.address, len(accepted))
+            return accepted
         self._workshop.link.send([(message.reply, nak(1)) for message in messages])
         return accepted
+
+    def _try(
+        self,
+        worker: int,
+        room: Room,
+        messages: list[Message],
+        leads: Leads,
+        accepted: list[Decision],
+        *,
+        is_first: bool,
+    ) -> list[Message]:
+        """Decide and store; return the messages of those with whose jobs somebody was quicker."""
+        before = room.left()
+        workspace = self._workshop.open()
+        self._read(workspace, messages, everything=not is_first)
+        decisions = [self._deciding.decide(workspace, worker, room, message, leads) for message in messages]
+        try:
+            missed = self._workshop.commit_each(workspace)
+        except TooLarge:
+            room.reset(before)
+            raise
+        stored = [decision for decision in decisions if self._record_of(decision.message) not in missed]
+        self._note(workspace, worker, stored)
+        accepted += stored
+        for decision in decisions:
+            if self._record_of(decision.message) in missed:
+                is_start, is_hold = decision.fate is Fate.STARTED, decision.fate is Fate.HELD
+                room.take_back(decision.job, is_start=is_start, is_hold=is_hold)
+        return [message for message in messages if self._record_of(message) in missed]
 
     def _accept_less(self, worker: int, room: Room, messages: list[Message], leads: Leads) -> list[Decision]:
         """Take what fits into one draft; the rest comes with the next take."""
@@ -229,9 +248,10 @@ class Taking:
 
     def _give_back(self, hand: Hand, workspace: Workspace) -> None:
         job = workspace.job(hand.job.id)
-        if job is not None and (job.owner, job.status) == (hand.worker, JobStatus.PENDING):
+        is_held = job is not None and (job.owner, job.status) == (hand.worker, JobStatus.PENDING)
+        if job is not None and is_held:
             self._queueing.enqueue(workspace, transitions.taken_back(job))
-        workspace.draft.send(hand.reply, ACK)
+        workspace.draft.send(hand.reply, ACK if is_held else nak(0))
         workspace.draft.then(partial(self._hands.drop, hand.job.id))
 
 

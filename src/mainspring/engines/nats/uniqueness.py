@@ -84,9 +84,9 @@ def release(workspace: Workspace, job: StoredJob) -> None:
 def release_later(workspace: Workspace, job: StoredJob, seconds: int) -> None:
     """The server will forget a job: let it forget its keys a little later, if nobody else has them by then."""
     for subject in _keys_of(workspace, job):
-        holders = workspace.get_struct(subject, Holders)
-        if holders is not None and holders.ids == (job.id,):
-            workspace.put(subject, encode(holders), {"Nats-TTL": f"{seconds + 60}s"})
+        others = [other for other in _jobs_of(workspace, subject) if other.id != job.id]
+        if not others:
+            workspace.put(subject, encode(Holders((job.id,))), {"Nats-TTL": f"{seconds + 60}s"})
 
 
 def _keys_of(workspace: Workspace, job: StoredJob) -> list[str]:
