@@ -227,6 +227,20 @@ class Limits(EngineSuite):
         bench.submit("job", limits=ALL, after=0.5)
         assert bench.look(bench.enroll()).next_due == bench.record().due
 
+    @needs(Capability.FORESIGHT, Capability.VIRTUAL_TIME)
+    def test_a_worker_without_room_hears_of_a_place_for_which_others_do_not_come(self, bench: Bench) -> None:
+        bench.limit("by tenant", 1)
+        worker, lease = bench.begin("first", limits=A)
+        for job_id, job_type in [("of nobody", "pong"), ("mine", "ping")]:
+            bench.submit(job_id, type=job_type, limits=A)
+            assert bench.take(worker, "ping", "pong") == []
+            bench.pass_time(1)
+        bench.complete(worker, lease)
+        bench.submit("plain", after=-60)
+        taken = bench.look(worker, starts=1)
+        assert ([lease.id for lease in taken.leases], taken.is_more) == (["plain"], True)
+        assert bench.take_ids(worker) == ["mine"]
+
     # -- changes
 
     def test_the_limits_that_hold_are_listed(self, bench: Bench) -> None:

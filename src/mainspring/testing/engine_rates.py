@@ -57,6 +57,21 @@ class Rates(EngineSuite):
             assert len(taken.leases) == 1
         assert taken.next_look is None
 
+    @needs(Capability.FORESIGHT, Capability.VIRTUAL_TIME)
+    def test_a_look_that_comes_late_does_not_put_off_the_next_one(self, bench: Bench) -> None:
+        bench.limit("all", 2, per=20)
+        worker = bench.enroll()
+        bench.submit("a", "b", limits=ALL)
+        assert len(bench.take(worker)) == 2
+        bench.submit("c", limits=ALL)
+        bench.submit("of another line", type="pong", limits=ALL)
+        assert bench.take(worker, "ping", "pong") == []
+        bench.pass_time(10.5)
+        taken = bench.look(worker, "ping", "pong")
+        assert len(taken.leases) == 1
+        assert taken.next_look is not None
+        assert bench.now < taken.next_look <= bench.now + seconds(9.5)
+
     @needs(Capability.FORESIGHT)
     def test_every_worker_that_has_room_is_told_each_time(self, bench: Bench, other: Bench) -> None:
         bench.limit("by tenant", 1, per=10)

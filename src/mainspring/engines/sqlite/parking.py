@@ -136,9 +136,11 @@ class Parking:
         groups: set[str] = set()
         again: dict[str, int | None] = {}
         for bucket in buckets:
-            refusal = admission.refusal((bucket,))
             let_go = self._longest_waiting(bucket, admission.room((bucket,), MAX_TOKENS))
             groups.update(let_go)
+            # They come for their tokens: the next one is there as soon as if nobody had been late.
+            admission.admit_many((bucket,), len(let_go))
+            refusal = admission.refusal((bucket,))
             limit = self._table.limits().get(family_of(bucket))
             # Those who wait cannot use what is there now, or there would be some: their queue is paused.
             pause = max(MIN_PAUSE if let_go else LONG_PAUSE, 0 if limit is None else limit.interval)

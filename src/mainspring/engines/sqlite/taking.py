@@ -67,7 +67,7 @@ class Taking:
             if not lanes:
                 continue
             due = self._take_due(worker, demand, lanes, now, now + start_lead)
-            is_more |= len(due) >= demand.starts and self._has_due(lanes, now + start_lead)
+            is_more |= len(due) >= demand.starts and self._is_more(lanes, now + start_lead)
             leases += due
             next_due = write(sql.NEXT_DUE, (lanes, now + start_lead))
             if demand.ahead > 0 and next_due is not None and next_due <= now + lead:
@@ -134,6 +134,12 @@ class Taking:
     def _leases(self, rows: list[LeaseRow], *, is_started: bool) -> list[Lease]:
         describe, limits = self._lanes.describe, self._names.limits
         return [to_lease(row, describe(row.lane), limits, is_started=is_started) for row in rows]
+
+    def _is_more(self, lanes: str, until: int) -> bool:
+        """Answer whether somebody waits for room here, or for a place for which others have not come."""
+        return self._has_due(lanes, until) or (
+            self._parking.admit_to_free_places() and self._has_due(lanes, until)
+        )
 
     def _has_due(self, lanes: str, until: int) -> bool:
         firsts = first_dues(self._database.write(sql.FIRST_DUE, (lanes,)))
