@@ -80,13 +80,14 @@ class Stage(RuleBasedStateMachine):
         self.prepare()
 
     def prepare(self) -> None:
-        """Let there be something to begin with: jobs of a sequence, jobs under limits, and plain ones."""
+        """Let there be something to begin with: jobs of a sequence, under limits, plain ones, and later ones."""
         policies: list[dict[str, Any]] = [{"place": ("s", False)}, {"limits": (ALL, A)}, {"limits": (RATE,)}, {}]
         self.submit(
             [
                 {"job_id": name, "type": TYPES[place % 2], "after": -1.0, **policies[place % len(policies)]}
                 for place, name in enumerate("abcdefghijkl")
             ]
+            + [{"job_id": "m", "after": 0.3}, {"job_id": "n", "after": 0.9, "expires": 30.0}]
         )
 
     def teardown(self) -> None:
@@ -98,10 +99,16 @@ class Stage(RuleBasedStateMachine):
 
     # -- submitters
 
-    @rule(batch=st.lists(jobs, max_size=6))
+    @rule(batch=st.lists(jobs, min_size=1, max_size=6))
     def submit(self, batch: list[dict[str, Any]]) -> None:
         new = [self.describe(payload=b"%d" % number, **job) for number, job in enumerate(batch)]
         assert self.engine.submit(new) == [self.model.submit(job, self.bench.now) for job in new]
+
+    @rule(job=jobs, number=st.integers(2, 5))
+    def submit_alike(self, job: dict[str, Any], number: int) -> None:
+        """Submit jobs that differ in nothing but their ids, as a batch mostly does."""
+        self.copies += number
+        self.submit([job | {"job_id": f"copy {self.copies - place}"} for place in range(number)])
 
     def describe(self, place: tuple[str | None, bool] = (None, False), **options: Any) -> NewJob:
         """Describe a job, with its place in a sequence and whether it would step aside."""

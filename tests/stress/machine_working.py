@@ -7,7 +7,8 @@ from math import inf
 from typing import Any
 
 import hypothesis.strategies as st
-from hypothesis.stateful import precondition, rule
+from hypothesis.stateful import invariant, precondition, rule
+from msgspec import Struct
 from msgspec.structs import asdict
 
 from mainspring.jobs.engine import (
@@ -29,6 +30,7 @@ from tests.stress.machine_base import TYPES, Stage, delays, jobs, places
 from tests.stress.model_jobs import Job
 
 WORKERS = 3
+WELL: dict[str, Any] = {"kind": OutcomeKind.COMPLETED, "error": None, "cause": Cause.FAILURE, "delay": 0.0}
 RUNS_LATER = (OutcomeKind.RETRY, OutcomeKind.SNOOZED)
 IS_CHARGED = (OutcomeKind.RETRY, OutcomeKind.FAILED)
 
@@ -43,10 +45,21 @@ ends = st.fixed_dictionaries(
 )
 
 
+class Sleep(Struct):
+    """What a worker does that has found less than it had room for."""
+
+    types: tuple[str, ...]
+    until: float
+    wakes: int
+    """How often workers were woken before."""
+
+
 class Working(Stage):
     """Takes are checked against what the model would allow; what was taken is then told to it."""
 
     def prepare(self) -> None:
+        self.sleeps: dict[int, Sleep] = {}
+        self.enroll()
         self.enroll()
         super().prepare()
 
@@ -74,12 +87,28 @@ class Working(Stage):
                 self.note(lease, worker)
         self.check_started(taken, worker, types, starts, suspects=suspects)
         self.check_news(taken, worker, types)
+        self.sleeps.pop(worker, None)
+        if sum(lease.is_started for lease in taken.leases) < starts:
+            self.sleeps[worker] = Sleep(types, min(told_in(taken), default=inf), self.bench.wakes)
 
     @rule(place=places, ends=st.lists(ends, min_size=1, max_size=3))
     def work(self, place: int, ends: list[dict[str, Any]]) -> None:
         """Take all that there is, and let some of it end."""
         self.take(place, TYPES, starts=10, ahead=10, suspects=True)
         self.settle([place + 1 + number for number in range(place % 8 + 1)], ends)
+
+    @rule(place=places)
+    def work_well(self, place: int) -> None:
+        """Take all that there is, and complete some of it, as workers mostly do."""
+        self.work(place, [WELL])
+
+    @rule(place=places)
+    def begin_held(self, place: int) -> None:
+        """Hold what is due soon, and begin some of it, perhaps a while later."""
+        self.take(place, TYPES, starts=place % 3, ahead=10, suspects=True)
+        self.pass_time((0.0, 0.2, 0.8)[place % 3])
+        if self.model.has_held_jobs():
+            self.start([place + 1 + number for number in range(place % 4 + 1)])
 
     def note(self, lease: Lease, worker: int) -> None:
         self.model.take(lease, worker, self.bench.now)
@@ -125,9 +154,8 @@ class Working(Stage):
         left = [job["due"] for job in self.model.available(types)]
         assert taken.next_due is None or taken.next_due in left
         until = now + seconds(START_LEAD_SECONDS)
-        told = [instant for instant in (taken.next_due, taken.next_look) if instant is not None]
         for instant in self.model.dues(types, until, now):
-            assert min(told, default=inf) <= instant
+            assert min(told_in(taken), default=inf) <= instant
         assert taken.next_look is None or taken.next_look > now
         assert taken.next_firing == self.model.next_firing()
         assert sorted(taken.stops) == sorted(
@@ -231,6 +259,27 @@ class Working(Stage):
         now = self.bench.now
         could_be_taken = {job["type"] for job in self.model.available(TYPES) if job["due"] <= now}
         assert set(swept.waiting) <= could_be_taken
+
+    # -- what holds at any time
+
+    @invariant()
+    def nobody_sleeps_too_long(self) -> None:
+        """Check that workers were woken if there is something to do before the time that they were told."""
+        now = self.bench.now
+        until = now + seconds(START_LEAD_SECONDS)
+        for worker in self.model.workers:
+            sleep = self.sleeps.get(worker)
+            if sleep is None or sleep.wakes != self.bench.wakes or sleep.until <= now:
+                continue
+            startable = self.model.startable(sleep.types, until, now)
+            assert [job["id"] for job in startable if job["crashes"] < SUSPECT_CRASHES] == []
+            looks = self.model.looks(sleep.types, until, now) + self.model.dues(sleep.types, until, now)
+            assert sleep.until <= min(looks, default=inf)
+
+
+def told_in(taken: Taken) -> list[int]:
+    """Return when the worker should look again."""
+    return [instant for instant in (taken.next_due, taken.next_look) if instant is not None]
 
 
 def rank(job: Job) -> int:

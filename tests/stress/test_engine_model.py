@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from mainspring.engines.memory import MemoryEngine
 from mainspring.engines.sqlite import SqliteEngine
@@ -41,7 +41,11 @@ class SqliteMachine(EngineMachine):
 
 TestMemoryEngine = MemoryMachine.TestCase
 TestMemoryEngine.settings = settings(
-    max_examples=200, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=200,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    phases=set(Phase) - {Phase.explain},  # which takes several times as long as all the others, under a tracer
 )
 TestSqliteEngine = SqliteMachine.TestCase
 TestSqliteEngine.settings = settings(TestMemoryEngine.settings, max_examples=80)
