@@ -45,7 +45,10 @@ def read_calls(handler: Handler, file: Path, skip: int) -> Calls:
 
 
 def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
-    stream = sys.stdin.buffer if str(file) == "-" else file.open("rb")
+    try:
+        stream = sys.stdin.buffer if str(file) == "-" else file.open("rb")
+    except OSError as error:
+        raise typer.BadParameter(f"{file} cannot be read: {error.strerror}") from error
     with stream:
         for number, line in enumerate(stream, 1):
             if line.strip():

@@ -30,9 +30,14 @@ def events(
     *,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl+C.")] = False,
     duration: Annotated[
-        timedelta,
-        typer.Option("--for", help="How long to listen otherwise.", parser=to_duration, metavar="DURATION"),
-    ] = DEFAULT_FOR,
+        timedelta | None,
+        typer.Option(
+            "--for",
+            help="How long to listen otherwise; 5 s if it is left out.",
+            parser=to_duration,
+            metavar="DURATION",
+        ),
+    ] = None,
     count: Annotated[int | None, typer.Option(help="End after so many.", min=1)] = None,
     job_id: Annotated[str | None, typer.Option("--id", help="Only this job.", metavar="ID")] = None,
     queue: QueueName = None,
@@ -47,8 +52,9 @@ def events(
     """
     printed = 0
     with opened(app, url) as application:
-        stream = application.events(timeout=None if follow else duration)
-        say("listening" + (", stop with Ctrl+C" if follow else f" for {duration.total_seconds():g} s"))
+        limit = None if follow else duration or DEFAULT_FOR
+        stream = application.events(timeout=limit)
+        say("listening" + (", stop with Ctrl+C" if limit is None else f" for {limit.total_seconds():g} s"))
         full_type = None if type is None else application.registry.full_name(type)
         for event in stream:
             wanted = {"job_id": job_id, "queue": queue, "type": full_type}

@@ -57,11 +57,16 @@ After = Annotated[str | None, typer.Option("--after", help="Go on where the page
 class StatusName(StrEnum):
     """The states, as they are typed; case does not matter."""
 
-    PENDING = JobStatus.PENDING
-    RUNNING = JobStatus.RUNNING
-    COMPLETED = JobStatus.COMPLETED
-    FAILED = JobStatus.FAILED
-    CANCELED = JobStatus.CANCELED
+    PENDING = "pending"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELED = "canceled"
+
+    @property
+    def status(self) -> JobStatus:
+        """The state that is meant."""
+        return JobStatus[self.name]
 
 
 class PriorityName(StrEnum):

@@ -46,9 +46,6 @@ def submit(
         Path | None,
         typer.Option(
             help="Many jobs: a line of JSON each, an object or a list of arguments; - is stdin.",
-            exists=True,
-            dir_okay=False,
-            allow_dash=True,
             metavar="JOBS.JSONL",
         ),
     ] = None,

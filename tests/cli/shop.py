@@ -1,0 +1,172 @@
+"""A small shop in a folder of its own, and the real program that is pointed at it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fcntl import ioctl
+from pathlib import Path
+from struct import pack
+from termios import TIOCSWINSZ
+from typing import Any
+
+from mainspring import JobStatus, Mainspring, Retry
+
+PATIENCE = 40.0
+CLEAN = {
+    name: value
+    for name, value in os.environ.items()
+    if not name.startswith(("MAINSPRING_", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "PYTHONDONTWRITE"))
+} | {"TERM": "xterm-256color", "PYTHONUNBUFFERED": "1"}
+
+MODULE = """
+from mainspring import Mainspring, Retry
+
+app = Mainspring("sqlite:///shop.db", durability="normal")
+
+
+@app.job(queue="orders", retry=Retry(max_attempts=1))
+def cancel_order(order_id: int, reason: str = "unpaid") -> None:
+    raise RuntimeError(f"order {order_id} is gone")
+
+
+@app.cron("30 2 * * *", tz="Europe/Berlin")
+def nightly_report() -> None: ...
+
+
+print("a module may print")
+"""
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a run of the program left behind."""
+
+    code: int
+    output: str
+    errors: str
+
+    @property
+    def json(self) -> Any:
+        assert self.errors.replace("a module may print\n", "") == "", self.errors
+        return json.loads(self.output)
+
+    @property
+    def complaint(self) -> str:
+        """The one line that says what is wrong."""
+        assert self.output == ""
+        lines = self.errors.replace("a module may print\n", "").splitlines()
+        assert len(lines) == 1, self.errors
+        return lines[0]
+
+
+class Shop:
+    """A folder with shop.py, its store, and the program."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.url = f"sqlite:///{folder / 'shop.db'}"
+        (folder / "shop.py").write_text(MODULE)
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "mainspring", *arguments]
+
+    def run(
+        self, *arguments: str, stdin: str | None = None, folder: Path | None = None, **environment: str
+    ) -> Done:
+        """Run the program to its end, in pipes."""
+        done = subprocess.run(
+            self.command(*arguments),
+            cwd=folder or self.folder,
+            env=CLEAN | environment,
+            input=stdin if stdin is not None else "",
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    def on(self, *arguments: str, stdin: str | None = None) -> Done:
+        """Run a command on the store of the shop, without its handlers."""
+        return self.run(*arguments, "--url", self.url, stdin=stdin)
+
+    def with_handlers(self, *arguments: str, stdin: str | None = None) -> Done:
+        """Run a command on the application of the shop."""
+        return self.run(*arguments, "--app", "shop:app", stdin=stdin)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self.command(*arguments),
+            cwd=self.folder,
+            env=CLEAN,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def on_terminal(
+        self, *arguments: str, columns: int = 80, typed: str = "", **environment: str
+    ) -> tuple[int, str]:
+        """Run the program on a terminal of some width; return its exit code and what the terminal got."""
+        ours, theirs = pty.openpty()
+        ioctl(theirs, TIOCSWINSZ, pack("HHHH", 40, columns, 0, 0))
+        process = subprocess.Popen(
+            self.command(*arguments),
+            cwd=self.folder,
+            env=CLEAN | environment,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+        )
+        os.close(theirs)
+        try:
+            os.write(ours, typed.encode())
+            shown = _read_all(ours)
+            return process.wait(PATIENCE), shown
+        finally:
+            process.kill()
+            process.wait()
+            os.close(ours)
+
+    def open(self) -> Mainspring:
+        """The same store, in this process, with the handler of the shop."""
+        app = Mainspring(self.url, durability="normal", grace=0)
+
+        @app.job(name="shop.cancel_order", queue="orders", retry=Retry(max_attempts=1))
+        def cancel_order(order_id: int, reason: str = "unpaid") -> None:
+            raise RuntimeError(f"order {order_id} is gone")
+
+        return app
+
+    def submit(self, *calls: Mapping[str, Any], **options: Any) -> list[str]:
+        """Submit jobs that stay where they are."""
+        with self.open() as app:
+            return [
+                app.manager().submit("shop.cancel_order", call, **({"delay": 3600} | options)) for call in calls
+            ]
+
+    def bury(self, *ids: str) -> None:
+        """Make dead letters with these ids: order_id is the number of each, from 1 on."""
+        with self.open() as app, app.running():
+            for number, job_id in enumerate(ids, 1):
+                app.manager().submit("shop.cancel_order", {"order_id": number}, id=job_id)
+            for job_id in ids:
+                assert app.handle(job_id).wait(PATIENCE) is JobStatus.FAILED
+
+
+def _read_all(terminal: int) -> str:
+    shown = b""
+    while select.select([terminal], [], [], PATIENCE)[0]:
+        try:
+            part = os.read(terminal, 65_536)
+        except OSError:  # nobody has the other end any more
+            break
+        shown += part
+    return shown.decode().replace("\r\n", "\n")

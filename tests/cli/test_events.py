@@ -1,0 +1,33 @@
+"""`mainspring events`: what happens, as it happens."""
+
+import json
+
+from tests.cli.shop import PATIENCE, Shop
+
+REFUSED = 1
+
+
+def test_events_are_printed_as_they_happen_a_line_each(shop: Shop) -> None:
+    shop.submit({"order_id": 1})
+    process = shop.start("events", "--follow", "--queue", "orders", "--count", "2", "--json", "--url", shop.url)
+    try:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "listening, stop with Ctrl+C\n"
+        shop.submit({"order_id": 2}, queue="slow")
+        shop.submit({"order_id": 3}, id="three")
+        with shop.open() as app:
+            app.cancel("three")
+        output, errors = process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
+        process.communicate()
+    assert (process.returncode, errors) == (0, "")
+    said = [json.loads(line) for line in output.splitlines()]
+    assert [(event["kind"], event["job_id"]) for event in said] == [("submitted", "three"), ("canceled", "three")]
+
+
+def test_listening_ends_by_itself_and_says_if_there_was_less_than_asked_for(shop: Shop) -> None:
+    shop.submit({"order_id": 1})
+    done = shop.on("events", "--for", "1ms")
+    assert (done.code, done.output, done.errors) == (0, "", "listening for 0.001 s\n")
+    assert shop.on("events", "--for", "1ms", "--count", "1").code == REFUSED

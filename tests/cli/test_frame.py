@@ -1,0 +1,141 @@
+"""What all commands share: help, exit codes, terminals and pipes, completion."""
+
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer.main
+
+from mainspring.cli.exits import ExitCode
+from mainspring.cli.main import commands
+from tests.cli.shop import CLEAN, PATIENCE, Shop
+
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+NO_DATA = {"mainspring run"}
+USAGE = 2
+
+
+def all_commands() -> Iterator[tuple[str, Any]]:
+    def below(path: str, command: Any) -> Iterator[tuple[str, Any]]:
+        for name, child in getattr(command, "commands", {}).items():
+            yield from below(f"{path} {name}", child)
+        if not hasattr(command, "commands"):
+            yield path, command
+
+    return below("mainspring", typer.main.get_command(commands))
+
+
+def test_the_help_of_every_command_has_an_example_of_itself() -> None:
+    lacking = [path for path, command in all_commands() if not re.search(rf"Example: {path}(?!\w)", command.help)]
+    assert lacking == []
+
+
+def test_every_command_that_prints_data_prints_json_too() -> None:
+    options = {path: {o for p in command.params for o in p.opts} for path, command in all_commands()}
+    assert {path for path, names in options.items() if "--json" not in names} <= NO_DATA
+
+
+def test_the_document_has_every_command_and_every_exit_code() -> None:
+    assert [path for path, _ in all_commands() if path not in DOCUMENT] == []
+    assert [code for code in ExitCode if f"| {code} |" not in DOCUMENT] == []
+
+
+def test_the_program_says_its_exit_codes(shop: Shop) -> None:
+    done = shop.run("--help")
+    assert done.code == 0
+    assert "Exit codes: 0 done; 1 nothing found, or refused; 2 wrong usage" in " ".join(done.output.split())
+
+
+def test_wrong_usage_is_one_line_that_names_the_command(shop: Shop) -> None:
+    done = shop.run("jobs", "list", "--limit", "none")
+    assert done.code == USAGE
+    assert done.complaint.startswith("mainspring jobs list: Invalid value for '--limit': ")
+    assert done.complaint.endswith("(help: mainspring jobs list --help)")
+    assert shop.run("jobs", "lost").complaint.startswith("mainspring jobs: No such command 'lost'")
+
+
+def test_a_terminal_gets_colours_and_lines_that_fit_and_a_pipe_gets_neither(shop: Shop) -> None:
+    shop.bury("order-1")
+    (new,) = shop.submit({"order_id": 2})
+    for columns in (50, 80, 130):
+        code, shown = shop.on_terminal("jobs", "list", "--url", shop.url, columns=columns)
+        assert code == 0
+        assert "\x1b[31mFAILED" in shown
+        lines = re.sub(r"\x1b\[[\d;]*m", "", shown).splitlines()
+        assert max(map(len, lines)) <= columns
+        assert lines[2].startswith(f"{new}  PENDING")  # whole, so that it can be copied
+    piped = shop.on("jobs", "list").output
+    assert "\x1b" not in piped
+    assert "RuntimeError: order 1 is gone" in piped.splitlines()[1]  # nothing is cut off
+
+
+def test_no_color_is_respected_on_a_terminal(shop: Shop) -> None:
+    shop.bury("order-1")
+    _, shown = shop.on_terminal("jobs", "list", "--url", shop.url, NO_COLOR="1")
+    assert "FAILED" in shown
+    assert re.search(r"\x1b\[3\dm", shown) is None
+
+
+def test_what_is_in_a_job_cannot_control_the_terminal(shop: Shop) -> None:
+    (job,) = shop.submit({"order_id": 1, "reason": "\x1b[2J \x9b2J [bold red]"})
+    _, shown = shop.on_terminal("jobs", "show", job, "--url", shop.url, NO_COLOR="1", columns=200)
+    assert "\x1b[2J" not in shown
+    assert "\x9b" not in shown
+    assert "[bold red]" in shown  # and it is no markup
+    said = shop.on("jobs", "show", job, "--json")
+    assert "\x9b" not in said.output
+    assert said.json["arguments"]["reason"] == "\x1b[2J \x9b2J [bold red]"
+
+
+def test_a_reader_that_has_gone_ends_the_program_quietly(shop: Shop) -> None:
+    shop.submit({"order_id": 1})
+    for arguments in (("jobs", "list"), ("jobs", "list", "--json"), ("schedules", "preview", "@daily")):
+        reader, writer = os.pipe()
+        os.close(reader)
+        command = shop.command(*arguments, "--url", shop.url)
+        with os.fdopen(writer, "wb") as output:
+            done = subprocess.run(
+                command, stdout=output, stderr=subprocess.PIPE, env=CLEAN, timeout=PATIENCE, check=False
+            )
+        assert (done.returncode, done.stderr) == (ExitCode.READER_GONE, b"")
+
+
+def test_an_interrupt_ends_with_130_and_without_a_traceback(shop: Shop) -> None:
+    shop.submit({"order_id": 1})
+    process = shop.start("events", "--follow", "--url", shop.url)
+    try:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "listening, stop with Ctrl+C\n"
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=PATIENCE) == ("", "")
+        assert process.returncode == ExitCode.INTERRUPTED
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_shell_completes_commands_and_states(shop: Shop) -> None:
+    def completed(line: str) -> list[str]:
+        words = line.split(" ")
+        asked: dict[str, Any] = {
+            "_MAINSPRING_COMPLETE": "complete_bash",
+            "COMP_WORDS": line,
+            "COMP_CWORD": str(len(words) - 1),
+        }
+        return shop.run(**asked).output.split()
+
+    assert completed("mainspring sch") == ["schedules"]
+    assert {"list", "show", "replay", "purge"} <= set(completed("mainspring dlq "))
+    assert completed("mainspring jobs list --status f") == ["failed"]
+
+
+def test_completion_is_installed_by_an_option(shop: Shop) -> None:
+    done = shop.run(
+        "--install-completion", "bash", HOME=str(shop.folder), _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1"
+    )
+    assert done.code == 0
+    assert "mainspring" in (shop.folder / ".bashrc").read_text()

@@ -1,0 +1,87 @@
+"""`mainspring jobs` and `mainspring explain`."""
+
+from tests.cli.shop import Shop
+
+REFUSED, USAGE = 1, 2
+
+
+def test_a_list_is_filtered_and_goes_on_where_it_ended(shop: Shop) -> None:
+    shop.bury("dead")
+    shop.submit({"order_id": 1}, id="one")
+    shop.submit({"order_id": 2}, id="two", queue="slow")
+    first = shop.on("jobs", "list", "--status", "pending", "--limit", "1", "--json").json
+    second = shop.on(
+        "jobs", "list", "--status", "pending", "--limit", "1", "--after", first["next"], "--json"
+    ).json
+    assert [job["id"] for page in (first, second) for job in page["jobs"]] == ["one", "two"]
+    assert [job["id"] for job in shop.on("jobs", "list", "--queue", "slow", "--json").json["jobs"]] == ["two"]
+    done = shop.with_handlers("jobs", "list", "--type", "cancel_order", "--limit", "2")
+    assert [line.split()[:2] for line in done.output.splitlines()[1:]] == [["dead", "FAILED"], ["one", "PENDING"]]
+    assert "there are more: --after " in done.errors
+
+
+def test_an_empty_list_is_an_answer_and_no_failure(shop: Shop) -> None:
+    shop.submit({"order_id": 1})
+    done = shop.on("jobs", "list", "--status", "failed")
+    assert (done.code, done.output, done.errors) == (0, "", "no jobs\n")
+    assert shop.on("jobs", "list", "--status", "failed", "--json").json == {"jobs": [], "next": None}
+    assert shop.on("jobs", "list", "--after", "nowhere").code == USAGE
+
+
+def test_a_job_is_shown_with_its_attempts_and_errors(shop: Shop) -> None:
+    shop.bury("dead")
+    shown = shop.on("jobs", "show", "dead")
+    for part in ("shop.cancel_order", "FAILED", '{"order_id":1}', "attempt 1, failure", "order 1 is gone"):
+        assert part in shown.output
+    fields = shop.on("jobs", "show", "dead", "--json").json
+    assert (fields["id"], fields["status"], fields["priority"]) == ("dead", "FAILED", "USER_VISIBLE")
+    assert fields["arguments"] == {"order_id": 1}
+    assert fields["history"][0]["cause"] == "failure"
+    assert fields["due"].endswith("Z")
+
+
+def test_a_job_that_is_not_there_is_exit_code_one(shop: Shop) -> None:
+    shop.submit({"order_id": 1})
+    for command in ("jobs show", "explain", "dlq show"):
+        done = shop.on(*command.split(), "gone")
+        assert done.code == REFUSED
+        assert (
+            done.complaint == "mainspring: there is no job 'gone'; check the id and that this is the right store"
+        )
+
+
+def test_cancelling_says_of_each_job_what_became_of_it(shop: Shop) -> None:
+    shop.bury("dead")
+    shop.submit({"order_id": 1}, id="one")
+    shop.submit({"order_id": 2}, id="two")
+    done = shop.on("jobs", "cancel", "one", "gone", "dead", "two", "--json")
+    assert done.code == REFUSED
+    outcomes = {said["id"]: (said["done"], said["outcome"]) for said in done.json}
+    assert outcomes["one"] == outcomes["two"] == (True, "canceled")
+    assert outcomes["dead"] == (False, "too late: FAILED")
+    assert outcomes["gone"][0] is False
+    shop.submit({"order_id": 3}, id="three")
+    done = shop.on("jobs", "cancel", "three")
+    assert (done.code, done.output, done.errors) == (0, "three canceled\n", "")
+
+
+def test_a_dead_letter_is_retried_as_the_same_job(shop: Shop) -> None:
+    shop.bury("dead")
+    done = shop.on("jobs", "retry", "dead")
+    assert (done.code, done.output) == (0, "dead pending\n")
+    again = shop.on("jobs", "retry", "dead")
+    assert again.code == REFUSED
+    assert again.complaint.startswith("mainspring: dead: cannot retry job 'dead': it is PENDING")
+
+
+def test_an_explanation_says_why_and_which_command_would_change_it(shop: Shop) -> None:
+    shop.bury("dead")
+    shop.submit({"order_id": 1}, id="later")
+    shop.submit({"order_id": 2}, id="due", delay=0)
+    assert shop.on("explain", "later").output.startswith("Job later (shop.cancel_order) is due at ")
+    assert "\n  mainspring run module:app\n" in shop.on("explain", "due").output
+    assert "\n  mainspring jobs retry dead\n" in shop.on("explain", "dead").output
+    assert shop.on("queues", "pause", "orders").output == "orders paused\n"
+    said = shop.on("explain", "due", "--json").json
+    assert (said["reason"], said["commands"]) == ("paused", ["mainspring queues resume orders"])
+    assert shop.on("queues", "resume", "orders").output == "orders resumed\n"

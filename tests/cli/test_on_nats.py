@@ -1,0 +1,47 @@
+"""The same commands on NATS: one round through all groups."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.shop import CLEAN, Shop
+from tests.nats.servers import Servers
+
+pytestmark = pytest.mark.long
+
+UNAVAILABLE = 3
+
+
+@pytest.fixture
+def nats_shop(
+    shop: Shop, nats_server: Servers, nats_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Shop:
+    """A shop on NATS, with its cache in a folder of its own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setitem(CLEAN, "XDG_CACHE_HOME", str(tmp_path / "cache"))
+    shop.url = f"{nats_server.url}?prefix={nats_prefix}"
+    return shop
+
+
+def test_jobs_are_operated_on_nats_as_on_a_file(nats_shop: Shop) -> None:
+    shop = nats_shop
+    submitted = shop.run(
+        *("submit", "cancel_order", "order_id=1", "--id", "one", "--delay", "1h"),
+        *("--app", "shop:app", "--url", shop.url),
+    )
+    assert submitted.output == "one\n"
+    shop.bury("dead")
+    listed = shop.on("jobs", "list", "--json").json["jobs"]
+    assert {job["id"]: job["status"] for job in listed} == {"one": "PENDING", "dead": "FAILED"}
+    assert shop.on("explain", "one").output.startswith("Job one (shop.cancel_order) is due at ")
+    assert shop.on("jobs", "cancel", "one").output == "one canceled\n"
+    assert shop.on("queues", "pause", "orders").output == "orders paused\n"
+    (replayed,) = shop.on("dlq", "replay", "--all", "--json").json["replayed"]
+    assert replayed["letter"] == "dead"
+    assert shop.on("schedules", "list", "--json").json == {"schedules": []}
+
+
+def test_a_server_that_is_not_there_is_unavailable(shop: Shop) -> None:
+    done = shop.run("jobs", "list", "--url", "nats://127.0.0.1:1")
+    assert done.code == UNAVAILABLE
+    assert done.complaint.startswith("mainspring: NATS at 127.0.0.1:1: ")

@@ -1,0 +1,101 @@
+"""`mainspring schedules` and `mainspring queues`."""
+
+import pytest
+
+from mainspring import Cron
+from tests.cli.shop import Shop
+
+REFUSED, USAGE = 1, 2
+NIGHT = ("schedules", "preview", "30 2 * * *", "--tz", "Europe/Berlin")
+SPRING = (*NIGHT, "--from", "2027-03-27T00:00Z", "--count", "2")
+AUTUMN = (*NIGHT, "--from", "2027-10-31T00:00Z", "--count", "2")
+
+
+@pytest.fixture
+def scheduled(shop: Shop) -> Shop:
+    """A shop with a schedule in its store."""
+    with shop.open() as app:
+        nightly = app.job(name="shop.nightly_report")(print_nothing)
+        app.schedules.put("shop.nightly_report", nightly, Cron("30 2 * * *", tz="Europe/Berlin"))
+    return shop
+
+
+def print_nothing() -> None: ...
+
+
+def test_a_preview_needs_no_store_and_marks_the_night_with_a_gap(shop: Shop) -> None:
+    lines = shop.run(*SPRING).output.splitlines()[1:]
+    assert [line.split()[1:4] for line in lines] == [
+        ["2027-03-27", "02:30:00", "+0100"],
+        ["2027-03-28", "03:30:00", "+0200"],
+    ]
+    assert lines[1].endswith("moved by a DST gap from 02:30")
+
+
+def test_a_date_that_a_gap_drops_is_shown_as_skipped(shop: Shop) -> None:
+    dates = shop.run(*SPRING, "--dst-gap", "skip", "--json").json["dates"]
+    assert [(date["utc"], date["skipped"]) for date in dates] == [
+        ("2027-03-27T01:30:00Z", False),
+        ("2027-03-28T01:30:00Z", True),
+        ("2027-03-29T00:30:00Z", False),
+    ]
+    assert "02:30" in dates[1]["note"]
+
+
+def test_both_times_of_a_fold_are_told_apart(shop: Shop) -> None:
+    dates = shop.run(*AUTUMN, "--dst-fold", "both", "--json").json["dates"]
+    assert [(date["local"], date["note"]) for date in dates] == [
+        ("2027-10-31T02:30:00+02:00", "first of two 02:30"),
+        ("2027-10-31T02:30:00+01:00", "second of two 02:30"),
+    ]
+
+
+def test_a_rule_that_makes_no_sense_is_wrong_usage(shop: Shop) -> None:
+    done = shop.run("schedules", "preview", "0 25 * * *")
+    assert done.code == USAGE
+    assert "hour is '25'" in done.complaint
+    done = shop.run("schedules", "preview", "0 2 * * *", "--tz", "berlin")
+    assert done.code == USAGE
+    assert "did you mean 'Europe/Berlin'?" in done.complaint
+
+
+def test_a_stored_schedule_is_previewed_by_its_short_name(scheduled: Shop) -> None:
+    done = scheduled.on(
+        "schedules", "preview", "nightly_report", "--from", "2027-03-28T00:00Z", "--count", "1", "--json"
+    )
+    assert done.json["rule"]["tz"] == "Europe/Berlin"
+    assert done.json["dates"][0]["local"] == "2027-03-28T03:30:00+02:00"
+    gone = scheduled.on("schedules", "preview", "gone")
+    assert gone.code == REFUSED
+    assert gone.complaint.startswith("mainspring: there is no schedule 'gone'")
+
+
+def test_schedules_are_listed_paused_and_resumed(scheduled: Shop) -> None:
+    assert "30 2 * * * (Europe/Berlin)" in scheduled.on("schedules", "list").output
+    assert scheduled.on("schedules", "pause", "nightly_report").output == "nightly_report paused\n"
+    again = scheduled.on("schedules", "pause", "nightly_report")
+    assert (again.code, again.output) == (0, "nightly_report was paused already\n")
+    (stored,) = scheduled.on("schedules", "list", "--json").json["schedules"]
+    assert (stored["name"], stored["paused"]) == ("shop.nightly_report", True)
+    done = scheduled.on("schedules", "resume", "nightly_report", "gone")
+    assert (done.code, done.output) == (REFUSED, "nightly_report resumed\n")
+    assert "there is no schedule 'gone'" in done.errors
+
+
+def test_queues_are_counted_and_paused(shop: Shop) -> None:
+    shop.bury("dead")
+    shop.submit({"order_id": 1}, queue="slow")
+    assert shop.on("queues", "pause", "slow", "mail").code == 0
+    found = {queue["name"]: queue for queue in shop.on("queues", "list", "--json").json["queues"]}
+    assert set(found) == {"mail", "orders", "slow"}
+    assert (found["slow"]["pending"], found["slow"]["paused"]) == (1, True)
+    assert (found["orders"]["failed"], found["orders"]["paused"]) == (1, False)
+    assert shop.on("queues", "list", "orders").output.splitlines()[1].split() == [
+        "orders",
+        "-",
+        "0",
+        "0",
+        "0",
+        "1",
+        "0",
+    ]

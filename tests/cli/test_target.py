@@ -1,0 +1,98 @@
+"""Which application or store a command is about: command line, environment, pyproject.toml, in this order."""
+
+from pathlib import Path
+
+from tests.cli.shop import Shop
+
+REFUSED, USAGE, UNAVAILABLE = 1, 2, 3
+
+
+def ids(output: object) -> list[str]:
+    assert isinstance(output, dict)
+    return [job["id"] for job in output["jobs"]]
+
+
+def other_store(shop: Shop, job_id: str) -> str:
+    """Make another store, with one job."""
+    folder = shop.folder / job_id
+    folder.mkdir()
+    other = Shop(folder)
+    other.submit({"order_id": 1}, id=job_id)
+    return other.url
+
+
+def test_whoever_names_nothing_is_told_all_ways_to_do_it(shop: Shop) -> None:
+    done = shop.run("jobs", "list")
+    assert done.code == USAGE
+    assert done.complaint.startswith("mainspring jobs list: which application? give --app module:app or --url ")
+    for way in ("MAINSPRING_APP", "MAINSPRING_URL", "[tool.mainspring]", "mainspring jobs list --help"):
+        assert way in done.complaint
+
+
+def test_the_command_line_goes_before_the_environment_and_that_before_the_file(shop: Shop) -> None:
+    first, second = other_store(shop, "first"), other_store(shop, "second")
+    other_store(shop, "third")
+    (shop.folder / "pyproject.toml").write_text('[tool.mainspring]\nurl = "sqlite:///third/shop.db"\n')
+    listing = ("jobs", "list", "--json")
+    assert ids(shop.run(*listing, "--url", first, MAINSPRING_URL=second).json) == ["first"]
+    assert ids(shop.run(*listing, MAINSPRING_URL=second).json) == ["second"]
+    assert ids(shop.run(*listing).json) == ["third"]
+
+
+def test_a_url_in_pyproject_is_relative_to_it_and_an_application_is_found_beside_it(shop: Shop) -> None:
+    shop.submit({"order_id": 1}, id="order-1")
+    below = shop.folder / "deep" / "below"
+    below.mkdir(parents=True)
+    text = '[tool.mainspring]\napp = "shop:app"\nurl = "sqlite:///shop.db"\n'
+    (shop.folder / "pyproject.toml").write_text(text)
+    assert shop.run("submit", "cancel_order", "order_id=2", "--id", "order-2", folder=below).output == "order-2\n"
+    assert ids(shop.run("jobs", "list", "--json", folder=below).json) == ["order-1", "order-2"]
+
+
+def test_options_may_stand_before_the_command(shop: Shop) -> None:
+    shop.submit({"order_id": 1}, id="order-1")
+    assert ids(shop.run("--url", shop.url, "jobs", "list", "--json").json) == ["order-1"]
+
+
+def test_an_application_with_a_url_works_on_that_store(shop: Shop) -> None:
+    url = f"sqlite:///{shop.folder / 'other.db'}"
+    done = shop.run("submit", "cancel_order", "order_id=1", "--app", "shop:app", "--url", url)
+    assert done.code == 0
+    assert (shop.folder / "other.db").exists()
+    assert not (shop.folder / "shop.db").exists()
+
+
+def test_looking_does_not_make_a_store(shop: Shop) -> None:
+    done = shop.on("jobs", "list")
+    assert done.code == UNAVAILABLE
+    assert done.complaint.startswith(f"mainspring: SQLite file {shop.folder / 'shop.db'}: there is no such file; ")
+    assert not (shop.folder / "shop.db").exists()
+
+
+def test_memory_is_refused_because_it_would_be_gone_at_once(shop: Shop) -> None:
+    done = shop.run("jobs", "list", "--url", "memory://")
+    assert done.code == UNAVAILABLE
+    assert "use a sqlite:/// or nats:// store" in done.complaint
+
+
+def test_what_cannot_be_understood_is_wrong_usage(shop: Shop) -> None:
+    assert "no engine is known" in refused(shop, "--url", "redis://x")
+    assert "'shop' is not of the form module:name" in refused(shop, "--app", "shop")
+    assert "there is no module 'gone'" in refused(shop, "--app", "gone:app")
+    (shop.folder / "pyproject.toml").write_text("[tool.mainspring]\napp = 7\n")
+    assert "app in [tool.mainspring] must be a text, got 7" in refused(shop)
+    (shop.folder / "pyproject.toml").write_text("[tool.mainspring\n")
+    assert f"{shop.folder / 'pyproject.toml'} cannot be read" in refused(shop)
+
+
+def refused(shop: Shop, *where: str) -> str:
+    done = shop.run("jobs", "list", *where)
+    assert done.code == USAGE
+    return done.complaint
+
+
+def test_a_file_that_is_no_store_is_unavailable(shop: Shop, tmp_path: Path) -> None:
+    (tmp_path / "shop.db").write_text("this is not a database, and long enough to be looked at" * 20)
+    done = shop.on("jobs", "list")
+    assert done.code == UNAVAILABLE
+    assert "shop.db" in done.complaint
