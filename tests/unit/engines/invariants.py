@@ -15,7 +15,10 @@ from mainspring.engines.sqlite.rows import PENDING, RUNNING
 from mainspring.jobs.engine import SUSPECT_CRASHES
 from mainspring.jobs.limits import family_of
 
-COLUMNS = "seq, id, status, due, ready, wait, sequence, turn, grp_name, grp, owner, crashes"
+ROWS = """
+SELECT jobs.seq, jobs.id, status, jobs.due, ready, wait, sequence, turn, name, grp, owner, crashes, moved
+FROM jobs LEFT JOIN groups ON groups.id = grp ORDER BY jobs.seq
+"""
 BEHIND_IN_SEQUENCE, BEHIND_IN_GROUP = 1, 2
 
 
@@ -34,6 +37,7 @@ class Row(NamedTuple):
     number: int | None
     owner: int | None
     crashes: int
+    moved: int | None
 
     @property
     def line(self) -> tuple[str | None, bool]:
@@ -61,13 +65,15 @@ def dump(path: Path) -> dict[str, list[Any]]:
 def check_lines(path: Path) -> None:
     """Fail if somebody may go who must not, or if nobody may go though somebody should."""
     with connected(path) as connection:
-        rows = [Row(*row) for row in connection.execute(f"SELECT {COLUMNS} FROM jobs ORDER BY seq")]
+        rows = [Row(*row) for row in connection.execute(ROWS)]
+        groups = {name: tuple(others) for name, *others in _select(connection, "groups", "name, jobs, due, seq")}
         parked = dict(_select(connection, "parked", "name, bucket"))
         waits = {bucket for (bucket,) in _select(connection, "waits", "bucket")}
         occupied = Counter(dict(_select(connection, "occupied", "bucket, running")))
         limits = {family: (most, per) for family, most, per in _select(connection, "limits", "family, most, per")}
     _check_sequences(rows)
     _check_groups(rows, set(parked))
+    _check_members(rows, groups)
     _check_occupied(rows, occupied)
     _check_parked(rows, parked, occupied, limits)
     rated = {bucket for bucket in parked.values() if limits[family_of(bucket)][1] is not None}
@@ -110,6 +116,17 @@ def _check_groups(rows: list[Row], parked: set[str]) -> None:
         members.sort(key=lambda row: (row.due, row.seq))
         free = [row for row in members if row.wait != BEHIND_IN_GROUP]
         assert free == ([] if group in parked else members[:1]), members
+
+
+def _check_members(rows: list[Row], groups: dict[str, tuple[int, int, int]]) -> None:
+    """Fail if somebody is counted wrongly, or waits where nobody looks for it any more."""
+    assert {name: jobs for name, (jobs, _, _) in groups.items()} == Counter(row.group for row in rows if row.group)
+    for row in rows:
+        if row.group is not None and row.moved is None:
+            is_behind = (row.due, row.seq) > groups[row.group][1:]
+            is_waiting = row.status == PENDING and row.owner is None
+            assert is_behind == is_waiting, row
+            assert not is_waiting or (row.sequence is None and row.crashes < SUSPECT_CRASHES), row
 
 
 def _check_occupied(rows: list[Row], occupied: Counter[str]) -> None:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import apsw
 import pytest
 
 from mainspring.engines.sqlite import SqliteEngine, group_names
 from mainspring.engines.sqlite.groups import limits_of, number_of, to_group
+from mainspring.jobs.engine import Delete, OutcomeKind, Query, Regroup, Reschedule, Retention
 from mainspring.jobs.limits import bucket_of
 from mainspring.testing import ManualClock
-from mainspring.testing.engine_bench import START_LEAD_SECONDS, Bench
+from mainspring.testing.engine_bench import START_LEAD_SECONDS, Bench, seconds
 from tests.unit.engines.crashes import opened
+from tests.unit.engines.invariants import connected
 
 FAMILY = "by tenant"
+PAGE = 4_096 + 24  # in the log
 NUMBER = 8_515_796_420_110_386_037  # files keep it
 
 
@@ -93,6 +97,85 @@ def test_leases_have_the_limits_of_their_jobs_in_a_process_that_has_not_stored_t
     with opened(path, clock) as other:
         leases = other.take(other.enroll())
     assert {lease.id: lease.limits for lease in leases} == {"a0": of("a"), "b0": of("b")}
+
+
+def test_a_job_that_is_given_back_starts_in_its_place_though_others_behind_it_have_ended(bench: Bench) -> None:
+    submit(bench, a=5)
+    worker = bench.enroll()
+    first, second, third = bench.take(worker, starts=3)
+    bench.complete(worker, third)
+    for lease in (second, first):
+        assert bench.settle(worker, lease, OutcomeKind.HANDED_BACK)
+    assert bench.take_ids(worker) == ["a0", "a1", "a3", "a4"]
+
+
+def test_a_job_that_is_due_before_those_that_have_started_is_found_and_is_the_next(bench: Bench) -> None:
+    submit(bench, a=4)
+    worker = bench.enroll()
+    assert len(bench.take(worker, starts=2)) == 2
+    bench.submit("late", limits=of("a"), after=-60)
+    bench.submit("last", limits=of("a"))
+    assert bench.take_ids(worker) == ["late", "a2", "a3", "last"]
+
+
+def test_jobs_that_never_start_keep_nobody_waiting(bench: Bench) -> None:
+    submit(bench, a=6)
+    bench.cancel("a0")
+    bench.cancel("a3")
+    bench.engine.change([Reschedule("a1", bench.now + seconds(60)), Regroup("a4", of("b"))])
+    assert bench.take_ids(bench.enroll()) == ["a2", "a4", "a5"]
+
+
+def test_a_group_is_forgotten_with_the_last_of_its_jobs(bench: Bench, path: Path) -> None:
+    submit(bench, a=2, b=1)
+    worker = bench.enroll()
+    for lease in bench.take(worker):
+        bench.complete(worker, lease)
+    bench.engine.change([Delete("a0"), Delete("b0")])
+    assert names_of_groups(path) == {of("a")}
+    assert [record.limits for record in bench.engine.find(Query()).records] == [of("a")]
+    bench.engine.prune(Retention(0, 0, 0))
+    assert names_of_groups(path) == set()
+    bench.submit("again", limits=of("a"))
+    assert bench.take_ids(worker) == ["again"]
+
+
+def test_jobs_that_change_their_group_take_their_count_along(bench: Bench, path: Path) -> None:
+    submit(bench, a=1)
+    bench.engine.change([Regroup("a0", of("b"))])
+    assert names_of_groups(path) == {of("b")}
+    bench.engine.change([Regroup("a0", ())])
+    assert names_of_groups(path) == set()
+
+
+def test_a_take_under_limits_changes_hardly_more_pages_than_one_without(bench: Bench, path: Path) -> None:
+    tenants = [str(number) for number in range(100)]
+    bench.limit(FAMILY, 100)
+    plain = [bench.job(f"plain {number}", type="pong", after=-1) for number in range(2_000)]
+    limited = [bench.job(str(number), limits=of(tenants[number % 100]), after=-1) for number in range(2_000)]
+    bench.engine.submit(plain)
+    bench.engine.submit(limited)
+    worker = bench.enroll()
+    pages = {}
+    for kind in ("pong", "ping"):
+        empty_log(path)
+        assert len(bench.take(worker, kind, starts=500)) == 500
+        pages[kind] = pages_of_log(path)
+    assert pages["ping"] < 1.5 * pages["pong"]
+
+
+def names_of_groups(path: Path) -> set[tuple[str, ...]]:
+    with connected(path) as connection:
+        return {limits_of(name) for (name,) in connection.execute("SELECT name FROM groups")}
+
+
+def empty_log(path: Path) -> None:
+    with connected(path) as connection:
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+
+
+def pages_of_log(path: Path) -> int:
+    return path.with_name(f"{path.name}-wal").stat().st_size // PAGE
 
 
 def test_the_number_of_a_group_follows_from_its_name_for_ever() -> None:

@@ -13,11 +13,13 @@ from operator import attrgetter
 
 from mainspring.engines.sqlite import line_statements as sql
 from mainspring.engines.sqlite.groups import limits_of
-from mainspring.engines.sqlite.rows import LeaseRow, lease_rows, to_json
+from mainspring.engines.sqlite.rows import LeaseRow, lease_rows, numbers, to_json
 from mainspring.engines.sqlite.store import Store
+from mainspring.jobs.engine import SUSPECT_CRASHES
 from mainspring.jobs.limits import Admission, Refusal
 
 _due = attrgetter("due")
+_seq = attrgetter("seq")
 
 
 class Admitting:
@@ -44,6 +46,7 @@ class Admitting:
         started = count.heads(rows)
         started += count.members(self._pick_more(starts - len(started), count, until))
         mark_started(started)
+        self._lines.advance(count.last)
         self._parking.occupy(count.started, admission)
         # Those that are full now need not be tried again to find out.
         full = {name: admission.refusal(limits_of(name)) for name in groups.values() if name not in count.refusals}
@@ -63,14 +66,27 @@ class Admitting:
         if not wanted:
             return []
         share = -(-room // len(wanted))
-        picked = lease_rows(self._database.write(sql.PICK_OF_GROUPS, (to_json(wanted), share, until)))
-        runs = _by_group(picked)
-        surplus = len(picked) - room
+        by_group = _by_group(self._pick(wanted, share, until))
+        runs = [run for number in wanted if (run := by_group.get(number)) is not None]
+        for run in runs:
+            run.sort(key=_due)
+            del run[share:]
+        surplus = sum(map(len, runs)) - room
         for run in reversed(runs):  # what is left over goes to those who come first
             if surplus > 0 and len(run) == share:
                 run.pop()
                 surplus -= 1
         return runs
+
+    def _pick(self, groups: list[int], share: int, until: int) -> list[LeaseRow]:
+        """Pick the first of each group, those of one group in the order of their submission."""
+        write, batch = self._database.write, to_json(groups)
+        rows = lease_rows(write(sql.PICK_OF_GROUPS, (batch, share, until)))
+        moved = write(sql.GROUPS_WITH_MOVED, (batch,))
+        if numbers(moved):  # they stand among the others
+            rows += lease_rows(write(sql.PICK_MOVED_OF_GROUPS, (moved, share, until)))
+            rows.sort(key=_seq)
+        return rows
 
     def _pass_on(self, refusals: dict[str, Refusal], admission: Admission) -> None:
         """Let others try the buckets with room of those that another bucket has refused."""
@@ -92,12 +108,14 @@ class _Count:
         self._admission = admission
         self.started: Counter[tuple[str, ...]] = Counter()
         """How many start, by their limits."""
+        self.last: dict[int, LeaseRow] = {}
+        """The last of each group that starts, suspects aside."""
         self.refusals: dict[str, Refusal] = {}
         """For each group that was refused, the bucket that did it."""
 
     def heads(self, rows: Iterable[LeaseRow]) -> list[LeaseRow]:
         """Return those of the heads of groups, and of jobs without limits, that may start."""
-        return [row for row in rows if (number := row.grp) is None or self._admit(number, 1)]
+        return [row for row in rows if (number := row.grp) is None or self._admit_run(number, [row])]
 
     def members(self, runs: Iterable[list[LeaseRow]]) -> list[LeaseRow]:
         """Return those of further jobs, of one group each, that may start: one of each group in turn."""
@@ -105,7 +123,7 @@ class _Count:
         for run in runs:
             number = run[0].grp
             assert number is not None, run[0]
-            admitted.append(run[: self._admit(number, len(run))])
+            admitted.append(self._admit_run(number, run))
         return [row for turn in zip_longest(*admitted) for row in turn if row is not None]
 
     def with_room(self) -> list[int]:
@@ -115,6 +133,12 @@ class _Count:
             for number, name in self._groups.items()
             if name not in self.refusals and self._admission.room(limits_of(name), 1)
         ]
+
+    def _admit_run(self, number: int, run: list[LeaseRow]) -> list[LeaseRow]:
+        admitted = run[: self._admit(number, len(run))]
+        if admitted and admitted[-1].crashes < SUSPECT_CRASHES:
+            self.last[number] = admitted[-1]
+        return admitted
 
     def _admit(self, number: int, wanted: int) -> int:
         name = self._groups[number]
@@ -129,8 +153,8 @@ class _Count:
         return count
 
 
-def _by_group(rows: Iterable[LeaseRow]) -> list[list[LeaseRow]]:
-    """Part rows of one group after another; within a group the first due come first."""
+def _by_group(rows: Iterable[LeaseRow]) -> dict[int | None, list[LeaseRow]]:
+    """Part rows by their groups."""
     runs: dict[int | None, list[LeaseRow]] = {}
     for row in rows:
         extras = row.extras  # looked at here: there are many rows, and a property costs more than the rest
@@ -140,6 +164,4 @@ def _by_group(rows: Iterable[LeaseRow]) -> list[list[LeaseRow]]:
             runs[number] = [row]
         else:
             run.append(row)
-    for run in runs.values():
-        run.sort(key=_due)
-    return list(runs.values())
+    return runs

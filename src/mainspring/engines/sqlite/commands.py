@@ -34,6 +34,7 @@ class Commands:
         self._lanes = store.lanes
         self._lines = store.lines
         self._parking = store.parking
+        self._names = store.group_names
         self._journal = store.journal
         self._now = store.now
 
@@ -91,7 +92,9 @@ class Commands:
     def _regroup(self, command: Regroup) -> str | None:
         lane = self._lanes.lane_under(command.id, command.limits)
         group = to_group(lane, command.limits)
-        self._database.write(sql.REGROUP, (command.id, number_of(group), lane, group))
+        if group is not None:
+            self._names.enter({group: 0})
+        self._database.write(sql.REGROUP, (command.id, number_of(group), lane))
         return group
 
     def _revive(self, command: Reopen | Replay, status: JobStatus) -> Changed:
@@ -115,6 +118,7 @@ class Commands:
             sql.REPLAY, (command.id, command.new_id, command.due, self._now(), payload, command.codec)
         )
         self._database.write(sql.LINK_REPLAY, (command.id, command.new_id))
+        self._names.enter_like(command.id)
 
     def _tell(self, commands: Sequence[Command], answers: list[Changed]) -> None:
         if not self._journal.is_listened():

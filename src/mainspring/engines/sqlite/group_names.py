@@ -1,13 +1,13 @@
-"""The names of groups, which claims give by number: read once from a job of the group, and remembered."""
+"""The names of groups, which jobs and claims give by number: written with the first job, read once, remembered."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from mainspring.engines.sqlite import line_statements as sql
 from mainspring.engines.sqlite.database import Database
-from mainspring.engines.sqlite.groups import REMEMBERED, limits_of
-from mainspring.engines.sqlite.line_statements import NAMES_OF_GROUPS
-from mainspring.engines.sqlite.rows import LeaseRow, pairs_by_number, to_json
+from mainspring.engines.sqlite.groups import REMEMBERED, limits_of, number_of
+from mainspring.engines.sqlite.rows import LeaseRow, pairs_by_number, pairs_of_integers, to_json
 
 
 class GroupNames:
@@ -19,16 +19,32 @@ class GroupNames:
         self.limits: dict[int, tuple[str, ...]] = {}
         """The limits of the groups that were learned, by number."""
 
+    def enter(self, counts: Mapping[str, int]) -> None:
+        """Note that so many jobs have come into groups; those that leave are counted by triggers."""
+        self._database.write(
+            sql.ENTER_GROUPS, (to_json([(number_of(name), name, count) for name, count in counts.items()]),)
+        )
+
+    def enter_since(self, last: int, names: Iterable[str]) -> None:
+        """Note that the jobs behind a row have come into groups, which are among these."""
+        by_number = {number_of(name): name for name in names}
+        counts = pairs_of_integers(self._database.write(sql.GROUPS_SINCE, (last,)))
+        self.enter({by_number[number]: count for number, count in counts})
+
+    def enter_like(self, job_id: str) -> None:
+        """Note that one more job has come into the group of a job, if it has any."""
+        self._database.write(sql.ENTER_GROUP_OF, (job_id,))
+
     def learn(self, rows: Iterable[LeaseRow]) -> dict[int, str]:
         """Return the names of the groups of rows, in their order; inside of a unit."""
-        members = {number: row.seq for row in rows if (number := row.grp) is not None}
-        unknown = [seq for number, seq in members.items() if number not in self._names]
-        if len(self._names) + len(unknown) > max(REMEMBERED, len(members)):
+        wanted = dict.fromkeys(number for row in rows if (number := row.grp) is not None)
+        unknown = [number for number in wanted if number not in self._names]
+        if len(self._names) + len(unknown) > max(REMEMBERED, len(wanted)):
             self._names.clear()
             self.limits.clear()
-            unknown = list(members.values())
+            unknown = list(wanted)
         if unknown:
-            names = pairs_by_number(self._database.write(NAMES_OF_GROUPS, (to_json(unknown),)))
+            names = pairs_by_number(self._database.write(sql.NAMES_OF_GROUPS, (to_json(unknown),)))
             self._names.update(names)
             self.limits.update((number, limits_of(name)) for number, name in names)
-        return {number: self._names[number] for number in members}
+        return {number: self._names[number] for number in wanted}

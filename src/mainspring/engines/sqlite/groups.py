@@ -1,9 +1,9 @@
 """Groups: the jobs of one lane under the same limits. A group has a name, which says what it is, and a number.
 
-The name is a JSON text of the lane and the buckets, and stands with each job. The number stands in the indexes,
-and is what a claim returns: it is short. It follows from the name, so nobody has to hand it out, and there is no
-list of groups that would have to be swept. That two of a million groups share a number has a chance of one to
-ten million.
+The name is a JSON text of the lane and the buckets, and stands in a table, with the count of the jobs that are in
+the group: the last one that is deleted takes it along. The number stands with the jobs and in the indexes, and is
+what a claim returns: it is short. It follows from the name, so nobody has to hand it out or look it up. That two
+of a million groups share a number has a chance of one to ten million.
 """
 
 from __future__ import annotations

@@ -4,27 +4,50 @@ from __future__ import annotations
 
 from mainspring.engines.sqlite.rows import MEMBER_COLUMNS
 
-_HAS_DUE_JOB = """
-(EXISTS (SELECT 1 FROM jobs WHERE grp = {group} AND grp IS NOT NULL AND status = 0 AND owner IS NULL
-         AND wait <> 1 AND crashes < 2 AND due <= {until})
-OR EXISTS (SELECT 1 FROM jobs WHERE grp = {group} AND grp IS NOT NULL AND status = 0 AND owner IS NULL
-           AND wait <> 1 AND crashes >= 2 AND due <= {until}))
+BEFORE_ALL = -(1 << 62)  # an instant at which nothing can be due
+
+# The jobs of a group, a row `g` of groups, that do not wait for their sequence: those that have not moved since
+# they came in, behind the last that started, and the others. Each condition has an index of its own, and what is
+# behind (due, seq) is found in two parts: SQLite does not seek a rowid together with what stands before it.
+_UNMOVED = "grp = g.id AND grp IS NOT NULL AND moved IS NULL AND status = 0 AND owner IS NULL"
+_LEVEL = f"{_UNMOVED} AND due = g.due AND seq > g.seq"
+_BEHIND = f"{_UNMOVED} AND due > g.due"
+_MOVED = """grp = g.id AND grp IS NOT NULL AND moved IS NOT NULL AND status = 0 AND owner IS NULL AND wait <> 1
+    AND crashes < 2"""
+_SUSPECT = "grp = g.id AND grp IS NOT NULL AND status = 0 AND owner IS NULL AND wait <> 1 AND crashes >= 2"
+
+_HAS_MOVED = f"EXISTS (SELECT 1 FROM jobs WHERE {_MOVED})"
+_HAS_DUE_JOB = f"""
+EXISTS (SELECT 1 FROM groups AS g WHERE g.id = {{group}} AND ({
+    " OR ".join(
+        f"EXISTS (SELECT 1 FROM jobs WHERE {condition} AND due <= {{until}})"
+        for condition in (_LEVEL, _BEHIND, _MOVED, _SUSPECT)
+    )
+}))
 """
+
+
+def _first(condition: str, columns: str = "due, seq", count: str = "1") -> str:
+    """Select the first jobs by (due, seq), such that it can be a part of another query."""
+    return f"SELECT {columns} FROM (SELECT {columns} FROM jobs WHERE {condition} ORDER BY due, seq LIMIT {count})"
+
 
 # batch of seq; what has a line among them
 LINES_OF = """
-SELECT json_group_array(json_array(sequence, grp_name)) FROM json_each(?1) AS v CROSS JOIN jobs ON seq = v.value
+SELECT json_group_array(json_array(sequence, (SELECT name FROM groups WHERE groups.id = grp)))
+FROM json_each(?1) AS v CROSS JOIN jobs ON seq = v.value
 WHERE sequence IS NOT NULL OR grp IS NOT NULL
 """
 # batch of ids
 LINES_OF_IDS = """
-SELECT json_group_array(json_array(sequence, grp_name))
+SELECT json_group_array(json_array(sequence, (SELECT name FROM groups WHERE groups.id = grp)))
 FROM json_each(?1) AS v CROSS JOIN jobs ON jobs.id = v.value
 WHERE sequence IS NOT NULL OR grp IS NOT NULL
 """
 # batch of workers
 LINES_OF_OWNERS = """
-SELECT json_group_array(json_array(sequence, grp_name)) FROM json_each(?1) AS v CROSS JOIN jobs ON owner = v.value
+SELECT json_group_array(json_array(sequence, (SELECT name FROM groups WHERE groups.id = grp)))
+FROM json_each(?1) AS v CROSS JOIN jobs ON owner = v.value
 WHERE sequence IS NOT NULL OR grp IS NOT NULL
 """
 
@@ -41,17 +64,24 @@ FROM json_each(?1) AS k
 # batch of numbers of groups: [who may go now, who should], as seq; suspects stand in a line of their own
 _GROUP_HEADS = """
 SELECT
-    (SELECT seq FROM jobs WHERE grp = k.value AND grp IS NOT NULL AND status = 0 AND owner IS NULL AND wait = 0
+    (SELECT seq FROM jobs WHERE grp = g.id AND grp IS NOT NULL AND status = 0 AND owner IS NULL AND wait = 0
         AND {suspicion}) AS before,
-    CASE WHEN EXISTS (SELECT 1 FROM parked WHERE grp = k.value) THEN NULL
-    ELSE (SELECT seq FROM jobs
-          WHERE grp = k.value AND grp IS NOT NULL AND status = 0 AND owner IS NULL AND wait <> 1 AND {suspicion}
-          ORDER BY due, seq LIMIT 1) END AS after
-FROM json_each(?1) AS k
+    CASE WHEN EXISTS (SELECT 1 FROM parked WHERE grp = g.id) THEN NULL
+    ELSE {first} END AS after
+FROM json_each(?1) AS k CROSS JOIN groups AS g ON g.id = k.value
+"""
+_FIRST = f"""
+coalesce(
+    iif({_HAS_MOVED}, (
+        SELECT seq FROM ({" UNION ALL ".join(map(_first, (_LEVEL, _BEHIND, _MOVED)))})
+        ORDER BY due, seq LIMIT 1), NULL),
+    ({_first(_LEVEL, "seq")}),
+    ({_first(_BEHIND, "seq")}))
 """
 GROUP_HEADS = f"""
 SELECT json_group_array(json_array(before, after)) FROM (
-    {_GROUP_HEADS.format(suspicion="crashes < 2")} UNION ALL {_GROUP_HEADS.format(suspicion="crashes >= 2")})
+    {_GROUP_HEADS.format(suspicion="crashes < 2", first=_FIRST)} UNION ALL
+    {_GROUP_HEADS.format(suspicion="crashes >= 2", first=f"({_first(_SUSPECT, 'seq')})")})
 """
 # batch of numbers of groups; ?2 an instant
 GROUPS_WITH_DUE_JOBS = f"""
@@ -68,17 +98,46 @@ BECOME_GROUP_HEAD = "UPDATE jobs SET wait = 0, ready = max(due, ?2) WHERE seq IN
 
 # batch of numbers of groups; ?2 how many of each, ?3 due until: one group after another, those behind their heads.
 # They are the first of each, in the order of their submission.
-PICK_OF_GROUPS = f"""
-SELECT json_group_array(json_array({MEMBER_COLUMNS})) FROM (
-    SELECT j.* FROM json_each(?1) AS g CROSS JOIN jobs AS j ON j.seq IN (
-        SELECT seq FROM jobs
-        WHERE grp = g.value AND grp IS NOT NULL AND status = 0 AND owner IS NULL AND wait <> 1 AND wait = 2
-            AND crashes < 2 AND due <= ?3
-        ORDER BY due, seq LIMIT ?2))
+_PICK = """
+SELECT json_group_array(json_array({columns})) FROM (
+    SELECT j.* FROM json_each(?1) AS k CROSS JOIN groups AS g ON g.id = k.value
+    CROSS JOIN jobs AS j ON j.seq IN ({first} LIMIT ?2))
 """
-# batch of seq: [number, name] of the group of each
+
+
+def _behind_heads(*conditions: str) -> str:
+    """Pick those for whom the conditions hold: first those for whom the first does."""
+    parts = [_first(f"{condition} AND wait = 2 AND due <= ?3", "seq", "?2") for condition in conditions]
+    return _PICK.format(columns=MEMBER_COLUMNS, first=" UNION ALL ".join(parts))
+
+
+PICK_OF_GROUPS = _behind_heads(_LEVEL, _BEHIND)
+PICK_MOVED_OF_GROUPS = _behind_heads(_MOVED)
+# batch of numbers of groups: those in which some have moved
+GROUPS_WITH_MOVED = f"""
+SELECT json_group_array(g.id) FROM json_each(?1) AS k CROSS JOIN groups AS g ON g.id = k.value WHERE {_HAS_MOVED}
+"""
+
+# batch of [number, due, seq]: where the last that started stood
+ADVANCE = """
+UPDATE groups SET due = v.value ->> 1, seq = v.value ->> 2 FROM jsonb_each(?1) AS v
+WHERE groups.id = v.value ->> 0 AND (groups.due, groups.seq) < (v.value ->> 1, v.value ->> 2)
+"""
+# batch of [number, name, how many]
+ENTER_GROUPS = f"""
+INSERT INTO groups (id, name, jobs, due, seq)
+SELECT value ->> 0, value ->> 1, value ->> 2, {BEFORE_ALL}, 0 FROM jsonb_each(?1) WHERE true
+ON CONFLICT (id) DO UPDATE SET jobs = jobs + excluded.jobs
+"""
+ENTER_GROUP_OF = "UPDATE groups SET jobs = jobs + 1 WHERE id = (SELECT grp FROM jobs WHERE id = ?1)"
+# ?1 a row: [number, how many] of the groups of those behind it
+GROUPS_SINCE = """
+SELECT json_group_array(json_array(grp, jobs)) FROM (
+    SELECT grp, count(*) AS jobs FROM jobs NOT INDEXED WHERE seq > ?1 AND grp IS NOT NULL GROUP BY grp)
+"""
+# batch of numbers
 NAMES_OF_GROUPS = """
-SELECT json_group_array(json_array(grp, grp_name)) FROM json_each(?1) AS v CROSS JOIN jobs ON seq = v.value
+SELECT json_group_array(json_array(g.id, name)) FROM json_each(?1) AS v CROSS JOIN groups AS g ON g.id = v.value
 """
 
 # -- limits
@@ -107,12 +166,12 @@ UPDATE occupied SET running = running - v.value FROM json_each(?1) AS v WHERE bu
 """
 # batch of workers
 GROUPS_OF_OWNERS = """
-SELECT json_group_array(grp_name) FROM json_each(?1) AS v CROSS JOIN jobs ON owner = v.value
-WHERE grp IS NOT NULL AND status = 1
+SELECT json_group_array(name) FROM json_each(?1) AS v CROSS JOIN jobs ON owner = v.value AND status = 1
+CROSS JOIN groups ON groups.id = grp
 """
 # batch of [bucket, full at]
 SPEND = """
-INSERT INTO rates (bucket, full_at) SELECT value ->> 0, value ->> 1 FROM json_each(?1) WHERE true
+INSERT INTO rates (bucket, full_at) SELECT value ->> 0, value ->> 1 FROM jsonb_each(?1) WHERE true
 ON CONFLICT (bucket) DO UPDATE SET full_at = excluded.full_at
 """
 # the buckets from ?1 to ?2; ?3 now, ?4 the interval before, ?5 the interval now
@@ -123,8 +182,8 @@ WHERE bucket >= ?1 AND bucket < ?2 AND full_at > ?3
 FORGET_PACE = "DELETE FROM rates WHERE bucket >= ?1 AND bucket < ?2"
 HOLDERS_OF = """
 SELECT json_group_array(id) FROM (
-    SELECT id FROM jobs
-    WHERE status = 1 AND grp IS NOT NULL AND EXISTS (SELECT 1 FROM json_each(grp_name) AS b WHERE b.value = ?1)
+    SELECT jobs.id FROM jobs CROSS JOIN groups ON groups.id = grp
+    WHERE status = 1 AND EXISTS (SELECT 1 FROM json_each(name) AS b WHERE b.value = ?1)
     LIMIT 5)
 """
 

@@ -7,6 +7,11 @@ Invariants, after every unit
   by (due, seq), and none while the group is parked, that is, refused by one of its buckets. Suspects, of which a
   worker takes one at a time, stand in a line of their own: they hold up nobody else.
 - So the claims hold one job for each line, however long the lines are, and what is blocked costs nothing.
+- A job that was submitted into a group and has not moved since (`moved` is NULL) stays in the index `members` till
+  it is deleted: the group knows up to where they have started, and none of them waits up to there. So a start and
+  a good end change no index of groups, in which the jobs of a hundred groups stand in a hundred places. Others,
+  that have come back, were moved, have a sequence or are due before what has started, stand in an index of their
+  own (`moved_members`), and only while they wait.
 
 Groups with a key take turns: whoever becomes the head of its group is ready from that moment on, not from its due
 time, and so queues up behind the heads of others.
@@ -14,14 +19,14 @@ time, and so queues up behind the heads of others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
 
 from mainspring.engines.sqlite import line_statements as sql
 from mainspring.engines.sqlite.database import Database
 from mainspring.engines.sqlite.groups import number_of, takes_turns
-from mainspring.engines.sqlite.rows import to_json
+from mainspring.engines.sqlite.rows import LeaseRow, to_json
 
 _lines = msgspec.json.Decoder(list[tuple[str | None, str | None]]).decode
 _heads = msgspec.json.Decoder(list[tuple[int | None, int | None]]).decode
@@ -94,6 +99,12 @@ class Lines:
         if after:
             self._database.write(sql.BECOME_SEQUENCE_HEAD, (to_json(after),))
         return self.of_rows(before + after).groups if before or after else set()
+
+    def advance(self, last: Mapping[int, LeaseRow]) -> None:
+        """Note up to where jobs of groups have started: nobody needs to look there any more."""
+        if last:
+            batch = [(number, row.due, row.seq) for number, row in last.items()]
+            self._database.write(sql.ADVANCE, (to_json(batch),))
 
     def order_groups(self, groups: Collection[str], now: int | None = None) -> None:
         """Let the first of each group go, unless the group is parked.

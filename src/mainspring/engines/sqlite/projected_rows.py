@@ -41,7 +41,6 @@ COLUMNS = (
     "sequence",
     "aside",
     "grp",
-    "grp_name",
     "unique_key",
     "expires",
     "schedule",
@@ -60,11 +59,15 @@ def _value(place: int, column: str) -> str:
     return f"CASE value ->> {COLUMNS.index('codec')} WHEN 'json' THEN {plain} ELSE unhex({plain}) END"
 
 
-# batch of rows. REPLACE, because a job whose id was used before takes the place of that one. `jsonb_each` gives
-# each row as it was parsed: `json_each` would write it as text, and every `->>` read that again.
+# batch of rows. REPLACE, because a job whose id was used before takes the place of that one.
 PUT = f"""
 INSERT OR REPLACE INTO jobs ({", ".join(COLUMNS)})
 SELECT {", ".join(_value(place, column) for place, column in enumerate(COLUMNS))} FROM jsonb_each(?1)
+"""
+# batch of [number, name] of groups. Nobody counts who is in them: they stay until the projection begins anew.
+PUT_GROUPS = f"""
+INSERT INTO groups (id, name, jobs, due, seq) SELECT value ->> 0, value ->> 1, {1 << 40}, 0, 0 FROM json_each(?1)
+WHERE true ON CONFLICT DO NOTHING
 """
 # batch of ids
 FORGET = "DELETE FROM jobs WHERE id IN (SELECT value FROM json_each(?1))"
@@ -81,9 +84,14 @@ def projected_rows(rows: Iterable[tuple[int, int, JobRecord]]) -> str:
     return to_json([_row(place, lane, record) for place, lane, record in rows])
 
 
+def projected_groups(rows: Iterable[tuple[int, int, JobRecord]]) -> str | None:
+    """Encode the groups of records; None if there are none."""
+    groups = {group for _, lane, record in rows if (group := to_group(lane, record.limits)) is not None}
+    return to_json([(number_of(group), group) for group in groups]) if groups else None
+
+
 def _row(place: int, lane: int, record: JobRecord) -> tuple[Any, ...]:
     codec = record.codec
-    group = to_group(lane, record.limits)
     return (
         place,
         record.id,
@@ -110,8 +118,7 @@ def _row(place: int, lane: int, record: JobRecord) -> tuple[Any, ...]:
         to_json(record.history) if record.history else None,
         record.sequence,
         int(record.steps_aside),
-        number_of(group),
-        group,
+        number_of(to_group(lane, record.limits)),
         record.unique_key,
         record.expires,
         record.schedule,

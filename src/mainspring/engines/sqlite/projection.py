@@ -27,7 +27,14 @@ from mainspring.engines.sqlite.connections import Connections
 from mainspring.engines.sqlite.failures import translate
 from mainspring.engines.sqlite.lanes import Lane
 from mainspring.engines.sqlite.ownership import Ownership
-from mainspring.engines.sqlite.projected_rows import FORGET, PUT, lane_of_record, projected_rows
+from mainspring.engines.sqlite.projected_rows import (
+    FORGET,
+    PUT,
+    PUT_GROUPS,
+    lane_of_record,
+    projected_groups,
+    projected_rows,
+)
 from mainspring.engines.sqlite.reading import count, find
 from mainspring.engines.sqlite.rows import to_json
 from mainspring.engines.sqlite.schema import MIGRATIONS
@@ -189,8 +196,14 @@ class SqliteProjection:
                 writer.execute(FORGET, (to_json(forgotten),))
             if len(forgotten) < len(latest):
                 kept = [(change.place, change.record) for change in latest if change.record is not None]
-                writer.execute(PUT, (projected_rows(self._with_lanes(writer, kept)),))
+                self._put(writer, self._with_lanes(writer, kept))
             writer.execute(NOTE_POSITION, (upto,))
+
+    def _put(self, writer: apsw.Connection, rows: list[tuple[int, int, JobRecord]]) -> None:
+        groups = projected_groups(rows)
+        if groups is not None:
+            writer.execute(PUT_GROUPS, (groups,))
+        writer.execute(PUT, (projected_rows(rows),))
 
     def _with_lanes(
         self, writer: apsw.Connection, kept: list[tuple[int, JobRecord]]

@@ -45,7 +45,8 @@ MEMBER_COLUMNS = f"{_LEASE}, iif(coalesce(sequence, headers, follow_up) IS NULL,
 
 RECORD_COLUMNS = """j.id, l.type, l.queue, l.priority, j.status, j.due, j.created, j.payload, j.codec, j.token,
     j.owner, j.starts, j.failures, j.timeouts, j.crashes, j.interruptions, j.started, j.finished, j.result,
-    j.error, j.stop, j.origin, j.replayed_as, j.history, j.sequence, j.aside, j.grp_name, j.unique_key, j.expires,
+    j.error, j.stop, j.origin, j.replayed_as, j.history, j.sequence, j.aside,
+    (SELECT name FROM groups WHERE groups.id = j.grp), j.unique_key, j.expires,
     j.schedule, j.occurrence, j.headers, j.follow_up, j.progress, j.seq"""
 
 
@@ -141,7 +142,6 @@ def plain_rows(jobs: Iterable[NewJob], lanes: Iterable[int]) -> str:
 
 
 def _new_row(job: NewJob, lane: int) -> tuple[Any, ...]:
-    group = to_group(lane, job.limits)
     return (
         job.id,
         lane,
@@ -151,14 +151,13 @@ def _new_row(job: NewJob, lane: int) -> tuple[Any, ...]:
         job.origin,
         job.sequence,
         int(job.steps_aside),
-        group,
+        number_of(to_group(lane, job.limits)),
         None if job.unique is None else job.unique.key,
         job.expires,
         job.schedule,
         job.occurrence,
         to_optional_json(job.headers),
         to_optional_json(job.follow_up),
-        number_of(group),
     )
 
 
@@ -174,10 +173,9 @@ def alike_rows(jobs: Iterable[NewJob], lane: int) -> str:
             (
                 job.id,
                 to_text(job.payload, job.codec),
-                (group := to_group(lane, job.limits)),
+                number_of(to_group(lane, job.limits)),
                 None if job.unique is None else job.unique.key,
                 job.sequence,
-                number_of(group),
             )
             for job in jobs
         ]

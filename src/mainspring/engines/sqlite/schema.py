@@ -86,7 +86,7 @@ MIGRATIONS = (
     ALTER TABLE jobs ADD COLUMN turn INTEGER;                       -- its place in the sequence
     ALTER TABLE jobs ADD COLUMN aside INTEGER;                      -- 1: a retry gives its place up
     ALTER TABLE jobs ADD COLUMN grp INTEGER;                        -- the number of its group: `groups`
-    ALTER TABLE jobs ADD COLUMN grp_name TEXT;                      -- JSON: lane and limits
+    ALTER TABLE jobs ADD COLUMN moved INTEGER;                      -- 1: it left its first place in its group
     ALTER TABLE jobs ADD COLUMN unique_key TEXT;
     ALTER TABLE jobs ADD COLUMN expires INTEGER;
     ALTER TABLE jobs ADD COLUMN schedule TEXT;
@@ -103,8 +103,9 @@ MIGRATIONS = (
     CREATE INDEX suspects ON jobs (lane, ready) WHERE status = 0 AND owner IS NULL AND crashes >= 2 AND wait = 0;
     CREATE INDEX sequences ON jobs (sequence, status, turn) WHERE sequence IS NOT NULL AND status < 2;
     CREATE INDEX sequence_heads ON jobs (sequence) WHERE sequence IS NOT NULL AND status = 0 AND wait <> 1;
-    CREATE INDEX groups ON jobs (grp, due)
-        WHERE grp IS NOT NULL AND status = 0 AND owner IS NULL AND wait <> 1 AND crashes < 2;
+    CREATE INDEX members ON jobs (grp, due) WHERE grp IS NOT NULL AND moved IS NULL;  -- ended ones, too: `lines`
+    CREATE INDEX moved_members ON jobs (grp, due)
+        WHERE grp IS NOT NULL AND moved IS NOT NULL AND status = 0 AND owner IS NULL AND wait <> 1 AND crashes < 2;
     CREATE INDEX suspects_of_groups ON jobs (grp, due)
         WHERE grp IS NOT NULL AND status = 0 AND owner IS NULL AND wait <> 1 AND crashes >= 2;
     CREATE INDEX group_heads ON jobs (grp) WHERE grp IS NOT NULL AND status = 0 AND owner IS NULL AND wait = 0;
@@ -113,6 +114,23 @@ MIGRATIONS = (
     CREATE UNIQUE INDEX occurrences_of_schedules ON jobs (schedule, occurrence) WHERE schedule IS NOT NULL;
     CREATE INDEX alive_of_schedules ON jobs (schedule) WHERE schedule IS NOT NULL AND status < 2;
     CREATE INDEX forgettable ON jobs (forget) WHERE forget IS NOT NULL;
+
+    CREATE TABLE groups (
+        id   INTEGER PRIMARY KEY,                     -- follows from the name
+        name TEXT NOT NULL,                           -- JSON: lane and limits
+        jobs INTEGER NOT NULL,                        -- how many are in it, ended ones, too
+        due  INTEGER NOT NULL,                        -- where the last that started stood: nobody who has
+        seq  INTEGER NOT NULL                         -- not moved waits up to there
+    ) STRICT;
+    CREATE TRIGGER jobs_leave_groups AFTER DELETE ON jobs WHEN old.grp IS NOT NULL BEGIN
+        UPDATE groups SET jobs = jobs - 1 WHERE id = old.grp;
+        DELETE FROM groups WHERE id = old.grp AND jobs <= 0;
+    END;
+    CREATE TRIGGER jobs_change_groups AFTER UPDATE OF grp ON jobs WHEN old.grp IS NOT new.grp BEGIN
+        UPDATE groups SET jobs = jobs + 1 WHERE id = new.grp;
+        UPDATE groups SET jobs = jobs - 1 WHERE id = old.grp;
+        DELETE FROM groups WHERE id = old.grp AND jobs <= 0;
+    END;
 
     CREATE TABLE limits (
         family TEXT PRIMARY KEY,

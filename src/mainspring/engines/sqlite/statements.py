@@ -24,17 +24,24 @@ BEFORE_SUBMIT = "SELECT (SELECT coalesce(max(seq), 0) FROM jobs), listening > ?1
 # What a job waits for when it comes in; its lines then say who is next.
 WAIT = "CASE WHEN {sequence} IS NOT NULL THEN 1 WHEN {grp} IS NOT NULL THEN 2 ELSE 0 END"
 _WAITS = WAIT.format(sequence="sequence", grp="grp")
+# Whoever leaves its first place in its group, for another or unstarted, is not looked for there any more: `lines`.
+_MOVES = "moved = iif(grp IS NULL, NULL, 1)"
+# So is one that comes in where others have started, or that has a sequence, in which its turn comes at any time.
+_MOVED = """CASE WHEN {grp} IS NULL THEN NULL WHEN {sequence} IS NOT NULL THEN 1
+    ELSE (SELECT 1 FROM groups WHERE id = {grp} AND groups.due > {due}) END"""
 
-# batch of [id, lane, due, payload, codec, origin, sequence, aside, grp, unique key, expires, schedule, occurrence,
-# headers, follow up, number of the group]; ?2 now
+# batch of [id, lane, due, payload, codec, origin, sequence, aside, group, unique key, expires, schedule,
+# occurrence, headers, follow up]; ?2 now. A turn is for those who have a sequence. `jsonb_each` gives each row as
+# it was parsed: `json_each` would write it as text, and every `->>` read that again.
 INSERT = f"""
 INSERT INTO jobs (id, lane, due, ready, turn, created, payload, codec, origin, sequence, aside, grp, unique_key,
-                  expires, schedule, occurrence, headers, follow_up, grp_name, wait)
-SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 2, value ->> 2, ?2,
+                  expires, schedule, occurrence, headers, follow_up, wait, moved)
+SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 2, iif(value ->> 6 IS NULL, NULL, value ->> 2), ?2,
        CASE value ->> 4 WHEN 'json' THEN value ->> 3 ELSE unhex(value ->> 3) END, value ->> 4, value ->> 5,
-       value ->> 6, value ->> 7, value ->> 15, value ->> 9, value ->> 10, value ->> 11, value ->> 12, value ->> 13,
-       value ->> 14, value ->> 8, {WAIT.format(sequence="(value ->> 6)", grp="(value ->> 8)")}
-FROM json_each(?1) WHERE true
+       value ->> 6, value ->> 7, value ->> 8, value ->> 9, value ->> 10, value ->> 11, value ->> 12, value ->> 13,
+       value ->> 14, {WAIT.format(sequence="(value ->> 6)", grp="(value ->> 8)")},
+       {_MOVED.format(sequence="(value ->> 6)", grp="(value ->> 8)", due="(value ->> 2)")}
+FROM jsonb_each(?1) WHERE true
 ON CONFLICT (id) DO NOTHING
 """
 
@@ -54,15 +61,16 @@ SELECT key, ?3, ?4, ?4, ?2, iif(?5 = 'json', value, unhex(value)), ?5 FROM json_
 ON CONFLICT (id) DO NOTHING
 """
 
-# batch of [id, payload, group, unique key, sequence, number of the group] for jobs that are otherwise alike;
+# batch of [id, payload, group, unique key, sequence] for jobs that are otherwise alike;
 # ?2 now, ?3 lane, ?4 due, ?5 codec, ?6 aside, ?7 expires, ?8 headers, ?9 follow up
 INSERT_ALIKE = f"""
 INSERT INTO jobs (id, lane, due, ready, turn, created, payload, codec, sequence, aside, grp, unique_key, expires,
-                  headers, follow_up, grp_name, wait)
-SELECT value ->> 0, ?3, ?4, ?4, ?4, ?2, iif(?5 = 'json', value ->> 1, unhex(value ->> 1)), ?5, value ->> 4, ?6,
-       value ->> 5, value ->> 3, ?7, ?8, ?9, value ->> 2,
-       {WAIT.format(sequence="(value ->> 4)", grp="(value ->> 2)")}
-FROM json_each(?1) WHERE true
+                  headers, follow_up, wait, moved)
+SELECT value ->> 0, ?3, ?4, ?4, iif(value ->> 4 IS NULL, NULL, ?4), ?2,
+       iif(?5 = 'json', value ->> 1, unhex(value ->> 1)), ?5, value ->> 4, ?6,
+       value ->> 2, value ->> 3, ?7, ?8, ?9, {WAIT.format(sequence="(value ->> 4)", grp="(value ->> 2)")},
+       {_MOVED.format(sequence="(value ->> 4)", grp="(value ->> 2)", due="?4")}
+FROM jsonb_each(?1) WHERE true
 ON CONFLICT (id) DO NOTHING
 """
 
@@ -80,10 +88,10 @@ OCCURRENCES_IN_THE_WAY = """
 SELECT json_group_array(json_array(schedule, occurrence, jobs.id)) FROM json_each(?1) AS v
 CROSS JOIN jobs ON schedule = v.value ->> 0 AND occurrence = v.value ->> 1 AND schedule IS NOT NULL
 """
-# ?1 id, ?2 due, ?3 payload, ?4 codec, ?5 headers, ?6 expires, ?7 number of the group, ?8 lane, ?9 group
+# ?1 id, ?2 due, ?3 payload, ?4 codec, ?5 headers, ?6 expires, ?7 group, ?8 lane
 REPLACE = f"""
 UPDATE jobs SET due = ?2, ready = ?2, turn = ?2, payload = ?3, codec = ?4, headers = ?5, expires = ?6, grp = ?7,
-    lane = ?8, grp_name = ?9, token = token + (owner IS NOT NULL), owner = NULL,
+    lane = ?8, token = token + (owner IS NOT NULL), owner = NULL, moved = iif(?7 IS NULL, NULL, 1),
     wait = {WAIT.format(sequence="sequence", grp="?7")}
 WHERE id = ?1 AND status = 0
 """
@@ -159,8 +167,8 @@ SELECT json_group_array(json_array(seq, id)) FROM (
     SELECT seq, id FROM jobs INDEXED BY expiring
     WHERE expires IS NOT NULL AND status = 0 AND owner IS NULL AND expires <= ?1 LIMIT 500)
 """
-EXPIRE = """
-UPDATE jobs SET status = 3, finished = ?2, error = 'expired: it did not start within its time'
+EXPIRE = f"""
+UPDATE jobs SET status = 3, finished = ?2, error = 'expired: it did not start within its time', {_MOVES}
 WHERE seq IN (SELECT value FROM json_each(?1))
 """
 STOPS = "SELECT json_group_array(id) FROM jobs WHERE owner = ?1 AND stop IS NOT NULL AND owner IS NOT NULL"
@@ -188,7 +196,7 @@ _COMPLETE = """
 UPDATE jobs NOT INDEXED SET status = 2, owner = NULL, finished = ?3, error = NULL, stop = NULL,
     started = coalesce(v.value ->> 4, started),{more}
     result = CASE v.value ->> 3 WHEN 'json' THEN v.value ->> 2 ELSE unhex(v.value ->> 2) END
-FROM json_each(?1) AS v
+FROM jsonb_each(?1) AS v
 WHERE seq = v.value ->> 0 AND token = v.value ->> 1 AND +owner = ?2 AND +status = 1
 """
 COMPLETE = _COMPLETE.format(more="")
@@ -200,6 +208,7 @@ COMPLETE_FOR_A_TIME = _COMPLETE.format(more=" forget = v.value ->> 5,")
 SETTLE = f"""
 UPDATE jobs NOT INDEXED SET
     wait = {_WAITS},
+    {_MOVES},
     ready = coalesce(v.value ->> 3, due),
     turn = iif(aside AND v.value ->> 3 IS NOT NULL, v.value ->> 3, turn),
     crashes = crashes + (v.value ->> 12),
@@ -225,31 +234,32 @@ WHERE seq = v.value ->> 0 AND token = v.value ->> 1 AND +owner = ?2 AND +status 
 STATUSES_OF = """
 SELECT json_group_array(json_array(id, status)) FROM jobs WHERE id IN (SELECT value FROM json_each(?1))
 """
-CANCEL = """
-UPDATE jobs SET status = 4, finished = ?2, owner = NULL, error = 'canceled before it started'
+CANCEL = f"""
+UPDATE jobs SET status = 4, finished = ?2, owner = NULL, error = 'canceled before it started', {_MOVES}
 WHERE id IN (SELECT value FROM json_each(?1)) AND +status = 0
 """
 REQUEST_STOP = "UPDATE jobs SET stop = 1 WHERE id IN (SELECT value FROM json_each(?1)) AND +status = 1"
 REOPEN = f"""
 UPDATE jobs SET status = 0, due = ?2, ready = ?2, turn = ?2, finished = NULL, error = NULL, failures = 0,
-    timeouts = 0, crashes = 0, expires = NULL, wait = {_WAITS}
+    timeouts = 0, crashes = 0, expires = NULL, wait = {_WAITS}, {_MOVES}
 WHERE id = ?1 AND status = 3
 """
 RESCHEDULE = f"""
-UPDATE jobs SET due = ?2, ready = ?2, turn = ?2, token = token + (owner IS NOT NULL), owner = NULL, wait = {_WAITS}
+UPDATE jobs SET due = ?2, ready = ?2, turn = ?2, token = token + (owner IS NOT NULL), owner = NULL,
+    wait = {_WAITS}, {_MOVES}
 WHERE id = ?1 AND status = 0
 """
-# ?1 id, ?2 number of the group, ?3 lane, ?4 group
+# ?1 id, ?2 group, ?3 lane
 REGROUP = f"""
-UPDATE jobs SET grp = ?2, lane = ?3, grp_name = ?4, ready = due,
+UPDATE jobs SET grp = ?2, lane = ?3, ready = due, moved = iif(?2 IS NULL, NULL, 1),
     token = token + (owner IS NOT NULL), owner = NULL, wait = {WAIT.format(sequence="sequence", grp="?2")}
 WHERE id = ?1 AND status = 0
 """
 REPLAY = f"""
 INSERT INTO jobs (id, lane, due, ready, turn, created, payload, codec, origin, sequence, aside, grp, headers,
-                  follow_up, grp_name, wait)
+                  follow_up, wait, moved)
 SELECT ?2, lane, ?3, ?3, ?3, ?4, coalesce(?5, payload), coalesce(?6, codec), id, sequence, aside, grp, headers,
-       follow_up, grp_name, {_WAITS}
+       follow_up, {_WAITS}, iif(grp IS NULL, NULL, 1)
 FROM jobs WHERE id = ?1
 """
 ALIVE_HOLDER = "SELECT id FROM jobs WHERE unique_key = ?1 AND status IN (0, 1) AND id <> ?2 LIMIT 1"
@@ -285,6 +295,7 @@ QUARANTINED = f"SELECT json_group_array(id) FROM jobs WHERE {_CRASHED} AND crash
 RESCUE = f"""
 UPDATE jobs SET
     wait = {_WAITS},
+    {_MOVES},
     ready = due,
     status = CASE WHEN stop IS NOT NULL THEN 4 WHEN crashes + 1 >= ?2 THEN 3 ELSE 0 END,
     finished = iif(stop IS NOT NULL OR crashes + 1 >= ?2, ?3, NULL),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
@@ -56,6 +57,7 @@ class Submitting:
         self._lanes = store.lanes
         self._lines = store.lines
         self._parking = store.parking
+        self._names = store.group_names
         self._journal = store.journal
         self._now = store.now
 
@@ -63,15 +65,15 @@ class Submitting:
         """Store jobs and say what was in the way of which."""
         last, is_listened = self._database.write(sql.BEFORE_SUBMIT, (self._now(),))
         if any(job.unique is not None or job.schedule is not None for job in jobs):
-            answers = self._submit_one_of_each(jobs)
+            answers = self._submit_one_of_each(jobs, last)
         else:
-            answers = [None] * len(jobs) if self._insert(jobs) else self._taken_ids(jobs, last)
+            answers = [None] * len(jobs) if self._insert(jobs, last) else self._taken_ids(jobs, last)
         if is_listened:
             self._tell(jobs, answers)
         return answers
 
-    def _insert(self, jobs: Sequence[NewJob]) -> bool:
-        """Store them; False if some ids are taken."""
+    def _insert(self, jobs: Sequence[NewJob], last: int) -> bool:
+        """Store them behind the last row; False if some ids are taken."""
         write = self._database.write
         first = jobs[0]
         if are_few(jobs):
@@ -97,8 +99,15 @@ class Submitting:
             if job.sequence is not None or job.limits
         ]
         if lines:
+            self._enter_groups([group for _, group in lines if group is not None], last, is_complete)
             self._lines.put_in_order(Places(lines))
         return is_complete
+
+    def _enter_groups(self, groups: list[str], last: int, is_complete: bool) -> None:  # noqa: FBT001
+        if is_complete and groups:
+            self._names.enter(Counter(groups))
+        elif groups:
+            self._names.enter_since(last, groups)
 
     def _lanes_of(self, jobs: Sequence[NewJob]) -> list[int]:
         known: dict[tuple[str, str, int, bool], int] = {}  # most are of the same kind, and a lane is slow to make
@@ -124,7 +133,7 @@ class Submitting:
 
     # -- jobs of which there is to be one
 
-    def _submit_one_of_each(self, jobs: Sequence[NewJob]) -> list[Conflict | None]:
+    def _submit_one_of_each(self, jobs: Sequence[NewJob], last: int) -> list[Conflict | None]:
         """Store what nothing is in the way of, one after another: each job counts for those after it."""
         taken = self._ids_in_the_way(jobs, EVERYTHING)
         holders = self._holders({job.unique.key for job in jobs if job.unique is not None})
@@ -146,7 +155,7 @@ class Submitting:
                 else:
                     self._replace(conflict.existing_id, job)
         if kept:
-            self._insert(list(kept.values()))
+            self._insert(list(kept.values()), last)
         return answers
 
     def _conflict(
@@ -181,6 +190,8 @@ class Submitting:
     def _replace(self, job_id: str, job: NewJob) -> None:
         lane = self._lanes.lane_under(job_id, job.limits)  # queue, type and priority stay as they are
         group = to_group(lane, job.limits)
+        if group is not None:
+            self._names.enter({group: 0})
         places = self._lines.of_ids([job_id])
         self._database.write(
             sql.REPLACE,
@@ -193,7 +204,6 @@ class Submitting:
                 job.expires,
                 number_of(group),
                 lane,
-                group,
             ),
         )
         before = set(places.groups)
