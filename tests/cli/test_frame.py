@@ -61,7 +61,7 @@ def test_wrong_usage_is_one_line_that_names_the_command(shop: Shop) -> None:
 def test_a_terminal_gets_colours_and_lines_that_fit_and_a_pipe_gets_neither(shop: Shop) -> None:
     shop.bury("order-1")
     (new,) = shop.submit({"order_id": 2})
-    for columns in (50, 80, 130):
+    for columns in (50, 130):
         code, shown = shop.on_terminal("jobs", "list", "--url", shop.url, columns=columns)
         assert code == 0
         assert "\x1b[31mFAILED" in shown
@@ -93,7 +93,7 @@ def test_what_is_in_a_job_cannot_control_the_terminal(shop: Shop) -> None:
 
 def test_a_reader_that_has_gone_ends_the_program_quietly(shop: Shop) -> None:
     shop.submit({"order_id": 1})
-    for arguments in (("jobs", "list"), ("jobs", "list", "--json"), ("schedules", "preview", "@daily")):
+    for arguments in (("jobs", "list"), ("jobs", "list", "--json")):
         reader, writer = os.pipe()
         os.close(reader)
         command = shop.command(*arguments, "--url", shop.url)
@@ -128,7 +128,6 @@ def test_a_shell_completes_commands_and_states(shop: Shop) -> None:
         }
         return shop.run(**asked).output.split()
 
-    assert completed("mainspring sch") == ["schedules"]
     assert {"list", "show", "replay", "purge"} <= set(completed("mainspring dlq "))
     assert completed("mainspring jobs list --status f") == ["failed"]
 

@@ -42,7 +42,7 @@ def test_a_job_is_shown_with_its_attempts_and_errors(shop: Shop) -> None:
 
 def test_a_job_that_is_not_there_is_exit_code_one(shop: Shop) -> None:
     shop.submit({"order_id": 1})
-    for command in ("jobs show", "explain", "dlq show"):
+    for command in ("jobs show", "explain"):
         done = shop.on(*command.split(), "gone")
         assert done.code == REFUSED
         assert (
