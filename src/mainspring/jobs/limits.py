@@ -76,33 +76,68 @@ def is_fair(buckets: Iterable[Bucket]) -> bool:
 class _Gate:
     """One bucket of one admission: its limit and its state."""
 
-    __slots__ = ("bucket", "limit", "now", "state")
+    __slots__ = ("bucket", "interval", "most", "now", "state")
 
     def __init__(self, bucket: Bucket, limit: Limit, state: BucketState, now: int) -> None:
         self.bucket = bucket
-        self.limit = limit
+        self.most = limit.most
+        self.interval = None if limit.per is None else limit.interval
         self.state = state
         self.now = now
 
     def room(self) -> int:
         """Return how many more it would admit."""
-        limit, state = self.limit, self.state
-        if limit.per is None:
-            return limit.most - state.running
-        return limit.most + min(0, self.now - state.full_at) // limit.interval
+        state, interval = self.state, self.interval
+        if interval is None:
+            return self.most - state.running
+        missing = state.full_at - self.now
+        return self.most if missing <= 0 else self.most + -missing // interval
 
     def count(self, starts: int) -> None:
         """Count starts."""
-        if self.limit.per is None:
-            self.state.running += starts
+        state, interval = self.state, self.interval
+        if interval is None:
+            state.running += starts
         else:
-            self.state.full_at = max(self.state.full_at, self.now) + self.limit.interval * starts
+            state.full_at = max(state.full_at, self.now) + interval * starts
 
     def refusal(self) -> Refusal:
         """Say until when it admits nobody."""
-        if self.limit.per is None:
+        if self.interval is None:
             return Refusal(self.bucket, None)
-        return Refusal(self.bucket, self.state.full_at - self.limit.interval * (self.limit.most - 1))
+        return Refusal(self.bucket, self.state.full_at - self.interval * (self.most - 1))
+
+
+class Gates:
+    """The buckets of jobs that are under the same limits, in one admission: what each of them has to pass."""
+
+    __slots__ = ("_changed", "_gates")
+
+    def __init__(self, gates: list[_Gate], changed: dict[Bucket, BucketState]) -> None:
+        self._gates = gates
+        self._changed = changed
+
+    def room(self, most: int) -> int:
+        """Return how many more jobs would be admitted, `most` at most."""
+        for gate in self._gates:
+            most = min(most, gate.room())
+        return max(0, most)
+
+    def admit(self, wanted: int) -> int:
+        """Count in as many jobs as there is room for; return how many."""
+        admitted = self.room(wanted)
+        if admitted:
+            for gate in self._gates:
+                gate.count(admitted)
+                self._changed[gate.bucket] = gate.state
+        return admitted
+
+    def refusal(self) -> Refusal | None:
+        """Say which bucket would refuse a job; None: it would be admitted."""
+        for gate in self._gates:
+            if gate.room() <= 0:
+                return gate.refusal()
+        return None
 
 
 class Admission:
@@ -112,16 +147,13 @@ class Admission:
         self._limits = limits
         self._states = dict(states)
         self._now = now
-        self._gates: dict[tuple[Bucket, ...], list[_Gate]] = {}
+        self._gates: dict[tuple[Bucket, ...], Gates] = {}
         self.changed: dict[Bucket, BucketState] = {}
         """The buckets of those that were admitted."""
 
     def refusal(self, buckets: tuple[Bucket, ...]) -> Refusal | None:
         """Say which bucket would refuse a job; None: it would be admitted."""
-        for gate in self._gates_of(buckets):
-            if gate.room() <= 0:
-                return gate.refusal()
-        return None
+        return self.gates(buckets).refusal()
 
     def admit(self, buckets: tuple[Bucket, ...]) -> Refusal | None:
         """Count a job in; or say which of its buckets is full."""
@@ -129,35 +161,24 @@ class Admission:
 
     def admit_many(self, buckets: tuple[Bucket, ...], wanted: int) -> int:
         """Count in as many jobs as there is room for; return how many."""
-        gates = self._gates_of(buckets)
-        admitted = _room(gates, wanted)
-        if admitted:
-            for gate in gates:
-                gate.count(admitted)
-                self.changed[gate.bucket] = gate.state
-        return admitted
+        return self.gates(buckets).admit(wanted)
 
     def room(self, buckets: tuple[Bucket, ...], most: int) -> int:
         """Return how many more jobs with these buckets would be admitted, `most` at most."""
-        return _room(self._gates_of(buckets), most)
+        return self.gates(buckets).room(most)
 
-    def _gates_of(self, buckets: tuple[Bucket, ...]) -> list[_Gate]:
+    def gates(self, buckets: tuple[Bucket, ...]) -> Gates:
+        """Return what jobs with these buckets have to pass."""
         gates = self._gates.get(buckets)
         if gates is None:
             wanted = [(bucket, limit) for bucket in buckets if (limit := self._limits.get(family_of(bucket)))]
             wanted.sort(key=_is_shared)  # whoever is full by itself does not queue up for what all share
-            gates = [
+            found = [
                 _Gate(bucket, limit, self._states.setdefault(bucket, BucketState()), self._now)
                 for bucket, limit in wanted
             ]
-            self._gates[buckets] = gates
+            gates = self._gates[buckets] = Gates(found, self.changed)
         return gates
-
-
-def _room(gates: list[_Gate], most: int) -> int:
-    for gate in gates:
-        most = min(most, gate.room())
-    return max(0, most)
 
 
 def _is_shared(entry: tuple[Bucket, Limit]) -> bool:

@@ -12,7 +12,7 @@ from itertools import zip_longest
 from operator import attrgetter
 
 from mainspring.engines.sqlite import line_statements as sql
-from mainspring.engines.sqlite.groups import limits_of
+from mainspring.engines.sqlite.groups import limits_of, number_of
 from mainspring.engines.sqlite.rows import LeaseRow, lease_rows, numbers, to_json
 from mainspring.engines.sqlite.store import Store
 from mainspring.jobs.engine import SUSPECT_CRASHES
@@ -47,12 +47,9 @@ class Admitting:
         started += count.members(self._pick_more(starts - len(started), count, until))
         mark_started(started)
         self._lines.advance(count.last)
-        self._parking.occupy(count.started, admission)
+        self._parking.occupy(count.started(), admission)
         # Those that are full now need not be tried again to find out.
-        full = {name: admission.refusal(limits_of(name)) for name in groups.values() if name not in count.refusals}
-        refusals = count.refusals | self._parking.with_due_jobs(
-            {name: refusal for name, refusal in full.items() if refusal is not None}, until
-        )
+        refusals = count.refusals | self._parking.with_due_jobs(count.full(), until)
         if refusals:
             self._parking.park(refusals)
         # Nobody needs to be woken: each of these groups had a head before, too, for whoever looked.
@@ -105,9 +102,8 @@ class _Count:
 
     def __init__(self, groups: dict[int, str], admission: Admission) -> None:
         self._groups = groups
-        self._admission = admission
-        self.started: Counter[tuple[str, ...]] = Counter()
-        """How many start, by their limits."""
+        self._gates = {number: admission.gates(limits_of(name)) for number, name in groups.items()}
+        self._started = dict.fromkeys(groups, 0)
         self.last: dict[int, LeaseRow] = {}
         """The last of each group that starts, suspects aside."""
         self.refusals: dict[str, Refusal] = {}
@@ -128,11 +124,25 @@ class _Count:
 
     def with_room(self) -> list[int]:
         """Return the groups that would be admitted once more."""
-        return [
-            number
-            for number, name in self._groups.items()
-            if name not in self.refusals and self._admission.room(limits_of(name), 1)
-        ]
+        refused = {number_of(name) for name in self.refusals}
+        return [number for number, gates in self._gates.items() if number not in refused and gates.room(1)]
+
+    def started(self) -> Counter[tuple[str, ...]]:
+        """Return how many start, by their limits."""
+        started: Counter[tuple[str, ...]] = Counter()
+        for number, count in self._started.items():
+            if count:
+                started[limits_of(self._groups[number])] += count
+        return started
+
+    def full(self) -> dict[str, Refusal]:
+        """Return the groups that nobody was refused of, and that would be refused now."""
+        refusals = {self._groups[number]: gates.refusal() for number, gates in self._gates.items()}
+        return {
+            name: refusal
+            for name, refusal in refusals.items()
+            if refusal is not None and name not in self.refusals
+        }
 
     def _admit_run(self, number: int, run: list[LeaseRow]) -> list[LeaseRow]:
         admitted = run[: self._admit(number, len(run))]
@@ -144,11 +154,10 @@ class _Count:
         name = self._groups[number]
         if name in self.refusals:
             return 0
-        limits = limits_of(name)
-        count = self._admission.admit_many(limits, wanted)
-        self.started[limits] += count
-        refusal = self._admission.refusal(limits) if count < wanted else None
-        if refusal is not None:
+        gates = self._gates[number]
+        count = gates.admit(wanted)
+        self._started[number] += count
+        if count < wanted and (refusal := gates.refusal()) is not None:
             self.refusals[name] = refusal
         return count
 
