@@ -79,6 +79,10 @@ def test_an_explanation_says_why_and_which_command_would_change_it(shop: Shop) -
     shop.submit({"order_id": 1}, id="later")
     shop.submit({"order_id": 2}, id="due", delay=0)
     assert shop.on("explain", "later").output.startswith("Job later (shop.cancel_order) is due at ")
+    shop.submit({"order_id": 3}, {"order_id": 4}, sequence="ann", delay=0)
+    with shop.open() as app:
+        front, behind = (job.id for job in app.jobs() if job.sequence)
+    assert shop.on("explain", behind, "--json").json["commands"] == [f"mainspring explain {front}"]
     assert "\n  mainspring run module:app\n" in shop.on("explain", "due").output
     assert "\n  mainspring jobs retry dead\n" in shop.on("explain", "dead").output
     assert shop.on("queues", "pause", "orders").output == "orders paused\n"

@@ -2,14 +2,15 @@
 
 import json
 import re
+import signal
 from datetime import datetime, timedelta
 
 import pytest
 
 from mainspring import JobInfo
-from tests.cli.shop import MODULE, Shop
+from tests.cli.shop import MODULE, PATIENCE, Shop
 
-REFUSED, USAGE = 1, 2
+REFUSED, USAGE, INTERRUPTED = 1, 2, 130
 
 
 def job(shop: Shop, job_id: str) -> JobInfo:
@@ -93,7 +94,7 @@ def test_one_wrong_line_keeps_all_others_from_being_stored(shop: Shop) -> None:
 
 
 SLOW = """
-
+import sys
 from contextlib import contextmanager
 from threading import Event
 from mainspring import Middleware
@@ -104,6 +105,7 @@ class Slow(Middleware):
     def submitting(self, submit):
         Event().wait(0.1)
         yield
+        print("stored", file=sys.stderr)
 
 
 app.middleware(Slow())
@@ -119,3 +121,24 @@ def test_a_long_submit_has_a_bar_that_says_how_fast_and_how_long_still(shop: Sho
     assert code == 0
     assert re.search(rf"submitting .* \d+/{count} [\d,]+/s left: \d:\d\d:\d\d", shown)
     assert f"submitted {count:,} jobs" in shown
+
+
+def test_whoever_interrupts_a_long_submit_is_told_exactly_how_to_go_on(shop: Shop) -> None:
+    (shop.folder / "shop.py").write_text(MODULE + SLOW)
+    (shop.folder / "jobs.jsonl").write_text(lines(100_000))
+    process = shop.start(
+        *("submit", "cancel_order", "--file", "jobs.jsonl", "--skip", "10", "--delay", "1d", "--app", "shop:app")
+    )
+    try:
+        assert process.stderr is not None
+        assert any(line == "stored\n" for line in process.stderr)
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
+        process.communicate()
+    assert (process.returncode, output) == (INTERRUPTED, "")
+    with shop.open() as app:
+        stored = app.counts()["PENDING"]
+    assert 1_000 <= stored < 99_990
+    assert errors.endswith(f"mainspring: {stored:,} of 99,990 jobs were stored; go on with --skip {stored + 10}\n")

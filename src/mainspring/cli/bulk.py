@@ -13,6 +13,7 @@ import typer
 from mainspring.cli.calls import call_of, decoded
 from mainspring.cli.output import say, show_json, write
 from mainspring.cli.progress import Bar
+from mainspring.cli.stopping import Stopping
 from mainspring.errors import InvalidArguments
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.job import Job
@@ -56,21 +57,21 @@ def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def submit_all(job: Job[..., Any], calls: Calls, skipped: int, *, as_json: bool) -> None:
-    """Store all jobs, a chunk after the other, with a bar."""
+    """Store all jobs, a chunk after the other, with a bar; Ctrl+C stops between two chunks."""
     ids: list[str] = []
     remaining = iter(calls)
-    with Bar("submitting", len(calls)) as bar:
+    with Bar("submitting", len(calls)) as bar, Stopping() as stopping:
         try:
-            while chunk := list(islice(remaining, CHUNK)):
+            while not stopping.is_asked and (chunk := list(islice(remaining, CHUNK))):
                 ids += job.submit_many(chunk)
                 bar.advance(len(chunk))
         finally:
             seconds = bar.seconds
             if len(ids) < len(calls):
-                say(
-                    f"mainspring: {len(ids):,} of {len(calls):,} jobs were stored for certain; "
-                    f"go on with --skip {skipped + len(ids)}"
-                )
+                certainty = "" if stopping.is_asked else "at least "  # a store that failed may have kept a part
+                how_many = f"{certainty}{len(ids):,} of {len(calls):,} jobs were stored"
+                say(f"mainspring: {how_many}; go on with --skip {skipped + len(ids)}")
+    stopping.end_if_asked()
     if as_json:
         show_json({"count": len(ids), "seconds": round(seconds, 3), "ids": ids})
     else:

@@ -16,6 +16,7 @@ from mainspring.cli.jobs import Id, show_page
 from mainspring.cli.options import After, App, AsJson, Limit, QueueName, TypeName, Url, to_pair
 from mainspring.cli.output import compact, say, show, show_json, show_table, write
 from mainspring.cli.progress import Bar
+from mainspring.cli.stopping import Stopping
 from mainspring.cli.target import opened
 from mainspring.jobs.info import JobInfo
 
@@ -101,15 +102,18 @@ def replay_letters(
             *chosen, queue=queue, type=type, limit=limit, rate=rate, changes=given or None
         )
         replayed: list[tuple[str, str]] = []
-        with Bar("replaying", len(letters)) as bar:
+        with Bar("replaying", len(letters)) as bar, Stopping() as stopping:
             try:
                 for pair in steps:
                     replayed.append(pair)
                     bar.advance()
+                    if stopping.is_asked:
+                        break
             finally:
                 if len(replayed) < len(letters):
                     say(f"mainspring: replayed {len(replayed):,} of {len(letters):,}; the same command goes on")
     _report_replayed(replayed, as_json=as_json)
+    stopping.end_if_asked()
 
 
 def _preview(application: Mainspring, letters: list[JobInfo], changes: dict[str, Any], *, as_json: bool) -> None:
@@ -166,10 +170,15 @@ def purge_letters(
         _require_some(len(found), as_json=as_json)
         if not dry_run:
             _require_consent(len(found), yes=yes)
-            with Bar("purging", len(found)) as bar:
+            with Bar("purging", len(found)) as bar, Stopping() as stopping:
                 for letter in found:
                     application.dead_letters.purge(letter)
                     bar.advance()
+                    if stopping.is_asked:
+                        break
+            if bar.done < len(found):
+                say(f"mainspring: purged {bar.done:,} of {len(found):,}; the same command goes on")
+            stopping.end_if_asked()
     if as_json:
         show_json({"dry_run": dry_run, "count": len(found), "purged": [] if dry_run else found})
     else:
