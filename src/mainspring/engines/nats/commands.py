@@ -140,4 +140,5 @@ def _delete(workspace: Workspace, job: StoredJob) -> None:
     workspace.forget_job(job.id)
     uniqueness.release(workspace, job)
     ready = names.ready_of(job.queue, job.type, job.priority, job.id)
-    workspace.purge(ready, *(names.at(kind, job.id) for kind in ("job", "expire", "forget")))
+    workspace.withdraw(ready)
+    workspace.purge(*(names.at(kind, job.id) for kind in ("job", "expire", "forget")))

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import CancelledError
+from contextlib import contextmanager
+from contextvars import ContextVar
 from threading import Thread
 from typing import Any, TypeVar
 
@@ -24,6 +26,8 @@ from mainspring.errors import EngineUnavailable
 from mainspring.jobs.instants import to_instant
 
 T = TypeVar("T")
+
+_deadline_of_all: ContextVar[float | None] = ContextVar("deadline", default=None)  # goes along to the loop
 
 TRY_SECONDS = 2.0  # after which an unanswered request is sent again
 NO_LEADER = 503
@@ -276,7 +280,20 @@ class Connection:
 
     def _deadline(self) -> float | None:
         timeout = self.settings.timeout
-        return None if timeout is None else loop_time() + timeout
+        if timeout is None:
+            return None
+        of_all = _deadline_of_all.get()
+        return loop_time() + timeout if of_all is None else of_all
+
+    @contextmanager
+    def one_deadline(self) -> Iterator[None]:
+        """Let everything that is asked inside be answered within one timeout, not each request within its own."""
+        timeout = self.settings.timeout
+        before = _deadline_of_all.set(None if timeout is None else self.monotonic() / 1e6 + timeout)
+        try:
+            yield
+        finally:
+            _deadline_of_all.reset(before)
 
     def _connected(self) -> WireClient:
         if self._client is None:

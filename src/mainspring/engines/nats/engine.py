@@ -178,18 +178,21 @@ class NatsEngine:
     # -- submitters
 
     def submit(self, jobs: Sequence[NewJob]) -> list[Conflict | None]:
-        self.parts.streams.measure_time_if_old()
-        answers = self.parts.submitting.submit(jobs) if jobs else []
+        with self._link.one_deadline():
+            self.parts.streams.measure_time_if_old()
+            answers = self.parts.submitting.submit(jobs) if jobs else []
         self._wake()
         return answers
 
     def change(self, commands: Sequence[Command]) -> list[Changed]:
-        answers = self.parts.commands.carry_out_all(self.parts.workshop, commands)
+        with self._link.one_deadline():
+            answers = self.parts.commands.carry_out_all(self.parts.workshop, commands)
         self._wake()
         return answers
 
     def arrange(self, arrangements: Sequence[Arrangement]) -> list[bool]:
-        answers = [self._arrange(arrangement) for arrangement in arrangements]
+        with self._link.one_deadline():
+            answers = [self._arrange(arrangement) for arrangement in arrangements]
         if any(answers):
             self._wake()
         return answers
@@ -230,6 +233,10 @@ class NatsEngine:
         held = [hand for hand in self.parts.hands.of(worker) if hand.job.status is JobStatus.PENDING]
         leases = [transitions.lease_of(hand.job, hand.job.place, is_started=False) for hand in held]
         self.parts.settling.settle(worker, [Outcome(lease, OutcomeKind.HANDED_BACK) for lease in leases])
+        if not self._workers.is_enrolled(worker):
+            # It was declared dead, and goes on under another number. What it runs may still end well, if nobody has
+            # taken it over: the record decides.
+            return
         left = self.parts.hands.of(worker)
         self._workers.leave(worker, tuple(hand.job.id for hand in left))
         for hand in left:
@@ -296,7 +303,8 @@ class NatsEngine:
         swept = self.parts.rescuing.sweep(self._types.get(worker, frozenset()))
         has_new_lanes = bool(self.parts.lanes.read_new(self.parts.workshop.open()))  # notes may be lost,
         must_stop = self.parts.stops.look()  # those about stops as well
-        if swept.rescued or has_new_lanes or must_stop:
+        was_overlooked = self.parts.overlooked.look()
+        if swept.rescued or has_new_lanes or must_stop or was_overlooked:
             self._wake()
         return swept
 

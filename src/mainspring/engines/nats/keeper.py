@@ -86,7 +86,7 @@ class Keeper:
         self.fill_all(freed)
 
     def _take_from_lane(self, job: StoredJob) -> None:
-        self._workspace.purge(self._workspace.names.ready_of(job.queue, job.type, job.priority, job.id))
+        self._workspace.withdraw(self._workspace.names.ready_of(job.queue, job.type, job.priority, job.id))
 
     def ask_limits(self, job: StoredJob) -> None:
         """Let a job pass its limits, behind those of its group who wait, and behind all for whom there is room."""

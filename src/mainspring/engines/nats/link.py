@@ -24,6 +24,7 @@ from mainspring.errors import LimitExceeded
 
 WRONG_LAST_SEQUENCE = (10071, 10164)
 BUSY = (10176, 10210, 10211)  # a batch was torn by a change of leaders, or there are many at once
+NOT_ENABLED = (10039, 10076)
 NOT_FOUND = (10014, 10037, 10059)
 READ_AT_ONCE = 500
 ROOM_FOR_HEADERS = 1_024
@@ -71,7 +72,9 @@ class Link(Connection):
         """Return an answer of the API, once the servers agree on who gives it."""
         while True:
             answer = dict(json.loads((await self.request(subject, data, deadline)).data))
-            if answer.get("error", {}).get("code") != NO_LEADER or (deadline and loop_time() > deadline):
+            error = answer.get("error", {})
+            is_final = error.get("code") != NO_LEADER or error.get("err_code") in NOT_ENABLED
+            if is_final or (deadline and loop_time() > deadline):
                 return answer
             await asyncio.sleep(PAUSE_SECONDS)
 
@@ -215,7 +218,7 @@ class Link(Connection):
             answers.append((inbox, future))
             messages.append(to_wire(put.subject, put.data, inbox, _headers_of(put)))
         await client.write(messages)
-        deadline = loop_time() + TRY_SECONDS
+        deadline = self._deadline()
         return [_revision_in(await self._await(inbox, future, deadline)) for inbox, future in answers]
 
     async def _publish(self, client: WireClient, puts: Sequence[Put], inbox: str) -> None:

@@ -16,6 +16,7 @@ from mainspring.engines.nats.journal import Journal
 from mainspring.engines.nats.lanes import Lanes
 from mainspring.engines.nats.link import Link
 from mainspring.engines.nats.naming import Names
+from mainspring.engines.nats.overlooked import Overlooked
 from mainspring.engines.nats.projector import Projector
 from mainspring.engines.nats.queueing import Queueing
 from mainspring.engines.nats.reading import Reading
@@ -103,6 +104,7 @@ class Parts:
             chores=self.chores,
             stops=self.stops,
         )
+        self.overlooked = Overlooked(workshop, streams, lanes, queueing)
         self.starting = Starting(workshop, hands, book, journal)
         self.projector = Projector(link, names, streams, make_projection)
         self.reading = Reading(workshop, self.projector, gates=gates, book=book, workers=workers)

@@ -205,6 +205,12 @@ class Streams:
             body = {"stream_name": stream, "config": config}
             self._make(f"CONSUMER.CREATE.{stream}.{name}.{subject}", body)
 
+    def is_idle(self, subject: str) -> bool:
+        """Answer whether the consumer for a subject believes to have nothing to deliver, and nothing out."""
+        name = digest(subject)
+        info = self._find(f"CONSUMER.INFO.{self._names.stream}.{name}") if name in self._consumers else None
+        return info is not None and not info["num_pending"] and not info["num_ack_pending"]
+
     def forget_consumers(self) -> None:
         """Look anew whether they are there: the server was away."""
         self._consumers.clear()

@@ -156,9 +156,12 @@ class Workspace:
         self._announced[self.names.job(job.id)] = subject
 
     def purge(self, *subjects: str) -> None:
-        """Take messages away; what was announced there is not."""
-        self._announced = {record: place for record, place in self._announced.items() if place not in subjects}
+        """Take messages away."""
         self.draft.purge(*subjects)
+
+    def withdraw(self, subject: str) -> None:
+        """Announce nothing there after all."""
+        self._announced = {record: place for record, place in self._announced.items() if place != subject}
 
     # -- the end
 
