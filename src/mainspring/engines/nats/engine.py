@@ -234,8 +234,8 @@ class NatsEngine:
         leases = [transitions.lease_of(hand.job, hand.job.place, is_started=False) for hand in held]
         self.parts.settling.settle(worker, [Outcome(lease, OutcomeKind.HANDED_BACK) for lease in leases])
         if not self._workers.is_enrolled(worker):
-            # It was declared dead, and goes on under another number. What it runs may still end well, if nobody has
-            # taken it over: the record decides.
+            # It was declared dead, and goes on under another number. What it runs may still end well, if nobody
+            # has taken it over: the record decides.
             return
         left = self.parts.hands.of(worker)
         self._workers.leave(worker, tuple(hand.job.id for hand in left))
