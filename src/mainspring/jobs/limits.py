@@ -10,11 +10,13 @@ Engines keep the state of buckets; what it means is decided here, for all of the
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import TypeAlias
 
 from msgspec import Struct
 
 SEPARATOR = "\x1f"  # between family and key: no name contains it
+REMEMBERED = 10_000  # combinations of buckets
 
 Bucket: TypeAlias = str
 
@@ -171,15 +173,26 @@ class Admission:
         """Return what jobs with these buckets have to pass."""
         gates = self._gates.get(buckets)
         if gates is None:
-            wanted = [(bucket, limit) for bucket in buckets if (limit := self._limits.get(family_of(bucket)))]
-            wanted.sort(key=_is_shared)  # whoever is full by itself does not queue up for what all share
             found = [
-                _Gate(bucket, limit, self._states.setdefault(bucket, BucketState()), self._now)
-                for bucket, limit in wanted
+                _Gate(bucket, limit, self._state(bucket), self._now)
+                for bucket, family in _in_order(buckets)
+                if (limit := self._limits.get(family)) is not None
             ]
             gates = self._gates[buckets] = Gates(found, self.changed)
         return gates
 
+    def _state(self, bucket: Bucket) -> BucketState:
+        state = self._states.get(bucket)
+        if state is None:
+            state = self._states[bucket] = BucketState()
+        return state
 
-def _is_shared(entry: tuple[Bucket, Limit]) -> bool:
-    return entry[0].endswith(SEPARATOR)
+
+@lru_cache(REMEMBERED)
+def _in_order(buckets: tuple[Bucket, ...]) -> list[tuple[Bucket, str]]:
+    """Return buckets with their families: whoever is full by itself does not queue up for what all share."""
+    return [(bucket, family_of(bucket)) for bucket in sorted(buckets, key=_is_shared)]
+
+
+def _is_shared(bucket: Bucket) -> bool:
+    return bucket.endswith(SEPARATOR)

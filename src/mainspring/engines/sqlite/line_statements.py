@@ -81,7 +81,9 @@ coalesce(
 GROUP_HEADS = f"""
 SELECT json_group_array(json_array(before, after)) FROM (
     {_GROUP_HEADS.format(suspicion="crashes < 2", first=_FIRST)} UNION ALL
-    {_GROUP_HEADS.format(suspicion="crashes >= 2", first=f"({_first(_SUSPECT, 'seq')})")})
+    {_GROUP_HEADS.format(suspicion="crashes >= 2", first=f"({_first(_SUSPECT, 'seq')})")}
+    WHERE EXISTS (SELECT 1 FROM jobs INDEXED BY suspects_of_groups
+        WHERE grp IS NOT NULL AND status = 0 AND owner IS NULL AND wait <> 1 AND crashes >= 2))
 """
 # batch of numbers of groups; ?2 an instant
 GROUPS_WITH_DUE_JOBS = f"""
