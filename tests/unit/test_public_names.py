@@ -38,6 +38,7 @@ def test_the_package_lists_exactly_these_names() -> None:
         "Mainspring",
         "MainspringError",
         "Middleware",
+        "NatsSettings",
         "OccurrenceInfo",
         "PartialSubmit",
         "Priority",
