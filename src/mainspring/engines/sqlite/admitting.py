@@ -6,7 +6,6 @@ is counted for each group at once, so a hundred jobs of one group cost hardly mo
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import zip_longest
 from operator import attrgetter
@@ -47,7 +46,7 @@ class Admitting:
         started += count.members(self._pick_more(starts - len(started), count, until))
         mark_started(started)
         self._lines.advance(count.last)
-        self._parking.occupy(count.started(), admission)
+        self._parking.keep(admission)
         # Those that are full now need not be tried again to find out.
         refusals = count.refusals | self._parking.with_due_jobs(count.full(), until)
         if refusals:
@@ -103,7 +102,6 @@ class _Count:
     def __init__(self, groups: dict[int, str], admission: Admission) -> None:
         self._groups = groups
         self._gates = {number: admission.gates(limits_of(name)) for number, name in groups.items()}
-        self._started = dict.fromkeys(groups, 0)
         self.last: dict[int, LeaseRow] = {}
         """The last of each group that starts, suspects aside."""
         self.refusals: dict[str, Refusal] = {}
@@ -127,14 +125,6 @@ class _Count:
         refused = {number_of(name) for name in self.refusals}
         return [number for number, gates in self._gates.items() if number not in refused and gates.room(1)]
 
-    def started(self) -> Counter[tuple[str, ...]]:
-        """Return how many start, by their limits."""
-        started: Counter[tuple[str, ...]] = Counter()
-        for number, count in self._started.items():
-            if count:
-                started[limits_of(self._groups[number])] += count
-        return started
-
     def full(self) -> dict[str, Refusal]:
         """Return the groups that nobody was refused of, and that would be refused now."""
         refusals = {self._groups[number]: gates.refusal() for number, gates in self._gates.items()}
@@ -156,7 +146,6 @@ class _Count:
             return 0
         gates = self._gates[number]
         count = gates.admit(wanted)
-        self._started[number] += count
         if count < wanted and (refusal := gates.refusal()) is not None:
             self.refusals[name] = refusal
         return count

@@ -157,10 +157,17 @@ SELECT json_group_array(json_array(value, coalesce((SELECT running FROM occupied
     coalesce((SELECT full_at FROM rates WHERE bucket = value), 0)))
 FROM json_each(?1)
 """
-# batch of {bucket: how many more}
+# batch of {bucket: how many run}
 OCCUPY = """
 INSERT INTO occupied (bucket, running) SELECT key, value FROM json_each(?1) WHERE true
-ON CONFLICT (bucket) DO UPDATE SET running = running + excluded.running
+ON CONFLICT (bucket) DO UPDATE SET running = excluded.running
+"""
+# the buckets from ?1 to ?2
+FORGET_COUNT = "DELETE FROM occupied WHERE bucket >= ?1 AND bucket < ?2"
+RECOUNT = """
+INSERT INTO occupied (bucket, running)
+SELECT b.value, count(*) FROM jobs CROSS JOIN groups ON groups.id = grp CROSS JOIN json_each(name) AS b
+WHERE status = 1 AND b.type = 'text' AND b.value >= ?1 AND b.value < ?2 GROUP BY b.value
 """
 # batch of {bucket: how many less}
 VACATE = """
@@ -171,9 +178,9 @@ GROUPS_OF_OWNERS = """
 SELECT json_group_array(name) FROM json_each(?1) AS v CROSS JOIN jobs ON owner = v.value AND status = 1
 CROSS JOIN groups ON groups.id = grp
 """
-# batch of [bucket, full at]
+# batch of {bucket: full at}
 SPEND = """
-INSERT INTO rates (bucket, full_at) SELECT value ->> 0, value ->> 1 FROM jsonb_each(?1) WHERE true
+INSERT INTO rates (bucket, full_at) SELECT key, value FROM json_each(?1) WHERE true
 ON CONFLICT (bucket) DO UPDATE SET full_at = excluded.full_at
 """
 # the buckets from ?1 to ?2; ?3 now, ?4 the interval before, ?5 the interval now

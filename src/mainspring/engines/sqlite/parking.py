@@ -1,6 +1,7 @@
 """Parking: groups that a limit has refused wait apart from the claims, until a place or a token is there for them.
 
 Invariants
+- Who runs is counted for limits at once, and only for them: `recount` makes up for it when a limit changes.
 - A group is parked only while a job of it is due. What is not due yet is not parked: it is tried when it is due.
 - Whoever frees places in a bucket lets as many groups go as there are places, those that have waited longest, and
   only such as can use them: with a job that is due, in a queue that is not paused.
@@ -51,17 +52,18 @@ class Parking:
 
     # -- counting
 
-    def occupy(self, jobs: Mapping[tuple[str, ...], int], admission: Admission) -> None:
-        """Count jobs in that start, by their limits, and the tokens that they use."""
-        running = _by_bucket(jobs)
+    def keep(self, admission: Admission) -> None:
+        """Keep what was counted for jobs that start: how many run, and the tokens that they use."""
+        table = self._table.limits()
+        running: dict[str, int] = {}
+        spent: dict[str, int] = {}
+        for bucket, state in admission.changed.items():
+            if table[family_of(bucket)].per is None:
+                running[bucket] = state.running
+            else:
+                spent[bucket] = state.full_at
         if running:
             self._database.write(sql.OCCUPY, (to_json(running),))
-        table = self._table.limits()
-        spent = [
-            (bucket, state.full_at)
-            for bucket, state in admission.changed.items()
-            if table[family_of(bucket)].per is not None
-        ]
         if spent:
             self._database.write(sql.SPEND, (to_json(spent),))
 
@@ -69,8 +71,23 @@ class Parking:
         """Count jobs out that do not run any more, and let those go who waited for them."""
         left = _by_bucket(Counter(limits))
         if left:
-            self._database.write(sql.VACATE, (to_json(left),))
+            table = self._table.limits()
+            counted = {
+                bucket: count
+                for bucket, count in left.items()
+                if (limit := table.get(family_of(bucket))) is not None and limit.per is None
+            }
+            if counted:
+                self._database.write(sql.VACATE, (to_json(counted),))
             self.admit_others(left)
+
+    def recount(self, family: str) -> None:
+        """Count anew who runs in the buckets of a family: its limit has changed, perhaps from another kind."""
+        bounds = family_bounds(family)
+        self._database.write(sql.FORGET_COUNT, bounds)
+        limit = self._table.limits().get(family)
+        if limit is not None and limit.per is None:
+            self._database.write(sql.RECOUNT, bounds)
 
     def vacate_for_dead(self, workers: Collection[int]) -> None:
         """Count the jobs of dead workers out."""

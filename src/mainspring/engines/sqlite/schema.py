@@ -139,7 +139,7 @@ MIGRATIONS = (
         by     TEXT NOT NULL                          -- JSON: parameters
     ) STRICT, WITHOUT ROWID;
 
-    CREATE TABLE occupied (                           -- how many jobs run in a bucket
+    CREATE TABLE occupied (                           -- how many jobs run in a bucket of a limit at once
         bucket  TEXT PRIMARY KEY,
         running INTEGER NOT NULL
     ) STRICT, WITHOUT ROWID;

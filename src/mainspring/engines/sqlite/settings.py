@@ -60,6 +60,7 @@ class Settings:
         if is_changed:
             self._database.write(sql.ARRANGED)
             self._table.forget()
+            self._parking.recount(family)
             self._parking.admit_family(family)
             self._database.write(sql.WAIT_FOR_FAMILY_NO_MORE, family_bounds(family))
         return is_changed
