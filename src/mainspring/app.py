@@ -295,7 +295,13 @@ class Mainspring(Decorators):
                 reason=f"its client is not installed ({error})",
                 remedy="pip install 'mainspring[nats]'",
             ) from error
-        return NatsEngine(self.url, settings=self.nats, clock=clock, make_projection=_make_projection)
+        return NatsEngine(
+            self.url,
+            settings=self.nats,
+            retention=self.keep.retention(),
+            clock=clock,
+            make_projection=_make_projection,
+        )
 
     def close(self) -> None:
         """Stop what runs and give everything back; nothing needs it for durability. It opens again when used."""

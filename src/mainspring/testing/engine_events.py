@@ -99,6 +99,7 @@ class Events(EngineSuite):
     def test_another_process_writes_for_those_who_listen_here(self, bench: Bench, other: Bench) -> None:
         other.submit("before")
         listener = Listener(bench)
+        bench.pass_time(0.2)  # word of it has to get around
         other.submit("a")
         assert listener.hear_kinds() == [(EventKind.SUBMITTED, "a")]
 

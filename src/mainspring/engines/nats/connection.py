@@ -19,6 +19,7 @@ import nats.errors
 from nats.aio.msg import Msg
 
 from mainspring.clock import Clock
+from mainspring.engines.nats.answers import Answers
 from mainspring.engines.nats.messages import Pulls, status_of
 from mainspring.engines.nats.settings import NatsSettings, without_secrets
 from mainspring.engines.nats.wire import WireClient, to_wire
@@ -48,6 +49,7 @@ class Connection:
         self._thread: Thread | None = None
         self._client: WireClient | None = None
         self._answers: dict[str, asyncio.Future[Msg]] = {}
+        self._many: dict[str, Answers] = {}
         self._inbox = ""
         self._count = 0
         self._reading: tuple[int | None, int] = (None, 0)  # our monotonic clock, and the server's time then
@@ -91,6 +93,7 @@ class Connection:
         self._client = client
         self._inbox = client.new_inbox()
         await client.subscribe(f"{self._inbox}.*", cb=self._answer)
+        await client.subscribe(f"{self._inbox}.*.*", cb=self._answer_one_of_many)
         await self.pulls.subscribe(client)
 
     async def _connect_client(self, client: WireClient, options: dict[str, Any]) -> None:
@@ -159,6 +162,8 @@ class Connection:
             for future in list(self._answers.values()):  # no answer can come any more
                 if not future.done():
                     future.set_exception(TimeoutError())
+            for answers in list(self._many.values()):
+                answers.end()
             self.on_connection(False)
 
     async def _note_reconnect(self) -> None:
@@ -261,6 +266,24 @@ class Connection:
         future = self._answers.pop(message.subject, None)
         if future is not None and not future.done():
             future.set_result(message)
+
+    async def _answer_one_of_many(self, message: Msg) -> None:
+        inbox, _, place = message.subject.rpartition(".")
+        answers = self._many.get(inbox)
+        if answers is not None:
+            answers.add(int(place), message)
+
+    def _expect_many(self, number: int) -> tuple[str, Answers]:
+        self._count += 1
+        inbox = f"{self._inbox}.{self._count}"
+        answers = self._many[inbox] = Answers(number)
+        return inbox, answers
+
+    async def _await_many(self, inbox: str, answers: Answers, deadline: float | None) -> list[int | None]:
+        limit = TRY_SECONDS if deadline is None else min(TRY_SECONDS, deadline - loop_time())
+        await asyncio.wait([answers.done], timeout=max(0.001, limit))
+        del self._many[inbox]
+        return answers.revisions
 
     def _expect(self) -> tuple[str, asyncio.Future[Msg]]:
         self._count += 1

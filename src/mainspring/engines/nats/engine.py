@@ -68,6 +68,7 @@ class NatsEngine:
         *,
         make_projection: Callable[[str], Projection],
         settings: NatsSettings | None = None,
+        retention: Retention | None = None,
         clock: Clock | None = None,
     ) -> None:
         servers, self.settings = parse_url(url, settings or NatsSettings())
@@ -84,6 +85,8 @@ class NatsEngine:
         self._workers = parts.workers
         self.projector = parts.projector
         parts.streams.on_new_stream = self._begin_anew
+        if retention is not None:
+            parts.workshop.retention = kept_by_status(retention)
         self._pruning = Pruning(parts.projector, self.change)
         self._heartbeat = Heartbeat(self.settings.lease, self._beat)
         self._wake: Callable[[], None] = _nothing

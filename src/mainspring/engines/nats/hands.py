@@ -1,7 +1,7 @@
 """What this process has in its hands: jobs, with the messages that brought them.
 
-A message stays unacknowledged until its job is over or queued again. While it is here, the server is told so every
-third of a lease; if this process dies, it delivers the message to somebody else.
+A message stays unacknowledged until its job is over or queued again. While it is here, the server is told so
+several times in each lease; if this process dies, it delivers the message to somebody else.
 """
 
 from __future__ import annotations

@@ -12,8 +12,6 @@ from base64 import b64decode
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from nats.aio.msg import Msg
-
 from mainspring.clock import Clock
 from mainspring.engines.nats.connection import NO_LEADER, TRY_SECONDS, Connection, loop_time
 from mainspring.engines.nats.drafts import MOST_PUTS, NOTHING, Draft, Entry, Put
@@ -211,15 +209,14 @@ class Link(Connection):
         client = self._connected()
         if not client.is_connected:
             return [None] * len(puts)
-        answers = []
-        messages = []
-        for put in puts:
-            inbox, future = self._expect()
-            answers.append((inbox, future))
-            messages.append(to_wire(put.subject, put.data, inbox, _headers_of(put)))
-        await client.write(messages)
-        deadline = self._deadline()
-        return [_revision_in(await self._await(inbox, future, deadline)) for inbox, future in answers]
+        inbox, answers = self._expect_many(len(puts))
+        await client.write(
+            [
+                to_wire(put.subject, put.data, f"{inbox}.{place}", _headers_of(put))
+                for place, put in enumerate(puts)
+            ]
+        )
+        return await self._await_many(inbox, answers, self._deadline())
 
     async def _publish(self, client: WireClient, puts: Sequence[Put], inbox: str) -> None:
         last = len(puts)
@@ -276,14 +273,6 @@ def _headers_of(put: Put) -> dict[str, str] | None:
     if put.expected is None:
         return dict(put.headers) if put.headers else None
     return {**(put.headers or {}), "Nats-Expected-Last-Subject-Sequence": str(put.expected)}
-
-
-def _revision_in(answer: Msg | None) -> int | None:
-    """Return the revision that the server has answered; None if it has refused, or not answered at all."""
-    if answer is None or status_of(answer) is not None:
-        return None
-    body = json.loads(answer.data)
-    return None if "error" in body else int(body["seq"])
 
 
 def decode_api_message(message: dict[str, Any]) -> Entry:

@@ -1,8 +1,9 @@
 """Queueing: the message by which a waiting job comes to a worker.
 
-A PENDING job that nobody holds has exactly one: in its lane if it is due soon, else a schedule of the server that
-puts it there a short lead ahead. A job under a sequence or limits passes its gates first: see `gates`. The message
-is stored in one draft with the record, so neither is there without the other.
+A PENDING job that nobody holds has one: in its lane if it is due soon, else a schedule of the server that puts it
+there a short lead ahead. A job under a sequence or limits passes its gates first: see `gates`. The message is
+stored in one draft with the record; or, for a few plain jobs, before it, and means nothing without it. A lane may
+also hold outdated messages of jobs that were called off or put off: whoever gets one reads the record.
 """
 
 from __future__ import annotations

@@ -47,8 +47,8 @@ class NatsSettings(Struct, frozen=True, kw_only=True):
     inbox_prefix: str = "_INBOX"
     """Where answers come: one for each role, if the server's permissions keep roles apart."""
     projection: str | None = None
-    """The file of the local copy that lists are made from, in a process that is meant to have one and then also
-    looks after pruning; None: one in the user's cache directory, made when somebody asks for a list."""
+    """The file of the local copy that lists are made from, in a process that is meant to have one, and then also
+    looks after pruning and lost jobs; None: one in the user's cache directory, made when a list is asked for."""
     prepared: bool = False
     """Whether an operator has created streams and consumers: this process only uses them."""
 

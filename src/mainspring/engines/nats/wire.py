@@ -1,8 +1,8 @@
 """The wire: many messages in one write, and a client that reads headers quickly.
 
 `nats-py` publishes one message at a time, at 8 microseconds each; a draft of a thousand is assembled here and
-handed over as one, at one microsecond each. That uses a method of the client that is not public, `_send_command`,
-and the way in which `publish` wakes its flusher; `tests/nats` would show at once if either changed.
+handed over as one, at one microsecond each. That uses parts of the client that are not public,
+`_send_command` and the flusher, as `publish` does; `tests/nats` would show at once if they changed.
 """
 
 from __future__ import annotations

@@ -30,8 +30,6 @@ Item = TypeVar("Item")
 S = TypeVar("S", bound=Struct)
 
 MOST_TRIES = 200
-FEW = 24
-"""Records that are better stored one by one than as one draft."""
 PAUSE_SECONDS = 0.001
 
 
@@ -184,12 +182,12 @@ class Workspace:
         return list(self._written)
 
     def separate_puts(self) -> list[Put] | None:
-        """Return what is to be stored, if it is a few job records that need not be stored as one."""
+        """Return what is to be stored, if it is job records that need not be stored as one."""
         draft = self.draft
         if self._announced or draft.puts or draft.sends or draft.purges or draft.has_more:
             return None
         are_jobs = all(subject.startswith(self.names.jobs) for subject in self._written)
-        if not 0 < len(self._written) <= FEW or not are_jobs:
+        if not self._written or not are_jobs:
             return None
         return [
             Put(subject, data, self._read[subject].revision, headers)
@@ -251,8 +249,8 @@ class Workshop:
     def commit_each(self, workspace: Workspace) -> set[str]:
         """Store what a workspace has; return the records with which somebody was quicker.
 
-        A few records that have nothing to do with each other are stored each for itself: a draft costs the server
-        some milliseconds, whatever its size.
+        Records that have nothing to do with each other are stored each for itself: a draft costs the server some
+        milliseconds more, and twice the work for each of them.
         """
         puts = workspace.separate_puts()
         if puts is None:
