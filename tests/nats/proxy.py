@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 PATIENCE = 10.0
 CHUNK = 65_536
-TURNS_OF_AN_ACCEPT = 5  # of the loop, from a connection that was taken to the coroutine that looks after it
+TURNS_OF_AN_ACCEPT = 50  # of the loop, from a connection that was taken to the coroutine that looks after it, and more
 
 
 class _Way:
@@ -105,6 +105,7 @@ class Proxy:
         self._do(self._end)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(PATIENCE)
+        self._loop.run_until_complete(self._end())  # whoever came at the last moment
         self._loop.close()
 
     def _do(self, action: Callable[[], Coroutine[Any, Any, T]]) -> T:

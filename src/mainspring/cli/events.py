@@ -12,6 +12,7 @@ from mainspring.cli.documents import event_fields
 from mainspring.cli.exits import ExitCode
 from mainspring.cli.options import App, AsJson, QueueName, TypeName, Url, to_duration
 from mainspring.cli.output import at, clean, is_terminal, say, show, show_json_line, write
+from mainspring.cli.stopping import Stopping
 from mainspring.cli.target import opened
 from mainspring.jobs.events import EventKind
 from mainspring.jobs.following import JobEvent
@@ -54,16 +55,18 @@ def events(
     with opened(app, url) as application:
         limit = None if follow else duration or DEFAULT_FOR
         stream = application.events(timeout=limit)
-        say("listening" + (", stop with Ctrl+C" if limit is None else f" for {limit.total_seconds():g} s"))
         full_type = None if type is None else application.registry.full_name(type)
-        for event in stream:
-            wanted = {"job_id": job_id, "queue": queue, "type": full_type}
-            if any(value is not None and getattr(event, name) != value for name, value in wanted.items()):
-                continue
-            _print(event, as_json=as_json)
-            printed += 1
-            if printed == count:
-                return
+        wanted = {"job_id": job_id, "queue": queue, "type": full_type}
+        with Stopping(on_ask=stream.stop) as stopping:
+            say("listening" + (", stop with Ctrl+C" if limit is None else f" for {limit.total_seconds():g} s"))
+            for event in stream:
+                if any(value is not None and getattr(event, name) != value for name, value in wanted.items()):
+                    continue
+                _print(event, as_json=as_json)
+                printed += 1
+                if printed == count:
+                    return
+        stopping.end_if_asked()
     if count is not None:
         raise typer.Exit(ExitCode.REFUSED)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -15,7 +16,8 @@ from mainspring.cli.exits import ExitCode
 class Stopping:
     """Whether somebody has asked to stop: `with Stopping() as stopping: ... if stopping.is_asked: break`."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_ask: Callable[[], None] | None = None) -> None:
+        self._on_ask = on_ask
         self.is_asked = False
         self._before: Any = None
 
@@ -39,3 +41,5 @@ class Stopping:
         if self.is_asked:
             raise KeyboardInterrupt
         self.is_asked = True
+        if self._on_ask is not None:
+            self._on_ask()

@@ -86,6 +86,10 @@ class EventStream:
             return now + LOOK_NS
         return None if now >= self._deadline else min(now + LOOK_NS, self._deadline)
 
+    def stop(self) -> None:
+        """End the iteration, once what is known is told. From a signal handler, too: it takes no lock."""
+        self._deadline = self._clock.monotonic_ns()
+
     def pending(self) -> list[JobEvent]:
         """Return what has happened since, without waiting."""
         self._read()
