@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 PATIENCE = 10.0
 CHUNK = 65_536
-TURNS_OF_AN_ACCEPT = 50  # of the loop, from a connection that was taken to the coroutine that looks after it, and more
+TURNS_OF_AN_ACCEPT = 50  # of the loop, from a connection that was taken to the coroutine that serves it, and more
 
 
 class _Way:

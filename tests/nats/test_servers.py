@@ -14,7 +14,7 @@ import nats
 import pytest
 from nats.aio.client import Client
 from nats.errors import TimeoutError as NatsTimeoutError
-from nats.js.errors import APIError, NoStreamResponseError
+from nats.js.errors import APIError, NoStreamResponseError, ServiceUnavailableError
 
 from mainspring.cli.nats_ports import HOST
 from mainspring.cli.nats_servers import NatsServers
@@ -58,9 +58,13 @@ async def wait_until_known(client: Client, stream: str) -> None:
 
 
 async def read(client: Client, stream: str, count: int = 3) -> list[bytes]:
-    """Read what a stream has, as a consumer does."""
-    subscription = await client.jetstream().pull_subscribe(f"{stream}.>", stream=stream)
-    return [message.data for message in await subscription.fetch(count, timeout=PATIENCE)]
+    """Read what a stream has, as a consumer does; a cluster that elects somebody is asked again."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            with suppress(ServiceUnavailableError):
+                subscription = await client.jetstream().pull_subscribe(f"{stream}.>", stream=stream)
+                return [message.data for message in await subscription.fetch(count, timeout=PATIENCE)]
+            await asyncio.sleep(0.1)
 
 
 async def why_refused(urls: list[str], **options: Any) -> BaseException:
