@@ -64,7 +64,7 @@ async def read(client: Client, stream: str, count: int = 3) -> list[bytes]:
             with suppress(ServiceUnavailableError):
                 subscription = await client.jetstream().pull_subscribe(f"{stream}.>", stream=stream)
                 return [message.data for message in await subscription.fetch(count, timeout=PATIENCE)]
-            await asyncio.sleep(0.1)
+            await client.flush()
 
 
 async def why_refused(urls: list[str], **options: Any) -> BaseException:
