@@ -86,7 +86,7 @@ def lines_of(what: str, rates: Mapping[str, float]) -> list[Line]:
     ]
 
 
-def run(jobs: int = JOBS, rounds: int = 3, redis_rounds: int = 2) -> Section:
+def run(jobs: int = JOBS, rounds: int = 2, redis_rounds: int = 1) -> Section:
     one, two = (best(workers, jobs, rounds, redis_rounds) for workers in (1, 2))
     slow = [f"{system.name} {system.drained:,}" for system in ON_REDIS if system.drained < jobs]
     fewer = f", with fewer jobs for the slow: {', '.join(slow)}" if slow else ""

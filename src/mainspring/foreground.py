@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import logging
-import signal
 import sys
 import threading
 from contextlib import AbstractContextManager
-from queue import SimpleQueue
-from threading import Thread
 from typing import Any, Protocol
 
 from mainspring.jobs.handlers import Registry
 from mainspring.jobs.manager import JobManager
+from mainspring.stop_signals import Signals
 
 SWITCH_SECONDS = 0.0005  # a CPU-bound handler hands the interpreter over ten times as often as by default
 
@@ -44,7 +42,6 @@ class Foreground:
 
     def __init__(self, app: Application) -> None:
         self._app = app
-        self._signals: SimpleQueue[int] = SimpleQueue()
 
     def run(self) -> None:
         """Run until SIGTERM or SIGINT. The second signal stops at once, still without loss."""
@@ -55,33 +52,18 @@ class Foreground:
             )
         interval = sys.getswitchinterval()
         sys.setswitchinterval(SWITCH_SECONDS)
-        before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
-            self._greet()  # before the worker: what follows may be said by handlers
-            with self._app.running():
-                _say(f"  {self._app.threads} threads at work; stop with Ctrl+C or SIGTERM")
-                self._signals.get()
-                _say("stopping: no new jobs; those that run may finish (once more to hand them back at once)")
-                self._listen_on()
-            _say("stopped")
+            with Signals() as signals:
+                self._greet()  # before the worker: what follows may be said by handlers
+                with self._app.running():
+                    _say(f"  {self._app.threads} threads at work; stop with Ctrl+C or SIGTERM")
+                    signals.wait()
+                    _say("stopping: no new jobs; those that run may finish (once more to hand them back at once)")
+                    signals.then(self._app.manager().hurry)
+                _say("stopped")
         finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
             sys.setswitchinterval(interval)
             self._app.close()
-
-    def _on_signal(self, number: int, _frame: Any) -> None:
-        self._signals.put(number)  # nothing else: whatever takes a lock may be what was interrupted
-
-    def _listen_on(self) -> None:
-        """Let a second signal hurry the worker that is being stopped."""
-        manager = self._app.manager()
-
-        def hurry() -> None:
-            self._signals.get()
-            manager.hurry()
-
-        Thread(target=hurry, name="mainspring-signals", daemon=True).start()
 
     def _greet(self) -> None:
         app = self._app

@@ -1,0 +1,70 @@
+"""Signals that end a program, so that none is missed.
+
+A thread that waits for a lock can miss a signal that comes in the instant before it begins to wait: the
+interpreter notes it, and nothing wakes the thread. So the interpreter writes a byte for each signal into a pair of
+sockets, and whoever reads them finds it there, whenever it came.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import Callable
+from threading import Thread
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+ENDING = (signal.SIGTERM, signal.SIGINT)
+OVER = b"\0"
+
+
+class Signals:
+    """Listens for SIGTERM and SIGINT while the block lasts. For the main thread."""
+
+    def __init__(self) -> None:
+        # Not a pipe: Windows takes nothing but sockets.
+        self._reader, self._writer = socket.socketpair()
+        self._writer.setblocking(False)
+        self._before: dict[signal.Signals, Any] = {}
+        self._fd_before = -1
+        self._follower: Thread | None = None
+
+    def __enter__(self) -> Self:
+        self._fd_before = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+        self._before = {number: signal.signal(number, _note) for number in ENDING}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(self._fd_before)
+        self._writer.send(OVER)
+        if self._follower is not None:
+            self._follower.join()
+        self._reader.close()
+        self._writer.close()
+
+    def wait(self) -> bool:
+        """Wait for a signal; False: the block is left."""
+        while True:
+            byte = self._reader.recv(1)
+            if byte in (OVER, b""):
+                return False
+            if byte[0] in ENDING:
+                return True
+
+    def then(self, act: Callable[[], None]) -> None:
+        """Do something at the next signal, in a thread of its own."""
+
+        def follow() -> None:
+            if self.wait():
+                act()
+
+        self._follower = Thread(target=follow, name="mainspring-signals", daemon=True)
+        self._follower.start()
+
+
+def _note(_number: int, _frame: FrameType | None) -> None:
+    """Do nothing: the byte is written already, and whatever takes a lock may be what was interrupted."""
