@@ -55,11 +55,13 @@ from mainspring.jobs.engine import (
 from mainspring.jobs.projecting import Projection
 from mainspring.jobs.status import JobStatus
 
+START_LEAD = 50_000
+CLUSTER_START_LEAD = 250_000
+
 
 class NatsEngine:
     """Keeps jobs on NATS servers, for any number of processes on any number of machines."""
 
-    start_lead = 50_000
     capabilities = frozenset({Capability.SHARED})
 
     def __init__(
@@ -95,6 +97,11 @@ class NatsEngine:
     @property
     def description(self) -> str:
         return f"NATS at {self._link.address}, prefix {self._names.prefix!r}"
+
+    @property
+    def start_lead(self) -> int:
+        """How long before a job is due its start is committed: longer where several servers have to agree."""
+        return CLUSTER_START_LEAD if self._link.reads_leader else START_LEAD
 
     def now(self) -> int:
         return self._link.now()
