@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 PATIENCE = 10.0
 CHUNK = 65_536
-TURNS_OF_AN_ACCEPT = 50  # of the loop, from a connection that was taken to the coroutine that serves it, and more
+TURNS_OF_AN_ACCEPT = 5  # of the loop, from a connection that was taken to the coroutine that looks after it
 
 
 class _Way:
@@ -102,10 +102,9 @@ class Proxy:
         """End everything."""
         if self._loop.is_closed():
             return
-        self._do(self._end)
+        self._do(self._cut)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(PATIENCE)
-        self._loop.run_until_complete(self._end())  # whoever came at the last moment
         self._loop.close()
 
     def _do(self, action: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -131,15 +130,15 @@ class Proxy:
             await self._listen()
 
     async def _cut(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            self._server = None
-        await self._drop()
-
-    async def _end(self) -> None:
-        await self._cut()
-        for _ in range(TURNS_OF_AN_ACCEPT):
-            await asyncio.sleep(0)
+        server, self._server = self._server, None
+        if server is not None:
+            # asyncio loses the socket of a connection that it has taken, but not set up, when its server closes.
+            # So first nobody new is taken, then those on their way arrive, and are sent away by `_accept`.
+            for listener in server.sockets:
+                self._loop.remove_reader(listener.fileno())
+            for _ in range(TURNS_OF_AN_ACCEPT):
+                await asyncio.sleep(0)
+            server.close()
         await self._drop()
 
     async def _drop(self) -> None:

@@ -8,11 +8,7 @@ from tests.nats.scenario_chaos import on_one_node, on_three_nodes, run_chaos
 from tests.nats.servers import MakeServers
 from tests.processes.harness import Site
 
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),  # a proxy that is cut while it takes a client
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = pytest.mark.long
 
 
 @pytest.mark.timeout(120)
