@@ -49,7 +49,7 @@ def test_of_three_backlogs_the_urgent_one_gets_the_most_and_the_least_urgent_one
     submit(rig, BEST_EFFORT, NORMAL, URGENT)
     shares = Counter(first_starts(rig, starts))
     assert shares[URGENT] >= 45, shares
-    assert shares[URGENT] > shares[NORMAL] >= shares[BEST_EFFORT] >= 3, shares  # a tenth in the mean
+    assert shares[URGENT] > shares[NORMAL] >= shares[BEST_EFFORT] >= 8, shares
 
 
 @pytest.mark.parametrize("others", [BEST_EFFORT, NORMAL])

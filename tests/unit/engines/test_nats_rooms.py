@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from mainspring.engines.nats.lanes import Lane
-from mainspring.engines.nats.rooms import WEIGHTS, Room
+from mainspring.engines.nats.rooms import WEIGHTS, Room, Shares
 from mainspring.jobs.engine import Demand
 
 LANES = [Lane("default", "ping", priority) for priority in WEIGHTS]
@@ -21,25 +21,39 @@ def room(starts: int, *, ahead: int = 0, queues: tuple[str, ...] | None = None) 
 
 @pytest.mark.parametrize("starts", range(1, 25))
 def test_no_more_is_asked_for_than_there_is_room_for(starts: int) -> None:
+    shares = Shares()
     for _ in range(20):
-        shares = room(starts).shares(LANES)
-        assert 0 < sum(shares.values()) <= starts
-        assert 0 not in shares.values()
+        given = shares.divide(starts, LANES)
+        assert sum(given.values()) == starts
+        assert 0 not in given.values()
 
 
 @pytest.mark.parametrize("starts", [1, 2, 3, 4, 10])
 def test_urgent_lanes_get_the_most_and_the_least_urgent_a_tenth(starts: int) -> None:
+    shares = Shares()
     given: Counter[int] = Counter()
-    for _ in range(TAKES):
-        given.update({lane.priority: share for lane, share in room(starts).shares(LANES).items()})
-    least, middle, most = (given[priority] / given.total() for priority in sorted(WEIGHTS))
-    assert most >= middle >= least >= 0.085, f"with room for {starts}: {given}"
-    assert most > 0.4
+    for take in range(1, TAKES + 1):
+        given.update({lane.priority: share for lane, share in shares.divide(starts, LANES).items()})
+        for priority, weight in WEIGHTS.items():
+            assert abs(given[priority] - take * starts * weight / 10) <= 1, f"with room for {starts}: {given}"
+
+
+def test_who_was_not_asked_for_a_while_neither_gains_nor_loses() -> None:
+    shares = Shares()
+    shares.divide(1, LANES)
+    before = shares.divide(9, LANES)
+    for _ in range(100):
+        shares.divide(3, LANES[1:])
+    assert sum(before.values()) == 9
+    given = Counter[Lane]()
+    for _ in range(10):
+        given.update(shares.divide(1, LANES))
+    assert given[LANES[0]] in (1, 2)
 
 
 def test_a_lane_that_is_alone_gets_all_the_room() -> None:
     for lane in LANES:
-        assert room(7).shares([lane]) == {lane: 7}
+        assert Shares().divide(7, [lane]) == {lane: 7}
 
 
 def test_a_room_has_the_lanes_of_its_handlers_and_queues_only() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Sequence
 from math import floor
 
@@ -44,18 +43,20 @@ class Room:
         if job is not None and (is_start or is_hold):
             self.suspects += job.crashes >= SUSPECT_CRASHES
 
-    def shares(self, lanes: Sequence[Lane]) -> dict[Lane, int]:
-        """Divide the room for starts among lanes that may have jobs, by priority; exactly so in the mean.
 
-        Each gets its part, rounded up or down by chance; so with little room nobody is left out for long.
-        """
+class Shares:
+    """Divides room among lanes by priority, over any number of takes: nobody is ever more than one start short."""
+
+    def __init__(self) -> None:
+        self._credit: dict[Lane, float] = {}  # what is left of the exact shares, less what was given
+
+    def divide(self, starts: int, lanes: Sequence[Lane]) -> dict[Lane, int]:
+        """Divide room for so many starts among lanes that may have jobs; those that get nothing are not named."""
         total = sum(WEIGHTS[lane.priority] for lane in lanes)
-        shares = {}
-        exact, point, given = 0.0, random.random(), 0
-        for lane in random.sample(lanes, len(lanes)):
-            exact += self.starts * WEIGHTS[lane.priority] / total
-            share = min(floor(exact + point) - given, self.starts - given)
-            given += share
-            if share:
-                shares[lane] = share
-        return shares
+        credit = {lane: self._credit.get(lane, 0.0) + starts * WEIGHTS[lane.priority] / total for lane in lanes}
+        shares = {lane: max(0, floor(credit[lane])) for lane in lanes}
+        spare = starts - sum(shares.values())
+        for lane in sorted(lanes, key=lambda lane: credit[lane] - shares[lane], reverse=True)[: max(0, spare)]:
+            shares[lane] += 1
+        self._credit |= {lane: credit[lane] - shares[lane] for lane in lanes}
+        return {lane: share for lane, share in shares.items() if share}

@@ -17,7 +17,7 @@ from mainspring.engines.nats.intake import Intake
 from mainspring.engines.nats.lanes import Lane, Lanes
 from mainspring.engines.nats.messages import ACK, Message, Pull, nak
 from mainspring.engines.nats.queueing import Queueing
-from mainspring.engines.nats.rooms import Room
+from mainspring.engines.nats.rooms import Room, Shares
 from mainspring.engines.nats.settings_book import SettingsBook
 from mainspring.engines.nats.stops import Stops
 from mainspring.engines.nats.stored import decode_job
@@ -67,13 +67,13 @@ class Taking:
         self._workers = workers
         self._chores = chores
         self._stops = stops
+        self._shares = Shares()
 
     def take(self, worker: int, demands: Sequence[Demand], lead: int, start_lead: int) -> Taken:
         """Lease jobs."""
         if not self._workers.is_enrolled(worker):
             return Taken([], None, False, [], is_alive=False)
-        if self._book.must_refresh:
-            self._book.refresh()
+        if self._book.refresh_if_needed():
             self.give_back_paused()
         self._chores.carry_out()
         if self._lanes.must_read:
@@ -132,7 +132,7 @@ class Taking:
         lanes = [lane for lane in room.lanes if pending[lane] != 0]
         if len(here) >= room.starts or not lanes:
             return here
-        asked = room.shares(lanes)
+        asked = self._shares.divide(room.starts, lanes)
         shares = {self._lanes.all[lane]: share for lane, share in asked.items()}
         consumers = self._streams.consumers_of(shares)
         pulls = [Pull(consumer, min(shares[lane], MOST_AT_ONCE)) for lane, consumer in consumers.items()]
