@@ -248,10 +248,6 @@ class Connection:
 
         self.call_later(plan)
 
-    def start_task(self, make: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Let the loop do something for as long as the link is open."""
-        self.call_later(lambda: _keep(asyncio.ensure_future(make())))
-
     def unavailable(self, reason: str, *, remedy: str | None = None) -> EngineUnavailable:
         """Make the error that says what is wrong with this server."""
         return EngineUnavailable(

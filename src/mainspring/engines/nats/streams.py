@@ -31,9 +31,9 @@ CLOCK_KEPT = 60 * MICROSECONDS
 CLOCK_SLACK = MICROSECONDS // 10
 CLOCK_TRIES = 4
 CLOCK_JUMP = MICROSECONDS
-logger = logging.getLogger("mainspring.nats")
-
 ALREADY_IN_USE = (10058, 10148, 10013)  # made by somebody else at the same moment
+
+logger = logging.getLogger("mainspring.nats")
 
 
 class MissingConsumer(EngineUnavailable):
@@ -121,17 +121,18 @@ class Streams:
 
     def _ensure(self, config: dict[str, Any]) -> dict[str, Any]:
         name = config["name"]
-        info = self._find(f"STREAM.INFO.{name}")
+        look = f"STREAM.INFO.{name}"
+        info = self._find(look)
         if info is None:
             if self._settings.prepared:
                 raise self._missing(f"stream {name!r}")
-            return self._make(f"STREAM.CREATE.{name}", config)
+            return self._make(f"STREAM.CREATE.{name}", config, look)
         current = info["config"]
         if self._settings.replicas is None:  # a process that does not care changes nothing
             config["num_replicas"] = current.get("num_replicas", 1)
         if not self._settings.prepared and any(current.get(key) != value for key, value in config.items()):
             # What an operator has set beyond our needs stays: limits in bytes, placement, compression.
-            return self._make(f"STREAM.UPDATE.{name}", {**current, **config})
+            return self._make(f"STREAM.UPDATE.{name}", {**current, **config}, look)
         return info
 
     def _find(self, verb: str) -> dict[str, Any] | None:
@@ -142,12 +143,13 @@ class Streams:
                 return None
             raise self._refused(verb, error) from error
 
-    def _make(self, verb: str, config: dict[str, Any]) -> dict[str, Any]:
+    def _make(self, verb: str, config: dict[str, Any], look: str) -> dict[str, Any]:
+        """Make something; if somebody was quicker, look at what there is."""
         try:
             return self._link.api(verb, config)
         except ServerError as error:
             if error.code in ALREADY_IN_USE:
-                return self._link.api(f"STREAM.INFO.{config['name']}")
+                return self._link.api(look)
             raise self._refused(verb, error) from error
 
     def _refused(self, verb: str, error: ServerError) -> EngineUnavailable:
@@ -197,13 +199,14 @@ class Streams:
             "max_waiting": 8_192,
             "filter_subject": subject,
         }
-        info = self._find(f"CONSUMER.INFO.{stream}.{name}")
+        look = f"CONSUMER.INFO.{stream}.{name}"
+        info = self._find(look)
         if self._settings.prepared:
             if info is None:
                 raise self._missing(f"the consumer {name} for {subject!r}", MissingConsumer)
         elif info is None or info["config"].get("ack_wait") != config["ack_wait"]:
             body = {"stream_name": stream, "config": config}
-            self._make(f"CONSUMER.CREATE.{stream}.{name}.{subject}", body)
+            self._make(f"CONSUMER.CREATE.{stream}.{name}.{subject}", body, look)
 
     def is_idle(self, subject: str) -> bool:
         """Answer whether the consumer for a subject believes to have nothing to deliver, and nothing out."""
@@ -260,8 +263,3 @@ class Streams:
                 if not self._link.has_time:
                     raise
                 self.must_measure = True  # what we know will do for now
-
-    @property
-    def lease(self) -> int:
-        """How long a worker may be silent, in microseconds."""
-        return round(self._settings.lease * MICROSECONDS)
