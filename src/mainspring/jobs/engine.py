@@ -39,6 +39,7 @@ from mainspring.jobs.commands import (
     Replay,
     Reschedule,
 )
+from mainspring.jobs.crew import Backlog, WorkerInfo, WorkerState
 from mainspring.jobs.events import Event, EventKind, EventPage
 from mainspring.jobs.instants import MICROSECONDS
 from mainspring.jobs.records import (
@@ -68,8 +69,6 @@ from mainspring.jobs.recurrence.schedule_records import (
 from mainspring.jobs.status import JobStatus
 
 __all__ = [
-    "FRESH",
-    "FRESH_SHARE",
     "HEAD_START",
     "MAX_CRASHES",
     "STALE",
@@ -77,6 +76,7 @@ __all__ = [
     "SUSPECT_CRASHES",
     "Arrangement",
     "Attempt",
+    "Backlog",
     "Cancel",
     "Capability",
     "Cause",
@@ -95,7 +95,6 @@ __all__ = [
     "Fired",
     "Firing",
     "FollowUp",
-    "FreshShare",
     "JobRecord",
     "Lease",
     "NewJob",
@@ -125,6 +124,7 @@ __all__ = [
     "Taken",
     "UniqueKey",
     "WorkerInfo",
+    "WorkerState",
 ]
 
 STALE = 45 * MICROSECONDS
@@ -135,26 +135,6 @@ SUSPECT_CRASHES = 2
 """The crash that makes it a suspect: the first one implicates everything that its worker ran."""
 HEAD_START = 30 * MICROSECONDS
 """By how much each step of priority lets a job overtake: what has waited longer than that is overtaken no more."""
-
-FRESH = 10 * MICROSECONDS
-"""Jobs that became due within this time have a share of the starts while older ones are worked off."""
-FRESH_SHARE = 4
-"""One start in so many goes to them."""
-
-
-class FreshShare:
-    """Keeps a backlog from starving new work: while old jobs queue, every fourth start goes to a fresh one."""
-
-    def __init__(self) -> None:
-        self._credit = 0
-
-    def share(self, starts: int, oldest_due: int, now: int) -> int:
-        """Return how many of so many starts to give to jobs that have just become due."""
-        if oldest_due >= now - FRESH:
-            return 0
-        self._credit += starts
-        share, self._credit = divmod(self._credit, FRESH_SHARE)
-        return share
 
 
 class Capability(StrEnum):
@@ -175,14 +155,6 @@ class Capability(StrEnum):
     wait, and jobs come about in the order in which they became due."""
     FORESIGHT = "foresight"
     """`take` tells when there will be more to do; without it, the engine wakes its workers when there is."""
-
-
-class WorkerInfo(Struct, frozen=True):
-    """A worker as it presents itself: one start of one process."""
-
-    name: str
-    process: int
-    types: tuple[str, ...]
 
 
 class Demand(Struct, frozen=True):
@@ -385,6 +357,12 @@ class Engine(Protocol):
 
     def limits(self) -> list[PutLimit]:
         """List the limits that hold."""
+
+    def workers(self) -> list[WorkerState]:
+        """List the workers, by their numbers, those included whose jobs nobody has rescued yet."""
+
+    def backlog(self) -> list[Backlog]:
+        """List what is due and waits for a worker, by queue and handler, paused queues included."""
 
     def listen(self, until: int) -> str:
         """Let events be written down until an instant; return the place from which on there are some."""

@@ -44,6 +44,7 @@ PARTS = (
     "rescuing",
     "reading",
     "explaining",
+    "crew",
     "events",
     "pruning",
 )
@@ -51,6 +52,7 @@ MODULES = [f"mainspring.testing.engine_{part}" for part in PARTS]
 pytest.register_assert_rewrite(*(name for name in MODULES if name not in sys.modules))
 
 from mainspring.testing.engine_commanding import Commanding
+from mainspring.testing.engine_crew import Crew
 from mainspring.testing.engine_events import Events
 from mainspring.testing.engine_explaining import Explaining
 from mainspring.testing.engine_firing import Firings
@@ -85,6 +87,7 @@ class EngineConformance(
     Rescuing,
     Reading,
     Explaining,
+    Crew,
     Events,
     Pruning,
 ):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from mainspring.jobs.engine import FRESH_SHARE, HEAD_START, Capability, Demand, OutcomeKind, Query
+from mainspring.jobs.engine import HEAD_START, Capability, Demand, OutcomeKind, Query
+from mainspring.jobs.fairness import FRESH_SHARE
 from mainspring.jobs.instants import MICROSECONDS
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.engine_base import EngineSuite

@@ -13,7 +13,7 @@ from itertools import islice
 from math import inf
 from typing import TypeAlias
 
-from mainspring.jobs.engine import HEAD_START, SUSPECT_CRASHES, Demand, JobRecord
+from mainspring.jobs.engine import HEAD_START, SUSPECT_CRASHES, Backlog, Demand, JobRecord
 
 Entry: TypeAlias = tuple[int, int, int, int, str]  # ready, turn, place, version, id
 Lane: TypeAlias = tuple[str, str, int, bool, bool]  # type, queue, priority, whether of suspects, whether bound
@@ -74,6 +74,14 @@ class Claims:
         lanes = [lane for lane in self._lanes if lane[1] not in self.paused]
         due = {lane[0] for lane in lanes if any(may_start(entry[-1]) for entry in self._between(lane, -inf, now))}
         return tuple(sorted(due))
+
+    def backlog(self, now: int, may_start: Callable[[str], bool]) -> list[Backlog]:
+        """Count the jobs that are due and may start, by queue and handler, paused or not."""
+        found: dict[tuple[str, str], list[int]] = {}
+        for lane in self._lanes:
+            entries = [entry for entry in self._between(lane, -inf, now) if may_start(entry[-1])]
+            found.setdefault((lane[1], lane[0]), []).extend(entry[0] for entry in entries)
+        return [Backlog(queue, type_, len(due), min(due)) for (queue, type_), due in sorted(found.items()) if due]
 
     def _first(self, lanes: list[Lane], limit: int, after: float, until: int) -> list[Pick]:
         found: list[Pick] = []

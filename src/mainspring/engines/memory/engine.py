@@ -26,6 +26,7 @@ from mainspring.errors import EngineUnavailable
 from mainspring.jobs.engine import (
     MAX_CRASHES,
     Arrangement,
+    Backlog,
     Capability,
     Changed,
     Command,
@@ -49,6 +50,7 @@ from mainspring.jobs.engine import (
     Swept,
     Taken,
     WorkerInfo,
+    WorkerState,
 )
 from mainspring.jobs.instants import to_instant
 from mainspring.jobs.status import JobStatus
@@ -248,6 +250,14 @@ class MemoryEngine:
     def limits(self) -> list[PutLimit]:
         with self._lock:
             return self._jobs.buckets.definitions()
+
+    def workers(self) -> list[WorkerState]:
+        with self._lock:
+            return self._workers.all()
+
+    def backlog(self) -> list[Backlog]:
+        with self._lock:
+            return self._taking.backlog(self.now())
 
     def listen(self, until: int) -> str:
         with self._lock:

@@ -14,15 +14,15 @@ from mainspring.engines.memory.claims import Pick
 from mainspring.engines.memory.jobs import Jobs
 from mainspring.engines.memory.journal import Journal
 from mainspring.jobs.engine import (
-    FRESH,
     HEAD_START,
     SUSPECT_CRASHES,
+    Backlog,
     Demand,
     EventKind,
-    FreshShare,
     JobRecord,
     Lease,
 )
+from mainspring.jobs.fairness import FRESH, FreshShare
 from mainspring.jobs.transitions import expired, held, lease_of, started, started_by_holder
 
 
@@ -114,6 +114,11 @@ class Taking:
         """Return the handlers for which there are jobs that anybody who knew them could start."""
         self._groups.refresh(now)
         return self._claims.waiting_types(now, lambda job_id: self._may_start(self._jobs.records[job_id], now))
+
+    def backlog(self, now: int) -> list[Backlog]:
+        """Return what anybody who knew the handlers could start, paused queues included."""
+        self._groups.refresh(now)
+        return self._claims.backlog(now, lambda job_id: self._may_start(self._jobs.records[job_id], now))
 
     def _may_start(self, job: JobRecord, now: int) -> bool:
         is_late = job.expires is not None and job.expires <= now

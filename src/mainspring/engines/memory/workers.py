@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from mainspring.clock import Clock
 from mainspring.engines.memory.jobs import Jobs
 from mainspring.engines.memory.journal import Journal
-from mainspring.jobs.engine import EventKind, JobRecord, WorkerInfo
+from mainspring.jobs.engine import EventKind, JobRecord, WorkerInfo, WorkerState
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.transitions import rescued
 from mainspring.jobs.working.vigil import DECLARED_DEAD, Vigil
@@ -20,14 +20,14 @@ class Workers:
         self._jobs = jobs
         self._vigil = Vigil(clock)
         self._heartbeats: dict[int, int] = {}
-        self._types: dict[int, frozenset[str]] = {}
+        self._infos: dict[int, WorkerInfo] = {}
         self._last = 0
 
     def enroll(self, worker: WorkerInfo, now: int) -> int:
         """Begin an incarnation."""
         self._last += 1
         self._heartbeats[self._last] = now
-        self._types[self._last] = frozenset(worker.types)
+        self._infos[self._last] = worker
         return self._last
 
     def is_enrolled(self, worker: int) -> bool:
@@ -59,7 +59,14 @@ class Workers:
     def bury(self, worker: int) -> None:
         """Forget a worker."""
         self._heartbeats.pop(worker, None)
-        self._types.pop(worker, None)
+        self._infos.pop(worker, None)
+
+    def all(self) -> list[WorkerState]:
+        """Return all that were not buried."""
+        return [
+            WorkerState(number, self._infos[number], beat, is_gone=beat == DECLARED_DEAD)
+            for number, beat in self._heartbeats.items()
+        ]
 
     def count(self) -> int:
         """Return how many there are."""
@@ -68,7 +75,7 @@ class Workers:
     def count_knowing(self, type_: str) -> int:
         """Return how many of them know a handler."""
         alive = (number for number, beat in self._heartbeats.items() if beat != DECLARED_DEAD)
-        return sum(type_ in self._types[number] for number in alive)
+        return sum(type_ in self._infos[number].types for number in alive)
 
 
 class Rescue:

@@ -22,6 +22,7 @@ from mainspring.errors import EngineUnavailable
 from mainspring.jobs import transitions
 from mainspring.jobs.engine import (
     Arrangement,
+    Backlog,
     Capability,
     Changed,
     Command,
@@ -51,6 +52,7 @@ from mainspring.jobs.engine import (
     Swept,
     Taken,
     WorkerInfo,
+    WorkerState,
 )
 from mainspring.jobs.projecting import Projection
 from mainspring.jobs.status import JobStatus
@@ -347,6 +349,12 @@ class NatsEngine:
 
     def limits(self) -> list[PutLimit]:
         return self.parts.book.list_limits()
+
+    def workers(self) -> list[WorkerState]:
+        return self._workers.states()
+
+    def backlog(self) -> list[Backlog]:
+        return self.parts.backlogs.read()
 
     def listen(self, until: int) -> str:
         return self.parts.journal.listen(until)

@@ -69,10 +69,16 @@ class Lanes:
     def _add(self, found: list[tuple[str, Entry]]) -> list[Lane]:
         new = []
         for subject, entry in found:
-            queue, type_, priority = subject.removeprefix(self._names.lanes).split(".")
-            lane = Lane(from_token(queue), from_token(type_), int(priority))
+            lane, ready = read_lane(self._names, subject)
             if lane not in self.all:
-                self.all[lane] = f"{self._names.ready}{queue}.{type_}.{priority}.*"
+                self.all[lane] = ready
                 new.append(lane)
             self._position = max(self._position, entry.revision)
         return new
+
+
+def read_lane(names: Names, subject: str) -> tuple[Lane, str]:
+    """Return the lane that a record is of, and the subject of its jobs, with a wildcard."""
+    tokens = subject.removeprefix(names.lanes)
+    queue, type_, priority = tokens.split(".")
+    return Lane(from_token(queue), from_token(type_), int(priority)), f"{names.ready}{tokens}.*"

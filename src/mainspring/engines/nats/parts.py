@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from mainspring.clock import Clock
 from mainspring.engines.nats import uniqueness
+from mainspring.engines.nats.backlogs import Backlogs
 from mainspring.engines.nats.chores import Chores
 from mainspring.engines.nats.commands import Commands
 from mainspring.engines.nats.deciding import Deciding
@@ -105,6 +106,7 @@ class Parts:
             stops=self.stops,
         )
         self.overlooked = Overlooked(workshop, streams, lanes, queueing)
+        self.backlogs = Backlogs(workshop, streams)
         self.starting = Starting(workshop, hands, book, journal)
         self.projector = Projector(link, names, streams, make_projection)
         self.reading = Reading(workshop, self.projector, gates=gates, book=book, workers=workers)

@@ -208,10 +208,13 @@ class Streams:
             body = {"stream_name": stream, "config": config}
             self._make(f"CONSUMER.CREATE.{stream}.{name}.{subject}", body, look)
 
+    def look_at_consumer(self, subject: str) -> dict[str, Any] | None:
+        """Return what the server says of the consumer for a subject; None if there is none."""
+        return self._find(f"CONSUMER.INFO.{self._names.stream}.{digest(subject)}")
+
     def is_idle(self, subject: str) -> bool:
         """Answer whether the consumer for a subject believes to have nothing to deliver, and nothing out."""
-        name = digest(subject)
-        info = self._find(f"CONSUMER.INFO.{self._names.stream}.{name}") if name in self._consumers else None
+        info = self.look_at_consumer(subject) if digest(subject) in self._consumers else None
         return info is not None and not info["num_pending"] and not info["num_ack_pending"]
 
     def forget_consumers(self) -> None:

@@ -17,7 +17,7 @@ from mainspring.engines.nats.link import Link
 from mainspring.engines.nats.naming import Names
 from mainspring.engines.nats.settings import NatsSettings
 from mainspring.engines.nats.stored import decode, encode
-from mainspring.jobs.engine import WorkerInfo
+from mainspring.jobs.engine import WorkerInfo, WorkerState
 from mainspring.jobs.instants import MICROSECONDS
 
 
@@ -130,6 +130,13 @@ class Workers:
         found = self._link.scan(f"{self._names.workers}*")
         signs = ((subject.rpartition(".")[2], entry.data) for subject, entry in found)
         return {int(number): decode(data, Sign) for number, data in signs if number.isdigit() and data}
+
+    def states(self) -> list[WorkerState]:
+        """Return all workers; one whose sign has vanished is not known any more."""
+        return [
+            WorkerState(number, WorkerInfo(sign.name, sign.process, sign.types), sign.beat, is_gone=sign.has_left)
+            for number, sign in sorted(self.read_all().items())
+        ]
 
     def lease_left(self, worker: int, now: int) -> int:
         """Return for how many microseconds a worker's jobs are still its own."""

@@ -22,7 +22,7 @@ from mainspring.engines.sqlite.database import Database, Durability, Probe
 from mainspring.engines.sqlite.journal import read_events
 from mainspring.engines.sqlite.limit_table import read_limits
 from mainspring.engines.sqlite.presence import Listener, Presence
-from mainspring.engines.sqlite.reading import count, find
+from mainspring.engines.sqlite.reading import count, find, read_backlog, read_workers
 from mainspring.engines.sqlite.rows import pairs_of_integers, strings, to_json
 from mainspring.engines.sqlite.scheduling import Scheduling, read_occurrences, read_schedules
 from mainspring.engines.sqlite.settling import Settling
@@ -35,6 +35,7 @@ from mainspring.errors import EngineUnavailable
 from mainspring.jobs.engine import (
     MAX_CRASHES,
     Arrangement,
+    Backlog,
     Capability,
     Changed,
     Command,
@@ -64,6 +65,7 @@ from mainspring.jobs.engine import (
     Swept,
     Taken,
     WorkerInfo,
+    WorkerState,
 )
 from mainspring.jobs.instants import to_instant
 from mainspring.jobs.status import JobStatus
@@ -350,6 +352,14 @@ class SqliteEngine:
         with self._database.reader() as connection:
             return read_limits(connection)
 
+    def workers(self) -> list[WorkerState]:
+        with self._database.reader() as connection:
+            return read_workers(connection, self._presence.is_dead if self._is_shared else _knows_nothing)
+
+    def backlog(self) -> list[Backlog]:
+        with self._database.reader() as connection:
+            return read_backlog(connection, self.now())
+
     def listen(self, until: int) -> str:
         with self.unit(durable=False):
             return self._store.journal.listen(until)
@@ -376,3 +386,7 @@ class SqliteEngine:
 
 def _nothing() -> None:
     return None
+
+
+def _knows_nothing(_worker: int) -> bool:
+    return False

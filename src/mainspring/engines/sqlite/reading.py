@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import apsw
 
 from mainspring.engines.sqlite import statements as sql
-from mainspring.engines.sqlite.rows import CODES, STATUSES, to_json, to_record
-from mainspring.jobs.engine import Page, Query
+from mainspring.engines.sqlite.rows import CODES, STATUSES, strings, to_json, to_record
+from mainspring.jobs.engine import Backlog, Page, Query, WorkerInfo, WorkerState
 from mainspring.jobs.status import JobStatus
+from mainspring.jobs.working.vigil import DECLARED_DEAD
 
 
 def find(connection: apsw.Connection, query: Query) -> Page:
@@ -31,6 +33,26 @@ def count(connection: apsw.Connection, *, queue: str | None, type_: str | None) 
     rows: list[Any] = connection.execute(statement, bindings).fetchall()
     found = dict(rows)
     return {status: found.get(code, 0) for code, status in enumerate(STATUSES)}
+
+
+def read_workers(connection: apsw.Connection, is_dead: Callable[[int], bool]) -> list[WorkerState]:
+    """List the workers; `is_dead` knows more of them than the file."""
+    rows: list[Any] = connection.execute(sql.WORKERS).fetchall()
+    return [
+        WorkerState(
+            number,
+            WorkerInfo(name, process, tuple(strings(types))),
+            heartbeat,
+            is_gone=heartbeat == DECLARED_DEAD or is_dead(number),
+        )
+        for number, name, process, types, heartbeat in rows
+    ]
+
+
+def read_backlog(connection: apsw.Connection, now: int) -> list[Backlog]:
+    """List what waits for a worker."""
+    rows: list[Any] = connection.execute(sql.BACKLOG, (now,)).fetchall()
+    return [Backlog(*row) for row in rows]
 
 
 def _conditions(query: Query) -> tuple[list[str], dict[str, Any]]:

@@ -321,6 +321,23 @@ OR EXISTS (
 
 # -- reading
 
+WORKERS = "SELECT id, name, process, types, heartbeat FROM workers ORDER BY id"
+# ?1 now
+BACKLOG = """
+SELECT queue, type, sum(plain + suspect), min(oldest) FROM (
+    SELECT queue, type,
+        (SELECT count(*) FROM jobs INDEXED BY claimable WHERE lane = lanes.id AND status = 0 AND owner IS NULL
+            AND crashes < 2 AND wait = 0 AND ready <= ?1) AS plain,
+        (SELECT count(*) FROM jobs INDEXED BY suspects WHERE lane = lanes.id AND status = 0 AND owner IS NULL
+            AND crashes >= 2 AND wait = 0 AND ready <= ?1) AS suspect,
+        min(
+            coalesce((SELECT min(ready) FROM jobs INDEXED BY claimable WHERE lane = lanes.id AND status = 0
+                AND owner IS NULL AND crashes < 2 AND wait = 0), ?1),
+            coalesce((SELECT min(ready) FROM jobs INDEXED BY suspects WHERE lane = lanes.id AND status = 0
+                AND owner IS NULL AND crashes >= 2 AND wait = 0), ?1)) AS oldest
+    FROM lanes) WHERE plain + suspect > 0 GROUP BY queue, type ORDER BY queue, type
+"""
+
 FIND = (
     f"SELECT {RECORD_COLUMNS} FROM jobs AS j JOIN lanes AS l ON l.id = j.lane WHERE {{conditions}} ORDER BY j.seq"
 )

@@ -21,16 +21,15 @@ from mainspring.engines.sqlite.rows import (
 )
 from mainspring.engines.sqlite.store import Store
 from mainspring.jobs.engine import (
-    FRESH,
     HEAD_START,
     SUSPECT_CRASHES,
     Demand,
     Event,
     EventKind,
-    FreshShare,
     Lease,
     Taken,
 )
+from mainspring.jobs.fairness import FRESH, FreshShare
 
 MAX_ROUNDS = 20  # of picking, when limits refuse what was picked
 
