@@ -1,154 +1,28 @@
-"""Mainspring: one scheduler for Python, from a thread pool to a cluster."""
+"""Mainspring: one scheduler for Python, from a thread pool to a cluster.
 
-from mainspring.app import Mainspring
-from mainspring.clock import Clock, SystemClock
-from mainspring.engines.nats import NatsSettings
-from mainspring.errors import (
-    ArgumentsTooLarge,
-    DuplicateJob,
-    EngineUnavailable,
-    InvalidArguments,
-    InvalidTransition,
-    JobFailed,
-    JobNotFound,
-    LimitExceeded,
-    MainspringError,
-    PartialSubmit,
-    QueueEmpty,
-    QueueFull,
-    RefusedByStore,
-    RunnerClosed,
-    ScheduleInvalid,
-    ScheduleNotFound,
-    StoreCorrupt,
-    StoreTooNew,
-    UnknownHandler,
-    WouldDeadlock,
-)
-from mainspring.jobs import (
-    AttemptInfo,
-    Cancel,
-    CatchUp,
-    Concurrency,
-    Cron,
-    EventKind,
-    EventStream,
-    Every,
-    Explanation,
-    Job,
-    JobContext,
-    JobEvent,
-    JobHandle,
-    JobInfo,
-    JobPage,
-    JobStatus,
-    Keep,
-    Middleware,
-    OccurrenceInfo,
-    ProcessSettings,
-    ProgressInfo,
-    Queue,
-    QueueStatistics,
-    Rate,
-    Reason,
-    Retry,
-    ScheduleInfo,
-    Snooze,
-    Submit,
-    Unique,
-    current_batch,
-    current_job,
-)
-from mainspring.runners import (
-    FuncQueue,
-    Priority,
-    RunnerStatistics,
-    SequenceBound,
-    ShutdownBehavior,
-    ShutdownReport,
-    TaskEvent,
-    TaskFailure,
-    TaskFuture,
-    TaskHandle,
-    TaskObserver,
-    TaskRunner,
-    TaskTraits,
-    ThreadPool,
-    blocking,
-    current_runner,
-)
+Its names are those of `mainspring.public`, loaded when the first of them is used. Whoever wants a part only need
+not wait for the rest: `mainspring --help`, and a shell that completes a command.
+"""
 
-__all__ = [
-    "ArgumentsTooLarge",
-    "AttemptInfo",
-    "Cancel",
-    "CatchUp",
-    "Clock",
-    "Concurrency",
-    "Cron",
-    "DuplicateJob",
-    "EngineUnavailable",
-    "EventKind",
-    "EventStream",
-    "Every",
-    "Explanation",
-    "FuncQueue",
-    "InvalidArguments",
-    "InvalidTransition",
-    "Job",
-    "JobContext",
-    "JobEvent",
-    "JobFailed",
-    "JobHandle",
-    "JobInfo",
-    "JobNotFound",
-    "JobPage",
-    "JobStatus",
-    "Keep",
-    "LimitExceeded",
-    "Mainspring",
-    "MainspringError",
-    "Middleware",
-    "NatsSettings",
-    "OccurrenceInfo",
-    "PartialSubmit",
-    "Priority",
-    "ProcessSettings",
-    "ProgressInfo",
-    "Queue",
-    "QueueEmpty",
-    "QueueFull",
-    "QueueStatistics",
-    "Rate",
-    "Reason",
-    "RefusedByStore",
-    "Retry",
-    "RunnerClosed",
-    "RunnerStatistics",
-    "ScheduleInfo",
-    "ScheduleInvalid",
-    "ScheduleNotFound",
-    "SequenceBound",
-    "ShutdownBehavior",
-    "ShutdownReport",
-    "Snooze",
-    "StoreCorrupt",
-    "StoreTooNew",
-    "Submit",
-    "SystemClock",
-    "TaskEvent",
-    "TaskFailure",
-    "TaskFuture",
-    "TaskHandle",
-    "TaskObserver",
-    "TaskRunner",
-    "TaskTraits",
-    "ThreadPool",
-    "Unique",
-    "UnknownHandler",
-    "WouldDeadlock",
-    "blocking",
-    "current_batch",
-    "current_job",
-    "current_runner",
-]
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mainspring.public import *  # noqa: F403
+    from mainspring.public import __all__ as __all__
+else:
+    from importlib import import_module
+
+    def __getattr__(name):
+        _load()
+        try:
+            return globals()[name]
+        except KeyError:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+
+    def __dir__():
+        _load()
+        return sorted(globals())
+
+    def _load():
+        public = import_module("mainspring.public")
+        globals().update({name: getattr(public, name) for name in ("__all__", *public.__all__)})

@@ -17,10 +17,8 @@ from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 from mainspring.clock import Clock, Duration, SystemClock, to_nanoseconds
-from mainspring.engines.memory import MemoryEngine
 from mainspring.engines.nats import NatsSettings
 from mainspring.engines.nats.settings import without_password
-from mainspring.engines.sqlite import SqliteEngine, SqliteProjection
 from mainspring.errors import EngineUnavailable
 from mainspring.foreground import Foreground
 from mainspring.jobs.dead_letters import DeadLetters
@@ -36,6 +34,7 @@ from mainspring.jobs.middleware import Middleware, Middlewares
 from mainspring.jobs.policies import Concurrency, Rate
 from mainspring.jobs.process_settings import ProcessSettings
 from mainspring.jobs.processes import is_child
+from mainspring.jobs.projecting import Projection
 from mainspring.jobs.pruning import Keep
 from mainspring.jobs.queues import Queue
 from mainspring.jobs.recurrence.schedules import Schedules
@@ -281,9 +280,13 @@ class Mainspring(Decorators):
                     reason="a handler with execution='process' cannot reach it",
                     remedy="use a sqlite:/// store, or submit from a handler that runs in a thread",
                 )
+            from mainspring.engines.memory import MemoryEngine  # noqa: PLC0415 - loaded if asked for
+
             return MemoryEngine(clock=clock)
         if self.url.startswith(NATS_SCHEMES):
             return self._make_nats_engine(clock)
+        from mainspring.engines.sqlite import SqliteEngine  # noqa: PLC0415 - loaded if asked for
+
         return SqliteEngine(self.url.removeprefix("sqlite:///"), clock=clock, durability=self.durability)
 
     def _make_nats_engine(self, clock: Clock) -> Engine:
@@ -335,8 +338,10 @@ class Mainspring(Decorators):
             self._abandoned.append(runtime)  # collecting it would end threads that are not here
 
 
-def _make_projection(name: str) -> SqliteProjection:
+def _make_projection(name: str) -> Projection:
     """Make the local copy of jobs that are kept elsewhere: a path, or a name in the cache of this user."""
+    from mainspring.engines.sqlite import SqliteProjection  # noqa: PLC0415 - loaded if asked for
+
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mainspring"
     path = Path(name) if os.sep in name else folder / name
     path.parent.mkdir(parents=True, exist_ok=True)

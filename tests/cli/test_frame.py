@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import typer.main
-
 from mainspring.cli.exits import ExitCode
-from mainspring.cli.main import commands
+from mainspring.cli.main import Commands
+from mainspring.cli.on_demand import load
 from tests.cli.shop import CLEAN, PATIENCE, Shop
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
@@ -20,13 +19,17 @@ USAGE = 2
 
 
 def all_commands() -> Iterator[tuple[str, Any]]:
-    def below(path: str, command: Any) -> Iterator[tuple[str, Any]]:
-        for name, child in getattr(command, "commands", {}).items():
-            yield from below(f"{path} {name}", child)
-        if not hasattr(command, "commands"):
-            yield path, command
+    for name in Commands.summaries:
+        command = load(name)
+        if hasattr(command, "commands"):
+            yield from ((f"mainspring {name} {child}", below) for child, below in command.commands.items())
+        else:
+            yield f"mainspring {name}", command
 
-    return below("mainspring", typer.main.get_command(commands))
+
+def test_the_help_of_the_program_says_of_each_command_what_its_own_help_says() -> None:
+    own = {name: " ".join(load(name).help.partition("\n\n")[0].split()) for name in Commands.summaries}
+    assert own == Commands.summaries
 
 
 def test_the_help_of_every_command_has_an_example_of_itself() -> None:
@@ -116,25 +119,3 @@ def test_an_interrupt_ends_with_130_and_without_a_traceback(shop: Shop) -> None:
     finally:
         process.kill()
         process.communicate()
-
-
-def test_a_shell_completes_commands_and_states(shop: Shop) -> None:
-    def completed(line: str) -> list[str]:
-        words = line.split(" ")
-        asked: dict[str, Any] = {
-            "_MAINSPRING_COMPLETE": "complete_bash",
-            "COMP_WORDS": line,
-            "COMP_CWORD": str(len(words) - 1),
-        }
-        return shop.run(**asked).output.split()
-
-    assert {"list", "show", "replay", "purge"} <= set(completed("mainspring dlq "))
-    assert completed("mainspring jobs list --status f") == ["failed"]
-
-
-def test_completion_is_installed_by_an_option(shop: Shop) -> None:
-    done = shop.run(
-        "--install-completion", "bash", HOME=str(shop.folder), _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1"
-    )
-    assert done.code == 0
-    assert "mainspring" in (shop.folder / ".bashrc").read_text()

@@ -7,8 +7,8 @@ import pytest
 import typer
 
 from mainspring import Mainspring
-from mainspring.cli.calls import arguments_of
-from mainspring.cli.options import to_duration, to_instant, to_pair
+from mainspring.cli.calls import arguments_of, to_pair
+from mainspring.cli.options import to_duration, to_instant
 from mainspring.cli.output import clean
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 import typer
 
-from mainspring.cli.options import to_value
 from mainspring.errors import InvalidArguments
 from mainspring.jobs.handlers import Handler
 
@@ -39,6 +38,22 @@ def decoded(text: str | bytes, where: str) -> Any:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise typer.BadParameter(f"{where}: this is not JSON: {error}") from error
+
+
+def to_pair(text: str) -> tuple[str, Any]:
+    """Convert `name=value`; the value is JSON, or a text if it is none."""
+    name, sign, value = text.partition("=")
+    if not sign or not name.strip():
+        raise typer.BadParameter(f"{text!r} is not of the form name=value, as in order_id=43")
+    return name.strip(), to_value(value)
+
+
+def to_value(text: str) -> Any:
+    """Convert JSON; what is none is a text, so that nobody has to quote twice."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
 
 
 def _split(pairs: list[str]) -> dict[str, str]:

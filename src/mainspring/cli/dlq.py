@@ -9,11 +9,12 @@ from typing import Annotated, Any
 import typer
 
 from mainspring.app import Mainspring
+from mainspring.cli.calls import to_pair
 from mainspring.cli.detail import job_detail
 from mainspring.cli.documents import job_fields
 from mainspring.cli.exits import ExitCode
 from mainspring.cli.jobs import Id, show_page
-from mainspring.cli.options import After, App, AsJson, Limit, QueueName, TypeName, Url, to_pair
+from mainspring.cli.options import After, App, AsJson, Limit, QueueName, TypeName, Url
 from mainspring.cli.output import compact, say, show, show_json, show_table, write
 from mainspring.cli.progress import Bar
 from mainspring.cli.stopping import Stopping

@@ -47,7 +47,7 @@ def list_jobs(
     """
     with opened(app, url) as application:
         page = application.jobs(
-            status=None if status is None else status.status, queue=queue, type=type, limit=limit, after=after
+            status=None if status is None else status.name, queue=queue, type=type, limit=limit, after=after
         )
     show_page(page, as_json=as_json, none="no jobs")
 

@@ -3,39 +3,39 @@
 from __future__ import annotations
 
 import sys
+from typing import ClassVar
 
 import typer
 
-from mainspring.cli.dlq import dlq
-from mainspring.cli.events import events
 from mainspring.cli.exits import EXIT_CODES, run_to_exit
-from mainspring.cli.explain import explain
-from mainspring.cli.jobs import jobs
-from mainspring.cli.nats import nats
+from mainspring.cli.on_demand import OnDemand
 from mainspring.cli.options import App, Url
-from mainspring.cli.queues import queues
-from mainspring.cli.run import run
-from mainspring.cli.schedules import schedules
-from mainspring.cli.submit import submit
 
-SUMMARY = "One scheduler for Python, from a thread pool to a cluster."
+
+class Commands(OnDemand):
+    """Every command, in the order of the help, with the first paragraph of its own."""
+
+    summaries: ClassVar = {
+        "run": "Run jobs until SIGTERM or Ctrl+C; a second signal hands back what runs at once.",
+        "submit": "Submit a job, durable when its id is printed; or a file of jobs, all checked before the first "
+        "is stored.",
+        "jobs": "List, look at, call off and repeat jobs.",
+        "dlq": "Dead letters: jobs that were given up.",
+        "schedules": "List, preview, pause and resume what recurs.",
+        "queues": "Count, pause and resume queues.",
+        "explain": "Say in plain words why a job is where it is, and what would change it.",
+        "events": "Print what happens to jobs from now on, a line each; nothing is kept of what was before.",
+        "nats": "NATS servers for trying out.",
+    }
+
 
 commands = typer.Typer(
     name="mainspring",
-    help=SUMMARY,
+    cls=Commands,
     epilog=EXIT_CODES,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-commands.command()(run)
-commands.command()(submit)
-commands.add_typer(jobs)
-commands.add_typer(dlq)
-commands.add_typer(schedules)
-commands.add_typer(queues)
-commands.command()(explain)
-commands.command()(events)
-commands.add_typer(nats)
 
 
 @commands.callback()

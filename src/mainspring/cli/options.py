@@ -1,17 +1,16 @@
-"""Options that commands share, and how durations, instants and values are written on a command line."""
+"""Options that commands share, and how durations and instants are written on a command line.
+
+`mainspring --help` loads this module: nothing here needs the rest of the package.
+"""
 
 from __future__ import annotations
 
 import re
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
-import msgspec
 import typer
-
-from mainspring.jobs.status import JobStatus
-from mainspring.runners.traits import Priority
 
 WHERE = "Which application or store"
 
@@ -55,7 +54,7 @@ After = Annotated[str | None, typer.Option("--after", help="Go on where the page
 
 
 class StatusName(StrEnum):
-    """The states, as they are typed; case does not matter."""
+    """The states, as they are typed; the names are those of `JobStatus`."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -63,23 +62,13 @@ class StatusName(StrEnum):
     FAILED = "failed"
     CANCELED = "canceled"
 
-    @property
-    def status(self) -> JobStatus:
-        """The state that is meant."""
-        return JobStatus[self.name]
-
 
 class PriorityName(StrEnum):
-    """The priorities, as they are typed."""
+    """The priorities, as they are typed; the names are those of `Priority`."""
 
     BEST_EFFORT = "best-effort"
     USER_VISIBLE = "user-visible"
     USER_BLOCKING = "user-blocking"
-
-    @property
-    def priority(self) -> Priority:
-        """The priority that is meant."""
-        return Priority[self.name]
 
 
 def to_duration(text: str) -> timedelta:
@@ -107,19 +96,3 @@ def to_instant(text: str) -> datetime:
     if instant.tzinfo is None:
         raise typer.BadParameter(f"{text!r} could mean any time zone; add one: {text.strip()}+01:00, or Z for UTC")
     return instant
-
-
-def to_pair(text: str) -> tuple[str, Any]:
-    """Convert `name=value`; the value is JSON, or a text if it is none."""
-    name, sign, value = text.partition("=")
-    if not sign or not name.strip():
-        raise typer.BadParameter(f"{text!r} is not of the form name=value, as in order_id=43")
-    return name.strip(), to_value(value)
-
-
-def to_value(text: str) -> Any:
-    """Convert JSON; what is none is a text, so that nobody has to quote twice."""
-    try:
-        return msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        return text

@@ -16,6 +16,7 @@ from mainspring.cli.output import show_json, write
 from mainspring.cli.target import opened
 from mainspring.errors import UnknownHandler
 from mainspring.jobs.job import Job
+from mainspring.runners.traits import Priority
 
 
 def submit(
@@ -68,7 +69,7 @@ def submit(
             at=at,
             id=job_id,
             queue=queue,
-            priority=None if priority is None else priority.priority,
+            priority=None if priority is None else Priority[priority.name],
             unique=unique,
             sequence=sequence,
         )
