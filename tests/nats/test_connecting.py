@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+import struct
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain, repeat
 from pathlib import Path
 from threading import Thread
 
@@ -108,9 +110,16 @@ def test_a_token_may_stand_in_the_url(tmp_path: Path, make_nats_server: MakeServ
 # -- servers that do not do
 
 
+RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close by a reset
+
+
 @contextmanager
-def pretended_server(version: str) -> Iterator[str]:
-    """Somebody who greets like a server of that version, and answers pings."""
+def pretended_server(version: str, *, answers: Sequence[bytes] = (b"PONG\r\n",)) -> Iterator[str]:
+    """Somebody who greets like a server of that version, and answers the pings of each client in its own way.
+
+    Whoever gets another answer than PONG is hung up on; an empty one is a reset.
+    """
+    answer_to = chain(answers, repeat(answers[-1]))
     greeting = {
         "server_id": "pretended",
         "server_name": "pretended",
@@ -129,10 +138,15 @@ def pretended_server(version: str) -> Iterator[str]:
             except OSError:
                 return
             with connection, connection.makefile("rb") as lines:
+                answer = next(answer_to)
                 connection.sendall(f"INFO {json.dumps(greeting)}\r\n".encode())
                 for line in lines:
                     if line.startswith(b"PING"):
-                        connection.sendall(b"PONG\r\n")
+                        connection.sendall(answer)
+                        if not answer:
+                            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+                        if answer != b"PONG\r\n":
+                            break
 
     with socket.create_server((HOST, 0)) as listener:
         thread = Thread(target=serve, daemon=True)
@@ -148,6 +162,17 @@ def test_a_server_that_is_too_old_is_named_with_what_is_needed(tmp_path: Path) -
         words = refusal_of(make_app(url, tmp_path))
     assert "its version is 2.10.26, and 2.14 or later is needed" in words
     assert "update nats-server" in words
+
+
+@pytest.mark.parametrize("answers", [(b"-ERR 'Authorization Violation'\r\n", b""), (b"",)])
+def test_a_server_that_hangs_up_is_asked_for_the_right_thing_to_check(
+    answers: tuple[bytes, ...], tmp_path: Path
+) -> None:
+    with pretended_server("2.15.1", answers=answers) as url:
+        words = refusal_of(make_app(url, tmp_path))
+    said = "Authorization Violation" if answers[0] else "reset"
+    assert said in words
+    assert "check user and password, token, nkey or credentials" in words
 
 
 def test_a_server_without_jetstream_is_told_from_one_that_does_not_answer(

@@ -33,6 +33,7 @@ _deadline_of_all: ContextVar[float | None] = ContextVar("deadline", default=None
 TRY_SECONDS = 2.0  # after which an unanswered request is sent again
 NO_LEADER = 503
 PENDING_BYTES = 64 * 1024 * 1024
+CREDENTIALS_REMEDY = "check user and password, token, nkey or credentials, and that the server knows them"
 
 logger = logging.getLogger("mainspring.nats")
 
@@ -56,6 +57,7 @@ class Connection:
         self.on_connection: Callable[[bool], None] = lambda _is_there: None
         self.pulls = Pulls(self._publish_later)
         self._trouble: str | None = None  # the last one, in the words of the client
+        self._refused: str | None = None  # why a server hung up, as far as it said so at any attempt
         self.denied: str | None = None
         """The last thing that the server has forbidden."""
 
@@ -87,8 +89,9 @@ class Connection:
             await asyncio.wait_for(self._connect_client(client, options), max(0.1, (settings.timeout or 60) - 0.5))
         except (OSError, nats.errors.Error, TimeoutError, ValueError) as error:
             await _close(client)
-            reason = self._trouble or str(error) or type(error).__name__
-            raise self.unavailable(f"no connection: {reason}") from error
+            reason = self._refused or self._trouble or str(error) or type(error).__name__
+            remedy = CREDENTIALS_REMEDY if self._refused else None
+            raise self.unavailable(f"no connection: {reason}", remedy=remedy) from error
         client.options["max_reconnect_attempts"] = -1  # once it was there, it is worth waiting for
         self._client = client
         self._inbox = client.new_inbox()
@@ -149,6 +152,10 @@ class Connection:
     async def _note_error(self, error: Exception) -> None:
         text = str(error)
         self._trouble = text or type(error).__name__
+        if "uthorization" in text:
+            self._refused = text
+        elif isinstance(error, ConnectionResetError):  # it may have hung up before its reason came through
+            self._refused = self._refused or text
         if "ermissions" in text:
             self.denied = text
             logger.error("%s: %s", self.address, text)
