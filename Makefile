@@ -36,7 +36,7 @@ check: setup ## lint, format check, types, layering
 	$(BIN)/lint-imports
 
 demo: setup ## run the demonstration
-	$(BIN)/python examples/demo.py
+	$(BIN)/mainspring demo
 
 # arq asks for a Redis client below version 6 and Celery for a newer one, so arq has an environment of its own.
 $(VENV)-arq/.has-bench-arq: pyproject.toml scripts/make_venv.py

@@ -13,7 +13,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
+from mainspring.cli.exits import ExitCode
+from mainspring.demo.books import Books, Outage
+from mainspring.demo.journal import Entry, Event
+from mainspring.demo.orders import app
+
+COMMAND = ("demo", "--quick")
 SECONDS = 50
 
 
@@ -21,8 +26,7 @@ class Finished(NamedTuple):
     """A demonstration that has come to its end."""
 
     exit_code: int
-    output: str
-    errors: str
+    told: str
     figures: dict[str, Any]
     left_behind: list[Path]
 
@@ -37,7 +41,7 @@ LISTEN = (
 def started(temporary: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     temporary.mkdir(exist_ok=True)
     with subprocess.Popen(
-        [sys.executable, "-c", LISTEN, sys.executable, "-W", "error", str(DEMO), "--quick", *options],
+        [sys.executable, "-c", LISTEN, sys.executable, "-W", "error", "-m", "mainspring", *COMMAND, *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -54,14 +58,15 @@ def started(temporary: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     folder = tmp_path_factory.mktemp("demo")
     temporary = folder / "tmp"
-    with started(temporary, "--json", "figures.json") as process:
-        output, errors = process.communicate(timeout=SECONDS)
-    figures = json.loads((folder / "figures.json").read_text())
-    return Finished(process.returncode, output, errors, figures, list(temporary.iterdir()))
+    with started(temporary, "--json") as process:
+        output, told = process.communicate(timeout=SECONDS)
+    assert output, told
+    return Finished(process.returncode, told, json.loads(output), list(temporary.iterdir()))
 
 
 def test_it_succeeds_without_a_complaint(finished: Finished) -> None:
-    assert (finished.exit_code, finished.errors) == (0, ""), finished.output
+    assert (finished.exit_code, finished.figures["complaints"]) == (0, []), finished.told
+    assert "Nothing was lost" in finished.told
 
 
 def test_every_order_was_paid_or_cancelled_and_none_both(finished: Finished) -> None:
@@ -86,7 +91,7 @@ def test_the_parcels_of_each_customer_were_charged_packed_and_mailed_in_order(fi
 def test_every_night_had_its_report_and_the_story_tells_it(finished: Finished) -> None:
     assert finished.figures["nights"] > 0
     assert finished.figures["nights_without_report"] == 0
-    told = re.findall(r"nightly report (\d+): [\d,]+ unpaid", finished.output)
+    told = re.findall(r"nightly report (\d+): [\d,]+ unpaid", finished.told)
     assert told == [str(number + 1) for number in range(finished.figures["nights"])]
 
 
@@ -101,7 +106,7 @@ def test_time_outs_started_on_time_while_a_worker_was_there(finished: Finished) 
 
 
 def test_the_closing_table_shows_the_figures_and_fits_a_terminal(finished: Finished) -> None:
-    table = dict(re.findall(r"│ ([a-z0-9 ]+?) +│ +([\d,.]+)(?: ms)? │", finished.output))
+    table = dict(re.findall(r"│ ([a-z0-9 ]+?) +│ +([\d,.]+)(?: ms)? │", finished.told))
     names = (
         "submitted",
         "paid",
@@ -118,12 +123,12 @@ def test_the_closing_table_shows_the_figures_and_fits_a_terminal(finished: Finis
         name: f"{finished.figures[name.replace(' ', '_')]:,}" for name in names
     }
     assert {"lateness p50", "lateness p99"} <= table.keys()
-    assert max(len(line) for line in finished.output.splitlines()) <= 80
+    assert max(len(line) for line in finished.told.splitlines()) <= 80
 
 
 def test_it_leaves_no_file_and_no_process_behind(finished: Finished) -> None:
     assert finished.left_behind == []
-    workers = worker_ids(finished.output)
+    workers = worker_ids(finished.told)
     assert len(workers) == 2
     assert not any(map(is_alive, workers))
 
@@ -145,47 +150,76 @@ def test_stopped_on_the_way_it_leaves_no_file_and_no_process_behind(
     assert not any(map(is_alive, workers))
 
 
-SABOTAGE = """
-import sys, demo
-from shop import books
-from shop.journal import Entry, Event
-order, *events = sys.argv.pop().split()
-class Story:
-    def __init__(self, *parts): pass
-    def tell(self):
-        day = books.Books()
-        day.add([Entry(Event(event), int(order), "order-1", 0.0, 0.0) for event in events if event != "night"])
-        return day.close(replayed=0, outage=books.Outage(begin=1, end=2), nights=events.count("night"))
-demo.Story = Story
-sys.exit(demo.main())
-"""
+def test_it_ends_when_nobody_reads_what_it_tells(tmp_path: Path) -> None:
+    temporary = tmp_path / "tmp"
+    with started(temporary) as process:
+        assert process.stdout is not None
+        assert "a shop" in process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+        assert process.wait(SECONDS) == ExitCode.READER_GONE
+    assert list(temporary.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("events", "exit_code", "verdict"),
+    ("events", "complaints"),
     [
-        ("1 placed paid", 0, "Nothing was lost"),
-        ("1 placed", 1, "lost orders: 1"),
-        ("1 placed paid started cancelled", 1, "orders cancelled although their time-out had been called off: 1"),
-        ("20 placed paid parcel charged packed mailed reported night", 0, "Nothing was lost"),
-        ("20 placed paid parcel charged packed", 1, "parcels that were not charged, packed and mailed: 1"),
-        ("20 placed paid parcel packed charged mailed", 1, "steps of parcels out of order: 2"),
-        ("1 placed paid night", 1, "nights without a report: 1"),
+        ("1 placed paid", []),
+        ("1 placed", ["lost orders: 1"]),
+        (
+            "1 placed paid started cancelled",
+            ["orders cancelled although their time-out had been called off: 1"],
+        ),
+        ("20 placed paid parcel charged packed mailed reported night", []),
+        (
+            "20 placed paid parcel charged packed",
+            ["parcels that were not charged, packed and mailed: 1", "steps of parcels out of order: 1"],
+        ),
+        ("20 placed paid parcel packed charged mailed", ["steps of parcels out of order: 2"]),
+        ("1 placed paid night", ["nights without a report: 1"]),
     ],
 )
-def test_the_exit_code_says_whether_the_books_add_up(
-    tmp_path: Path, events: str, exit_code: int, verdict: str
+def test_books_that_do_not_add_up_are_complained_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, events: str, complaints: list[str]
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    order, *happened = events.split()
+    books = Books()
+    books.add([Entry(Event(event), int(order), "order-1", 0.0, 0.0) for event in happened if event != "night"])
+    with app:
+        figures = books.close(replayed=0, outage=Outage(begin=1, end=2), nights=happened.count("night"))
+    assert figures.complaints == complaints
+
+
+SABOTAGE = """
+import sys
+from mainspring.cli import main
+from mainspring.demo import story
+from mainspring.demo.books import Books, Outage
+from mainspring.demo.journal import Entry, Event
+class Story:
+    def __init__(self, *parts): pass
+    def tell(self):
+        day = Books()
+        day.add([Entry(Event.PLACED, 1, "order-1", 0.0, 0.0)])
+        return day.close(replayed=0, outage=Outage(begin=1, end=2), nights=0)
+story.Story = Story
+main()
+"""
+
+
+def test_the_exit_code_says_that_the_books_do_not_add_up(tmp_path: Path) -> None:
     run = subprocess.run(
-        [sys.executable, "-c", SABOTAGE, "--quick", events],
-        env={**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(DEMO.parent)},
+        [sys.executable, "-c", SABOTAGE, *COMMAND],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
         capture_output=True,
         text=True,
         timeout=SECONDS,
         check=False,
     )
-    assert (run.returncode, run.stderr) == (exit_code, "")
-    assert verdict in run.stdout
+    assert (run.returncode, run.stderr) == (1, "")
+    assert "lost orders: 1" in run.stdout
 
 
 def worker_ids(output: str) -> list[int]:

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples"
-EXAMPLES = sorted(path for path in FOLDER.glob("*.py") if path.name != "demo.py")  # see test_demo.py
+EXAMPLES = sorted(FOLDER.glob("*.py"))
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 DOCUMENTS = [
     path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if PYTHON.search(path.read_text())

@@ -1,37 +1,28 @@
-"""The demonstration: a shop whose unpaid orders time out, half an hour squeezed into seconds.
+"""The story of the demonstration: half an hour of a shop, squeezed into seconds.
 
 Thousands of orders are placed, each with a durable time-out. Most are paid in time, which calls the time-out off;
 the others are cancelled by it. What regular customers have paid is charged, packed and mailed, in order for each
 of them. A cron writes a report every night, which is every four seconds. For a while the order service is down:
 time-outs fail, are tried again, and some end as dead letters, to be replayed; charges hold their place until it
-is back. The worker is killed with kill -9 and started again. At the end the shop's own books must add up: the
-exit code is 1 if an order was lost, or cancelled although it was paid in time, if a parcel was mailed before it
+is back. The worker is killed with kill -9 and started again. At the end the shop's own books must add up: there
+is a complaint if an order was lost, or cancelled although it was paid in time, if a parcel was mailed before it
 was packed, or if a night had no report.
-
-    python examples/demo.py             about 15 seconds
-    python examples/demo.py --quick     a few hundred orders
-    python examples/demo.py --json F    writes the closing figures to the file F, too
 """
 
-import argparse
-import json
-import signal
-import sys
+from __future__ import annotations
+
 from collections.abc import Callable
 from contextlib import chdir
-from dataclasses import asdict
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event as Alarm
 
-from shop.books import Books, Figures, Outage
-from shop.customers import Customers, Plan
-from shop.journal import Event, clock
-from shop.orders import NIGHT, app, cancel_order, journal, nightly_report, service
-from shop.screen import Screen
-from shop.worker_process import WorkerProcess
-
 from mainspring import JobStatus, TaskFailure, ThreadPool
+from mainspring.demo.books import Books, Figures, Outage
+from mainspring.demo.customers import Customers, Plan
+from mainspring.demo.journal import Event, clock
+from mainspring.demo.orders import NIGHT, app, cancel_order, journal, nightly_report, service
+from mainspring.demo.screen import Screen
+from mainspring.demo.worker_process import WorkerProcess
 
 FULL = Plan(
     orders=4_000,
@@ -149,10 +140,9 @@ class Story:
             self._screen.tell(f"[blue]nightly report {self._reports_told}[/blue]: {job.result}")
 
 
-def run(plan: Plan) -> Figures:
+def play(plan: Plan, screen: Screen) -> Figures:
     """Play the story in a temporary folder; nothing of it is left behind."""
     failures: list[TaskFailure] = []
-    screen = Screen(plan.orders)
     with (
         TemporaryDirectory(prefix="mainspring-demo-") as folder,
         chdir(folder),
@@ -166,27 +156,4 @@ def run(plan: Plan) -> Figures:
         raise RuntimeError(f"customers met errors: {len(failures):,}, the first of them above") from failures[
             0
         ].error
-    screen.close(figures)
     return figures
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description="A shop whose unpaid orders time out.")
-    parser.add_argument("--quick", action="store_true", help="a few hundred orders instead of thousands")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the closing figures to this file, too")
-    chosen = parser.parse_args()
-    report = chosen.json and chosen.json.resolve()
-    for number in (signal.SIGTERM, signal.SIGHUP):  # tidy up, as after Ctrl+C
-        signal.signal(number, lambda received, _: sys.exit(128 + received))
-    try:
-        figures = run(QUICK if chosen.quick else FULL)
-    except KeyboardInterrupt:
-        print("interrupted")
-        return 130
-    if report:
-        report.write_text(json.dumps(asdict(figures), indent=2))
-    return 1 if figures.complaints else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -3,14 +3,13 @@
 An order that is not paid in time is cancelled. What a regular customer has paid is charged, packed and mailed, one
 after the other for each customer. Every night there is a report.
 
-A worker runs it with `mainspring run shop.orders:app`. Its files are in the working directory, like those of any
-application that is not told otherwise.
+A worker runs it with `mainspring run mainspring.demo.orders:app`. Its files are in the working directory, like
+those of any application that is not told otherwise.
 """
 
-from shop.journal import Event, Journal
-from shop.order_service import OrderService, ServiceDown
-
 from mainspring import CatchUp, Mainspring, Retry, current_job
+from mainspring.demo.journal import Event, Journal
+from mainspring.demo.order_service import OrderService, ServiceDown
 
 app = Mainspring("sqlite:///jobs.db")
 journal = Journal("orders.journal")
@@ -28,6 +27,7 @@ def timer_of(order: int) -> str:
 
 @app.job(queue="orders", retry=Retry(max_attempts=4, base=0.2, factor=2, max_delay=2, jitter=0.1))
 def cancel_order(order: int) -> None:
+    """Cancel an order: it was not paid in time."""
     job = current_job()
     journal.note(Event.STARTED, order, job.id, job.due)
     try:
@@ -43,6 +43,7 @@ def cancel_order(order: int) -> None:
 
 @app.job(queue="parcels", retry=Retry(max_attempts=50, base=0.2, factor=2, max_delay=1))
 def charge(order: int) -> None:
+    """Take the money; what comes after it waits until that has worked."""
     job = current_job()
     try:
         service.charge(order)
@@ -54,11 +55,13 @@ def charge(order: int) -> None:
 
 @app.job(queue="parcels")
 def pack(order: int) -> None:
+    """Pack the parcel."""
     journal.note(Event.PACKED, order, current_job().id)
 
 
 @app.job(queue="parcels")
 def mail(order: int) -> None:
+    """Mail the parcel."""
     journal.note(Event.MAILED, order, current_job().id)
 
 
@@ -83,6 +86,7 @@ def promise_parcel(order: int) -> None:
 @app.cron(f"*/{NIGHT} * * * * *", tz="Asia/Taipei", misfire=CatchUp(100), overlap="queue")
 @app.job(queue="reports")
 def nightly_report() -> str:
+    """Say how the day went."""
     job = current_job()
     timers, parcels = app.counts(type=cancel_order.name), app.counts(queue="parcels")
     journal.note(Event.REPORTED, 0, job.id, job.due)

@@ -3,10 +3,9 @@
 import random
 from dataclasses import dataclass
 
-from shop.journal import Event
-from shop.orders import CUSTOMERS, app, cancel_order, customer_of, journal, promise_parcel, timer_of
-
 from mainspring import ThreadPool
+from mainspring.demo.journal import Event
+from mainspring.demo.orders import CUSTOMERS, app, cancel_order, customer_of, journal, promise_parcel, timer_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,13 +1,11 @@
 """A worker in a process of its own, as in production, so that it can be killed like one."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 from types import TracebackType
 
-COMMAND = [sys.executable, "-m", "mainspring", "run", "shop.orders:app", "--threads", "16"]
-EXAMPLES = Path(__file__).resolve().parents[1]
+COMMAND = [sys.executable, "-m", "mainspring", "run", "mainspring.demo.orders:app", "--threads", "16"]
 READY = "stop with"  # the last line of what a worker says when it is ready
 STOP_SECONDS = 15
 
@@ -21,7 +19,6 @@ class WorkerProcess:
 
     def start(self) -> int:
         """Start it; return its process id as soon as it is ready."""
-        paths = [str(EXAMPLES), *filter(None, [os.environ.get("PYTHONPATH")])]
         with self._log.open("a") as log:
             process = subprocess.Popen(
                 COMMAND,
@@ -29,7 +26,6 @@ class WorkerProcess:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
                 process_group=0,  # Ctrl+C is for the demonstration, which then ends its worker
             )
         self._process = process

@@ -7,10 +7,10 @@ from rich.console import Console
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
-from shop.books import Books, Figures
-from shop.journal import Event
 
 from mainspring import SystemClock
+from mainspring.demo.books import Books, Figures
+from mainspring.demo.journal import Event
 
 BAR_WIDTH = 44
 BARS = {
@@ -25,9 +25,9 @@ BARS = {
 class Screen:
     """Prints for people; bars are drawn on a terminal only."""
 
-    def __init__(self, orders: int) -> None:
+    def __init__(self, orders: int, console: Console) -> None:
         self._orders = orders
-        self._console = Console(highlight=False)
+        self._console = console
         self._clock = SystemClock()
         self._begin = self._clock.monotonic_ns()
         self._live = Live(console=self._console, transient=True, auto_refresh=False)

@@ -5,10 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from shop.journal import Entry, Event
-from shop.orders import app, customer_of, timer_of
-
 from mainspring import JobStatus
+from mainspring.demo.journal import Entry, Event
+from mainspring.demo.orders import app, customer_of, timer_of
 
 STEPS = (Event.CHARGED, Event.PACKED, Event.MAILED)
 ENDS = (Event.CANCELLED, *STEPS, Event.REPORTED)

@@ -1,0 +1,49 @@
+"""`mainspring demo`: a shop whose unpaid orders time out, played in a temporary folder."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from dataclasses import asdict
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+
+from mainspring.cli.exits import ExitCode, ReaderGone
+from mainspring.cli.options import AsJson
+from mainspring.cli.output import show_json
+from mainspring.demo.screen import Screen
+from mainspring.demo.story import FULL, QUICK, play
+
+
+class Stage(Console):
+    """A console whose reader may go away, as that of all commands."""
+
+    def on_broken_pipe(self) -> NoReturn:
+        raise ReaderGone
+
+
+def demo(
+    *,
+    quick: Annotated[bool, typer.Option("--quick", help="A few hundred orders instead of thousands.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Watch a shop whose unpaid orders time out, for a quarter of a minute; nothing is left behind.
+
+    Thousands of orders with durable time-outs, most of them paid in time; parcels in order for each customer; a
+    report every night, from a cron; an outage with retries and dead letters; a kill -9 of the worker. At the end
+    the shop's own books must add up: the exit code is 1 if anything was lost or came out of order.
+
+    Example: mainspring demo --quick
+    """
+    for number in (signal.SIGTERM, signal.SIGHUP):  # tidy up, as after Ctrl+C
+        signal.signal(number, lambda received, _: sys.exit(128 + received))
+    plan = QUICK if quick else FULL
+    screen = Screen(plan.orders, Stage(highlight=False, stderr=as_json))
+    figures = play(plan, screen)
+    screen.close(figures)
+    if as_json:
+        show_json({**asdict(figures), "complaints": figures.complaints})
+    if figures.complaints:
+        raise typer.Exit(ExitCode.REFUSED)
