@@ -36,7 +36,7 @@ from mainspring.jobs.process_settings import ProcessSettings
 from mainspring.jobs.processes import is_child
 from mainspring.jobs.projecting import Projection
 from mainspring.jobs.pruning import Keep
-from mainspring.jobs.queues import Queue
+from mainspring.jobs.queues import Queue, queue_names
 from mainspring.jobs.recurrence.schedules import Schedules
 from mainspring.jobs.serializers import SERIALIZERS, JsonSerializer, MsgpackSerializer
 from mainspring.jobs.status import JobStatus
@@ -178,6 +178,10 @@ class Mainspring(Decorators):
             self.limits.limit_queue(name, concurrency, rate)
         return queue
 
+    def all_queues(self) -> list[Queue]:
+        """List the queues of jobs, handlers and schedules, and those that are paused, by name."""
+        return [Queue(name, self) for name in queue_names(self.manager())]
+
     # -- jobs
 
     def get(self, job_id: str) -> JobInfo:
@@ -198,9 +202,12 @@ class Mainspring(Decorators):
         type: str | None = None,
         limit: int = 50,
         after: str | None = None,
+        newest_first: bool = False,
     ) -> JobPage:
-        """List jobs in the order of their submission; `after=page.next` continues."""
-        return self.manager().list(status=status, queue=queue, type=type, limit=limit, after=after)
+        """List jobs in the order of their submission, or the newest first; `after=page.next` continues."""
+        return self.manager().list(
+            status=status, queue=queue, type=type, limit=limit, after=after, newest_first=newest_first
+        )
 
     def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[str, int]:
         """Count jobs by state."""

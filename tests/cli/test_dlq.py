@@ -90,10 +90,12 @@ def test_a_purge_asks_first(shop: Shop) -> None:
 
 
 def test_a_letter_is_shown_and_what_is_none_is_refused(shop: Shop) -> None:
-    shop.bury("one")
+    shop.bury("one", "two")
     shop.submit({"order_id": 1}, id="alive")
     assert "order 1 is gone" in shop.on("dlq", "show", "one").output
-    assert [letter["id"] for letter in shop.on("dlq", "list", "--json").json["jobs"]] == ["one"]
+    assert [letter["id"] for letter in shop.on("dlq", "list", "--json").json["jobs"]] == ["two", "one"]
+    oldest = shop.on("dlq", "list", "--oldest-first", "--limit", "1", "--json").json
+    assert [letter["id"] for letter in oldest["jobs"]] == ["one"]
     done = shop.on("dlq", "show", "alive")
     assert done.code == REFUSED
     assert "it is PENDING" in done.complaint

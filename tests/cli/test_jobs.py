@@ -13,10 +13,12 @@ def test_a_list_is_filtered_and_goes_on_where_it_ended(shop: Shop) -> None:
     second = shop.on(
         "jobs", "list", "--status", "pending", "--limit", "1", "--after", first["next"], "--json"
     ).json
-    assert [job["id"] for page in (first, second) for job in page["jobs"]] == ["one", "two"]
+    assert [job["id"] for page in (first, second) for job in page["jobs"]] == ["two", "one"]
+    oldest = shop.on("jobs", "list", "--oldest-first", "--after", first["next"], "--json").json["jobs"]
+    assert [job["id"] for job in oldest] == []
     assert [job["id"] for job in shop.on("jobs", "list", "--queue", "slow", "--json").json["jobs"]] == ["two"]
     done = shop.with_handlers("jobs", "list", "--type", "cancel_order", "--limit", "2")
-    assert [line.split()[:2] for line in done.output.splitlines()[1:]] == [["dead", "FAILED"], ["one", "PENDING"]]
+    assert [line.split()[:2] for line in done.output.splitlines()[1:]] == [["two", "PENDING"], ["one", "PENDING"]]
     assert "there are more: --after " in done.errors
 
 

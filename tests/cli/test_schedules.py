@@ -85,9 +85,12 @@ def test_schedules_are_listed_paused_and_resumed(scheduled: Shop) -> None:
 def test_queues_are_counted_and_paused(shop: Shop) -> None:
     shop.bury("dead")
     shop.submit({"order_id": 1}, queue="slow")
+    with shop.open() as app:
+        app.job(name="shop.later", queue="later")(print)
+        app.manager().submit("shop.later", {}, delay=60)
     assert shop.on("queues", "pause", "slow", "mail").code == 0
     found = {queue["name"]: queue for queue in shop.on("queues", "list", "--json").json["queues"]}
-    assert set(found) == {"mail", "orders", "slow"}
+    assert list(found) == ["later", "mail", "orders", "slow"]
     assert (found["slow"]["pending"], found["slow"]["paused"]) == (1, True)
     assert (found["orders"]["failed"], found["orders"]["paused"]) == (1, False)
     assert shop.on("queues", "list", "orders").output.splitlines()[1].split() == [

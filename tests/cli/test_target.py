@@ -46,7 +46,7 @@ def test_a_url_in_pyproject_is_relative_to_it_and_an_application_is_found_beside
     text = '[tool.mainspring]\napp = "shop:app"\nurl = "sqlite:///shop.db"\n'
     (shop.folder / "pyproject.toml").write_text(text)
     assert shop.run("submit", "cancel_order", "order_id=2", "--id", "order-2", folder=below).output == "order-2\n"
-    assert ids(shop.run("jobs", "list", "--json", folder=below).json) == ["order-1", "order-2"]
+    assert ids(shop.run("jobs", "list", "--json", folder=below).json) == ["order-2", "order-1"]
 
 
 def test_options_may_stand_before_the_command(shop: Shop) -> None:

@@ -14,7 +14,7 @@ from mainspring.cli.detail import job_detail
 from mainspring.cli.documents import job_fields
 from mainspring.cli.exits import ExitCode
 from mainspring.cli.jobs import Id, show_page
-from mainspring.cli.options import After, App, AsJson, Limit, QueueName, TypeName, Url
+from mainspring.cli.options import After, App, AsJson, Limit, OldestFirst, QueueName, TypeName, Url
 from mainspring.cli.output import compact, say, show, show_json, show_table, write
 from mainspring.cli.progress import Bar
 from mainspring.cli.stopping import Stopping
@@ -39,18 +39,24 @@ def list_letters(
     type: TypeName = None,
     limit: Limit = 50,
     after: After = None,
+    oldest_first: OldestFirst = False,
     replayed: Annotated[bool, typer.Option("--replayed", help="Also those that were replayed.")] = False,
     as_json: AsJson = False,
     app: App = None,
     url: Url = None,
 ) -> None:
-    """List dead letters that were not replayed yet, oldest first.
+    """List dead letters that were not replayed yet, those that were submitted last first.
 
     Example: mainspring dlq list --queue orders
     """
     with opened(app, url) as application:
         page = application.dead_letters.list(
-            queue=queue, type=type, limit=limit, after=after, replayed=None if replayed else False
+            queue=queue,
+            type=type,
+            limit=limit,
+            after=after,
+            newest_first=not oldest_first,
+            replayed=None if replayed else False,
         )
     show_page(page, as_json=as_json, none="no dead letters")
 

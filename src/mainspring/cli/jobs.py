@@ -11,7 +11,7 @@ from mainspring.app import Mainspring
 from mainspring.cli.detail import job_detail
 from mainspring.cli.documents import job_fields
 from mainspring.cli.exits import ExitCode
-from mainspring.cli.options import After, App, AsJson, Limit, QueueName, StatusName, TypeName, Url
+from mainspring.cli.options import After, App, AsJson, Limit, OldestFirst, QueueName, StatusName, TypeName, Url
 from mainspring.cli.output import Cell, at, clean, say, show, show_json, show_table, styled
 from mainspring.cli.target import opened
 from mainspring.errors import EngineUnavailable, MainspringError
@@ -37,17 +37,23 @@ def list_jobs(
     type: TypeName = None,
     limit: Limit = 50,
     after: After = None,
+    oldest_first: OldestFirst = False,
     as_json: AsJson = False,
     app: App = None,
     url: Url = None,
 ) -> None:
-    """List jobs in the order of their submission.
+    """List jobs, those that were submitted last first.
 
     Example: mainspring jobs list --status failed --type cancel_order --limit 20
     """
     with opened(app, url) as application:
         page = application.jobs(
-            status=None if status is None else status.name, queue=queue, type=type, limit=limit, after=after
+            status=None if status is None else status.name,
+            queue=queue,
+            type=type,
+            limit=limit,
+            after=after,
+            newest_first=not oldest_first,
         )
     show_page(page, as_json=as_json, none="no jobs")
 

@@ -50,6 +50,7 @@ TypeName = Annotated[
     typer.Option("--type", help="Only this handler; with --app its short name will do.", metavar="NAME"),
 ]
 Limit = Annotated[int, typer.Option("--limit", help="How many at most.", min=1)]
+OldestFirst = Annotated[bool, typer.Option("--oldest-first", help="In the order of their submission.")]
 After = Annotated[str | None, typer.Option("--after", help="Go on where the page before ended.", metavar="PLACE")]
 
 

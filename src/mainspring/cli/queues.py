@@ -7,15 +7,12 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from mainspring.app import Mainspring
 from mainspring.cli.documents import queue_fields
 from mainspring.cli.options import App, AsJson, Url
 from mainspring.cli.output import Cell, clean, say, show_json, show_table, write
 from mainspring.cli.target import opened
 from mainspring.jobs.queues import QueueStatistics
-from mainspring.jobs.status import JobStatus
 
-LOOK = 1_000  # jobs of each state in which queues are looked for that no handler names
 STATES = ("pending", "running", "completed", "failed", "canceled")
 
 Names = Annotated[list[str], typer.Argument(help="The names of queues.", metavar="NAME...")]
@@ -31,12 +28,13 @@ def list_queues(
     app: App = None,
     url: Url = None,
 ) -> None:
-    """Count the jobs of queues: those of handlers, schedules, pauses, and of the first 1,000 jobs of each state.
+    """Count the jobs of queues by state: all queues of jobs, handlers and schedules, and those that are paused.
 
     Example: mainspring queues list
     """
     with opened(app, url) as application:
-        found = [application.queue(name).statistics() for name in names or _find(application)]
+        chosen = [application.queue(name) for name in names] if names else application.all_queues()
+        found = [queue.statistics() for queue in chosen]
     if as_json:
         show_json({"queues": [queue_fields(queue) for queue in found]})
     elif found:
@@ -53,15 +51,6 @@ def list_queues(
 def _row(queue: QueueStatistics) -> list[Cell]:
     paused = Text("paused", style="yellow") if queue.is_paused else Text("-")
     return [queue.name, paused, *(f"{getattr(queue, state):,}" for state in STATES)]
-
-
-def _find(application: Mainspring) -> list[str]:
-    names = {handler.options.queue for handler in application.registry.all()}
-    names.update(schedule.queue for schedule in application.schedules.list())
-    names.update(application.manager().engine.paused_queues())
-    for status in JobStatus:
-        names.update(job.queue for job in application.jobs(status=status, limit=LOOK))
-    return sorted(names)
 
 
 @queues.command("pause")

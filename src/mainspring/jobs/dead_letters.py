@@ -31,11 +31,18 @@ class DeadLetters:
         type: str | None = None,
         limit: int = 50,
         after: str | None = None,
+        newest_first: bool = False,
         replayed: bool | None = False,
     ) -> JobPage:
-        """List dead letters, oldest first; by default without those that were replayed."""
+        """List dead letters as `app.jobs` does; by default without those that were replayed."""
         return self._source.manager().list(
-            status=JobStatus.FAILED, queue=queue, type=type, limit=limit, after=after, is_replayed=replayed
+            status=JobStatus.FAILED,
+            queue=queue,
+            type=type,
+            limit=limit,
+            after=after,
+            newest_first=newest_first,
+            is_replayed=replayed,
         )
 
     def get(self, job_id: str) -> JobInfo:

@@ -42,6 +42,7 @@ from mainspring.jobs.commands import (
 from mainspring.jobs.crew import Backlog, WorkerInfo, WorkerState
 from mainspring.jobs.events import Event, EventKind, EventPage
 from mainspring.jobs.instants import MICROSECONDS
+from mainspring.jobs.queries import Page, Query
 from mainspring.jobs.records import (
     STATUS_AFTER,
     Attempt,
@@ -189,31 +190,6 @@ class Taken(Struct, frozen=True):
     """The earliest occurrence of all schedules."""
 
 
-class Query(Struct, frozen=True):
-    """Which jobs to list, in the order of their submission."""
-
-    status: JobStatus | None = None
-    queue: str | None = None
-    type: str | None = None
-    ids: tuple[str, ...] | None = None
-    is_replayed: bool | None = None
-    due_until: int | None = None
-    """Only jobs that are due by then."""
-    is_limited: bool | None = None
-    """Only jobs that are under a limit, or under none."""
-    limit: int = 50
-    after: str | None = None
-    """The place at which the last page ended."""
-
-
-class Page(Struct, frozen=True):
-    """A part of a list, and where the next one begins."""
-
-    records: list[JobRecord]
-    end: str | None
-    """The engine's own way to go on; None: there is no more."""
-
-
 class Swept(Struct, frozen=True):
     """What a sweep found."""
 
@@ -340,6 +316,9 @@ class Engine(Protocol):
 
     def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[JobStatus, int]:
         """Count jobs by state."""
+
+    def queues(self) -> tuple[str, ...]:
+        """List the queues in which there are jobs, in whatever state, by name."""
 
     def situation(self, job_id: str) -> Situation | None:
         """Say why a job is where it is; None if there is none."""

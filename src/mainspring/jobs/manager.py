@@ -156,9 +156,10 @@ class JobManager:
         type: str | None = None,
         limit: int = 50,
         after: str | None = None,
+        newest_first: bool = False,
         is_replayed: bool | None = None,
     ) -> JobPage:
-        """List jobs in the order of their submission."""
+        """List jobs in the order of their submission, or the newest first."""
         page = self.engine.find(
             Query(
                 status=None if status is None else to_status(status),
@@ -166,6 +167,7 @@ class JobManager:
                 type=self._full_name(type),
                 limit=require_positive(limit, "limit", "jobs"),
                 after=_require_cursor(after),
+                newest_first=newest_first,
                 is_replayed=is_replayed,
             )
         )

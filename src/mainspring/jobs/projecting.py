@@ -25,7 +25,7 @@ class Projected(Struct, frozen=True, gc=False):
 
 
 class Projection(Protocol):
-    """A local copy of job records. `find` and `counts` may be called from any thread, the rest from one."""
+    """A local copy of job records. Reads may be called from any thread, the rest from one."""
 
     @property
     def description(self) -> str:
@@ -51,3 +51,6 @@ class Projection(Protocol):
 
     def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[JobStatus, int]:
         """Count jobs by state."""
+
+    def queues(self) -> tuple[str, ...]:
+        """List the queues in which there are jobs, by name."""

@@ -8,6 +8,7 @@ from mainspring.clock import Duration
 from mainspring.jobs.engine import PauseQueue, Query
 from mainspring.jobs.handle import ManagerSource
 from mainspring.jobs.ids import require_id
+from mainspring.jobs.manager import JobManager
 from mainspring.jobs.status import JobStatus
 
 
@@ -75,3 +76,12 @@ class Queue:
 
     def __repr__(self) -> str:
         return f"<Queue {self.name}>"
+
+
+def queue_names(manager: JobManager) -> list[str]:
+    """Return the names of all queues that anything is known of."""
+    engine = manager.engine
+    names = {*engine.queues(), *engine.paused_queues()}
+    names.update(handler.options.queue for handler in manager.registry.all())
+    names.update(schedule.queue for schedule in engine.schedules())
+    return sorted(names)

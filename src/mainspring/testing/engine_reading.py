@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mainspring.errors import EngineUnavailable
-from mainspring.jobs.engine import Capability, OutcomeKind, Query, Replay
+from mainspring.jobs.engine import Capability, Delete, JobRecord, OutcomeKind, Query, Replay
 from mainspring.jobs.instants import to_instant
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.engine_base import EngineSuite
@@ -55,6 +56,50 @@ class Reading(EngineSuite):
         bench.submit("d")
         assert bench.find_ids(after=page.end) == ["c", "d"]
 
+    def test_a_list_can_begin_with_the_newest(self, bench: Bench) -> None:
+        bench.submit("z", after=60)
+        bench.submit("a")
+        bench.submit("m", after=30)
+        assert bench.find_ids(newest_first=True) == ["m", "a", "z"]
+        assert bench.find_ids(newest_first=True, ids=("z", "m")) == ["m", "z"]
+        page = bench.engine.find(Query(newest_first=True, limit=1))
+        bench.submit("newer")
+        assert bench.find_ids(newest_first=True, after=page.end) == ["a", "z"]
+        assert bench.find_ids(after=page.end) == ["newer"]  # a place means the same in both directions
+
+    @pytest.mark.parametrize("newest_first", [False, True])
+    def test_pages_are_those_of_a_plain_list_while_jobs_come_and_go(
+        self, bench: Bench, *, newest_first: bool
+    ) -> None:
+        def submit(number: int) -> None:
+            bench.submit(f"{number:02}", type="odd" if number % 2 else "even", queue=f"q{number % 3}", after=60)
+
+        for number in range(30):
+            submit(number)
+        cancelled = {f"{number:02}" for number in range(0, 30, 4)}
+        for job_id in cancelled:
+            bench.cancel(job_id)
+        filters: list[dict[str, Any]] = [{}, {"queue": "q1"}, {"type": "even"}, {"status": JobStatus.PENDING}]
+        filters.append({"status": JobStatus.CANCELED, "type": "even", "queue": "q2"})
+        for turn, wanted in enumerate(filters):
+            expected = [record for record in bench.engine.find(Query(limit=100)).records if _is(record, wanted)]
+            ids = [record.id for record in expected]
+            found: list[str] = []
+            after: str | None = None
+            while True:
+                page = bench.engine.find(Query(**wanted, limit=4, after=after, newest_first=newest_first))
+                found += [record.id for record in page.records]
+                if page.end is None:
+                    break
+                after = page.end
+                if len(found) == 4:  # one comes, and one that was listed goes
+                    submit(30 + turn)
+                    if wanted.get("status") is JobStatus.CANCELED:
+                        assert bench.change(Delete(found[-1], JobStatus.CANCELED)).is_done
+            came = [] if newest_first else [job_id for job_id in found if job_id not in ids]
+            assert found == (ids[::-1] if newest_first else ids + came)
+            assert came in ([], [f"{30 + turn}"])
+
     def test_a_list_can_be_filtered(self, bench: Bench) -> None:
         bench.submit("a", type="x", queue="one", after=60)
         bench.submit("b", type="y", queue="one", after=60)
@@ -85,6 +130,23 @@ class Reading(EngineSuite):
         assert bench.change(Replay("a", "copy", bench.now + seconds(60))).is_done
         assert bench.find_ids(status=JobStatus.FAILED, is_replayed=True) == ["a"]
         assert bench.find_ids(status=JobStatus.FAILED, is_replayed=False) == ["b"]
+
+    # -- queues
+
+    def test_queues_are_those_of_jobs_in_whatever_state(self, bench: Bench) -> None:
+        assert bench.engine.queues() == ()
+        bench.submit("a", queue="orders", after=60)
+        bench.submit("b", queue="mail", type="pong", after=60)
+        bench.submit("c", queue="mail", after=60)
+        bench.bury("d", queue="ended")
+        assert bench.engine.queues() == ("ended", "mail", "orders")
+
+    def test_a_queue_without_jobs_is_listed_no_more(self, bench: Bench) -> None:
+        bench.bury("a", queue="short")
+        bench.submit("b", queue="mail", after=60)
+        assert bench.change(Delete("a", JobStatus.FAILED)).is_done
+        bench.pause("paused")
+        assert bench.engine.queues() == ("mail",)
 
     # -- counts
 
@@ -182,3 +244,7 @@ class Reading(EngineSuite):
             with pytest.raises(EngineUnavailable, match="back"):
                 bench.engine.backup(str(target))
             assert not target.exists()
+
+
+def _is(record: JobRecord, wanted: dict[str, Any]) -> bool:
+    return all(getattr(record, name) == value for name, value in wanted.items())

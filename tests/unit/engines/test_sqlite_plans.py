@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import apsw
 import pytest
 
-from mainspring.engines.sqlite import line_statements, schedule_statements, statements
+from mainspring.engines.sqlite import line_statements, schedule_statements, statements, sweeping
+from mainspring.engines.sqlite.reading import statement_of
+from mainspring.jobs.engine import Query
+from mainspring.jobs.status import JobStatus
 from mainspring.testing.engine_bench import Bench
 
-STATEMENTS = {**vars(statements), **vars(line_statements), **vars(schedule_statements)}
+STATEMENTS = {**vars(statements), **vars(line_statements), **vars(schedule_statements), **vars(sweeping)}
 LANES = "[[1, 0], [2, 0]]"
 LEASES = "[[1, 1, 0, null, null, 0, 0, 0, 0, 1, null, null], [2, 1, 0, null, null, 0, 0, 0, 0, 1, null, null]]"
 IDS = '["a", "b"]'
@@ -55,6 +59,11 @@ HOT: dict[str, tuple[tuple[Any, ...], set[str]]] = {
     "GIVE_BACK_HELD": ((1,), {"jobs_by_owner"}),
     "HAS_OWNER": ((1,), {"jobs_by_owner"}),
     "WAITING": ((1,), {"claimable", "suspects"}),
+    "HOLDERS_OF": (("bucket",), {"jobs_by_owner"}),
+    "RECOUNT": (("bucket", "bucket"), {"jobs_by_owner"}),
+    "OLDEST_ENDED": ((8,), {"jobs_by_lane"}),
+    "ENDED": ((), {"jobs_by_lane"}),
+    "QUEUES": ((), {"jobs_by_lane"}),
 }
 
 
@@ -85,6 +94,60 @@ def test_jobs_are_searched_never_scanned(
     assert [step for step in on_jobs if not step.startswith("SEARCH")] == [], plan
     used = {step.split("INDEX ")[1].split()[0] for step in on_jobs if " INDEX " in step}
     assert used <= allowed, plan
+
+
+QUERIES = {
+    "all": Query(),
+    "newest": Query(newest_first=True),
+    "status": Query(status=JobStatus.FAILED, newest_first=True),
+    "oldest of status": Query(status=JobStatus.FAILED, after="900"),
+    "queue": Query(queue="default", newest_first=True, after="900"),
+    "letters": Query(queue="default", type="ping", status=JobStatus.FAILED, is_replayed=False, newest_first=True),
+    "drained": Query(queue="default", status=JobStatus.PENDING, due_until=1, limit=1),
+    "ids": Query(ids=("a", "b"), queue="default", status=JobStatus.FAILED, newest_first=True),
+}
+
+
+@pytest.mark.parametrize("name", QUERIES)
+@pytest.mark.parametrize("is_analyzed", [False, True], ids=["as it is", "analyzed"])
+def test_a_page_is_read_in_the_order_of_an_index(
+    connection: apsw.Connection,
+    name: str,
+    is_analyzed: bool,  # noqa: FBT001
+) -> None:
+    query = QUERIES[name]
+    with connection:
+        if is_analyzed:
+            connection.execute("ANALYZE")
+        statement, bindings = statement_of(query)
+        plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", bindings)]
+    connection.close()
+    on_jobs = [step for step in plan if is_about_jobs(step)]
+    if name in ("all", "newest"):
+        assert (on_jobs, "USE TEMP B-TREE FOR ORDER BY" in plan) == (
+            ["SCAN j"],
+            False,
+        )  # from its end, to the limit
+        return
+    assert [step for step in on_jobs if not step.startswith("SEARCH")] == [], plan
+    if query.ids is None:
+        assert any("jobs_by_lane (lane=? AND status=?" in step for step in on_jobs), plan
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_a_page_of_a_rare_queue_looks_at_no_other_jobs(
+    connection: apsw.Connection,
+    newest_first: bool,  # noqa: FBT001
+) -> None:
+    with connection:
+        connection.execute("INSERT INTO lanes (queue, type, priority, exact) VALUES ('rare', 'ping', 1, 0)")
+        connection.execute("UPDATE jobs SET lane = last_insert_rowid() WHERE seq IN (3, 7)")
+    steps = count()
+    connection.set_progress_handler(lambda: next(steps) < 0, 1)
+    found = connection.execute(*statement_of(Query(queue="rare", newest_first=newest_first))).fetchall()
+    connection.close()
+    assert len(found) == 2
+    assert next(steps) < 1_000  # less than one for each job
 
 
 def is_about_jobs(step: str) -> bool:

@@ -45,6 +45,14 @@ def test_jobs_submitted_meanwhile_are_on_a_later_page(app: Mainspring, ping: Job
     assert [info.id for info in app.jobs(limit=10, after=page.next)][-1] == late
 
 
+def test_the_newest_may_come_first(app: Mainspring, ping: Job[[int], None]) -> None:
+    ids = ping.submit_many([(number,) for number in range(5)])
+    page = app.jobs(limit=3, newest_first=True)
+    rest = app.jobs(limit=3, newest_first=True, after=page.next)
+    assert [info.id for info in [*page, *rest]] == ids[::-1]
+    assert rest.next is None
+
+
 @pytest.mark.parametrize("status", ["PENDING", JobStatus.PENDING], ids=["name", "status"])
 def test_a_status_is_given_by_name_or_as_itself(
     app: Mainspring, ping: Job[[int], None], status: JobStatus | str

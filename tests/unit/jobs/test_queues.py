@@ -233,3 +233,13 @@ def test_a_job_that_has_waited_longer_than_the_head_start_is_overtaken_no_more(n
     )
     assert order.index("low, old enough") < order.index("high") < order.index("low, just young enough")
     assert order.index("middle, old enough") < order.index("high")
+
+
+# -- which queues there are
+
+
+def test_all_queues_are_those_of_jobs_handlers_schedules_and_pauses(app: Mainspring, mail: Job[..., None]) -> None:
+    mail.options(queue="slow").submit("a")
+    app.schedules.put("nightly", mail.options(queue="nights"), "0 2 * * *", arguments={"name": "b"})
+    app.queue("held").pause()
+    assert [queue.name for queue in app.all_queues()] == ["held", "mail", "nights", "slow"]

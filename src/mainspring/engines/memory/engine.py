@@ -17,7 +17,7 @@ from mainspring.engines.memory.intake import Intake
 from mainspring.engines.memory.jobs import Jobs
 from mainspring.engines.memory.journal import Journal
 from mainspring.engines.memory.pruning import prune
-from mainspring.engines.memory.reading import count, page_of, to_place
+from mainspring.engines.memory.reading import count, page_of
 from mainspring.engines.memory.schedules import Firings, Schedules
 from mainspring.engines.memory.settling import Settling
 from mainspring.engines.memory.taking import Taking
@@ -216,17 +216,15 @@ class MemoryEngine:
 
     def find(self, query: Query) -> Page:
         with self._lock:
-            if query.ids is None:
-                start = 0 if query.after is None else to_place(query.after)
-                places = [place for place in self._jobs.by_place if place > start]
-            else:
-                known = self._jobs.places
-                places = sorted(known[job_id] for job_id in query.ids if job_id in known)
-            return page_of([(place, self._jobs.at(place)) for place in places], query)
+            return page_of(self._jobs, query)
 
     def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[JobStatus, int]:
         with self._lock:
             return count(self._jobs.records.values(), Query(queue=queue, type=type))
+
+    def queues(self) -> tuple[str, ...]:
+        with self._lock:
+            return tuple(sorted({job.queue for job in self._jobs.records.values()}))
 
     def situation(self, job_id: str) -> Situation | None:
         with self._lock:

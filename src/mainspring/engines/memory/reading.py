@@ -4,20 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from mainspring.engines.memory.jobs import Jobs
 from mainspring.jobs.engine import JobRecord, Page, Query
 from mainspring.jobs.status import JobStatus
 
 
-def page_of(jobs: list[tuple[int, JobRecord]], query: Query) -> Page:
-    """Return the jobs that a query asks for, given in order with their places."""
+def page_of(jobs: Jobs, query: Query) -> Page:
+    """Return the jobs that a query asks for, and the place where they end if there are more."""
     found: list[tuple[int, JobRecord]] = []
-    for place, job in jobs:
+    for place in _places(jobs, query):
+        job = jobs.at(place)
         if not matches(job, query):
             continue
         if query.ids is None and len(found) == query.limit:
             return Page([job for _, job in found], str(found[-1][0]))
         found.append((place, job))
     return Page([job for _, job in found], None)
+
+
+def _places(jobs: Jobs, query: Query) -> Iterable[int]:
+    """Go over the places to look at, in order. New jobs come last, so the places are in order as they are."""
+    if query.ids is not None:
+        places = (jobs.places[job_id] for job_id in set(query.ids) if job_id in jobs.places)
+        return sorted(places, reverse=query.newest_first)
+    in_order = reversed(jobs.by_place) if query.newest_first else iter(jobs.by_place)
+    if query.after is None:
+        return in_order
+    after = to_place(query.after)
+    return (place for place in in_order if (place < after if query.newest_first else place > after))
 
 
 def count(jobs: Iterable[JobRecord], query: Query) -> dict[JobStatus, int]:

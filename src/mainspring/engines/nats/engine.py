@@ -332,6 +332,9 @@ class NatsEngine:
     def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[JobStatus, int]:
         return self.parts.reading.counts(queue=queue, type_=type)
 
+    def queues(self) -> tuple[str, ...]:
+        return self.parts.reading.queues()
+
     def situation(self, job_id: str) -> Situation | None:
         return self.parts.reading.situation(job_id)
 

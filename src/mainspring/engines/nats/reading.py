@@ -32,12 +32,20 @@ class Reading:
         workspace = self._workshop.open()
         workspace.prefetch_jobs(query.ids)
         jobs = [job for job_id in dict.fromkeys(query.ids) if (job := workspace.job(job_id)) is not None]
-        wanted = [to_record(job) for job in sorted(jobs, key=_place) if _is_wanted(job, query)]
+        wanted = [
+            to_record(job)
+            for job in sorted(jobs, key=_place, reverse=query.newest_first)
+            if _is_wanted(job, query)
+        ]
         return Page(wanted, None)
 
     def counts(self, *, queue: str | None, type_: str | None) -> dict[JobStatus, int]:
         """Count jobs by state."""
         return self._projector.catch_up().counts(queue=queue, type=type_)
+
+    def queues(self) -> tuple[str, ...]:
+        """List the queues in which there are jobs: a lane is kept longer than its last job."""
+        return self._projector.catch_up().queues()
 
     def situation(self, job_id: str) -> Situation | None:
         """Say why a job is where it is."""

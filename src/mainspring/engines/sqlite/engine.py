@@ -22,7 +22,7 @@ from mainspring.engines.sqlite.database import Database, Durability, Probe
 from mainspring.engines.sqlite.journal import read_events
 from mainspring.engines.sqlite.limit_table import read_limits
 from mainspring.engines.sqlite.presence import Listener, Presence
-from mainspring.engines.sqlite.reading import count, find, read_backlog, read_workers
+from mainspring.engines.sqlite.reading import count, find, find_queues, read_backlog, read_workers
 from mainspring.engines.sqlite.rows import pairs_of_integers, strings, to_json
 from mainspring.engines.sqlite.scheduling import Scheduling, read_occurrences, read_schedules
 from mainspring.engines.sqlite.settling import Settling
@@ -329,6 +329,10 @@ class SqliteEngine:
     def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[JobStatus, int]:
         with self._database.reader() as connection:
             return count(connection, queue=queue, type_=type)
+
+    def queues(self) -> tuple[str, ...]:
+        with self._database.reader() as connection:
+            return find_queues(connection)
 
     def situation(self, job_id: str) -> Situation | None:
         with self._database.reader() as connection:

@@ -167,7 +167,7 @@ FORGET_COUNT = "DELETE FROM occupied WHERE bucket >= ?1 AND bucket < ?2"
 RECOUNT = """
 INSERT INTO occupied (bucket, running)
 SELECT b.value, count(*) FROM jobs CROSS JOIN groups ON groups.id = grp CROSS JOIN json_each(name) AS b
-WHERE status = 1 AND b.type = 'text' AND b.value >= ?1 AND b.value < ?2 GROUP BY b.value
+WHERE owner IS NOT NULL AND status = 1 AND b.type = 'text' AND b.value >= ?1 AND b.value < ?2 GROUP BY b.value
 """
 # batch of {bucket: how many less}
 VACATE = """
@@ -192,7 +192,7 @@ FORGET_PACE = "DELETE FROM rates WHERE bucket >= ?1 AND bucket < ?2"
 HOLDERS_OF = """
 SELECT json_group_array(id) FROM (
     SELECT jobs.id FROM jobs CROSS JOIN groups ON groups.id = grp
-    WHERE status = 1 AND EXISTS (SELECT 1 FROM json_each(name) AS b WHERE b.value = ?1)
+    WHERE owner IS NOT NULL AND status = 1 AND EXISTS (SELECT 1 FROM json_each(name) AS b WHERE b.value = ?1)
     LIMIT 5)
 """
 

@@ -35,7 +35,7 @@ from mainspring.engines.sqlite.projected_rows import (
     projected_groups,
     projected_rows,
 )
-from mainspring.engines.sqlite.reading import count, find
+from mainspring.engines.sqlite.reading import count, find, find_queues
 from mainspring.engines.sqlite.rows import to_json
 from mainspring.engines.sqlite.schema import MIGRATIONS
 from mainspring.errors import EngineUnavailable, StoreCorrupt
@@ -50,7 +50,7 @@ CHECKPOINT_PAGES = 4_000  # a page that changes often is then folded into the fi
 FILES = ("", "-wal", "-shm", "-journal")  # without the first, SQLite does not believe the others
 MAX_AGE_SECONDS = 6 * 24 * 3_600
 """Stores remember for a week that something was deleted: after that a copy cannot be brought up to date."""
-INDEXES_FOR_READING = ("jobs_by_id", "jobs_by_status")
+INDEXES_FOR_READING = ("jobs_by_id", "jobs_by_lane")
 
 OWN_TABLES = """
 CREATE TABLE projection (                             -- one row
@@ -74,7 +74,7 @@ logger = logging.getLogger("mainspring.sqlite")
 
 
 class SqliteProjection:
-    """Jobs in a local file, to be listed and counted. `find` and `counts` from any thread, the rest from one."""
+    """Jobs in a local file, to be listed and counted. Reads from any thread, the rest from one."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = os.path.realpath(path)  # all who come by a link must find the same lock
@@ -240,6 +240,10 @@ class SqliteProjection:
     def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[JobStatus, int]:
         with self._reader() as connection:
             return count(connection, queue=queue, type_=type)
+
+    def queues(self) -> tuple[str, ...]:
+        with self._reader() as connection:
+            return find_queues(connection)
 
     @contextmanager
     def _reader(self) -> Iterator[apsw.Connection]:

@@ -1,4 +1,4 @@
-"""Queries: lists and counts, on a connection that only reads."""
+"""Queries: lists, counts and the names of queues, on a connection that only reads."""
 
 from __future__ import annotations
 
@@ -15,22 +15,36 @@ from mainspring.jobs.working.vigil import DECLARED_DEAD
 
 
 def find(connection: apsw.Connection, query: Query) -> Page:
-    """List jobs in the order of their submission."""
-    conditions, bindings = _conditions(query)
-    statement = sql.FIND.format(conditions=" AND ".join(conditions) or "true")
-    if query.ids is None:
-        statement += f" LIMIT {int(query.limit) + 1}"
-    rows: list[Any] = connection.execute(statement, bindings).fetchall()
+    """List jobs in the order of their submission, or the newest first."""
+    rows: list[Any] = connection.execute(*statement_of(query)).fetchall()
     is_more = query.ids is None and len(rows) > query.limit
     rows = rows[: query.limit] if is_more else rows
     return Page([to_record(row) for row in rows], str(rows[-1][-1]) if is_more else None)
 
 
+def statement_of(query: Query) -> tuple[str, dict[str, Any]]:
+    """Return the statement for a query, with its bindings. It asks for one job more than a page has."""
+    bindings: dict[str, Any] = {}
+    conditions = _conditions(query, bindings)
+    lanes = _lane_conditions(query.queue, query.type, bindings)
+    direction = "DESC" if query.newest_first else "ASC"
+    limit = " LIMIT :limit"
+    if query.ids is not None:
+        bindings["ids"] = to_json(query.ids)
+        conditions = [sql.WITH_IDS, *_states_and_lanes(query.status, lanes, bindings), *conditions]
+        limit = ""
+    else:
+        bindings["limit"] = query.limit + 1
+        if query.status is not None or lanes:
+            bindings["states"] = to_json(sorted(CODES.values()) if query.status is None else [CODES[query.status]])
+            first = sql.FIRST_OF_LANES.format(conditions=_all(conditions), direction=direction, lanes=_all(lanes))
+            conditions = [first]
+    return sql.FIND.format(conditions=_all(conditions), direction=direction) + limit, bindings
+
+
 def count(connection: apsw.Connection, *, queue: str | None, type_: str | None) -> dict[JobStatus, int]:
     """Count jobs by state."""
-    conditions, bindings = _lane_condition(queue, type_)
-    statement = sql.COUNTS.format(conditions=f"WHERE {conditions[0]}" if conditions else "")
-    rows: list[Any] = connection.execute(statement, bindings).fetchall()
+    rows: list[Any] = connection.execute(*statement_of_counts(queue, type_)).fetchall()
     found = dict(rows)
     return {status: found.get(code, 0) for code, status in enumerate(STATUSES)}
 
@@ -55,14 +69,21 @@ def read_backlog(connection: apsw.Connection, now: int) -> list[Backlog]:
     return [Backlog(*row) for row in rows]
 
 
-def _conditions(query: Query) -> tuple[list[str], dict[str, Any]]:
-    conditions, bindings = _lane_condition(query.queue, query.type, prefix="j.")
-    if query.status is not None:
-        conditions.append("j.status = :status")
-        bindings["status"] = CODES[query.status]
-    if query.ids is not None:
-        conditions.append("j.id IN (SELECT value FROM json_each(:ids))")
-        bindings["ids"] = to_json(query.ids)
+def statement_of_counts(queue: str | None, type_: str | None) -> tuple[str, dict[str, Any]]:
+    """Return the statement that counts jobs, with its bindings."""
+    bindings: dict[str, Any] = {}
+    lanes = _lane_conditions(queue, type_, bindings)
+    return sql.COUNTS.format(lanes=_in_lanes("lane", lanes) if lanes else "true"), bindings
+
+
+def find_queues(connection: apsw.Connection) -> tuple[str, ...]:
+    """List the queues in which there are jobs: a lane outlives them."""
+    return tuple(sorted(strings(connection.execute(sql.QUEUES).get)))
+
+
+def _conditions(query: Query, bindings: dict[str, Any]) -> list[str]:
+    """Return what is asked of a job beyond its lane and its state."""
+    conditions = []
     if query.is_replayed is not None:
         conditions.append(f"j.replayed_as IS {'NOT ' if query.is_replayed else ''}NULL")
     if query.is_limited is not None:
@@ -70,18 +91,32 @@ def _conditions(query: Query) -> tuple[list[str], dict[str, Any]]:
     if query.due_until is not None:
         conditions.append("j.due <= :due_until")
         bindings["due_until"] = query.due_until
-    if query.after is not None:
-        conditions.append("j.seq > :after")
+    if query.after is not None and query.ids is None:
+        conditions.append(f"j.seq {'<' if query.newest_first else '>'} :after")
         bindings["after"] = _to_place(query.after)
-    return conditions, bindings
+    return conditions
 
 
-def _lane_condition(queue: str | None, type_: str | None, prefix: str = "") -> tuple[list[str], dict[str, Any]]:
+def _states_and_lanes(status: JobStatus | None, lanes: list[str], bindings: dict[str, Any]) -> list[str]:
+    conditions = [_in_lanes("j.lane", lanes)] if lanes else []
+    if status is not None:
+        conditions.append("j.status = :status")
+        bindings["status"] = CODES[status]
+    return conditions
+
+
+def _lane_conditions(queue: str | None, type_: str | None, bindings: dict[str, Any]) -> list[str]:
     wanted = {name: value for name, value in (("queue", queue), ("type", type_)) if value is not None}
-    if not wanted:
-        return [], {}
-    terms = " AND ".join(f"{name} = :{name}" for name in wanted)
-    return [f"{prefix}lane IN (SELECT id FROM lanes WHERE {terms})"], dict(wanted)
+    bindings.update(wanted)
+    return [f"w.{name} = :{name}" for name in wanted]
+
+
+def _in_lanes(column: str, lanes: list[str]) -> str:
+    return f"{column} IN (SELECT w.id FROM lanes AS w WHERE {_all(lanes)})"
+
+
+def _all(conditions: list[str]) -> str:
+    return " AND ".join(conditions) or "true"
 
 
 def _to_place(cursor: str) -> int:

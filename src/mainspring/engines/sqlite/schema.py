@@ -223,6 +223,10 @@ MIGRATIONS = (
     ) STRICT;
     INSERT INTO settings VALUES (1, 0, 0, 0, 0);
     """,
+    """
+    DROP INDEX jobs_by_status;
+    CREATE INDEX jobs_by_lane ON jobs (lane, status);  -- and then by seq, as every index: lists, counts, queues
+    """,
 )
 
 VERSION = len(MIGRATIONS)

@@ -338,7 +338,24 @@ SELECT queue, type, sum(plain + suspect), min(oldest) FROM (
     FROM lanes) WHERE plain + suspect > 0 GROUP BY queue, type ORDER BY queue, type
 """
 
-FIND = (
-    f"SELECT {RECORD_COLUMNS} FROM jobs AS j JOIN lanes AS l ON l.id = j.lane WHERE {{conditions}} ORDER BY j.seq"
-)
-COUNTS = "SELECT status, count(*) FROM jobs {conditions} GROUP BY status"
+FIND = f"""
+SELECT {RECORD_COLUMNS} FROM jobs AS j CROSS JOIN lanes AS l ON l.id = j.lane
+WHERE {{conditions}} ORDER BY j.seq {{direction}}
+"""
+WITH_IDS = "j.id IN (SELECT value FROM json_each(:ids))"
+# The first jobs of each lane in each state, as an index has them, and of these the first: a page costs as much as
+# it shows, for each lane, however many jobs there are.
+FIRST_OF_LANES = """j.seq IN (
+    SELECT jobs.seq FROM lanes AS w CROSS JOIN json_each(:states) AS s CROSS JOIN jobs ON jobs.seq IN (
+        SELECT j.seq FROM jobs AS j INDEXED BY jobs_by_lane
+        WHERE j.lane = w.id AND j.status = s.value AND {conditions} ORDER BY j.seq {direction} LIMIT :limit)
+    WHERE {lanes} ORDER BY jobs.seq {direction} LIMIT :limit)"""
+COUNTS = """
+SELECT status, sum(number) FROM (
+    SELECT status, count(*) AS number FROM jobs INDEXED BY jobs_by_lane WHERE {lanes} GROUP BY lane, status)
+GROUP BY status
+"""
+QUEUES = """
+SELECT json_group_array(DISTINCT queue) FROM lanes
+WHERE EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_by_lane WHERE lane = lanes.id)
+"""

@@ -26,10 +26,14 @@ SELECT json_array(
 """
 OLDEST_ENDED = """
 SELECT json_group_array(seq) FROM (
-    SELECT seq FROM (SELECT seq FROM jobs WHERE status = 2 UNION ALL SELECT seq FROM jobs WHERE status = 4)
-    ORDER BY seq LIMIT ?1)
+    SELECT jobs.seq FROM lanes CROSS JOIN json_each('[2,4]') AS s CROSS JOIN jobs ON jobs.seq IN (
+        SELECT seq FROM jobs INDEXED BY jobs_by_lane WHERE lane = lanes.id AND status = s.value
+        ORDER BY seq LIMIT ?1)
+    ORDER BY jobs.seq LIMIT ?1)
 """
-ENDED = "SELECT count(*) FROM jobs WHERE status IN (2, 4)"
+ENDED = """
+SELECT count(*) FROM lanes CROSS JOIN jobs INDEXED BY jobs_by_lane ON lane = lanes.id AND status IN (2, 4)
+"""
 SURPLUS = "SELECT iif(surplus_of = ?1, surplus, 0) FROM settings"
 SET_SURPLUS = "UPDATE settings SET surplus = ?1, surplus_of = ?2 WHERE (surplus, surplus_of) <> (?1, ?2)"
 REDUCE_SURPLUS = "UPDATE settings SET surplus = surplus - ?1 WHERE surplus > 0"
