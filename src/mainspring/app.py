@@ -29,7 +29,7 @@ from mainspring.jobs.following import EventStream
 from mainspring.jobs.handle import JobHandle
 from mainspring.jobs.ids import require_id
 from mainspring.jobs.info import JobInfo, JobPage
-from mainspring.jobs.manager import DEFAULT_COROUTINES, DEFAULT_GRACE, JobManager
+from mainspring.jobs.manager import DEFAULT_COROUTINES, DEFAULT_GRACE, DEFAULT_STALL, JobManager
 from mainspring.jobs.middleware import Middleware, Middlewares
 from mainspring.jobs.policies import Concurrency, Rate
 from mainspring.jobs.process_settings import ProcessSettings
@@ -80,6 +80,7 @@ class Runtime:
             processes=app.processes,
             queues=app.queues,
             keep=app.keep,
+            stall_after=app.stall_after,
             before_start=app.declared.store,
             max_payload=app.max_payload,
             virtual_time=virtual_time,
@@ -117,6 +118,7 @@ class Mainspring(Decorators):
         queues: list[str] | tuple[str, ...] | None = None,
         durability: Literal["full", "normal"] = "full",
         grace: Duration = DEFAULT_GRACE,
+        stall_after: Duration = DEFAULT_STALL,
         keep: Keep | None = None,
         max_payload: int = MAX_PAYLOAD,
         nats: NatsSettings | None = None,
@@ -128,6 +130,7 @@ class Mainspring(Decorators):
         if durability not in ("full", "normal"):
             raise ValueError(f"durability must be 'full' or 'normal', got {durability!r}")
         to_nanoseconds(grace, "grace")
+        to_nanoseconds(stall_after, "stall_after")
         require_positive(threads, "threads", "threads")
         require_positive(coroutines, "coroutines", "coroutines at once")
         require_positive(max_payload, "max_payload", "bytes")
@@ -148,6 +151,7 @@ class Mainspring(Decorators):
         self.dead_letters = DeadLetters(self)
         self.schedules = Schedules(self)
         self.grace = grace
+        self.stall_after = stall_after
         self.nats = (
             None if nats is None else require_instance(nats, NatsSettings, "nats", "NatsSettings(prefix='shop')")
         )

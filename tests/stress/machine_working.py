@@ -258,7 +258,7 @@ class Working(Stage):
         assert (set(swept.rescued), set(swept.quarantined)) == (rescued, quarantined)
         now = self.bench.now
         could_be_taken = {job["type"] for job in self.model.available(TYPES) if job["due"] <= now}
-        assert set(swept.waiting) <= could_be_taken
+        assert {waiting.type for waiting in swept.waiting} <= could_be_taken
 
     # -- what holds at any time
 

@@ -68,10 +68,12 @@ from mainspring.jobs.recurrence.schedule_records import (
     ScheduleRecord,
 )
 from mainspring.jobs.status import JobStatus
+from mainspring.jobs.waiting import HEAD_START, MOST_COUNTED, Waiting
 
 __all__ = [
     "HEAD_START",
     "MAX_CRASHES",
+    "MOST_COUNTED",
     "STALE",
     "STATUS_AFTER",
     "SUSPECT_CRASHES",
@@ -124,6 +126,7 @@ __all__ = [
     "Swept",
     "Taken",
     "UniqueKey",
+    "Waiting",
     "WorkerInfo",
     "WorkerState",
 ]
@@ -134,8 +137,6 @@ MAX_CRASHES = 3
 """The crash that makes a job a dead letter."""
 SUSPECT_CRASHES = 2
 """The crash that makes it a suspect: the first one implicates everything that its worker ran."""
-HEAD_START = 30 * MICROSECONDS
-"""By how much each step of priority lets a job overtake: what has waited longer than that is overtaken no more."""
 
 
 class Capability(StrEnum):
@@ -197,8 +198,8 @@ class Swept(Struct, frozen=True):
     """Jobs of dead workers that will run again."""
     quarantined: list[str]
     """Jobs that crashed their workers too often, now dead letters."""
-    waiting: tuple[str, ...]
-    """Handlers for which due jobs wait."""
+    waiting: tuple[Waiting, ...]
+    """What could start, of all handlers, by handler and queue."""
 
 
 class Situation(Struct, frozen=True):
@@ -301,7 +302,7 @@ class Engine(Protocol):
         """Note how far jobs have come; False for those whose token is stale."""
 
     def sweep(self, worker: int) -> Swept:
-        """Rescue the jobs of dead workers."""
+        """Rescue the jobs of dead workers, and say what waits."""
 
     def fire(self, firings: Sequence[Firing]) -> list[Fired]:
         """Move schedules on and store the jobs of their occurrences, each only if nobody was quicker."""

@@ -48,12 +48,14 @@ from mainspring.jobs.status import JobStatus
 from mainspring.jobs.submission import MAX_PAYLOAD, Submission
 from mainspring.jobs.submit_options import SubmitOptions
 from mainspring.jobs.working.execution import Execution
+from mainspring.jobs.working.vitals import Health
 from mainspring.jobs.working.workplace import Workplace
 from mainspring.runners.checks import require_positive
 from mainspring.runners.runner import TaskRunner
 
 DEFAULT_COROUTINES = 100
 DEFAULT_GRACE = 10.0
+DEFAULT_STALL = 60.0
 
 
 class JobManager:
@@ -76,6 +78,7 @@ class JobManager:
         keep: Keep | None = None,
         max_payload: int = MAX_PAYLOAD,
         virtual_time: bool = False,
+        stall_after: Duration = DEFAULT_STALL,
         before_start: Callable[[JobManager], None] | None = None,
     ) -> None:
         require_positive(coroutines, "coroutines", "coroutines at once")
@@ -97,11 +100,14 @@ class JobManager:
         self._queues = queues
         self._max_payload = max_payload
         self._virtual_time = virtual_time
+        self._stall_after = to_nanoseconds(stall_after, "stall_after")
         self._completions = Completions(self.clock, stands_still=virtual_time)
         self.submission = Submission(
             engine, self._io, book=self._limits, middlewares=self._middlewares, max_payload=max_payload
         )
         self._workplace: Workplace | None = None
+        self.on_turn: Callable[[Health], None] = lambda _health: None
+        """Told how the worker is, about once a second, in the control sequence: it must not wait for anything."""
         engine.open(self._wake)
 
     # -- handlers and submits
@@ -287,8 +293,10 @@ class JobManager:
             queues=self._queues,
             keep=self._keep,
             has_duties=not self._virtual_time,  # a worker that is driven by hand cannot die or oversleep
+            stall_after=self._stall_after,
             new_id=self.submission.new_id,
             on_settled=self._completions.announce,
+            on_turn=self.on_turn,
         )
 
     def _arrange_limits(self) -> None:

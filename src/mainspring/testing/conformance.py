@@ -42,6 +42,7 @@ PARTS = (
     "schedules",
     "firing",
     "rescuing",
+    "waiting",
     "reading",
     "explaining",
     "crew",
@@ -69,6 +70,7 @@ from mainspring.testing.engine_settling import Settling
 from mainspring.testing.engine_submitting import Submitting
 from mainspring.testing.engine_taking import Taking
 from mainspring.testing.engine_uniqueness import Uniqueness
+from mainspring.testing.engine_waiting import WhatWaits
 
 
 class EngineConformance(
@@ -85,6 +87,7 @@ class EngineConformance(
     Schedules,
     Firings,
     Rescuing,
+    WhatWaits,
     Reading,
     Explaining,
     Crew,

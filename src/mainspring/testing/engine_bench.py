@@ -27,6 +27,7 @@ from mainspring.jobs.engine import (
     Situation,
     Swept,
     Taken,
+    Waiting,
     WorkerInfo,
 )
 from mainspring.jobs.instants import MICROSECONDS
@@ -218,6 +219,10 @@ class Bench(EngineTime):
         rescued = [job_id for swept in found for job_id in swept.rescued]
         quarantined = [job_id for swept in found for job_id in swept.quarantined]
         return Swept(rescued, quarantined, found[-1].waiting)
+
+    def waiting(self, worker: int) -> dict[str, Waiting]:
+        """Return what could start, as a sweep tells it, by handler."""
+        return {waiting.type: waiting for waiting in self.engine.sweep(worker).waiting}
 
     def outlive(self, *survivors: int) -> Swept:
         """Let all workers but these be silent until they count as dead."""

@@ -61,7 +61,7 @@ class Queues(EngineSuite):
         worker = bench.enroll()
         taken = bench.look(worker, starts=1)
         assert (taken.leases, taken.is_more) == ([], False)
-        assert bench.engine.sweep(worker).waiting == ()
+        assert bench.waiting(worker) == {}
 
     @needs(Capability.FORESIGHT)
     def test_later_jobs_of_a_paused_queue_are_not_worth_a_look(self, bench: Bench) -> None:

@@ -259,14 +259,3 @@ class Rescuing(EngineSuite):
         record = bench.record()
         assert record.status is JobStatus.CANCELED
         assert "quarantine" not in (record.error or "")
-
-    # -- news
-
-    def test_a_sweep_tells_for_which_handlers_due_jobs_wait(self, bench: Bench) -> None:
-        bench.submit("a", "b", type="waits")
-        bench.submit("c", type="comes later", after=60)
-        bench.submit("d", type="also waits")
-        bench.submit("e")
-        worker = bench.enroll()
-        assert bench.ids_when_there(worker, 1) == ["e"]
-        assert sorted(bench.engine.sweep(worker).waiting) == ["also waits", "waits"]

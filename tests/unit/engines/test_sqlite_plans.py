@@ -9,13 +9,14 @@ from typing import Any
 import apsw
 import pytest
 
-from mainspring.engines.sqlite import line_statements, schedule_statements, statements, sweeping
+from mainspring.engines.sqlite import line_statements, schedule_statements, statements, sweeping, waiting
 from mainspring.engines.sqlite.reading import statement_of
 from mainspring.jobs.engine import Query
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.engine_bench import Bench
 
-STATEMENTS = {**vars(statements), **vars(line_statements), **vars(schedule_statements), **vars(sweeping)}
+MODULES = (statements, line_statements, schedule_statements, sweeping, waiting)
+STATEMENTS = {name: value for module in MODULES for name, value in vars(module).items()}
 LANES = "[[1, 0], [2, 0]]"
 LEASES = "[[1, 1, 0, null, null, 0, 0, 0, 0, 1, null, null], [2, 1, 0, null, null, 0, 0, 0, 0, 1, null, null]]"
 IDS = '["a", "b"]'
@@ -58,7 +59,8 @@ HOT: dict[str, tuple[tuple[Any, ...], set[str]]] = {
     "RELEASE": (("[1, 2]",), {"jobs_by_owner"}),
     "GIVE_BACK_HELD": ((1,), {"jobs_by_owner"}),
     "HAS_OWNER": ((1,), {"jobs_by_owner"}),
-    "WAITING": ((1,), {"claimable", "suspects"}),
+    "PLAIN": ((1, 100), {"claimable", "suspects"}),
+    "BOUND": ((1, 100), {"claimable", "suspects"}),
     "HOLDERS_OF": (("bucket",), {"jobs_by_owner"}),
     "RECOUNT": (("bucket", "bucket"), {"jobs_by_owner"}),
     "OLDEST_ENDED": ((8,), {"jobs_by_lane"}),

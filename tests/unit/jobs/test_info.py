@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from mainspring import JobStatus, Mainspring, Priority, Retry
 from mainspring.engines.memory import MemoryEngine
-from mainspring.jobs.engine import Attempt, Cause, JobRecord, NewJob, Outcome, OutcomeKind, Query, Swept
+from mainspring.jobs.engine import Attempt, Cause, JobRecord, NewJob, Outcome, OutcomeKind, Query, Swept, Waiting
 from mainspring.jobs.info import decode_any, to_info
 from mainspring.jobs.working.news import tell_refusal, tell_sweep
 from mainspring.testing import time_travel
@@ -99,7 +99,7 @@ def test_quarantined_jobs_are_an_error_in_the_log(caplog: pytest.LogCaptureFixtu
 
 
 def test_a_sweep_that_found_nothing_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    tell_sweep(Swept([], [], ("ping",)))
+    tell_sweep(Swept([], [], (Waiting("ping", "default", "", 1),)))
     assert caplog.messages == []
 
 

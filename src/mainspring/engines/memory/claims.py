@@ -69,11 +69,11 @@ class Claims:
         firsts = [next(self._between(lane, after, inf), None) for lane in lanes]
         return min((entry[0] for entry in firsts if entry is not None), default=None)
 
-    def waiting_types(self, now: int, may_start: Callable[[str], bool]) -> tuple[str, ...]:
-        """Return the handlers for which jobs are due that may start."""
-        lanes = [lane for lane in self._lanes if lane[1] not in self.paused]
-        due = {lane[0] for lane in lanes if any(may_start(entry[-1]) for entry in self._between(lane, -inf, now))}
-        return tuple(sorted(due))
+    def due(self, now: int) -> Iterator[tuple[Lane, Iterator[Entry]]]:
+        """Return the lanes that are not paused, each with what is ready by now."""
+        for lane in self._lanes:
+            if lane[1] not in self.paused:
+                yield lane, self._between(lane, -inf, now)
 
     def backlog(self, now: int, may_start: Callable[[str], bool]) -> list[Backlog]:
         """Count the jobs that are due and may start, by queue and handler, paused or not."""

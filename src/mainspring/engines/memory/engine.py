@@ -201,7 +201,7 @@ class MemoryEngine:
                 rescue.take(job, now)
             for number in dead:
                 self._workers.bury(number)
-            return Swept(rescue.rescued, rescue.quarantined, self._taking.waiting_types(now))
+            return Swept(rescue.rescued, rescue.quarantined, self._taking.waiting(now))
 
     def fire(self, firings: Sequence[Firing]) -> list[Fired]:
         with self.unit(durable=True):

@@ -6,6 +6,7 @@ of its group be claimed that comes before the rest.
 
 from __future__ import annotations
 
+from itertools import islice
 from math import inf
 
 from msgspec import Struct
@@ -24,6 +25,7 @@ from mainspring.jobs.engine import (
 )
 from mainspring.jobs.fairness import FRESH, FreshShare
 from mainspring.jobs.transitions import expired, held, lease_of, started, started_by_holder
+from mainspring.jobs.waiting import MOST_COUNTED, First, Waiting, gather
 
 
 class Search(Struct, gc=False):
@@ -110,10 +112,18 @@ class Taking:
         instants = (None if first is None else first[0][0], self._parking.next_token())
         return min((instant for instant in instants if instant is not None), default=None)
 
-    def waiting_types(self, now: int) -> tuple[str, ...]:
-        """Return the handlers for which there are jobs that anybody who knew them could start."""
+    def waiting(self, now: int) -> tuple[Waiting, ...]:
+        """Return the jobs that anybody who knows their handlers could start."""
         self._groups.refresh(now)
-        return self._claims.waiting_types(now, lambda job_id: self._may_start(self._jobs.records[job_id], now))
+        firsts = []
+        for lane, entries in self._claims.due(now):
+            startable = (entry for entry in entries if self._may_start(self._jobs.records[entry[-1]], now))
+            found = list(islice(startable, MOST_COUNTED))
+            if found:
+                ready, job_id = found[0][0], found[0][-1]
+                token = self._jobs.records[job_id].token
+                firsts.append(First(lane[0], lane[1], lane[2], job_id, token, ready, len(found)))
+        return gather(firsts)
 
     def backlog(self, now: int) -> list[Backlog]:
         """Return what anybody who knew the handlers could start, paused queues included."""

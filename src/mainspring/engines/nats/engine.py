@@ -312,13 +312,13 @@ class NatsEngine:
         return Pruned(0, is_more=False)
 
     def sweep(self, worker: int) -> Swept:
-        swept = self.parts.rescuing.sweep(self._types.get(worker, frozenset()))
+        rescued, quarantined = self.parts.rescuing.sweep()
         has_new_lanes = bool(self.parts.lanes.read_new(self.parts.workshop.open()))  # notes may be lost,
         must_stop = self.parts.stops.look()  # those about stops as well
         was_overlooked = self.parts.overlooked.look()
-        if swept.rescued or has_new_lanes or must_stop or was_overlooked:
+        if rescued or has_new_lanes or must_stop or was_overlooked:
             self._wake()
-        return swept
+        return Swept(rescued, quarantined, self.parts.waiting.look(self._types.get(worker, frozenset())))
 
     def reap(self, overdue: int | None = None) -> list[str]:
         """Queue again jobs that lost their message; a process with a projection does it once a minute."""

@@ -32,6 +32,7 @@ from mainspring.engines.nats.stops import Stops
 from mainspring.engines.nats.streams import Streams
 from mainspring.engines.nats.submitting import Submitting
 from mainspring.engines.nats.taking import Taking
+from mainspring.engines.nats.waiting import WhatWaits
 from mainspring.engines.nats.workers import Workers
 from mainspring.engines.nats.workspace import Workshop
 from mainspring.jobs.projecting import Projection
@@ -67,9 +68,7 @@ class Parts:
         self.settling = Settling(
             workshop, hands, submitting=submitting, queueing=queueing, gates=gates, journal=journal
         )
-        self.rescuing = Rescuing(
-            workshop, workers, queueing=queueing, gates=gates, lanes=lanes, book=book, journal=journal
-        )
+        self.rescuing = Rescuing(workshop, workers, queueing=queueing, gates=gates, journal=journal)
         self.chores = Chores(
             workshop,
             streams,
@@ -105,6 +104,7 @@ class Parts:
             chores=self.chores,
             stops=self.stops,
         )
+        self.waiting = WhatWaits(workshop, streams, lanes, book)
         self.overlooked = Overlooked(workshop, streams, lanes, queueing)
         self.backlogs = Backlogs(workshop, streams)
         self.starting = Starting(workshop, hands, book, journal)

@@ -212,9 +212,13 @@ class Streams:
         """Return what the server says of the consumer for a subject; None if there is none."""
         return self._find(f"CONSUMER.INFO.{self._names.stream}.{digest(subject)}")
 
+    def uses(self, subject: str) -> bool:
+        """Answer whether this process takes from the consumer for a subject."""
+        return digest(subject) in self._consumers
+
     def is_idle(self, subject: str) -> bool:
         """Answer whether the consumer for a subject believes to have nothing to deliver, and nothing out."""
-        info = self.look_at_consumer(subject) if digest(subject) in self._consumers else None
+        info = self.look_at_consumer(subject) if self.uses(subject) else None
         return info is not None and not info["num_pending"] and not info["num_ack_pending"]
 
     def forget_consumers(self) -> None:

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Protocol
 
 from mainspring.engines.sqlite import line_statements as sql
 from mainspring.engines.sqlite.database import Database
 from mainspring.engines.sqlite.groups import REMEMBERED, limits_of, number_of
-from mainspring.engines.sqlite.rows import LeaseRow, pairs_by_number, pairs_of_integers, to_json
+from mainspring.engines.sqlite.rows import pairs_by_number, pairs_of_integers, to_json
+
+
+class Row(Protocol):
+    """A job, as it was read."""
+
+    @property
+    def grp(self) -> int | None:
+        """The number of its group."""
 
 
 class GroupNames:
@@ -35,7 +44,7 @@ class GroupNames:
         """Note that one more job has come into the group of a job, if it has any."""
         self._database.write(sql.ENTER_GROUP_OF, (job_id,))
 
-    def learn(self, rows: Iterable[LeaseRow]) -> dict[int, str]:
+    def learn(self, rows: Iterable[Row]) -> dict[int, str]:
         """Return the names of the groups of rows, in their order; inside of a unit."""
         wanted = dict.fromkeys(number for row in rows if (number := row.grp) is not None)
         unknown = [number for number in wanted if number not in self._names]

@@ -310,14 +310,6 @@ WHERE owner IN (SELECT value FROM json_each(?1)) AND +status = 1
 """
 RELEASE = "UPDATE jobs SET owner = NULL WHERE owner IN (SELECT value FROM json_each(?1)) AND +status = 0"
 BURY = "DELETE FROM workers WHERE id IN (SELECT value FROM json_each(?1))"
-WAITING = """
-SELECT json_group_array(DISTINCT type) FROM lanes WHERE queue NOT IN (SELECT name FROM paused_queues) AND (EXISTS (
-    SELECT 1 FROM jobs WHERE lane = lanes.id AND status = 0 AND owner IS NULL AND wait = 0
-        AND crashes < 2 AND ready <= ?1)
-OR EXISTS (
-    SELECT 1 FROM jobs WHERE lane = lanes.id AND status = 0 AND owner IS NULL AND wait = 0
-        AND crashes >= 2 AND ready <= ?1))
-"""
 
 # -- reading
 

@@ -10,6 +10,7 @@ from mainspring.engines.sqlite import statements as sql
 from mainspring.engines.sqlite.rows import strings, to_json
 from mainspring.engines.sqlite.schema import NOT_READY
 from mainspring.engines.sqlite.store import Store
+from mainspring.engines.sqlite.waiting import find_waiting
 from mainspring.jobs.engine import EventKind, Pruned, Retention, Swept
 from mainspring.jobs.instants import LAST_INSTANT
 
@@ -74,6 +75,7 @@ class Sweeping:
     """Rescues and prunes, inside of units."""
 
     def __init__(self, store: Store, max_crashes: int) -> None:
+        self._store = store
         self._database = store.database
         self._lines = store.lines
         self._parking = store.parking
@@ -103,7 +105,7 @@ class Sweeping:
             self._parking.leave(places)
             self._journal.write_states(rescued + quarantined + stopped, EventKind.RESCUED)
         self._parking.admit_to_free_places()
-        return Swept(rescued, quarantined, tuple(strings(write(sql.WAITING, (now,)))))
+        return Swept(rescued, quarantined, find_waiting(self._store, now))
 
     def _set_right(self, now: int) -> None:
         """Repair what an old process has stored, and what a clock that was set back has left in the future."""

@@ -1,4 +1,4 @@
-"""What a worker does by the clock on the wall, once a second: look at that clock, rescue, show that it lives.
+"""What a worker does by the clock, once a second: look at the one on the wall, rescue, watch, show that it lives.
 
 A wall clock that was set, or a laptop that slept, shows as a jump of the wall clock against the monotonic one.
 """
@@ -10,10 +10,13 @@ from collections.abc import Callable
 from typing import Any
 
 from mainspring.clock import Clock
+from mainspring.jobs.control import Control
 from mainspring.jobs.engine import Engine, Pruned, Retention, Swept
 from mainspring.jobs.handlers import Registry
 from mainspring.jobs.io_layer import Callback, IoLayer, Operation
 from mainspring.jobs.working.news import tell_sweep
+from mainspring.jobs.working.vitals import Vitals
+from mainspring.jobs.working.watchdog import Watchdog
 from mainspring.jobs.working.worker import Worker
 
 EVERY_SECONDS = 1.0
@@ -34,12 +37,19 @@ class Duties:
         *,
         engine: Engine,
         io: IoLayer,
+        control: Control,
         registry: Registry,
         clock: Clock,
         retention: Retention,
         retime: Callable[[], None],
+        vitals: Vitals,
+        watchdog: Watchdog,
     ) -> None:
         self._worker = worker
+        self._control = control
+        self._vitals = vitals
+        self._watchdog = watchdog
+        self._is_sweeping = False  # the store owes an answer: asking again would only queue up
         self._retention = retention
         self._retime = retime
         self._engine = engine
@@ -62,7 +72,9 @@ class Duties:
         if self._ticks % HEARTBEAT_TICKS == 0:
             number = self._worker.number
             self._dispatch("renew", lambda is_alive: self._renewed(number, is_alive))
-        self._dispatch("sweep", self._swept)
+        if not self._is_sweeping:
+            self._is_sweeping = True
+            self._dispatch("sweep", self._swept)
         if self._ticks % PRUNE_TICKS == 0 or self._must_prune:
             self._prune(MOST_PRUNES)
 
@@ -74,6 +86,8 @@ class Duties:
         self._io.dispatch(Operation(verb, (), reply, worker=self._worker.number, durable=False))
 
     def _failed(self, verb: str, error: Exception) -> None:
+        self._is_sweeping &= verb != "sweep"
+        self._control.post(self._vitals.failed, error)
         logger.error("worker %d could not %s: %s", self._worker.number, verb, error)
 
     def _renewed(self, number: int, is_alive: bool) -> None:  # noqa: FBT001 - an answer, not an option
@@ -93,8 +107,15 @@ class Duties:
             self._must_prune = pruned.is_more
 
     def _swept(self, swept: Swept) -> None:
+        self._is_sweeping = False
         tell_sweep(swept)
-        for name in swept.waiting:
+        self._control.post(self._observe, swept)
+
+    def _observe(self, swept: Swept) -> None:
+        self._vitals.answered()
+        self._watchdog.look(swept.waiting)
+        self._vitals.stall = self._watchdog.complaint
+        for name in {waiting.type for waiting in swept.waiting}:
             if name not in self._registry and name not in self._unknown:
                 self._unknown.add(name)
                 logger.warning(

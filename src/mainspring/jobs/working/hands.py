@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
-from mainspring.jobs.engine import SUSPECT_CRASHES, Demand, Lease, Outcome
+from mainspring.clock import NANOSECONDS
+from mainspring.jobs.engine import SUSPECT_CRASHES, Demand, Lease, Outcome, Waiting
 from mainspring.jobs.handlers import Handler, Registry
 from mainspring.jobs.working.active import ActiveJob
+from mainspring.jobs.working.occupancy import Longest, Occupancy
 from mainspring.jobs.working.progress import Reporting
 from mainspring.jobs.working.slots import BatchSlots, Kind, Slots
 
@@ -123,6 +125,26 @@ class Hands:
         """Let the slots learn from how long jobs had to wait."""
         for slots in self._kinds:
             slots.adapt(is_more=is_more)
+
+    def kind_of(self, waiting: Waiting) -> Kind | None:
+        """Say where jobs would run that wait; None if they are not for this worker."""
+        is_ours = waiting.type in self._registry and (self._queues is None or waiting.queue in self._queues)
+        return self._slots_for(self._registry.get(waiting.type)).kind if is_ours else None
+
+    def occupancy(self, type_: str, now_ns: int) -> Occupancy:
+        """Say how busy the places for a handler are."""
+        slots = self._slots_for(self._registry.get(type_))
+        is_batch = slots.batch is not None and slots.started > 0
+        if not is_batch:
+            slots = next(kind for kind in self._kinds if kind.kind is slots.kind)
+        self._count_lent()
+        running = [job for job in self._jobs.values() if job.is_running]
+        here = [job for job in running if (job.slots is slots if is_batch else job.slots.kind is slots.kind)]
+        times = [Longest(job.waited(now_ns) / NANOSECONDS, job.lease.id, job.lease.type) for job in here]
+        longest = max(times, default=None)
+        if is_batch:
+            return Occupancy(slots.kind, 1, 1, longest, is_batch=True)
+        return Occupancy(slots.kind, min(slots.places, slots.size), slots.size, longest)
 
     def _slots_for(self, handler: Handler) -> Slots:
         slots = self._processes if handler.is_process else self._loop if handler.is_async else self._threads

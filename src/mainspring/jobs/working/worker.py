@@ -364,6 +364,11 @@ class Worker:
         """Return what is in the hands of this worker."""
         return self._control.run(self._hands.jobs)
 
+    @property
+    def hands(self) -> Hands:
+        """What it holds; belongs to the control sequence."""
+        return self._hands
+
     # -- as a member of its clock
 
     def next_due(self) -> int | None:

@@ -21,6 +21,8 @@ from mainspring.jobs.recurrence.recurring import Recurring
 from mainspring.jobs.working.active import ActiveJob
 from mainspring.jobs.working.duties import EVERY_SECONDS, Duties
 from mainspring.jobs.working.execution import Execution
+from mainspring.jobs.working.vitals import Health, Vitals, WorkerState
+from mainspring.jobs.working.watchdog import Watchdog
 from mainspring.jobs.working.worker import Worker
 from mainspring.runners.asyncio_runner import AsyncioRunner
 from mainspring.runners.repeat import Repetition
@@ -47,11 +49,17 @@ class Workplace:
         queues: tuple[str, ...] | None,
         keep: Keep,
         has_duties: bool,
+        stall_after: int,
         new_id: Callable[[], str],
         on_settled: Callable[[list[str]], None],
+        on_turn: Callable[[Health], None],
     ) -> None:
         self._engine = engine
         self._io = io
+        self._control = control
+        self._stall_after = stall_after
+        self._vitals = Vitals(clock, on_turn)
+        self._pulse: Repetition | None = None
         self._control_runner = control_runner
         self._execution = execution
         self._registry = registry
@@ -83,23 +91,59 @@ class Workplace:
 
     def start(self) -> None:
         """Begin, after rescuing what dead workers left behind."""
+        if self._has_duties:
+            self._control.post(self._turn)
+            self._pulse = self._control_runner.repeat(self._control.post, self._turn, every=EVERY_SECONDS)
+        try:
+            self._start()
+        except BaseException:
+            self._end_pulse()
+            raise
+
+    def _start(self) -> None:
         self._recurring.start()
         try:
             self._worker.start()
         except BaseException:
             self._recurring.close()
             raise
+        self._control.post(self._vitals.answered)
+        self._enter(WorkerState.READY)
         if self._has_duties:
-            duties = Duties(
-                self._worker,
-                engine=self._engine,
-                io=self._io,
-                registry=self._registry,
-                clock=self._clock,
-                retention=self._keep.retention(),
-                retime=self.retime,
-            )
-            self._duties = self._control_runner.repeat(duties.tick, every=EVERY_SECONDS)
+            self._duties = self._control_runner.repeat(self._make_duties().tick, every=EVERY_SECONDS)
+
+    def _make_duties(self) -> Duties:
+        hands = self._worker.hands
+        return Duties(
+            self._worker,
+            engine=self._engine,
+            io=self._io,
+            control=self._control,
+            registry=self._registry,
+            clock=self._clock,
+            retention=self._keep.retention(),
+            retime=self.retime,
+            vitals=self._vitals,
+            watchdog=Watchdog(
+                self._clock,
+                after_ns=self._stall_after,
+                kind_of=hands.kind_of,
+                occupancy=lambda type_: hands.occupancy(type_, self._clock.monotonic_ns()),
+                now=self._engine.now,
+            ),
+        )
+
+    def _enter(self, state: WorkerState) -> None:
+        self._control.post(setattr, self._vitals, "state", state)
+        if self._has_duties:
+            self._control.post(self._turn)
+
+    def _turn(self) -> None:
+        self._vitals.turn(len(self._worker.hands))
+
+    def _end_pulse(self) -> None:
+        if self._pulse is not None:
+            self._pulse.stop()
 
     def _make_loop(self) -> AsyncioRunner:
         if isinstance(self._execution, ThreadPool):
@@ -126,12 +170,14 @@ class Workplace:
 
     def stop(self, grace: Duration) -> int:
         """Let handlers finish within `grace` and hand back the rest; return how many were interrupted."""
+        self._enter(WorkerState.STOPPING)
         if self._duties is not None:
             self._duties.stop()
         self._recurring.close()
         try:
             return self._worker.stop(grace)
         finally:
+            self._end_pulse()
             if self._loop_pool is not None:
                 with suppress(RuntimeError):
                     self._loop_pool.shutdown(timeout=0)

@@ -1,0 +1,109 @@
+"""What waits and could start, by lane: what its consumer has not delivered, or has got back.
+
+A look costs up to three requests, so each sweep looks at a few lanes: those in which something waits, and some of
+the others in turn. Of lanes for handlers that we do not know it is enough to know that there are jobs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mainspring.engines.nats.gate_records import is_ready
+from mainspring.engines.nats.lanes import Lane, Lanes
+from mainspring.engines.nats.naming import from_token
+from mainspring.engines.nats.settings_book import SettingsBook
+from mainspring.engines.nats.stored import StoredJob
+from mainspring.engines.nats.streams import Streams
+from mainspring.engines.nats.workspace import Workshop
+from mainspring.jobs.status import JobStatus
+from mainspring.jobs.waiting import MOST_COUNTED, Waiting
+
+MOST_LOOKS = 8  # in one sweep, at lanes that we serve
+MOST_LOOKS_AT_OTHERS = 20
+MOST_READ = 16  # messages of one lane; those in the hands of workers are among them
+
+
+class WhatWaits:
+    """Looks at lanes."""
+
+    def __init__(self, workshop: Workshop, streams: Streams, lanes: Lanes, book: SettingsBook) -> None:
+        self._workshop = workshop
+        self._streams = streams
+        self._lanes = lanes
+        self._book = book
+        self._turns = {True: 0, False: 0}  # whose turn it is, among the lanes that we serve and the others
+        self._found: dict[Lane, Waiting] = {}  # when they were last looked at
+
+    def look(self, types: frozenset[str]) -> tuple[Waiting, ...]:
+        """Return what waits, for handlers that we know and for others."""
+        lanes = [lane for lane in self._lanes.all if lane.queue not in self._book.paused]
+        self._found = {lane: found for lane, found in self._found.items() if lane in lanes}
+        known = [lane for lane in lanes if lane.type in types]
+        busy = [lane for lane in known if lane in self._found]
+        idle = [lane for lane in known if lane not in self._found]
+        chosen = self._in_turn(busy, MOST_LOOKS, is_ours=True)
+        chosen += self._in_turn(idle, max(1, MOST_LOOKS - len(chosen)), is_ours=True)
+        for lane in chosen:
+            self._note(lane, self._look_at(lane))
+        for lane in self._in_turn([lane for lane in lanes if lane.type not in types], MOST_LOOKS_AT_OTHERS):
+            self._note(lane, self._glance_at(lane))
+        return _by_name(self._found)
+
+    def _in_turn(self, lanes: list[Lane], most: int, *, is_ours: bool = False) -> list[Lane]:
+        if len(lanes) <= most:
+            return lanes
+        turn = self._turns[is_ours] = (self._turns[is_ours] + most) % len(lanes)
+        return (lanes[turn:] + lanes[:turn])[:most]
+
+    def _note(self, lane: Lane, found: Waiting | None) -> None:
+        self._found.pop(lane, None)
+        if found is not None:
+            self._found[lane] = found
+
+    def _glance_at(self, lane: Lane) -> Waiting | None:
+        found = self._workshop.link.scan(self._lanes.all[lane], most=1)
+        return Waiting(lane.type, lane.queue, "", 1) if found else None
+
+    def _look_at(self, lane: Lane) -> Waiting | None:
+        subject = self._lanes.all[lane]
+        info = self._streams.look_at_consumer(subject) if self._streams.uses(subject) else None
+        if info is None or not (info["num_pending"] or info["num_ack_pending"]):
+            return None
+        jobs = self._read(lane, info)
+        if not jobs:
+            return None  # all of these run, or were called off
+        oldest = min(jobs, key=lambda job: job.due)
+        count = min(MOST_COUNTED, max(len(jobs), info["num_pending"]))
+        mark = f"{info['delivered']['consumer_seq']} {oldest.id}#{oldest.token}"
+        return Waiting(lane.type, lane.queue, mark, count, oldest.id, oldest.due)
+
+    def _read(self, lane: Lane, info: dict[str, Any]) -> list[StoredJob]:
+        """Return the jobs that could start, among the first that were not delivered, or else the first of all."""
+        after = info["delivered"]["stream_seq"] if info["num_pending"] else 0
+        found = self._workshop.link.scan(self._lanes.all[lane], after=after, most=MOST_READ)
+        ids = [from_token(subject.rpartition(".")[2]) for subject, _ in found]
+        workspace = self._workshop.open()
+        workspace.prefetch_jobs(ids)
+        jobs = [job for job_id in ids if (job := workspace.job(job_id)) is not None]
+        return [job for job in jobs if _could_start(job, workspace.now)]
+
+
+def _could_start(job: StoredJob, now: int) -> bool:
+    is_free = job.status is JobStatus.PENDING and job.owner is None
+    return is_free and job.due <= now and is_ready(job)
+
+
+def _by_name(found: dict[Lane, Waiting]) -> tuple[Waiting, ...]:
+    """Put the priorities of each handler and queue together, sorted by name."""
+    together: dict[tuple[str, str], Waiting] = {}
+    for lane in sorted(found, key=lambda lane: (lane.type, lane.queue, lane.priority)):
+        this, name = found[lane], (lane.type, lane.queue)
+        other = together.get(name)
+        together[name] = this if other is None else _join(other, this)
+    return tuple(together.values())
+
+
+def _join(one: Waiting, other: Waiting) -> Waiting:
+    older = min(one, other, key=lambda waiting: waiting.since or 0)
+    count = min(MOST_COUNTED, one.count + other.count)
+    return Waiting(one.type, one.queue, f"{one.mark} {other.mark}", count, older.oldest, older.since)

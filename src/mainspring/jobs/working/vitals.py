@@ -1,0 +1,65 @@
+"""The vital signs of a worker: whether its control sequence turns, and the store answers, and work is taken.
+
+They are taken in the control sequence, about once a second, from before the start until after the stop. If that
+sequence hangs, so do they: whoever looks at `turned_ns` notices, and no thread of its own pretends otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+
+from msgspec import Struct
+
+from mainspring.clock import Clock
+
+
+class WorkerState(StrEnum):
+    """How far a worker is."""
+
+    STARTING = "starting"
+    READY = "ready"
+    STOPPING = "stopping"
+
+
+class Health(Struct, frozen=True):
+    """The vital signs at one instant. Times are those of the monotonic clock."""
+
+    state: WorkerState
+    turned_ns: int
+    """When the control sequence turned last."""
+    answered_ns: int | None
+    """When the store has last answered as hoped;"""
+    trouble: str | None
+    """and what it said since then, if that was an error."""
+    stall: str | None
+    """What the watchdog complains of."""
+    jobs: int
+    """How many are in the hands of the worker."""
+
+
+class Vitals:
+    """Keeps the signs. Belongs to the control sequence."""
+
+    def __init__(self, clock: Clock, on_turn: Callable[[Health], None]) -> None:
+        self._clock = clock
+        self._on_turn = on_turn
+        self._answered: int | None = None
+        self._trouble: str | None = None
+        self.state = WorkerState.STARTING
+        self.stall: str | None = None
+
+    def answered(self) -> None:
+        """The store has answered."""
+        self._answered = self._clock.monotonic_ns()
+        self._trouble = None
+
+    def failed(self, error: Exception) -> None:
+        """The store has refused, or cannot be reached."""
+        self._trouble = str(error)
+
+    def turn(self, jobs: int) -> None:
+        """Show that the sequence turns."""
+        self._on_turn(
+            Health(self.state, self._clock.monotonic_ns(), self._answered, self._trouble, self.stall, jobs)
+        )
