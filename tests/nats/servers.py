@@ -165,7 +165,7 @@ def _leads(node: Node, stream: str) -> bool:
 
 
 MakeServers: TypeAlias = Callable[..., Servers]
-"""Takes `access`, `settings`, `sync_always` and `store`, all of them optional: see `running_servers`."""
+"""Takes `access`, `settings`, `sync_always`, `store` and `include`, all optional: see `running_servers`."""
 
 
 @contextmanager
@@ -176,12 +176,13 @@ def running_servers(
     settings: Mapping[str, Any] | None = None,
     sync_always: bool = False,
     store: Path | None = None,
+    include: Path | None = None,
 ) -> Iterator[Servers]:
     """Run servers while the block lasts, for whoever has this access: for soaks, benchmarks and fixtures."""
     merged = {**access.settings, **(settings or {})}
     if nodes > 1:
         merged["cluster"] = {"no_advertise": True} | merged.get("cluster", {})
-    servers = NatsServers(nodes=nodes, settings=merged, sync_always=sync_always, store=store)
+    servers = NatsServers(nodes=nodes, settings=merged, sync_always=sync_always, store=store, include=include)
     servers.start()
     facade = Servers(servers, scheme=access.scheme)
     try:

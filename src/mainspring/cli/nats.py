@@ -1,4 +1,4 @@
-"""`mainspring nats`: servers of NATS for trying out."""
+"""`mainspring nats`: servers of NATS for trying out, and rights for real ones."""
 
 from __future__ import annotations
 
@@ -13,16 +13,22 @@ from rich.console import Console
 from rich.syntax import Syntax
 from rich.table import Table
 
+from mainspring.cli.nats_permissions import permissions
 from mainspring.cli.nats_servers import NatsServers
 
 LOOK_SECONDS = 1.0  # how often servers are looked after
 
-nats = typer.Typer(name="nats", help="NATS servers for trying out.", no_args_is_help=True)
+nats = typer.Typer(
+    name="nats", help="NATS servers for trying out, and rights for real ones.", no_args_is_help=True
+)
 
 
 @nats.callback()
 def _nats() -> None:
-    """NATS servers for trying out."""
+    """NATS servers for trying out, and rights for real ones."""
+
+
+nats.command()(permissions)
 
 
 @nats.command()
@@ -32,6 +38,12 @@ def dev(
     port: Annotated[int, typer.Option(help="Of the first node; others have the next.", min=1, max=65_533)] = 4222,
     store: Annotated[
         Path | None, typer.Option(help="Where data is kept; else it is removed at the end.", file_okay=False)
+    ] = None,
+    include: Annotated[
+        Path | None,
+        typer.Option(
+            help="A file for the server's configuration, to try rights out.", exists=True, dir_okay=False
+        ),
     ] = None,
     sync_always: Annotated[bool, typer.Option("--sync-always", help="Confirm only what is on the disk.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Say where they are as one line of JSON.")] = False,
@@ -46,7 +58,7 @@ def dev(
         signal.signal(number, signal.default_int_handler)
     console = Console(highlight=False, soft_wrap=True)
     try:
-        with NatsServers(nodes=nodes, port=port, store=store, sync_always=sync_always) as servers:
+        with NatsServers(nodes=nodes, port=port, store=store, sync_always=sync_always, include=include) as servers:
             if as_json:
                 typer.echo(json.dumps(_describe(servers)))
             else:

@@ -64,10 +64,13 @@ def check_version(program: Path) -> str:
 class ServerProcess:
     """A server with its configuration, which may be started and ended again and again, in one folder."""
 
-    def __init__(self, program: Path, folder: Path, configuration: Mapping[str, Any]) -> None:
+    def __init__(
+        self, program: Path, folder: Path, configuration: Mapping[str, Any], *, include: Path | None = None
+    ) -> None:
         self._program = program
         self._folder = folder
         self._configuration = configuration
+        self._include = include
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
         self.log = folder / "nats-server.log"
@@ -92,7 +95,13 @@ class ServerProcess:
         assert not self.is_running, "it runs already"
         self._folder.mkdir(parents=True, exist_ok=True)
         file = self._folder / "nats-server.conf"
-        file.write_text(json.dumps(self._configuration, indent=2, ensure_ascii=False))  # JSON is a form of theirs
+        text = json.dumps(self._configuration, indent=2, ensure_ascii=False)  # JSON is a form of theirs
+        if self._include is not None:  # as a link: names of files to include are taken as relative
+            link = self._folder / "included.conf"
+            link.unlink(missing_ok=True)
+            link.symlink_to(self._include.absolute())
+            text = f"{text.removesuffix('}')}include {link.name}\n}}"
+        file.write_text(text)
         with self.log.open("ab") as log:
             # A group of its own: Ctrl+C in a terminal is for us, who stop it in order.
             self._process = subprocess.Popen(

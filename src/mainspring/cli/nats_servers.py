@@ -33,7 +33,7 @@ class NatsServers:
 
     `port` is that of the first node, the others have the next ones; without it they are free ones. Without `store`
     everything is in a temporary folder that is removed at the end. `settings` are merged into the configuration of
-    every node: `{"authorization": {"token": "s3cret"}}`.
+    every node: `{"authorization": {"token": "s3cret"}}`. A file to `include` is one in the server's own format.
     """
 
     def __init__(
@@ -44,6 +44,7 @@ class NatsServers:
         store: Path | None = None,
         sync_always: bool = False,
         settings: Mapping[str, Any] | None = None,
+        include: Path | None = None,
         program: Path | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -56,6 +57,7 @@ class NatsServers:
         self._given_store = store
         self._sync_always = sync_always
         self._settings = settings or {}
+        self._include = include
         self._clock = clock or SystemClock()
         self.store = Path()
         self.nodes: list[Node] = []
@@ -171,7 +173,7 @@ class NatsServers:
                 routes = [f"nats-route://{HOST}:{port}" for port in route_ports]
                 cluster = {"name": CLUSTER, "listen": f"{HOST}:{route_ports[index]}", "routes": routes}
                 configuration["cluster"] = cluster | self._settings.get("cluster", {})
-            process = ServerProcess(self._program, folder, configuration)
+            process = ServerProcess(self._program, folder, configuration, include=self._include)
             nodes.append(Node(name, ports[index], monitor_ports[index], process))
         return nodes
 

@@ -19,7 +19,7 @@ import nats.errors
 from nats.aio.msg import Msg
 
 from mainspring.clock import Clock
-from mainspring.engines.nats.answers import Answers
+from mainspring.engines.nats.answers import Inbox
 from mainspring.engines.nats.messages import Pulls, status_of
 from mainspring.engines.nats.settings import NatsSettings, without_secrets
 from mainspring.engines.nats.wire import WireClient, to_wire
@@ -49,10 +49,7 @@ class Connection:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Thread | None = None
         self._client: WireClient | None = None
-        self._answers: dict[str, asyncio.Future[Msg]] = {}
-        self._many: dict[str, Answers] = {}
-        self._inbox = ""
-        self._count = 0
+        self._inbox = Inbox(self.forbidden)
         self._reading: tuple[int | None, int] = (None, 0)  # our monotonic clock, and the server's time then
         self.on_connection: Callable[[bool], None] = lambda _is_there: None
         self.pulls = Pulls(self._publish_later)
@@ -94,9 +91,7 @@ class Connection:
             raise self.unavailable(f"no connection: {reason}", remedy=remedy) from error
         client.options["max_reconnect_attempts"] = -1  # once it was there, it is worth waiting for
         self._client = client
-        self._inbox = client.new_inbox()
-        await client.subscribe(f"{self._inbox}.*", cb=self._answer)
-        await client.subscribe(f"{self._inbox}.*.*", cb=self._answer_one_of_many)
+        await self._inbox.open(client)
         await self.pulls.subscribe(client)
 
     async def _connect_client(self, client: WireClient, options: dict[str, Any]) -> None:
@@ -107,7 +102,7 @@ class Connection:
         await client.connect(
             servers=self.servers,
             name="mainspring",
-            inbox_prefix=self.settings.inbox_prefix.encode(),
+            inbox_prefix=self.settings.inbox.encode(),
             allow_reconnect=True,
             max_reconnect_attempts=2,
             ping_interval=5,
@@ -158,6 +153,9 @@ class Connection:
             self._refused = self._refused or text
         if "ermissions" in text:
             self.denied = text
+            subject = self._inbox.note_forbidden(text)
+            if subject is not None:
+                self.pulls.note_forbidden(subject, self.forbidden)
             logger.error("%s: %s", self.address, text)
         else:
             logger.debug("%s: %s", self.address, text)
@@ -166,11 +164,7 @@ class Connection:
         if self._client is not None:
             logger.warning("the connection to %s is lost; trying to get it back", self.address)
             self.pulls.forget()
-            for future in list(self._answers.values()):  # no answer can come any more
-                if not future.done():
-                    future.set_exception(TimeoutError())
-            for answers in list(self._many.values()):
-                answers.end()
+            self._inbox.lose()
             self.on_connection(False)
 
     async def _note_reconnect(self) -> None:
@@ -263,46 +257,21 @@ class Connection:
             remedy=remedy or "check that nats-server runs with JetStream (-js) and can be reached",
         )
 
+    def forbidden(self, subject: str) -> EngineUnavailable:
+        """Make the error that says which right is missing: to send something there, or to hear our own answers."""
+        deed = "subscribe" if subject == self._inbox.subject else "publish"
+        return EngineUnavailable(
+            engine=f"NATS at {self.address}",
+            reason=f"this user has no permission to {deed} to {subject!r}",
+            remedy=f"give it what `mainspring nats permissions --prefix {self.settings.prefix}` prints, and name "
+            "its role in the URL: &role=worker",
+        )
+
     # -- requests
 
-    async def _answer(self, message: Msg) -> None:
-        future = self._answers.pop(message.subject, None)
-        if future is not None and not future.done():
-            future.set_result(message)
-
-    async def _answer_one_of_many(self, message: Msg) -> None:
-        inbox, _, place = message.subject.rpartition(".")
-        answers = self._many.get(inbox)
-        if answers is not None:
-            answers.add(int(place), message)
-
-    def _expect_many(self, number: int) -> tuple[str, Answers]:
-        self._count += 1
-        inbox = f"{self._inbox}.{self._count}"
-        answers = self._many[inbox] = Answers(number)
-        return inbox, answers
-
-    async def _await_many(self, inbox: str, answers: Answers, deadline: float | None) -> list[int | None]:
-        limit = TRY_SECONDS if deadline is None else min(TRY_SECONDS, deadline - loop_time())
-        await asyncio.wait([answers.done], timeout=max(0.001, limit))
-        del self._many[inbox]
-        return answers.revisions
-
-    def _expect(self) -> tuple[str, asyncio.Future[Msg]]:
-        self._count += 1
-        subject = f"{self._inbox}.{self._count}"
-        future = self._answers[subject] = asyncio.get_running_loop().create_future()
-        return subject, future
-
-    async def _await(self, subject: str, future: asyncio.Future[Msg], deadline: float | None) -> Msg | None:
-        """Return the answer; None if there is none for a while, or no connection any more."""
-        limit = TRY_SECONDS if deadline is None else min(TRY_SECONDS, deadline - loop_time())
-        try:
-            return await asyncio.wait_for(future, max(0.001, limit))
-        except TimeoutError:
-            return None
-        finally:
-            self._answers.pop(subject, None)
+    def _patience(self, deadline: float | None) -> float:
+        """Return for how many seconds an answer is awaited before the question is asked again."""
+        return TRY_SECONDS if deadline is None else min(TRY_SECONDS, deadline - loop_time())
 
     def _deadline(self) -> float | None:
         timeout = self.settings.timeout
@@ -331,9 +300,9 @@ class Connection:
         while deadline is None or loop_time() < deadline:
             client = self._connected()
             if client.is_connected:
-                inbox, future = self._expect()
+                inbox, future = self._inbox.expect(subject)
                 await client.write([to_wire(subject, data, inbox)])
-                answer = await self._await(inbox, future, deadline)
+                answer = await self._inbox.wait(inbox, future, self._patience(deadline))
                 if answer is not None and status_of(answer) != NO_LEADER:
                     return answer
                 if answer is not None:

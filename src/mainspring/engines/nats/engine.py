@@ -232,6 +232,12 @@ class NatsEngine:
     # -- workers
 
     def enroll(self, worker: WorkerInfo) -> int:
+        if not self.settings.may_take:
+            raise EngineUnavailable(
+                engine=self.description,
+                reason=f"the role {self.settings.role!r} may not take jobs",
+                remedy="run workers as a user with the role worker: see `mainspring nats permissions`",
+            )
         number = self._workers.enroll(worker)
         self._types[number] = frozenset(worker.types)
         self._heartbeat.start()
@@ -305,7 +311,8 @@ class NatsEngine:
 
     def prune(self, retention: Retention) -> Pruned:
         self.parts.workshop.retention = kept_by_status(retention)
-        self.parts.chores.carry_out(looks=True)  # results that were to be kept for a time
+        if self.settings.may_take:
+            self.parts.chores.carry_out(looks=True)  # results that were to be kept for a time
         if self.projector.is_open or self.settings.projection is not None:
             self.parts.reaping.reap()
             return self._pruning.prune(retention, self.now())

@@ -12,6 +12,8 @@ from base64 import b64decode
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from mainspring.clock import Clock
 from mainspring.engines.nats.connection import NO_LEADER, TRY_SECONDS, Connection, loop_time
 from mainspring.engines.nats.drafts import MOST_PUTS, NOTHING, Draft, Entry, Put
@@ -28,6 +30,7 @@ READ_AT_ONCE = 500
 ROOM_FOR_HEADERS = 1_024
 MAX_SUBJECT = 3_800
 PAUSE_SECONDS = 0.1
+FADING = "60s"
 IMPOSSIBLE = 2**62  # a revision that nothing has
 
 
@@ -135,10 +138,11 @@ class Link(Connection):
         The messages of a draft have revisions in a row. What is to be sent and emptied afterwards follows.
         """
         first: int | None = 0
-        self._require_size(draft.puts)
-        if draft.puts:
-            first = self.wait_for(self._commit(draft.puts))
-        if first:
+        puts = draft.puts if self.settings.may_purge else _fading(draft)
+        self._require_size(puts)
+        if puts:
+            first = self.wait_for(self._commit(puts))
+        if first and self.settings.may_purge:
             # Only what is older than the draft: by the time of the purge the subject may hold something new.
             # Where the draft itself has put nothing, that goes too.
             emptied = {put.subject for put in draft.puts if put.is_empty}
@@ -161,9 +165,9 @@ class Link(Connection):
             if not client.is_connected:
                 await asyncio.sleep(0.05)
                 continue
-            inbox, future = self._expect()
+            inbox, future = self._inbox.expect(*(put.subject for put in puts))
             await self._publish(client, puts, inbox)
-            answer = await self._await(inbox, future, deadline)
+            answer = await self._inbox.wait(inbox, future, self._patience(deadline))
             if answer is None:
                 return None  # it may have been stored, or not
             if status_of(answer) == NO_LEADER:
@@ -209,19 +213,19 @@ class Link(Connection):
         client = self._connected()
         if not client.is_connected:
             return [None] * len(puts)
-        inbox, answers = self._expect_many(len(puts))
+        inbox, answers = self._inbox.expect_many(len(puts))
         await client.write(
             [
                 to_wire(put.subject, put.data, f"{inbox}.{place}", _headers_of(put))
                 for place, put in enumerate(puts)
             ]
         )
-        return await self._await_many(inbox, answers, self._deadline())
+        return await self._inbox.wait_for_many(inbox, answers, self._patience(self._deadline()))
 
     async def _publish(self, client: WireClient, puts: Sequence[Put], inbox: str) -> None:
         last = len(puts)
         self._drafts += 1
-        batch = f"{self._inbox[-22:]}{self._drafts}"
+        batch = f"{self._inbox.subject[-22:]}{self._drafts}"
         messages = []
         for number, put in enumerate(puts, 1):
             headers = _headers_of(put) or {}
@@ -267,6 +271,17 @@ class Link(Connection):
     def fetch(self, pulls: Sequence[Pull]) -> list[Message]:
         """Return what is there right now, from several consumers."""
         return self.wait_for(self.pulls.fetch(pulls, TRY_SECONDS)) if pulls and self.is_connected else []
+
+
+def _fading(draft: Draft) -> list[Put]:
+    """Return what a draft puts, where nobody may purge afterwards: what stands for nothing goes by itself."""
+    purged = set(draft.purges)
+    return [
+        replace(put, headers={**(put.headers or {}), "Nats-TTL": FADING})
+        if put.is_empty and put.subject in purged
+        else put
+        for put in draft.puts
+    ]
 
 
 def _headers_of(put: Put) -> dict[str, str] | None:

@@ -86,7 +86,9 @@ class Pulls:
         self._inbox = ""
         self._count = 0
         self._idle: dict[str, float] = {}  # consumers with an idle pull, and when it ends
-        self._open: set[asyncio.Future[bool]] = set()  # answers that have not come to their end
+        self._open: dict[
+            asyncio.Future[bool], str
+        ] = {}  # answers that have not come to their end, and who gives them
         self.stream = ""
         self.idle_seconds = IDLE_SECONDS
         """How long an idle pull waits: in a cluster it is lost without a word when the leader dies."""
@@ -107,6 +109,12 @@ class Pulls:
         for done in self._open:
             if not done.done():
                 done.set_result(False)
+
+    def note_forbidden(self, subject: str, make_error: Callable[[str], Exception]) -> None:
+        """The server does not let us ask there; the subject has no capitals."""
+        for done, asked in self._open.items():
+            if asked.lower() == subject and not done.done():
+                done.set_exception(make_error(asked))
 
     def forget_idle(self) -> None:
         """Nothing is waited for any more."""
@@ -185,7 +193,7 @@ class Pulls:
         self._count += 1
         inbox = f"{self._inbox}.many.{self._count}"
         subscription = await client.subscribe(inbox, cb=receive)
-        self._open.add(done)
+        self._open[done] = subject
         try:
             await client.publish(subject, body, reply=inbox)
             await asyncio.wait([done], timeout=patience)
@@ -194,8 +202,8 @@ class Pulls:
             if is_late:
                 done.set_result(False)
         finally:
-            self._open.discard(done)
-            if done.done() and not done.result() and most is not None:
+            del self._open[done]
+            if done.done() and not done.exception() and not done.result() and most is not None:
                 loop = asyncio.get_running_loop()
                 loop.call_later(STRAGGLER_SECONDS, lambda: asyncio.ensure_future(_unsubscribe(subscription)))
             else:

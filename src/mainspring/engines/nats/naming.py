@@ -88,6 +88,11 @@ class Names:
         kinds = ("job", "at", "ready", "chore", "gate", "line", "key", "occurrence", "schedule", "skipped")
         return [f"{self.prefix}.{kind}.>" for kind in (*kinds, "worker", "lane")] + [self.settings, self.listeners]
 
+    @property
+    def signs_of_life(self) -> str:
+        """Those of the subjects of the stream that only workers write."""
+        return f"{self.workers}>"
+
     def job(self, job_id: str) -> str:
         """The record of a job."""
         return self.jobs + to_token(job_id)

@@ -2,14 +2,14 @@
 
 nats://host:4222                     several servers with commas: nats://a:4222,b:4222
 nats://user:password@host, nats://token@host, tls://host
-?prefix=shop&replicas=3&lease=20&timeout=10   settings, below
+?prefix=shop&replicas=3&lease=20&timeout=10&role=worker   settings, below
 """
 
 from __future__ import annotations
 
 import re
 import ssl
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 from urllib.parse import parse_qsl, urlsplit
 
 from msgspec import Struct
@@ -22,6 +22,14 @@ SCHEMES = ("nats://", "tls://")
 SECRETS = ("password", "token", "nkeys_seed")
 DEFAULT_LEASE = 20.0
 DEFAULT_TIMEOUT = 10.0
+DEFAULT_INBOX = "_INBOX"
+Role: TypeAlias = Literal["submitter", "worker", "operator"]
+ROLES: tuple[Role, ...] = get_args(Role)
+
+
+def inbox_of(prefix: str, role: Role) -> str:
+    """Return where answers for a role come: no other role hears them."""
+    return f"{DEFAULT_INBOX}_{prefix}_{role}"
 
 
 class NatsSettings(Struct, frozen=True, kw_only=True):
@@ -44,13 +52,49 @@ class NatsSettings(Struct, frozen=True, kw_only=True):
     """The seed of an nkey: the text itself, `SU...`."""
     tls: ssl.SSLContext | None = None
     """For servers whose certificate is signed by a private authority, or that ask for one of ours."""
-    inbox_prefix: str = "_INBOX"
-    """Where answers come: one for each role, if the server's permissions keep roles apart."""
+    role: Role | None = None
+    """What the server lets this process do, see `rights.py`; None: everything. It asks for nothing else then."""
+    inbox_prefix: str | None = None
+    """Where answers come; None: that of the role, or `_INBOX`."""
     projection: str | None = None
     """The file of the local copy that lists are made from, in a process that is meant to have one, and then also
     looks after pruning and lost jobs; None: one in the user's cache directory, made when a list is asked for."""
     prepared: bool = False
     """Whether an operator has created streams and consumers: this process only uses them."""
+
+    def __post_init__(self) -> None:
+        """Refuse a role that there is not."""
+        if self.role is not None and self.role not in ROLES:
+            raise EngineUnavailable(
+                engine=f"role {self.role!r}",
+                reason="there is no such role",
+                remedy=f"take {', '.join(ROLES)}, or none",
+            )
+
+    @property
+    def inbox(self) -> str:
+        """Where answers come."""
+        return self.inbox_prefix or (DEFAULT_INBOX if self.role is None else inbox_of(self.prefix, self.role))
+
+    @property
+    def makes_streams(self) -> bool:
+        """Whether streams that are missing or outdated are made by this process."""
+        return not self.prepared and self.role in (None, "operator")
+
+    @property
+    def makes_consumers(self) -> bool:
+        """Whether consumers that are missing are made by this process."""
+        return not self.prepared and self.may_take
+
+    @property
+    def may_take(self) -> bool:
+        """Whether this process can be a worker."""
+        return self.role in (None, "worker")
+
+    @property
+    def may_purge(self) -> bool:
+        """Whether this process can empty subjects."""
+        return self.role != "submitter"
 
     def __repr__(self) -> str:
         """Leave out what nobody should read in a log."""
@@ -80,7 +124,14 @@ def _with_scheme(server: str, url: str) -> str:
 
 
 def _read_query(query: str, url: str) -> dict[str, Any]:
-    readers: dict[str, Any] = {"prefix": str, "replicas": int, "lease": float, "timeout": float, "projection": str}
+    readers: dict[str, Any] = {
+        "prefix": str,
+        "replicas": int,
+        "lease": float,
+        "timeout": float,
+        "projection": str,
+        "role": str,
+    }
     found: dict[str, Any] = {}
     for name, value in parse_qsl(query, keep_blank_values=True):
         try:

@@ -124,13 +124,13 @@ class Streams:
         look = f"STREAM.INFO.{name}"
         info = self._find(look)
         if info is None:
-            if self._settings.prepared:
+            if not self._settings.makes_streams:
                 raise self._missing(f"stream {name!r}")
             return self._make(f"STREAM.CREATE.{name}", config, look)
         current = info["config"]
         if self._settings.replicas is None:  # a process that does not care changes nothing
             config["num_replicas"] = current.get("num_replicas", 1)
-        if not self._settings.prepared and any(current.get(key) != value for key, value in config.items()):
+        if self._settings.makes_streams and any(current.get(key) != value for key, value in config.items()):
             # What an operator has set beyond our needs stays: limits in bytes, placement, compression.
             return self._make(f"STREAM.UPDATE.{name}", {**current, **config}, look)
         return info
@@ -163,7 +163,9 @@ class Streams:
         return kind(
             engine=f"NATS at {self._link.address}",
             reason=f"{what} does not exist, and this process only uses what an operator has prepared",
-            remedy="run a worker once with the right to create it, or without prepared=True",
+            remedy="run any command once with role=operator in its URL, as `mainspring queues list`"
+            if self._settings.role
+            else "run a worker once with the right to create it, or without prepared=True",
         )
 
     def consumers_of(self, subjects: Iterable[str]) -> dict[str, str]:
@@ -201,7 +203,7 @@ class Streams:
         }
         look = f"CONSUMER.INFO.{stream}.{name}"
         info = self._find(look)
-        if self._settings.prepared:
+        if not self._settings.makes_consumers:
             if info is None:
                 raise self._missing(f"the consumer {name} for {subject!r}", MissingConsumer)
         elif info is None or info["config"].get("ack_wait") != config["ack_wait"]:
@@ -243,7 +245,7 @@ class Streams:
         """Look at the stream; if it is not the one that we knew, everything begins anew."""
         info = self._find(f"STREAM.INFO.{self._names.stream}")
         if info is None:
-            if self._settings.prepared:
+            if not self._settings.makes_streams:
                 raise self._missing(f"stream {self._names.stream!r}")
             info = self._ensure(self._main())
             self._ensure(self._events())

@@ -1,0 +1,119 @@
+"""`mainspring nats permissions`: what a NATS server has to let submitters, workers and operators do."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+import typer
+from msgspec import Struct
+
+from mainspring.cli.options import AsJson
+from mainspring.cli.output import show_json, write
+from mainspring.engines.nats.naming import DEFAULT_PREFIX
+from mainspring.engines.nats.rights import rights_of
+from mainspring.engines.nats.settings import ROLES, Role
+from mainspring.errors import EngineUnavailable
+
+SERVERS = "nats://{user}:PASSWORD@HOST:4222"
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+
+
+class Grant(Struct, frozen=True, kw_only=True):
+    """The user of a role: how the server knows it, what it may do, and what clients say."""
+
+    prefix: str
+    role: Role
+    account: str
+    user: str
+    password_variable: str
+    """The environment variable of nats-server with the password."""
+    url: str
+    """What clients use, with the password and a host put in."""
+    publish: tuple[str, ...]
+    subscribe: tuple[str, ...]
+
+
+def permissions(
+    *,
+    prefix: Annotated[
+        list[str] | None,
+        typer.Option("--prefix", help="Of the application, as in its URL; may be given again.", metavar="PREFIX"),
+    ] = None,
+    role: Annotated[Role | None, typer.Option(help="Only this role.")] = None,
+    account: Annotated[
+        str | None,
+        typer.Option(help="One account for all; else each prefix has its own, which is safer.", metavar="NAME"),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print accounts and users for nats-server: each role with the least that it needs.
+
+    Include the output in the server's configuration. Passwords are environment variables of the server; what
+    clients say stands in the comments. It reads and changes nothing.
+
+    Example: mainspring nats permissions --prefix shop > shop-accounts.conf
+    """
+    if account is not None and not NAME.fullmatch(account):
+        raise typer.BadParameter(f"account {account!r} is no name; take letters, digits, '_' and '-', as in SHOP")
+    prefixes = dict.fromkeys(prefix or [DEFAULT_PREFIX])
+    try:
+        grants = [make_grant(name, given, account) for name in prefixes for given in ([role] if role else ROLES)]
+    except EngineUnavailable as error:  # of a prefix that cannot be one
+        raise typer.BadParameter(str(error)) from None
+    if as_json:
+        show_json(grants)
+    else:
+        write(to_configuration(grants))
+
+
+def make_grant(prefix: str, role: Role, account: str | None = None) -> Grant:
+    """Return the user for a role of an application."""
+    rights = rights_of(prefix, role)
+    user = f"{prefix}-{role}"
+    return Grant(
+        prefix=prefix,
+        role=role,
+        account=account or _to_variable(prefix),
+        user=user,
+        password_variable=_to_variable(f"{prefix}_{role}_PASSWORD"),
+        url=f"{SERVERS.format(user=user)}?prefix={prefix}&role={role}",
+        publish=rights.publish,
+        subscribe=rights.subscribe,
+    )
+
+
+def _to_variable(text: str) -> str:
+    name = text.upper().replace("-", "_")
+    return name if NAME.fullmatch(name) else f"APP_{name}"
+
+
+def to_configuration(grants: list[Grant]) -> str:
+    """Write accounts as nats-server reads them."""
+    by_account: dict[str, list[Grant]] = {}
+    for grant in grants:
+        by_account.setdefault(grant.account, []).append(grant)
+    width = max(len(grant.user) for grant in grants)
+    lines = [
+        "# Made by `mainspring nats permissions`. Include it in the configuration of every server of the cluster.",
+        "# The server reads passwords from its environment; let them be letters and digits, a letter first.",
+        "# Clients say who they are, and in which role:",
+        *(f"#   {grant.user:{width}}  {grant.url}" for grant in grants),
+        "accounts {",
+    ]
+    for account, users in by_account.items():
+        lines += [f"  {account} {{", "    jetstream: enabled", "    users: ["]
+        lines += [line for grant in users for line in _to_user(grant)]
+        lines += ["    ]", "  }"]
+    return "\n".join([*lines, "}"])
+
+
+def _to_user(grant: Grant) -> list[str]:
+    lines = [f'      {{ user: "{grant.user}", password: ${grant.password_variable}, permissions: {{']
+    for verb, subjects in (("publish", grant.publish), ("subscribe", grant.subscribe)):
+        lines += [
+            f"          {verb}: {{ allow: [",
+            *(f'            "{subject}"' for subject in subjects),
+            "          ] }",
+        ]
+    return [*lines, "      } }"]

@@ -1,0 +1,73 @@
+"""Rights: what the server has to let each role do, and nothing else.
+
+    submitter   submits, reads, waits, cancels, follows, and changes schedules, limits and pauses
+    worker      all that; takes jobs and ends them, and makes the consumers of new lanes
+    operator    all that a submitter does; makes and updates the streams, and empties subjects
+
+Nobody may delete or restore a stream: that is for whoever looks after the servers. The subjects are those that
+this package sends to; `tests/nats/test_rights.py` runs each role with its rights, and reads the server's log.
+
+Where NATS cannot tell things apart, a role has more than it needs. Requests for messages name a stream, not a
+subject: whoever may read one job may read all. A record is replaced by publishing to its subject: whoever may
+cancel a job may write anything there.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from mainspring.engines.nats.naming import Names
+from mainspring.engines.nats.settings import Role, inbox_of
+
+API = "$JS.API"
+
+
+class Rights(Struct, frozen=True, kw_only=True):
+    """Subjects that a role may publish and subscribe to."""
+
+    publish: tuple[str, ...]
+    subscribe: tuple[str, ...]
+
+
+def rights_of(prefix: str, role: Role) -> Rights:
+    """Return what a role needs; raises `EngineUnavailable` for a prefix that cannot be one."""
+    names = Names(prefix)
+    publish = [*_to_write(names, role), *_to_read(names)]
+    if role != "submitter":
+        publish.append(f"{API}.STREAM.PURGE.{names.stream}")  # of single subjects, but NATS cannot tell
+    if role == "worker":
+        publish += _to_work(names)
+    if role == "operator":
+        publish += [
+            f"{API}.STREAM.{verb}.{stream}"
+            for verb in ("CREATE", "UPDATE")
+            for stream in (names.stream, names.events_stream)
+        ]
+    return Rights(publish=tuple(publish), subscribe=(f"{inbox_of(prefix, role)}.>", f"{names.notes}*"))
+
+
+def _to_write(names: Names, role: Role) -> list[str]:
+    kept = [subject for subject in names.kept if role == "worker" or subject != names.signs_of_life]
+    return [*kept, names.events, f"{names.notes}*"]
+
+
+def _to_read(names: Names) -> list[str]:
+    both = (names.stream, names.events_stream)
+    return [
+        f"{API}.INFO",
+        *(f"{API}.STREAM.INFO.{stream}" for stream in both),
+        f"{API}.STREAM.MSG.GET.{names.stream}",
+        *(f"{API}.DIRECT.GET.{stream}" for stream in both),
+    ]
+
+
+def _to_work(names: Names) -> list[str]:
+    stream = names.stream
+    return [
+        # What a consumer delivers is a part of the subject: none can be made for anything but jobs and chores.
+        *(f"{API}.CONSUMER.CREATE.{stream}.*.{delivered}>" for delivered in (names.ready, names.chores)),
+        f"{API}.CONSUMER.INFO.{stream}.*",
+        f"{API}.CONSUMER.MSG.NEXT.{stream}.*",
+        f"$JS.ACK.{stream}.>",
+        f"$JS.ACK.*.*.{stream}.>",  # as newer servers write it, with domain and account
+    ]
