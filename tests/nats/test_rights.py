@@ -35,6 +35,7 @@ from mainspring import (
     current_job,
 )
 from mainspring.cli.nats_permissions import make_grant
+from mainspring.engines.nats.link import ServerError
 from mainspring.engines.nats.settings import Role, inbox_of
 from tests.nats.servers import MakeServers, Servers
 
@@ -191,6 +192,8 @@ def use_everything(operator: Shop, submitter: Shop, worker: Shop, events: Iterab
         assert app.explain(letter.id).reason is Reason.FAILED
         assert app.queue("default").statistics().completed
         assert app.prune() == 0
+        assert len(app.manager().engine.workers()) == 1
+        app.manager().engine.backlog()
     assert submitter.schedules.pause("tick")
     assert submitter.schedules.resume("tick")
     assert worker.has_ticked.wait(PATIENCE)
@@ -377,3 +380,14 @@ def test_a_role_that_cannot_take_jobs_is_told_so_when_it_wants_to(role: Role, si
     ):
         pytest.fail("it runs")
     assert single.violations() == []
+
+
+def test_a_worker_can_make_no_consumer_of_anything_but_jobs_and_chores(single: Place) -> None:
+    """The subject says what it is to deliver, and the server holds the request to it."""
+    with single.app("operator") as operator:
+        operator.manager()
+    with single.app("worker") as worker:
+        link: Any = worker.manager().engine.parts.link  # type: ignore[attr-defined]
+        config = {"durable_name": "some", "name": "some", "ack_policy": "explicit", "filter_subject": "shop.job.>"}
+        with pytest.raises(ServerError, match="filter"):
+            link.api(f"CONSUMER.CREATE.shop.some.{LANE}", {"stream_name": "shop", "config": config})

@@ -58,6 +58,7 @@ def _to_read(names: Names) -> list[str]:
         *(f"{API}.STREAM.INFO.{stream}" for stream in both),
         f"{API}.STREAM.MSG.GET.{names.stream}",
         *(f"{API}.DIRECT.GET.{stream}" for stream in both),
+        f"{API}.CONSUMER.INFO.{names.stream}.*",
     ]
 
 
@@ -66,7 +67,6 @@ def _to_work(names: Names) -> list[str]:
     return [
         # What a consumer delivers is a part of the subject: none can be made for anything but jobs and chores.
         *(f"{API}.CONSUMER.CREATE.{stream}.*.{delivered}>" for delivered in (names.ready, names.chores)),
-        f"{API}.CONSUMER.INFO.{stream}.*",
         f"{API}.CONSUMER.MSG.NEXT.{stream}.*",
         f"$JS.ACK.{stream}.>",
         f"$JS.ACK.*.*.{stream}.>",  # as newer servers write it, with domain and account

@@ -1,0 +1,69 @@
+"""`mainspring nats permissions`: what it prints is what the manual shows, and what nats-server reads."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from mainspring.cli.nats_process import find_server
+from tests.cli.shop import PATIENCE, Shop
+
+pytestmark = pytest.mark.long
+
+MANUAL = Path(__file__).parents[2] / "docs" / "nats.md"
+USAGE = 2
+
+
+def test_the_manual_shows_what_is_printed(shop: Shop) -> None:
+    done = shop.run("nats", "permissions", "--prefix", "shop", "--role", "worker")
+    assert (done.code, done.errors) == (0, "")
+    assert f"```text\n{done.output}```\n" in MANUAL.read_text()
+
+
+def test_a_server_takes_it_with_passwords_from_its_environment(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed = shop.run("nats", "permissions", "--prefix", "shop", "--prefix", "2nd-hand").output
+    (shop.folder / "accounts.conf").write_text(printed)
+    (shop.folder / "nats.conf").write_text("include accounts.conf\n")
+    variables = [
+        f"{application}_{role}_PASSWORD"
+        for application in ("SHOP", "APP_2ND_HAND")
+        for role in ("SUBMITTER", "WORKER", "OPERATOR")
+    ]
+    for variable in variables:
+        refused = check(shop.folder / "nats.conf")
+        assert f"variable reference for '{variable}'" in refused.stderr
+        monkeypatch.setenv(variable, "s3cret")
+    assert "is valid" in check(shop.folder / "nats.conf").stderr
+
+
+def check(file: Path) -> subprocess.CompletedProcess[str]:
+    command = [str(find_server()), "-t", "-c", str(file)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+
+
+def test_scripts_get_users_urls_and_subjects(shop: Shop) -> None:
+    found = shop.run("nats", "permissions", "--prefix", "shop", "--account", "APPS", "--json").json
+    assert [grant["user"] for grant in found] == ["shop-submitter", "shop-worker", "shop-operator"]
+    assert {grant["account"] for grant in found} == {"APPS"}
+    assert found[1]["url"] == "nats://shop-worker:PASSWORD@HOST:4222?prefix=shop&role=worker"
+    assert found[1]["password_variable"] == "SHOP_WORKER_PASSWORD"
+    assert "$JS.API.CONSUMER.MSG.NEXT.shop.*" in found[1]["publish"]
+    assert "_INBOX_shop_worker.>" in found[1]["subscribe"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--prefix", "a b"], "prefix 'a b': a prefix is made of 1 to 64 letters"),
+        (["--account", "no good"], "account 'no good' is no name"),
+        (["--role", "boss"], "'boss' is not one of 'submitter', 'worker', 'operator'"),
+    ],
+)
+def test_what_makes_no_sense_is_wrong_usage(given: list[str], said: str, shop: Shop) -> None:
+    done = shop.run("nats", "permissions", *given)
+    assert done.code == USAGE
+    assert said in done.complaint
