@@ -19,7 +19,8 @@ MainspringError
 ├── RefusedByStore
 └── EngineUnavailable
     ├── StoreCorrupt
-    └── StoreTooNew
+    ├── StoreTooNew
+    └── StoreMoved
 
 Errors survive pickling and copying: they travel between threads, processes and machines.
 """
@@ -241,3 +242,11 @@ class StoreCorrupt(EngineUnavailable):
 
 class StoreTooNew(EngineUnavailable):
     """The file was written by a newer version of Mainspring."""
+
+
+class StoreMoved(EngineUnavailable):
+    """The jobs of this store live elsewhere, or are on their way there: nobody may use it any more."""
+
+    def __init__(self, *, engine: str, reason: str, remedy: str, target: str) -> None:
+        self.target = target
+        super().__init__(engine=engine, reason=reason, remedy=remedy)

@@ -26,6 +26,7 @@ from mainspring.errors import (
     ScheduleInvalid,
     ScheduleNotFound,
     StoreCorrupt,
+    StoreMoved,
     StoreTooNew,
     UnknownHandler,
     WouldDeadlock,
@@ -67,6 +68,10 @@ EXAMPLES: list[tuple[MainspringError, list[str]]] = [
     ),
     (StoreCorrupt(engine="SQLite file x", reason="damaged", remedy="restore a backup"), ["damaged"]),
     (StoreTooNew(engine="SQLite file x", reason="version 9", remedy="install a newer Mainspring"), ["version 9"]),
+    (
+        StoreMoved(engine="SQLite file x", reason="moved to nats://a", remedy="use that", target="nats://a"),
+        ["SQLite file x", "nats://a"],
+    ),
 ]
 SAMPLES = [error for error, _ in EXAMPLES]
 CLASSES = [
@@ -123,7 +128,7 @@ def test_arguments_that_are_too_large_are_caught_as_either() -> None:
     assert issubclass(ArgumentsTooLarge, LimitExceeded)
 
 
-@pytest.mark.parametrize("error_class", [StoreCorrupt, StoreTooNew])
+@pytest.mark.parametrize("error_class", [StoreCorrupt, StoreMoved, StoreTooNew])
 def test_a_bad_file_is_caught_as_an_unavailable_engine(error_class: type[MainspringError]) -> None:
     assert issubclass(error_class, EngineUnavailable)
 

@@ -62,6 +62,7 @@ def test_the_package_lists_exactly_these_names() -> None:
         "ShutdownReport",
         "Snooze",
         "StoreCorrupt",
+        "StoreMoved",
         "StoreTooNew",
         "Submit",
         "SystemClock",

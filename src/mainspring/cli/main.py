@@ -25,6 +25,7 @@ class Commands(OnDemand):
         "queues": "Count, pause and resume queues.",
         "explain": "Say in plain words why a job is where it is, and what would change it.",
         "events": "Print what happens to jobs from now on, a line each; nothing is kept of what was before.",
+        "migrate": "Move pending jobs, dead letters, schedules, pauses and limits from a SQLite file to NATS.",
         "nats": "NATS servers for trying out, and rights for real ones.",
         "demo": "Watch a shop whose unpaid orders time out, for a quarter of a minute; nothing is left behind.",
     }

@@ -66,7 +66,7 @@ def find_application(app: str | None, url: str | None) -> Mainspring:
 def opened(app: str | None, url: str | None, *, makes_store: bool = False) -> Iterator[Mainspring]:
     """Open the application that is meant for the time of a command; what it refuses is wrong usage."""
     application = find_application(app, url)
-    _require_store(application, makes_store=makes_store)
+    require_store(application, makes_store=makes_store)
     with application:
         try:
             yield application
@@ -114,7 +114,8 @@ def _at(url: str) -> Mainspring:
         raise typer.BadParameter(str(error)) from error
 
 
-def _require_store(application: Mainspring, *, makes_store: bool) -> None:
+def require_store(application: Mainspring, *, makes_store: bool = False) -> None:
+    """Refuse a store that would be made by looking for it, or that nobody shares."""
     if application.url == MEMORY:
         raise EngineUnavailable(
             engine="memory of this command",

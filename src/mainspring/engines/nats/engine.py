@@ -239,6 +239,11 @@ class NatsEngine:
                 remedy="run workers as a user with the role worker: see `mainspring nats permissions`",
             )
         number = self._workers.enroll(worker)
+        try:
+            self.parts.receipts.require_no_move()
+        except BaseException:
+            self._workers.leave(number, ())
+            raise
         self._types[number] = frozenset(worker.types)
         self._heartbeat.start()
         return number

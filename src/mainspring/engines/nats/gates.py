@@ -16,7 +16,9 @@ from mainspring.engines.nats.gate_records import (
     QUEUE,
     READY,
     STARTED,
+    WAITS,
     Gate,
+    Standing,
     placed,
     queue_gate,
     sequence_gate,
@@ -94,7 +96,24 @@ class Gates:
         """A job that has not started is taken out of its line and gates, and others pass; the caller writes it."""
         return self.leave(workspace, job, keeps_sequence=False)
 
+    def hold_sequence(self, workspace: Workspace, job: StoredJob) -> StoredJob:
+        """Let a job whose turn came before, and which is due later, have its sequence, or wait in line for it."""
+        keeper = self._keeper(workspace)
+        keeper.visit.prefetch([job])
+        gate = sequence_gate(job.sequence or "")
+        if keeper.enter_sequence(job):
+            return placed(job, Standing(HELD, (gate,)))
+        return placed(job, Standing(WAITS, (), gate, ""))
+
     # -- gates
+
+    def prefetch_named(self, workspace: Workspace, names: Iterable[str]) -> None:
+        """Read gates at once."""
+        self._keeper(workspace).visit.prefetch_gates(names)
+
+    def use_up(self, workspace: Workspace, bucket: str, full_at: int) -> None:
+        """Let tokens of a rate be missing: they are all there again at an instant."""
+        self._keeper(workspace).visit.use_up(bucket, full_at)
 
     def poke(self, workspace: Workspace, family: str, gate: str) -> None:
         """Look after a gate whose time has come; without a name, after all of a family."""

@@ -7,7 +7,7 @@
     P.gate.<family>.<gate>              who is inside of a sequence or limit, and
     P.line.<gate>.<group>.<job>         who waits before it
     P.key.<key>, P.occurrence.<schedule>.<n>, P.schedule.<name>, P.skipped.<name>, P.worker.<n>, P.lane.<lane>,
-    P.settings
+    P.move.<move>, P.settings
 
 A subject holds one message at most: publishing again replaces it. Names that users choose become tokens that
 contain neither dots, blanks nor wildcards.
@@ -76,6 +76,7 @@ class Names:
         self.lanes = f"{prefix}.lane."
         self.schedules = f"{prefix}.schedule."
         self.workers = f"{prefix}.worker."
+        self.moves = f"{prefix}.move."
         self.settings = f"{prefix}.settings"
         self.listeners = f"{prefix}.listeners"
         self.events = f"{prefix}.event"
@@ -86,7 +87,10 @@ class Names:
     def kept(self) -> list[str]:
         """The subjects of the stream."""
         kinds = ("job", "at", "ready", "chore", "gate", "line", "key", "occurrence", "schedule", "skipped")
-        return [f"{self.prefix}.{kind}.>" for kind in (*kinds, "worker", "lane")] + [self.settings, self.listeners]
+        return [f"{self.prefix}.{kind}.>" for kind in (*kinds, "worker", "lane", "move")] + [
+            self.settings,
+            self.listeners,
+        ]
 
     @property
     def signs_of_life(self) -> str:

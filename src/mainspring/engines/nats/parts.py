@@ -6,12 +6,14 @@ from collections.abc import Callable
 
 from mainspring.clock import Clock
 from mainspring.engines.nats import uniqueness
+from mainspring.engines.nats.arriving import Arrivals
 from mainspring.engines.nats.backlogs import Backlogs
 from mainspring.engines.nats.chores import Chores
 from mainspring.engines.nats.commands import Commands
 from mainspring.engines.nats.deciding import Deciding
 from mainspring.engines.nats.gates import Gates
 from mainspring.engines.nats.hands import Hands
+from mainspring.engines.nats.inheriting import Inheritance
 from mainspring.engines.nats.intake import Intake
 from mainspring.engines.nats.journal import Journal
 from mainspring.engines.nats.lanes import Lanes
@@ -22,6 +24,7 @@ from mainspring.engines.nats.projector import Projector
 from mainspring.engines.nats.queueing import Queueing
 from mainspring.engines.nats.reading import Reading
 from mainspring.engines.nats.reaping import Reaping
+from mainspring.engines.nats.receipts import Receipts
 from mainspring.engines.nats.rescuing import Rescuing
 from mainspring.engines.nats.scheduling import Scheduling
 from mainspring.engines.nats.settings import NatsSettings
@@ -112,4 +115,9 @@ class Parts:
         self.reading = Reading(workshop, self.projector, gates=gates, book=book, workers=workers)
         self.reaping = Reaping(
             workshop, self.projector, queueing=queueing, rescuing=self.rescuing, workers=workers
+        )
+        self.receipts = Receipts(workshop, workers)
+        self.arrivals = Arrivals(workshop, self.receipts, queueing=queueing, gates=gates)
+        self.inheritance = Inheritance(
+            workshop, self.receipts, gates=gates, agenda=self.scheduling.agenda, book=book
         )

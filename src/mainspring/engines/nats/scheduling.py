@@ -27,21 +27,22 @@ class Scheduling:
 
     def __init__(self, workshop: Workshop, submitting: Submitting, commands: Commands, journal: Journal) -> None:
         self._workshop = workshop
-        self._agenda = Agenda(workshop)
-        self._firings = Firings(workshop, self._agenda, submitting, commands, journal)
+        self.agenda = Agenda(workshop)
+        """A copy of all schedules."""
+        self._firings = Firings(workshop, self.agenda, submitting, commands, journal)
 
     @property
     def must_refresh(self) -> bool:
         """Whether somebody has told of a change."""
-        return self._agenda.must_refresh
+        return self.agenda.must_refresh
 
     @must_refresh.setter
     def must_refresh(self, value: bool) -> None:
-        self._agenda.must_refresh = value
+        self.agenda.must_refresh = value
 
     def forget(self) -> None:
         """Begin anew: the stream may be another one."""
-        self._agenda.forget()
+        self.agenda.forget()
 
     # -- changes
 
@@ -86,7 +87,7 @@ class Scheduling:
                 return self._confirm(workspace, name, stored)
             record = change(stored.record, workspace.now)
             if record is not None:
-                self._agenda.write(workspace, name, StoredSchedule(record, stored.jobs, nonce))
+                self.agenda.write(workspace, name, StoredSchedule(record, stored.jobs, nonce))
             return record is not None
 
         return self._workshop.carry_through(work)
@@ -101,7 +102,7 @@ class Scheduling:
                 return self._confirm(workspace, name, stored)
             if stored.record is None:
                 return False
-            self._agenda.write(workspace, name, StoredSchedule(None, stored.jobs, nonce))
+            self.agenda.write(workspace, name, StoredSchedule(None, stored.jobs, nonce))
             skipped = workspace.names.skipped(name)
             if workspace.get(skipped):
                 workspace.forget(skipped)
@@ -110,8 +111,8 @@ class Scheduling:
         return self._workshop.carry_through(work)
 
     def _confirm(self, workspace: Workspace, name: str, stored: StoredSchedule) -> bool:
-        self._agenda.correct(workspace, name, stored)
-        self._agenda.tell(workspace)
+        self.agenda.correct(workspace, name, stored)
+        self.agenda.tell(workspace)
         return True
 
     def fire_all(self, firings: Sequence[Firing]) -> list[Fired]:
@@ -122,14 +123,14 @@ class Scheduling:
 
     def next_firing(self) -> int | None:
         """Return the first occurrence of all schedules that are not paused."""
-        return self._agenda.next_firing()
+        return self.agenda.next_firing()
 
     def find(self, names: Sequence[str] | None, due_until: int | None, limit: int | None) -> list[ScheduleRecord]:
         """List schedules by name; or those that are due by then, the earliest first."""
         if due_until is not None:
-            return self._agenda.find_due(due_until, limit, names)
+            return self.agenda.find_due(due_until, limit, names)
         if names is None:
-            return self._agenda.read_all()[:limit]
+            return self.agenda.read_all()[:limit]
         found = self._workshop.link.read(map(self._workshop.names.schedule, names))
         stored = [decode(entry.data, StoredSchedule).record for entry in found.values() if entry.data]
         records = [record for record in stored if record is not None]

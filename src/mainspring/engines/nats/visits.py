@@ -160,6 +160,15 @@ class Visit:
             self.save(self.gate(fair))
         return counted
 
+    def use_up(self, bucket: Bucket, full_at: int) -> None:
+        """Let tokens of a rate be missing until an instant, if there is such a rate."""
+        interval = self._interval(bucket)
+        if interval and full_at > self.now:
+            gate = self.gate(bucket)
+            self._convert(gate, interval)
+            gate.full_at = max(gate.full_at, full_at)
+            self.save(gate)
+
     def _interval(self, bucket: Bucket) -> int:
         """Return how long a token of a rate takes; 0 if there is no rate."""
         limit = self._book.read(self.workspace).limits.get(family_of(bucket))

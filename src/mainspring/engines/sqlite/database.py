@@ -18,7 +18,7 @@ import apsw
 from mainspring.engines.sqlite.checkpoints import Checkpointer
 from mainspring.engines.sqlite.connections import Connections
 from mainspring.engines.sqlite.failures import translated
-from mainspring.engines.sqlite.schema import check, migrate, require_version
+from mainspring.engines.sqlite.schema import check, is_moved, migrate, require_not_moved, require_version
 from mainspring.engines.sqlite.turn import Turn
 from mainspring.errors import EngineUnavailable
 
@@ -33,9 +33,17 @@ class Database:
     """The file."""
 
     def __init__(
-        self, path: str, *, durability: Durability, busy_timeout: float, is_shared: bool, probe: Probe | None
+        self,
+        path: str,
+        *,
+        durability: Durability,
+        busy_timeout: float,
+        is_shared: bool,
+        probe: Probe | None,
+        is_mover: bool = False,
     ) -> None:
         self.path = path
+        self._is_mover = is_mover  # the one who may use a file whose jobs are moved elsewhere
         self._durability = durability
         self._probe = probe
         milliseconds = round(busy_timeout * 1_000)
@@ -76,7 +84,9 @@ class Database:
                 self._is_open = True
 
     def _prepare(self, connection: apsw.Connection) -> None:
-        check(connection, self.path)
+        is_left = self._is_mover and is_moved(connection)
+        if not is_left:
+            check(connection, self.path)
         mode = connection.pragma("journal_mode", "wal")
         if mode != "wal":
             raise EngineUnavailable(
@@ -84,7 +94,8 @@ class Database:
                 reason=f"its file system does not support write-ahead logging (journal mode {mode!r})",
                 remedy="put the file on a local disk, not on a network share",
             )
-        migrate(connection, self.path)
+        if not is_left:
+            migrate(connection, self.path)
         self._committed = None
         self._is_synchronous = self._durability == "full"
         connection.pragma("synchronous", "FULL" if self._is_synchronous else "NORMAL")
@@ -120,7 +131,7 @@ class Database:
                     self._set_synchronous(durable=durable)
                     self.write("BEGIN IMMEDIATE")
                     if writer.data_version() != self._committed:  # somebody else has written: perhaps a new schema
-                        require_version(writer, self.path)
+                        self._require_ours(writer)
                     yield
                     self.write("COMMIT")
                     self._committed = writer.data_version()
@@ -130,6 +141,10 @@ class Database:
                 finally:
                     self._writer = None
         self.after_commit()
+
+    def _require_ours(self, connection: apsw.Connection) -> None:
+        if not (self._is_mover and is_moved(connection)):
+            require_version(connection, self.path)
 
     def write(self, sql: str, bindings: tuple[Any, ...] = ()) -> Any:
         """Execute one statement of the current unit and return its one value, if it has one."""
@@ -165,6 +180,8 @@ class Database:
     def reader(self) -> Iterator[apsw.Connection]:
         """Lend a connection for reading, from any thread."""
         with translated(self.path), self._connections.reader() as connection:
+            if not self._is_mover:
+                require_not_moved(connection, self.path)
             yield connection
 
     def copy_to(self, path: str) -> None:

@@ -77,6 +77,10 @@ class Presence:
             os.close(descriptor)
         return True
 
+    def is_known(self, worker: int) -> bool:
+        """Answer whether the lock of a worker is here: it was started on this machine, and not forgotten."""
+        return self._lock_of(worker).exists()
+
     def forget(self, worker: int) -> None:
         """Remove the files of a worker that is gone, and the folder with the last of them."""
         for path in (self._lock_of(worker), self._pipe_of(worker)):

@@ -8,10 +8,11 @@ hold what can be claimed and nothing else: a million finished jobs do not slow a
 from __future__ import annotations
 
 import logging
+from datetime import UTC, datetime, timedelta
 
 import apsw
 
-from mainspring.errors import EngineUnavailable, StoreCorrupt, StoreTooNew
+from mainspring.errors import EngineUnavailable, StoreCorrupt, StoreMoved, StoreTooNew
 
 APPLICATION_ID = 0x4D737067  # "Mspg"
 
@@ -232,6 +233,10 @@ MIGRATIONS = (
 VERSION = len(MIGRATIONS)
 NOT_READY = 4_000_000_000_000_000_000
 """The `ready` of a job that a process of version one has stored since the migration: see `sweeping`."""
+MOVED = 0x4D6F_7665
+"""The `user_version` of a file whose jobs are moved elsewhere: older processes take it for too new, and stop."""
+READ_MOVE = "SELECT target, since, finished FROM move"
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 PATIENCE = 20  # times the busy timeout, for another process to migrate
 
 logger = logging.getLogger("mainspring.sqlite")
@@ -281,10 +286,22 @@ def _begin(connection: apsw.Connection, path: str) -> None:
 
 
 def require_version(connection: apsw.Connection, path: str) -> None:
-    """Refuse to go on with a file that a newer process has migrated meanwhile."""
+    """Refuse to go on with a file that was moved, or migrated by a newer process, meanwhile."""
+    require_not_moved(connection, path)
     version = int(connection.pragma("user_version"))
     if version > VERSION:
         raise _too_new(path, version)
+
+
+def is_moved(connection: apsw.Connection) -> bool:
+    """Answer whether the jobs of a file are elsewhere, or on their way."""
+    return int(connection.pragma("user_version")) == MOVED
+
+
+def require_not_moved(connection: apsw.Connection, path: str) -> None:
+    """Refuse a file whose jobs are elsewhere, or on their way."""
+    if is_moved(connection):
+        raise _moved(connection, path)
 
 
 def check(connection: apsw.Connection, path: str) -> bool:
@@ -300,8 +317,7 @@ def check(connection: apsw.Connection, path: str) -> bool:
                 remedy="give Mainspring a file of its own: Mainspring('sqlite:///jobs.db')",
             )
         return False
-    if version > VERSION:
-        raise _too_new(path, version)
+    require_version(connection, path)
     return version == VERSION
 
 
@@ -311,3 +327,16 @@ def _too_new(path: str, version: int) -> StoreTooNew:
         reason=f"its schema is version {version}, and this Mainspring knows versions up to {VERSION}",
         remedy="upgrade Mainspring here: pip install --upgrade mainspring",
     )
+
+
+def _moved(connection: apsw.Connection, path: str) -> StoreMoved:
+    target, since, finished = connection.execute(READ_MOVE).get
+    at = (EPOCH + timedelta(microseconds=finished or since)).strftime("%Y-%m-%d %H:%M:%S UTC")
+    command = f"mainspring migrate sqlite:///{path} '{target}'"
+    if finished:
+        reason = f"its jobs were moved to {target} at {at}"
+        remedy = f"use that URL from now on; {command} --undo takes them back"
+    else:
+        reason = f"its jobs are being moved to {target}, since {at}"
+        remedy = f"finish it: {command}; or take it back with --undo"
+    return StoreMoved(engine=f"SQLite file {path}", reason=reason, remedy=remedy, target=target)

@@ -1,0 +1,262 @@
+"""Departing: a file whose jobs move elsewhere, as only the one who moves them sees it.
+
+The move begins with a mark in the file, in one step with a look at who works on it. From then on everybody else
+is refused, whether he has the file open or opens it later: a submit at the same moment is before the mark, and its
+job moves, or it is refused. Nothing is deleted here: until the very end the file can be taken back as it was.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from mainspring.clock import Clock, SystemClock
+from mainspring.engines.sqlite import line_statements
+from mainspring.engines.sqlite import statements as sql
+from mainspring.engines.sqlite.database import Database, Probe
+from mainspring.engines.sqlite.limit_table import read_limits
+from mainspring.engines.sqlite.presence import Presence
+from mainspring.engines.sqlite.reading import count
+from mainspring.engines.sqlite.rows import RECORD_COLUMNS, pairs_of_integers, strings, to_record
+from mainspring.engines.sqlite.scheduling import read_occurrences, read_schedules
+from mainspring.engines.sqlite.schema import MOVED, VERSION, is_moved
+from mainspring.engines.sqlite.store import Store
+from mainspring.engines.sqlite.sweeping import Sweeping
+from mainspring.errors import EngineUnavailable
+from mainspring.jobs.engine import MAX_CRASHES, STALE
+from mainspring.jobs.instants import to_instant
+from mainspring.jobs.status import JobStatus
+from mainspring.jobs.transfers import TravellingJob, TravellingSchedule, TravellingSettings
+
+BUSY_TIMEOUT_SECONDS = 30.0
+KEPT_OCCURRENCES = 100
+EVERYBODY = 0  # no worker has this number
+
+MAKE_MOVE = """
+CREATE TABLE move (                               -- one row; the table is there only while jobs are elsewhere
+    one       INTEGER PRIMARY KEY CHECK (one = 1),
+    id        TEXT NOT NULL,
+    target    TEXT NOT NULL,                      -- without password
+    since     INTEGER NOT NULL,
+    last      INTEGER NOT NULL,                   -- the last place that was given to a job
+    is_known  INTEGER NOT NULL DEFAULT 0,         -- 1: the target has a receipt for this move
+    is_undone INTEGER NOT NULL DEFAULT 0,         -- 1: it is being taken back
+    finished  INTEGER
+) STRICT
+"""
+BEGIN_MOVE = """
+INSERT INTO move (one, id, target, since, last)
+VALUES (1, ?1, ?2, ?3, (SELECT coalesce(max(seq), 0) FROM jobs))
+"""
+READ_MOVE = "SELECT id, target, since, last, is_known, is_undone, finished FROM move"
+NOTE_KNOWN = "UPDATE move SET is_known = 1"
+NOTE_UNDONE = "UPDATE move SET is_undone = 1"
+FINISH = "UPDATE move SET finished = ?1"
+MARK = f"PRAGMA user_version = {MOVED}"
+UNMARK = f"PRAGMA user_version = {VERSION}"
+DROP_MOVE = "DROP TABLE move"
+RUNNING = "SELECT count(*) FROM jobs WHERE status = 1"
+NAMES_OF_WORKERS = "SELECT id, name FROM workers ORDER BY id"
+# ?1 after, ?2 how many: rows in the order of submission, those that have ended well are passed over
+TRAVELLING = f"""
+SELECT {RECORD_COLUMNS}, coalesce(j.turn, j.due) FROM jobs AS j NOT INDEXED JOIN lanes AS l ON l.id = j.lane
+WHERE j.seq > ?1 AND j.status IN (0, 3) ORDER BY j.seq LIMIT ?2
+"""
+COUNT_UNTIL = "SELECT count(*) FROM jobs WHERE status IN (0, 3) AND seq <= ?1"
+LARGEST = """
+SELECT id, octet_length(payload) + coalesce(octet_length(history), 0) + coalesce(octet_length(error), 0)
+    + coalesce(octet_length(result), 0) + coalesce(octet_length(headers), 0) + coalesce(octet_length(follow_up), 0)
+    AS size
+FROM jobs WHERE status IN (0, 3) ORDER BY size DESC LIMIT 1
+"""
+ALIVE_OF = """
+SELECT json_group_array(id) FROM (
+    SELECT id FROM jobs WHERE schedule = ?1 AND schedule IS NOT NULL AND status < 2 ORDER BY seq)
+"""
+RATES = "SELECT bucket, full_at FROM rates"
+
+
+class Leaving(Struct, frozen=True):
+    """What a file says about the move of its jobs."""
+
+    id: str
+    target: str
+    since: int
+    last: int
+    is_known: bool
+    is_undone: bool
+    finished: int | None
+
+
+class Departure:
+    """A file that its jobs leave. For one thread."""
+
+    def __init__(self, path: str | Path, *, clock: Clock | None = None, probe: Probe | None = None) -> None:
+        self.path = str(Path(path).resolve())
+        self._clock = clock or SystemClock()
+        self._database = Database(
+            self.path,
+            durability="full",
+            busy_timeout=BUSY_TIMEOUT_SECONDS,
+            is_shared=True,
+            probe=probe,
+            is_mover=True,
+        )
+        self._presence = Presence(self.path)
+        store = Store(self._database, self._now, _nothing)
+        self._sweeping = Sweeping(store, MAX_CRASHES)
+
+    @property
+    def description(self) -> str:
+        """Say where the jobs come from."""
+        return f"SQLite file {self.path}"
+
+    def _now(self) -> int:
+        return to_instant(self._clock.now(), "now")
+
+    def open(self) -> None:
+        """Open the file, whether or not it is marked."""
+        self._database.open()
+
+    def close(self) -> None:
+        """Give it back."""
+        self._presence.close()
+        self._database.close()
+
+    # -- the mark
+
+    def state(self) -> Leaving | None:
+        """Return what the file says about its move; None: nobody has begun one."""
+        with self._database.reader() as connection:
+            if not is_moved(connection):
+                return None
+            move_id, target, since, last, is_known, is_undone, finished = connection.execute(READ_MOVE).get
+            return Leaving(move_id, target, since, last, bool(is_known), bool(is_undone), finished)
+
+    def begin(self, move_id: str, target: str) -> None:
+        """Mark the file, unless a worker lives on it; what dead ones left is rescued, as by a sweep."""
+        with self._database.unit(durable=True):
+            dead = self._require_nobody()
+            self._sweeping.rescue(dead)
+            self._require_rest()
+            self._database.write(MAKE_MOVE)
+            self._database.write(BEGIN_MOVE, (move_id, target, self._now()))
+            self._database.write(MARK)
+        for worker in dead:
+            self._presence.forget(worker)
+
+    def living_workers(self) -> list[str]:
+        """Return the names of workers that live on the file: host and process."""
+        with self._database.unit(durable=False):
+            return self._names(self._split_workers()[0])
+
+    def _require_nobody(self) -> list[int]:
+        """Return the workers that died; a living one is in the way."""
+        living, dead = self._split_workers()
+        if living:
+            raise EngineUnavailable(
+                engine=self.description,
+                reason=f"worker {', '.join(self._names(living))} works on it",
+                remedy="stop it, then move; nothing was changed",
+            )
+        return dead
+
+    def _split_workers(self) -> tuple[list[int], list[int]]:
+        others = pairs_of_integers(self._database.write(sql.OTHERS, (EVERYBODY,)))
+        dead = [worker for worker, heartbeat in others if self._is_dead(worker, heartbeat)]
+        return [worker for worker, _ in others if worker not in dead], dead
+
+    def _names(self, workers: list[int]) -> list[str]:
+        with self._database.reader() as connection:
+            rows: Any = connection.execute(NAMES_OF_WORKERS).fetchall()
+        return [dict(rows).get(worker, str(worker)) for worker in workers]
+
+    def _is_dead(self, worker: int, heartbeat: int) -> bool:
+        if self._presence.is_known(worker):
+            return self._presence.is_dead(worker)
+        return heartbeat + STALE < self._now()  # its lock was left on another machine, or there are none here
+
+    def _require_rest(self) -> None:
+        running: int = self._database.write(RUNNING)
+        if running:
+            raise EngineUnavailable(
+                engine=self.description,
+                reason=f"{running:,} jobs are RUNNING, and no worker is known to have them",
+                remedy="start a worker and stop it again, which rescues them, then move",
+            )
+
+    def note_known(self) -> None:
+        """The target has a receipt: whoever goes on must find it."""
+        self._note(NOTE_KNOWN)
+
+    def note_undone(self) -> None:
+        """The move is being taken back."""
+        self._note(NOTE_UNDONE)
+
+    def finish(self) -> None:
+        """All jobs are there."""
+        self._note(FINISH, (self._now(),))
+
+    def _note(self, statement: str, bindings: tuple[Any, ...] = ()) -> None:
+        with self._database.unit(durable=True):
+            self._database.write(statement, bindings)
+
+    def take_back(self) -> None:
+        """Let everybody use the file again, as it was when it was marked."""
+        with self._database.unit(durable=True):
+            self._database.write(DROP_MOVE)
+            self._database.write(UNMARK)
+
+    # -- what leaves
+
+    def counts(self) -> dict[JobStatus, int]:
+        """Count jobs by state."""
+        with self._database.reader() as connection:
+            return count(connection, queue=None, type_=None)
+
+    def jobs(self, after: int, most: int) -> list[TravellingJob]:
+        """Return the next jobs that wait, and dead letters, in the order of their submission."""
+        with self._database.reader() as connection:
+            rows: list[Any] = connection.execute(TRAVELLING, (after, most)).fetchall()
+        return [TravellingJob(row[-2], row[-1], to_record(row)) for row in rows]
+
+    def count_until(self, place: int) -> int:
+        """Count those of them up to a place."""
+        with self._database.reader() as connection:
+            return int(connection.execute(COUNT_UNTIL, (place,)).get)
+
+    def largest(self) -> tuple[str, int] | None:
+        """Return the largest job of them, and its size in bytes."""
+        with self._database.reader() as connection:
+            found: Any = connection.execute(LARGEST).fetchone()
+            return None if found is None else (found[0], found[1])
+
+    def schedules(self) -> list[TravellingSchedule]:
+        """Return all schedules, by name."""
+        with self._database.reader() as connection:
+            return [
+                TravellingSchedule(
+                    record,
+                    tuple(strings(connection.execute(ALIVE_OF, (record.name,)).get)),
+                    tuple(reversed(read_occurrences(connection, record.name, KEPT_OCCURRENCES))),
+                )
+                for record in read_schedules(connection, None, None, None)
+            ]
+
+    def count_schedules(self) -> int:
+        """Count them."""
+        with self._database.reader() as connection:
+            return int(connection.execute("SELECT count(*) FROM schedules").get)
+
+    def settings(self) -> TravellingSettings:
+        """Return what holds for all jobs."""
+        with self._database.reader() as connection:
+            paused = sorted(strings(connection.execute(line_statements.PAUSED_QUEUES).get))
+            rates: Any = connection.execute(RATES).fetchall()
+            return TravellingSettings(tuple(paused), tuple(read_limits(connection)), dict(rates))
+
+
+def _nothing() -> None:
+    """Nobody is to be woken: the file is left."""

@@ -1,0 +1,150 @@
+"""The mover: carries everything that is not over from a SQLite file to NATS, once each, whatever dies when.
+
+1. The file is marked: nobody else uses it any more, and nothing is ever deleted in it.
+2. The target has a receipt: no worker begins there before the end.
+3. Settings, then jobs in the order of their submission, then schedules. The receipt says in the same drafts how
+   far it has come, so whoever goes on begins exactly there.
+4. Everything is read back and compared with the file.
+5. The receipt is complete, and workers may begin; the file says where its jobs are.
+
+Each step can be done again. `copying` and `verifying` yield after each batch how many jobs it had: between two of
+them one may stop.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+from secrets import token_hex
+from typing import TYPE_CHECKING
+
+from mainspring.engines.sqlite.departing import Departure
+from mainspring.errors import EngineUnavailable, LimitExceeded
+from mainspring.jobs.transfers import Deviation, Stage, TravellingJob
+
+if TYPE_CHECKING:
+    from mainspring.engines.nats.engine import NatsEngine
+    from mainspring.engines.nats.receipts import Receipt
+    from mainspring.engines.sqlite.departing import Leaving
+
+PAGE = 1_000
+EVERYTHING = 2**62  # a place behind all jobs
+
+
+class Mover:
+    """Moves the jobs of one file. `url` names the target for people, without a password."""
+
+    def __init__(self, source: Departure, target: NatsEngine, url: str) -> None:
+        self._source = source
+        self._target = target
+        self._receipts = target.parts.receipts
+        self._arrivals = target.parts.arrivals
+        self._inheritance = target.parts.inheritance
+        self._url = url
+        self._id = ""
+        self.done_before = 0
+        """How many jobs were there when it began."""
+        self.is_complete = False
+        """Whether it was complete when it began."""
+        self.deviations: list[Deviation] = []
+        """What is not there as it was here."""
+
+    def begin(self) -> None:
+        """Mark the file and write the receipt; or find both, and go on."""
+        state = self._source.state()
+        if state is None:
+            self._require_room()
+            self._require_no_workers()
+            self._source.begin(token_hex(8), self._url)
+            state = self._source.state()
+        assert state is not None
+        self._id = state.id
+        receipt = self._find_receipt(state)
+        if receipt.stage is not Stage.COMPLETE:
+            self._require_no_workers()
+        self.is_complete = receipt.stage is Stage.COMPLETE
+        self.done_before = self._source.count_until(receipt.position)
+
+    def _find_receipt(self, state: Leaving) -> Receipt:
+        receipt = self._receipts.find(state.id)
+        if state.is_undone or (receipt is not None and receipt.stage is Stage.UNDOING):
+            raise EngineUnavailable(
+                engine=self._source.description,
+                reason=f"its move to {state.target} is being taken back",
+                remedy="finish that with --undo, then move anew",
+            )
+        if receipt is None and (state.is_known or state.target != self._url):
+            raise wrong_target(self._source, state, self._url)
+        if receipt is not None and receipt.stage is Stage.IN_REVIEW:  # whoever wanted to take it back did not
+            self._receipts.turn_to(state.id, Stage.COMPLETE)
+        receipt = self._receipts.begin(
+            state.id, f"{self._source.description} on {platform.node()}", last=state.last
+        )
+        if not state.is_known:
+            self._source.note_known()
+        return receipt
+
+    def _require_room(self) -> None:
+        """Refuse a job that no message could carry, before anything is begun."""
+        largest = self._source.largest()
+        if largest is not None and largest[1] > self._arrivals.most_bytes:
+            raise LimitExceeded(
+                what=f"job {largest[0]}, in bytes,",
+                size=largest[1],
+                limit=self._arrivals.most_bytes,
+                remedy="raise max_payload of the server, or cancel it; nothing was moved",
+            )
+
+    def _require_no_workers(self) -> None:
+        workers = self._receipts.find_workers()
+        if workers:
+            raise EngineUnavailable(
+                engine=self._target.description,
+                reason=f"worker {', '.join(workers)} works on it, and would run jobs before earlier ones come",
+                remedy="stop it until all jobs are there, then run the same command",
+            )
+
+    # -- step by step
+
+    def copying(self) -> Iterator[int]:
+        """Carry over what is not there yet."""
+        receipt = self._receipts.require(self._target.parts.workshop.open(), self._id)
+        if not receipt.has_settings:
+            settings = self._source.settings()
+            self._target.arrange(self._inheritance.arrangements(settings))
+            self._inheritance.note_settings(self._id, settings)
+        for jobs in pages(self._source, receipt.position, EVERYTHING):
+            self._arrivals.store(self._id, jobs)
+            yield len(jobs)
+        self._inheritance.store_schedules(self._id, self._source.schedules())
+
+    def verifying(self) -> Iterator[int]:
+        """Read everything back, and compare."""
+        self.deviations = self._inheritance.compare_settings(self._source.settings())
+        for jobs in pages(self._source, 0, EVERYTHING):
+            self.deviations += self._arrivals.compare(self._id, jobs)
+            yield len(jobs)
+        self.deviations += self._inheritance.compare_schedules(self._id, self._source.schedules())
+
+    def finish(self) -> None:
+        """Let workers begin there, and let the file say where its jobs are."""
+        self._receipts.turn_to(self._id, Stage.COMPLETE)
+        state = self._source.state()
+        if state is not None and state.finished is None:
+            self._source.finish()
+
+
+def pages(source: Departure, after: int, until: int) -> Iterator[list[TravellingJob]]:
+    """Read jobs in the order of their submission, a page at a time."""
+    while page := [job for job in source.jobs(after, PAGE) if job.place <= until]:
+        yield page
+        after = page[-1].place
+
+
+def wrong_target(source: Departure, state: Leaving, url: str) -> EngineUnavailable:
+    """Make the error for a target that knows nothing of a move."""
+    return EngineUnavailable(
+        engine=source.description,
+        reason=f"its jobs are moving to {state.target}, and {url} knows nothing of that",
+        remedy=f"name {state.target}; if that is gone for good, --undo --force lets the file be used again",
+    )

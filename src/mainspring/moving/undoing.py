@@ -1,0 +1,104 @@
+"""Taking a move back, as long as nobody has worked on the target: the file is used again as it was.
+
+First everything there is compared with the file. Only if nothing was changed it is taken away, and the mark in the
+file with it. What others have submitted to the target stays there, and so do limits and pauses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING
+
+from mainspring.engines.sqlite.departing import Departure
+from mainspring.errors import EngineUnavailable
+from mainspring.jobs.transfers import CHANGED, TAKEN, Stage
+from mainspring.moving.mover import pages, wrong_target
+
+if TYPE_CHECKING:
+    from mainspring.engines.nats.engine import NatsEngine
+    from mainspring.engines.nats.receipts import Receipt
+    from mainspring.engines.sqlite.departing import Leaving
+
+
+class Undoing:
+    """Takes the move of one file back."""
+
+    def __init__(self, source: Departure, target: NatsEngine, url: str) -> None:
+        self._source = source
+        self._target = target
+        self._receipts = target.parts.receipts
+        self._arrivals = target.parts.arrivals
+        self._inheritance = target.parts.inheritance
+        self._url = url
+
+    def total(self) -> int:
+        """Return how many jobs are there: each of them is looked at once and taken away once."""
+        receipt = self._receipts.find(require_move(self._source).id)
+        return 0 if receipt is None else self._source.count_until(receipt.position)
+
+    def undoing(self) -> Generator[int]:
+        """Take everything back; yields after each batch how many jobs it had."""
+        state = require_move(self._source)
+        receipt = self._receipts.find(state.id)
+        if receipt is None and state.is_known and not state.is_undone:
+            raise wrong_target(self._source, state, self._url)
+        if receipt is not None:
+            if receipt.stage is not Stage.UNDOING:
+                yield from self._reviewing(state, receipt)
+            yield from self._removing(receipt)
+        self._source.take_back()
+
+    def _reviewing(self, state: Leaving, receipt: Receipt) -> Iterator[int]:
+        """Refuse to take back what somebody has worked on; while we look, no worker begins there."""
+        if receipt.stage is Stage.COMPLETE:
+            self._receipts.turn_to(state.id, Stage.IN_REVIEW)
+        try:
+            self._require_no_workers()
+            for jobs in pages(self._source, 0, receipt.position):
+                found = self._arrivals.compare(state.id, jobs)
+                self._require_none([deviation.name for deviation in found if deviation.problem != TAKEN], "job")
+                yield len(jobs)
+            found = self._inheritance.compare_schedules(state.id, self._source.schedules())
+            self._require_none([deviation.name for deviation in found if deviation.problem == CHANGED], "schedule")
+        except BaseException:
+            if receipt.stage is Stage.COMPLETE:
+                self._receipts.turn_to(state.id, Stage.COMPLETE)
+            raise
+        self._source.note_undone()
+        self._receipts.turn_to(state.id, Stage.UNDOING)
+
+    def _removing(self, receipt: Receipt) -> Iterator[int]:
+        self._inheritance.remove_schedules(receipt.id, self._source.schedules())
+        for jobs in pages(self._source, 0, receipt.position):
+            self._arrivals.remove(receipt.id, jobs)
+            yield len(jobs)
+        self._receipts.forget(receipt.id)
+
+    def _require_no_workers(self) -> None:
+        workers = self._receipts.find_workers()
+        if workers:
+            raise EngineUnavailable(
+                engine=self._target.description,
+                reason=f"worker {', '.join(workers)} works on it",
+                remedy="stop it; if it has run any of the jobs, they cannot be taken back",
+            )
+
+    def _require_none(self, names: list[str], what: str) -> None:
+        if names:
+            raise EngineUnavailable(
+                engine=self._target.description,
+                reason=f"{what} {names[0]} was run or changed there since, so the move cannot be taken back",
+                remedy="go on with what is there: the same command without --undo finishes the move",
+            )
+
+
+def require_move(source: Departure) -> Leaving:
+    """Return the move of a file; there must be one."""
+    state = source.state()
+    if state is None:
+        raise EngineUnavailable(
+            engine=source.description,
+            reason="its jobs were not moved, so there is nothing to take back",
+            remedy="use it as it is",
+        )
+    return state

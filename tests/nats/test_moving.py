@@ -1,0 +1,274 @@
+"""Moving from SQLite to NATS: everything that is not over arrives as it was, and goes on there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+from msgspec.structs import replace
+
+from mainspring.engines.sqlite import SqliteEngine
+from mainspring.errors import EngineUnavailable, LimitExceeded, StoreMoved
+from mainspring.jobs.engine import ConflictKind, NewJob, PutSchedule, UniqueKey, WorkerInfo
+from mainspring.moving import Mover, plan
+from mainspring.testing.engine_bench import Bench
+from tests.nats.moves import ALIVE, Target, departing, fill, move, records_of, source_bench
+from tests.nats.servers import Servers
+
+pytestmark = pytest.mark.long
+
+FAR = 4_000_000_000_000_000
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "shop.db"
+
+
+@pytest.fixture
+def target(nats_server: Servers, nats_prefix: str, tmp_path: Path) -> Target:
+    return Target(nats_server.url, nats_prefix, tmp_path)
+
+
+def submit(path: Path, *ids: str, **options: object) -> None:
+    with source_bench(path) as bench:
+        bench.submit(*ids, **options)
+
+
+# -- what arrives
+
+
+def test_everything_that_is_not_over_arrives_as_it_was(path: Path, target: Target) -> None:
+    contents = fill(path)
+    assert len(contents.jobs) == 23
+    move(path, target)
+    with target.opened() as engine:
+        contents.assert_are_in(engine)
+
+
+def test_what_arrives_goes_on_where_it_stood(path: Path, target: Target) -> None:
+    fill(path)
+    move(path, target)
+    with target.bench() as bench:
+        conflicts = bench.engine.submit([bench.job("another", unique=UniqueKey("the key", ALIVE))])
+        assert [(conflict.existing_id, conflict.kind) for conflict in conflicts if conflict] == [
+            ("unique", ConflictKind.UNIQUE)
+        ]
+        _assert_sequence_goes_on_behind_its_retry(bench)
+        _assert_limits_hold(bench)
+        worker = bench.enroll()
+        started = {lease.id for lease in bench.take_when_there(worker, 2)}
+        assert started == {"due", "of hourly"}  # and nothing of the queue that is paused
+        rescued = bench.record("left by the dead")
+        assert (rescued.crashes, rescued.history[-1].cause) == (1, "crash")
+
+
+def _assert_sequence_goes_on_behind_its_retry(bench: Bench) -> None:
+    worker = bench.enroll("line")
+    ran = []
+    for _ in range(3):
+        (lease,) = bench.take_when_there(worker, 1, "line")
+        bench.complete(worker, lease)
+        ran.append(lease.id)
+    assert ran == ["first of line", "second of line", "third of line"]
+
+
+def _assert_limits_hold(bench: Bench) -> None:
+    worker = bench.enroll("tenant", "rated")
+    leases = bench.sorted_when_there(worker, 2, "tenant", "rated")
+    assert [lease.id for lease in leases] == ["rated 2", "tenant 1"]  # one at once; the third of an hour
+    bench.complete(worker, *leases)
+    assert bench.ids_when_there(worker, 1, "tenant", "rated") == ["tenant 2"]
+    assert bench.situation("rated 3").full_bucket == "rate\x1f"
+
+
+def test_many_jobs_arrive_in_their_order(path: Path, target: Target) -> None:
+    ids = [f"job {number}" for number in range(2_500)]
+    submit(path, *ids, after=99_999)
+    move(path, target)
+    with target.opened() as engine:
+        assert list(records_of(engine, ids)) == ids
+
+
+def test_new_jobs_of_a_sequence_come_behind_those_that_moved(path: Path, target: Target) -> None:
+    submit(path, "moved", sequence="line", after=600)
+    move(path, target)
+    with target.bench() as bench:
+        bench.submit("new", sequence="line")
+        worker = bench.enroll()
+        for job_id in ("moved", "new"):
+            (lease,) = bench.take_when_there(worker, 1)
+            assert lease.id == job_id
+            bench.complete(worker, lease)
+
+
+# -- who may use which store when
+
+
+def test_a_live_worker_on_the_source_is_in_the_way(path: Path, target: Target) -> None:
+    engine = SqliteEngine(path)
+    engine.open(lambda: None)
+    worker = engine.enroll(WorkerInfo("host:42", 42, ("ping",)))
+    with departing(path) as source:
+        assert plan(source).workers == ("host:42",)
+    with pytest.raises(EngineUnavailable, match=r"worker host:42 works on it; stop it"):
+        move(path, target)
+    engine.leave(worker)
+    engine.close()
+    move(path, target)
+
+
+def test_a_live_worker_on_the_target_is_in_the_way(path: Path, target: Target) -> None:
+    submit(path, "job")
+    with target.bench() as bench:
+        worker = bench.enroll()
+        with pytest.raises(EngineUnavailable, match="worker tester works on it"):
+            move(path, target)
+        submit(path, "the source is as it was")
+        bench.engine.leave(worker)
+        assert bench.eventually(lambda: not bench.engine.parts.receipts.find_workers())  # type: ignore[attr-defined]
+    move(path, target)
+
+
+def test_workers_on_the_target_wait_until_all_is_there(path: Path, target: Target) -> None:
+    submit(path, "job")
+    with departing(path) as source, target.opened() as engine, target.bench() as bench:
+        mover = Mover(source, engine, target.url)
+        mover.begin()
+        with pytest.raises(EngineUnavailable, match="jobs are being moved here from SQLite file"):
+            bench.enroll()
+        assert list(mover.copying()) == [1]
+        with pytest.raises(EngineUnavailable, match="workers wait"):
+            bench.enroll()
+        assert list(mover.verifying()) == [1]
+        mover.finish()
+        (lease,) = bench.take_when_there(bench.enroll(), 1)
+        assert lease.id == "job"
+
+
+def test_whoever_has_the_source_open_is_told_where_the_jobs_are(path: Path, target: Target) -> None:
+    with source_bench(path) as bench:
+        bench.submit("before")
+        move(path, target)
+        for act in (
+            lambda: bench.submit("after"),
+            bench.find_ids,
+            bench.enroll,
+            lambda: bench.cancel("before"),
+        ):
+            with pytest.raises(StoreMoved, match="were moved to nats://") as raised:
+                act()
+            assert raised.value.target == target.url
+    with pytest.raises(StoreMoved, match=r"use that URL from now on; .*--undo"):
+        SqliteEngine(path).open(lambda: None)
+
+
+def test_a_submit_at_the_moment_of_the_mark_is_moved_or_refused(path: Path, target: Target) -> None:
+    submit(path, "first", after=99_999)
+    stored: list[str] = []
+    errors: list[Exception] = []
+    is_under_way = Event()
+
+    def go_on_submitting() -> None:
+        engine = SqliteEngine(path, durability="normal")
+        engine.open(lambda: None)
+        try:
+            while True:
+                job_id = f"job {len(stored)}"
+                engine.submit([NewJob(job_id, "ping", "default", 1, FAR, b"{}", "json")])
+                stored.append(job_id)
+                if len(stored) == 100:
+                    is_under_way.set()
+        except Exception as error:
+            errors.append(error)
+        finally:
+            is_under_way.set()
+            engine.close()
+
+    thread = Thread(target=go_on_submitting)
+    thread.start()
+    assert is_under_way.wait(30)
+    move(path, target)
+    thread.join(30)
+    assert [type(error) for error in errors] == [StoreMoved]
+    with target.opened() as engine:
+        assert records_of(engine, [*stored, f"job {len(stored)}"]).keys() == set(stored)
+
+
+# -- what is in the way
+
+
+def test_an_id_that_is_taken_is_told_and_not_overwritten(path: Path, target: Target) -> None:
+    submit(path, "mine", "taken", after=99_999)
+    with target.bench() as bench:
+        bench.submit("taken", payload=b'{"of": "another"}', after=99_999)
+    with departing(path) as source, target.opened() as engine:
+        mover = Mover(source, engine, target.url)
+        mover.begin()
+        for _ in (*mover.copying(), *mover.verifying()):
+            pass
+        assert [(deviation.what, deviation.name) for deviation in mover.deviations] == [("job", "taken")]
+        assert "not overwritten" in mover.deviations[0].problem
+        assert records_of(engine, ["taken"])["taken"].payload == b'{"of": "another"}'
+        with pytest.raises(StoreMoved, match="are being moved to"):
+            submit(path, "another")
+
+
+def test_a_job_that_is_changed_meanwhile_is_told(path: Path, target: Target) -> None:
+    submit(path, "job", after=99_999)
+    with departing(path) as source, target.opened() as engine, target.bench() as bench:
+        mover = Mover(source, engine, target.url)
+        mover.begin()
+        assert list(mover.copying()) == [1]
+        bench.cancel("job")
+        assert list(mover.verifying()) == [1]
+        assert [deviation.problem for deviation in mover.deviations] == ["was changed there meanwhile"]
+
+
+def test_a_job_that_no_message_can_carry_is_refused_before_anything_is_begun(path: Path, target: Target) -> None:
+    submit(path, "large", payload=b'"' + b"x" * 1_100_000 + b'"')
+    with pytest.raises(LimitExceeded, match="job large, in bytes"):
+        move(path, target)
+    submit(path, "the source is as it was")
+
+
+def test_a_move_goes_on_only_to_where_it_began(
+    path: Path, target: Target, nats_server: Servers, nats_prefix: str, tmp_path: Path
+) -> None:
+    submit(path, "job")
+    with departing(path) as source, target.opened() as engine:
+        Mover(source, engine, target.url).begin()
+    other = Target(nats_server.url, f"{nats_prefix}-other", tmp_path)
+    with pytest.raises(EngineUnavailable, match="knows nothing of that"):
+        move(path, other)
+    move(path, target)
+
+
+# -- schedules
+
+
+def test_a_schedule_that_was_only_declared_there_goes_on_at_its_old_place(path: Path, target: Target) -> None:
+    contents = fill(path)
+    with target.bench() as bench:
+        for record in contents.schedules.values():
+            declared = replace(record, last_due=None, next_due=bench.now + 99_000_000, is_paused=False)
+            assert bench.arrange(PutSchedule(declared, None))
+    move(path, target)
+    with target.opened() as engine:
+        contents.assert_are_in(engine)
+
+
+def test_a_schedule_that_has_fired_there_is_told_and_not_overwritten(path: Path, target: Target) -> None:
+    contents = fill(path)
+    record = contents.schedules["hourly report"]
+    with target.bench() as bench:
+        assert bench.arrange(PutSchedule(record, None))
+    with departing(path) as source, target.opened() as engine:
+        mover = Mover(source, engine, target.url)
+        mover.begin()
+        for _ in (*mover.copying(), *mover.verifying()):
+            pass
+        assert [(deviation.what, deviation.name) for deviation in mover.deviations] == [
+            ("schedule", "hourly report")
+        ]
