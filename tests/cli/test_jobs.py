@@ -1,4 +1,4 @@
-"""`mainspring jobs` and `mainspring explain`."""
+"""`mainspring jobs`: listed, shown, called off, put off, repeated."""
 
 from tests.cli.shop import Shop
 
@@ -76,18 +76,11 @@ def test_a_dead_letter_is_retried_as_the_same_job(shop: Shop) -> None:
     assert again.complaint.startswith("mainspring: dead: cannot retry job 'dead': it is PENDING")
 
 
-def test_an_explanation_says_why_and_which_command_would_change_it(shop: Shop) -> None:
+def test_a_job_that_has_not_started_gets_another_due_time(shop: Shop) -> None:
     shop.bury("dead")
-    shop.submit({"order_id": 1}, id="later")
-    shop.submit({"order_id": 2}, id="due", delay=0)
-    assert shop.on("explain", "later").output.startswith("Job later (shop.cancel_order) is due at ")
-    shop.submit({"order_id": 3}, {"order_id": 4}, sequence="ann", delay=0)
-    with shop.open() as app:
-        front, behind = (job.id for job in app.jobs() if job.sequence)
-    assert shop.on("explain", behind, "--json").json["commands"] == [f"mainspring explain {front}"]
-    assert "\n  mainspring run module:app\n" in shop.on("explain", "due").output
-    assert "\n  mainspring jobs retry dead\n" in shop.on("explain", "dead").output
-    assert shop.on("queues", "pause", "orders").output == "orders paused\n"
-    said = shop.on("explain", "due", "--json").json
-    assert (said["reason"], said["commands"]) == ("paused", ["mainspring queues resume orders"])
-    assert shop.on("queues", "resume", "orders").output == "orders resumed\n"
+    shop.submit({"order_id": 1}, id="one")
+    done = shop.on("jobs", "reschedule", "one", "dead", "--at", "2037-01-01T00:00Z")
+    assert (done.code, done.output) == (REFUSED, "one rescheduled\n")
+    assert done.errors == "mainspring: dead: too late: FAILED\n"
+    assert shop.on("jobs", "show", "one", "--json").json["due"] == "2037-01-01T00:00:00Z"
+    assert "when? give --delay 30m (0 is now) or --at" in shop.on("jobs", "reschedule", "one").complaint

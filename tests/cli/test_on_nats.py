@@ -4,7 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from mainspring import Mainspring
+from tests.cli.causes import Causes
 from tests.cli.shop import CLEAN, Shop
+from tests.cli.test_explain import WITH_A_WORKER, paragraphs, told
 from tests.nats.servers import Servers
 
 pytestmark = pytest.mark.long
@@ -38,6 +41,17 @@ def test_jobs_are_operated_on_nats_as_on_a_file(nats_shop: Shop) -> None:
     (replayed,) = shop.on("dlq", "replay", "--all", "--json").json["replayed"]
     assert replayed["letter"] == "dead"
     assert shop.on("schedules", "list", "--json").json == {"schedules": []}
+
+
+CAUSES = ("later", "retrying", "paused", "behind", "rated", "full", "unknown", "queued", "failed", "blocked")
+
+
+def test_causes_are_told_on_nats_as_on_a_file(nats_shop: Shop) -> None:
+    with Mainspring(nats_shop.url, grace=0) as app:
+        Causes(app.manager().engine).make_all()
+        done = nats_shop.on("explain", *CAUSES)
+    expected = paragraphs(WITH_A_WORKER)
+    assert (done.code, told(done.output, "--url", nats_shop.url)) == (0, {name: expected[name] for name in CAUSES})
 
 
 def test_a_server_that_is_not_there_is_unavailable(shop: Shop) -> None:

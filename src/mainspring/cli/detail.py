@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -11,37 +12,38 @@ from rich.text import Text
 
 from mainspring.cli.output import Cell, at, clean, compact, styled
 from mainspring.jobs.info import JobInfo, ProgressInfo
+from mainspring.jobs.instants import describe_distance, to_instant
 
 
-def job_detail(job: JobInfo) -> RenderableType:
-    """Lay out a job: what it is, how it went, and its errors."""
+def job_detail(job: JobInfo, now: int) -> RenderableType:
+    """Lay out a job: what it is, how it went, and its errors; times also as they are seen from now."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
-    for name, value in _lines(job):
+    for name, value in _lines(job, now):
         grid.add_row(name, value if isinstance(value, Text) else Text(clean(value)))
     parts: list[RenderableType] = [grid]
     for attempt in job.history:
-        title = f"attempt {attempt.number}, {attempt.cause}, ended {at(attempt.ended)} UTC"
+        title = f"attempt {attempt.number}, {attempt.cause}, ended {_seen(attempt.ended, now)}"
         parts += [Text(f"\n{title}", style="bold"), _trace(attempt.error)]
     if job.error is not None and not any(attempt.error == job.error for attempt in job.history):
         parts += [Text("\nerror", style="bold"), _trace(job.error)]
     return Group(*parts)
 
 
-def _lines(job: JobInfo) -> Iterator[tuple[str, Cell]]:
+def _lines(job: JobInfo, now: int) -> Iterator[tuple[str, Cell]]:
     yield "id", job.id
     yield "handler", job.type
     yield "queue", f"{job.queue}, priority {job.priority.name.lower().replace('_', '-')}"
     yield "status", styled(job.status)
     yield "arguments", compact(job.arguments)
-    yield "created", f"{at(job.created)} UTC"
-    yield "due", f"{at(job.due)} UTC"
+    yield "created", _seen(job.created, now)
+    yield "due", _seen(job.due, now)
     for name in ("started", "finished", "expires"):
         instant = getattr(job, name)
         if instant is not None:
             late = f", {job.lateness:.3f} s after its due time" if name == "started" else ""
-            yield name, f"{at(instant)} UTC{late}"
+            yield name, f"{_seen(instant, now)}{late}"
     yield "attempts", _attempts(job)
     yield from _more(job)
 
@@ -61,6 +63,10 @@ def _more(job: JobInfo) -> Iterator[tuple[str, Cell]]:
         yield "limit", limit
     for header, value in job.headers.items():
         yield f"header {clean(header)}", value
+
+
+def _seen(instant: datetime, now: int) -> str:
+    return f"{at(instant)} UTC ({describe_distance(to_instant(instant, 'instant'), now)})"
 
 
 def _attempts(job: JobInfo) -> str:

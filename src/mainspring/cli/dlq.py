@@ -69,7 +69,8 @@ def show_letter(job_id: Id, *, as_json: AsJson = False, app: App = None, url: Ur
     """
     with opened(app, url) as application:
         letter = application.dead_letters.get(job_id)
-    show_json(job_fields(letter)) if as_json else show(job_detail(letter))
+        now = application.manager().engine.now()
+    show_json(job_fields(letter)) if as_json else show(job_detail(letter, now))
 
 
 @dlq.command("replay")

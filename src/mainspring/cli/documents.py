@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+from mainspring.cli.remedies import Remedy
 from mainspring.jobs.explaining import Explanation
 from mainspring.jobs.following import JobEvent
 from mainspring.jobs.info import AttemptInfo, JobInfo, ProgressInfo
@@ -67,10 +68,10 @@ def rule_text(rule: Rule | None) -> str:
             return "written by a newer version"
 
 
-def explanation_fields(explanation: Explanation, commands: list[str]) -> dict[str, Any]:
-    """Describe why a job is where it is."""
+def explanation_fields(explanation: Explanation, remedy: Remedy) -> dict[str, Any]:
+    """Describe why a job is where it is, and what would change it from a terminal."""
     described = {field.name: getattr(explanation, field.name) for field in fields(explanation)}
-    return described | {"commands": commands}
+    return described | {"remedy": remedy.text, "commands": remedy.commands}
 
 
 def event_fields(event: JobEvent) -> dict[str, Any]:

@@ -1,26 +1,24 @@
-"""`mainspring explain`: why a job is where it is, and what would change it."""
+"""`mainspring explain`: why jobs are where they are, and what would change it."""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable
 from typing import Annotated
 
 import typer
 from rich.text import Text
 
 from mainspring.cli.documents import explanation_fields
+from mainspring.cli.exits import ExitCode
 from mainspring.cli.options import App, AsJson, Url
-from mainspring.cli.output import clean, show, show_json
-from mainspring.cli.target import opened
-from mainspring.jobs.explaining import Explanation, Reason
-from mainspring.jobs.info import JobInfo
-
-_OTHERS = (Reason.BEHIND, Reason.LIMIT_REACHED, Reason.UNIQUE_BLOCKED)
+from mainspring.cli.output import clean, say, show, show_json, write
+from mainspring.cli.remedies import Remedy, Terminal, remedy_for
+from mainspring.cli.target import Target, choose, opened
+from mainspring.errors import JobNotFound
+from mainspring.jobs.explaining import Explanation
 
 
 def explain(
-    job_id: Annotated[str, typer.Argument(help="The id of a job.", metavar="ID")],
+    ids: Annotated[list[str], typer.Argument(help="The ids of jobs.", metavar="ID...")],
     *,
     as_json: AsJson = False,
     app: App = None,
@@ -30,35 +28,34 @@ def explain(
 
     Example: mainspring explain order-42
     """
+    found: list[tuple[Explanation, Remedy]] = []
+    missing: list[JobNotFound] = []
     with opened(app, url) as application:
-        explanation = application.explain(job_id)
-        commands = commands_for(explanation, application.get(job_id))
+        terminal = Terminal(application, Target(app, url), choose(app, url))
+        for job_id in dict.fromkeys(ids):
+            try:
+                explanation = application.explain(job_id)
+                found.append((explanation, remedy_for(explanation, application.get(job_id), terminal)))
+            except JobNotFound as error:
+                missing.append(error)
     if as_json:
-        show_json(explanation_fields(explanation, commands))
-        return
-    paragraph = Text(clean(str(explanation)))
-    for command in commands:
-        paragraph.append("\n  ")
-        paragraph.append(command, style="bold")
-    show(paragraph)
+        documents = [explanation_fields(explanation, remedy) for explanation, remedy in found]
+        if len(ids) > 1:
+            show_json(documents)
+        elif documents:
+            show_json(documents[0])
+    for number, (explanation, remedy) in enumerate([] if as_json else found):
+        if number:
+            write("")
+        _print(explanation, remedy)
+    for each in missing:
+        say(f"mainspring: {each}")
+    if missing:
+        raise typer.Exit(ExitCode.REFUSED)
 
 
-def commands_for(explanation: Explanation, job: JobInfo) -> list[str]:
-    """Return the commands that would change something, or tell more."""
-    if explanation.reason in _OTHERS or job.replayed_as is not None:
-        return [f"mainspring explain {shlex.quote(other)}" for other in explanation.blocked_by]
-    make = _COMMANDS.get(explanation.reason)
-    return [] if make is None else make(job)
-
-
-def _retry(job: JobInfo) -> list[str]:
-    return [f"mainspring jobs retry {shlex.quote(job.id)}", f"mainspring dlq replay {shlex.quote(job.id)}"]
-
-
-_COMMANDS: dict[Reason, Callable[[JobInfo], list[str]]] = {
-    Reason.PAUSED: lambda job: [f"mainspring queues resume {shlex.quote(job.queue)}"],
-    Reason.NO_WORKER: lambda _job: ["mainspring run module:app"],
-    Reason.FAILED: _retry,
-    Reason.EXPIRED: _retry,
-    Reason.QUARANTINED: _retry,
-}
+def _print(explanation: Explanation, remedy: Remedy) -> None:
+    words = explanation.text if remedy.text is None else f"{explanation.text} {remedy.text}"
+    show(Text(clean(words)))
+    for command in remedy.commands:  # never wrapped: it is to be pasted
+        show(Text(f"  {clean(command)}", style="bold"), wraps=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Annotated
 
 import typer
@@ -11,7 +12,19 @@ from mainspring.app import Mainspring
 from mainspring.cli.detail import job_detail
 from mainspring.cli.documents import job_fields
 from mainspring.cli.exits import ExitCode
-from mainspring.cli.options import After, App, AsJson, Limit, OldestFirst, QueueName, StatusName, TypeName, Url
+from mainspring.cli.options import (
+    After,
+    App,
+    AsJson,
+    At,
+    Delay,
+    Limit,
+    OldestFirst,
+    QueueName,
+    StatusName,
+    TypeName,
+    Url,
+)
 from mainspring.cli.output import Cell, at, clean, say, show, show_json, show_table, styled
 from mainspring.cli.target import opened
 from mainspring.errors import EngineUnavailable, MainspringError
@@ -24,7 +37,7 @@ SPARE = ("QUEUE", "STARTS", "ERROR", "DUE (UTC)", "HANDLER")
 Ids = Annotated[list[str], typer.Argument(help="The ids of jobs.", metavar="ID...")]
 Id = Annotated[str, typer.Argument(help="The id of a job.", metavar="ID")]
 
-jobs = typer.Typer(name="jobs", help="List, look at, call off and repeat jobs.", no_args_is_help=True)
+jobs = typer.Typer(name="jobs", help="List, look at, call off, put off and repeat jobs.", no_args_is_help=True)
 
 
 @jobs.command("list")
@@ -84,7 +97,8 @@ def show_job(job_id: Id, *, as_json: AsJson = False, app: App = None, url: Url =
     """
     with opened(app, url) as application:
         job = application.get(job_id)
-    show_json(job_fields(job)) if as_json else show(job_detail(job))
+        now = application.manager().engine.now()
+    show_json(job_fields(job)) if as_json else show(job_detail(job, now))
 
 
 @jobs.command("cancel")
@@ -119,6 +133,32 @@ def retry_jobs(ids: Ids, *, as_json: AsJson = False, app: App = None, url: Url =
 def _retry(application: Mainspring, job_id: str) -> str:
     application.retry(job_id)
     return "pending"
+
+
+@jobs.command("reschedule")
+def reschedule_jobs(
+    ids: Ids,
+    *,
+    delay: Delay = None,
+    at: At = None,
+    as_json: AsJson = False,
+    app: App = None,
+    url: Url = None,
+) -> None:
+    """Give jobs that have not started another due time: --delay 0 is now.
+
+    Example: mainspring jobs reschedule order-42 --delay 0
+    """
+    if (delay is None) == (at is None):
+        raise typer.BadParameter("when? give --delay 30m (0 is now) or --at 2027-01-01T02:00:00Z, one of them")
+    with opened(app, url) as application:
+        outcomes = _each(application, ids, lambda app, job_id: _reschedule(app, job_id, delay, at))
+    _report(outcomes, done="rescheduled", as_json=as_json)
+
+
+def _reschedule(application: Mainspring, job_id: str, delay: timedelta | None, at: datetime | None) -> str:
+    is_done = application.reschedule(job_id, delay=delay, at=at)
+    return "rescheduled" if is_done else f"too late: {application.get(job_id).status}"
 
 
 def _each(

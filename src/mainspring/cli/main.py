@@ -19,7 +19,7 @@ class Commands(OnDemand):
         "run": "Run jobs until SIGTERM or Ctrl+C; a second signal hands back what runs at once.",
         "submit": "Submit a job, durable when its id is printed; or a file of jobs, all checked before the first "
         "is stored.",
-        "jobs": "List, look at, call off and repeat jobs.",
+        "jobs": "List, look at, call off, put off and repeat jobs.",
         "dlq": "Dead letters: jobs that were given up.",
         "schedules": "List, preview, pause and resume what recurs.",
         "queues": "Count, pause and resume queues.",

@@ -97,3 +97,13 @@ def to_instant(text: str) -> datetime:
     if instant.tzinfo is None:
         raise typer.BadParameter(f"{text!r} could mean any time zone; add one: {text.strip()}+01:00, or Z for UTC")
     return instant
+
+
+Delay = Annotated[
+    timedelta | None,
+    typer.Option("--delay", help="Due so much later: 90, 30m, 1h30m.", parser=to_duration, metavar="DURATION"),
+]
+At = Annotated[
+    datetime | None,
+    typer.Option("--at", help="Due then: 2027-01-01T02:00:00+01:00.", parser=to_instant, metavar="INSTANT"),
+]

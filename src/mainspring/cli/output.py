@@ -47,9 +47,9 @@ def say(text: str) -> None:
     sys.stderr.write(text + "\n")
 
 
-def show(renderable: RenderableType) -> None:
+def show(renderable: RenderableType, *, wraps: bool = True) -> None:
     """Print something for the eyes, in colours where there are some."""
-    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=not is_terminal())
+    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=not (wraps and is_terminal()))
     with console.capture() as capture:
         console.print(renderable)
     write(capture.get().rstrip("\n"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +10,7 @@ import typer
 from mainspring.app import Mainspring
 from mainspring.cli.bulk import read_calls, submit_all
 from mainspring.cli.calls import arguments_of
-from mainspring.cli.options import App, AsJson, PriorityName, Url, to_duration, to_instant
+from mainspring.cli.options import App, AsJson, At, Delay, PriorityName, Url
 from mainspring.cli.output import show_json, write
 from mainspring.cli.target import opened
 from mainspring.errors import UnknownHandler
@@ -26,14 +25,8 @@ def submit(
     text: Annotated[
         str | None, typer.Option("--args", help="Its arguments as an object, or a list.", metavar="JSON")
     ] = None,
-    delay: Annotated[
-        timedelta | None,
-        typer.Option(help="Due so much later: 90, 30m, 1h30m.", parser=to_duration, metavar="DURATION"),
-    ] = None,
-    at: Annotated[
-        datetime | None,
-        typer.Option(help="Due then: 2027-01-01T02:00:00+01:00.", parser=to_instant, metavar="INSTANT"),
-    ] = None,
+    delay: Delay = None,
+    at: At = None,
     queue: Annotated[str | None, typer.Option(help="Another queue than the handler's.", metavar="NAME")] = None,
     priority: Annotated[PriorityName | None, typer.Option(help="Another priority.", case_sensitive=False)] = None,
     job_id: Annotated[str | None, typer.Option("--id", help="An id of your own; it can be used once.")] = None,

@@ -22,6 +22,7 @@ import typer
 
 from mainspring.app import Mainspring
 from mainspring.cli.loading import load_app
+from mainspring.engines.nats.settings import without_password
 from mainspring.errors import EngineUnavailable
 
 SQLITE = "sqlite:///"
@@ -35,6 +36,12 @@ class Target:
     app: str | None
     url: str | None
     folder: Path | None = None
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """What to write for the same again; a password is left out."""
+        given = {"--app": self.app, "--url": None if self.url is None else without_password(self.url)}
+        return tuple(part for option, value in given.items() if value is not None for part in (option, value))
 
 
 def choose(app: str | None, url: str | None) -> Target:

@@ -216,10 +216,6 @@ class Situation(Struct, frozen=True):
     """Some of the jobs that occupy that bucket."""
     unique_holder: str | None
     """Another job, not ended, with its unique key."""
-    workers: int
-    """How many workers there are,"""
-    knowing_workers: int
-    """and how many of them know its handler."""
 
 
 class Retention(Struct, frozen=True):

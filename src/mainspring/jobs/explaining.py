@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from mainspring.jobs.engine import JobRecord, Situation
-from mainspring.jobs.instants import to_datetime
+from mainspring.jobs.engine import JobRecord, Situation, WorkerState
+from mainspring.jobs.instants import describe_distance, to_datetime
 from mainspring.jobs.limits import describe_bucket
 from mainspring.jobs.status import JobStatus
+
+START_ONE = "Start one: app.running(), app.run() or `mainspring run module:app`."
 
 
 class Reason(StrEnum):
@@ -27,6 +29,7 @@ class Reason(StrEnum):
     QUEUED = "queued"
     TAKEN = "taken"
     RUNNING = "running"
+    ABANDONED = "its worker is gone"
     COMPLETED = "completed"
     CANCELED = "canceled"
     QUARANTINED = "quarantined"
@@ -44,7 +47,7 @@ class Explanation:
     reason: Reason
     text: str
     remedy: str | None = None
-    """What would change it, if anything has to."""
+    """What would change it from Python, if anything has to."""
     until: datetime | None = None
     """When it changes by itself."""
     blocked_by: tuple[str, ...] = ()
@@ -57,109 +60,158 @@ class Explanation:
         return self.text if self.remedy is None else f"{self.text} {self.remedy}"
 
 
-def explain(situation: Situation, now: int) -> Explanation:
-    """Say why a job is where it is."""
-    record = situation.record
-    if record.status is JobStatus.PENDING:
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A job, what is known of it, and who could run it."""
+
+    situation: Situation
+    workers: Sequence[WorkerState]
+    """Those that are not known to be gone."""
+    now: int
+
+    @property
+    def record(self) -> JobRecord:
+        return self.situation.record
+
+    @property
+    def owner(self) -> WorkerState | None:
+        """The worker that has it; None if nobody has, or if that one is gone."""
+        return next((worker for worker in self.workers if worker.number == self.record.owner), None)
+
+    @property
+    def knowing(self) -> int:
+        """How many workers know its handler."""
+        return sum(self.record.type in worker.info.types for worker in self.workers)
+
+    def at(self, instant: int | None) -> str:
+        """Write an instant, and how far away it is."""
+        if instant is None:
+            return "an unknown time"
+        return f"{to_datetime(instant):%Y-%m-%d %H:%M:%S} UTC ({describe_distance(instant, self.now)})"
+
+    def explain(
+        self,
+        reason: Reason,
+        text: str,
+        *,
+        remedy: str | None = None,
+        until: int | None = None,
+        blocked_by: tuple[str, ...] = (),
+    ) -> Explanation:
+        """Make the explanation."""
+        record = self.record
+        return Explanation(
+            job_id=record.id,
+            status=record.status,
+            reason=reason,
+            text=f"Job {record.id} ({record.type}) {text}",
+            remedy=remedy,
+            until=None if until is None else to_datetime(until),
+            blocked_by=blocked_by,
+        )
+
+
+def explain(situation: Situation, workers: Sequence[WorkerState], now: int) -> Explanation:
+    """Say why a job is where it is; `workers` are all that the store knows of."""
+    case = _Case(situation, [worker for worker in workers if not worker.is_gone], now)
+    if case.record.status is JobStatus.PENDING:
         for find in _CAUSES:
-            found = find(situation, now)
+            found = find(case)
             if found is not None:
                 return found
-    return _ended(situation) if record.status.is_final else _running(situation)
+    return _ended(case) if case.record.status.is_final else _running(case)
 
 
-def _about(
-    record: JobRecord,
-    reason: Reason,
-    text: str,
-    *,
-    remedy: str | None = None,
-    until: int | None = None,
-    blocked_by: tuple[str, ...] = (),
-) -> Explanation:
-    return Explanation(
-        job_id=record.id,
-        status=record.status,
-        reason=reason,
-        text=f"Job {record.id} ({record.type}) {text}",
-        remedy=remedy,
-        until=None if until is None else to_datetime(until),
-        blocked_by=blocked_by,
-    )
-
-
-def _taken(situation: Situation, _now: int) -> Explanation | None:
-    record = situation.record
+def _taken(case: _Case) -> Explanation | None:
+    record = case.record
     if record.owner is None:
         return None
-    text = f"is in the hands of worker {record.owner} and starts at {_at(record.due)}."
-    return _about(record, Reason.TAKEN, text, until=record.due)
+    if case.owner is None:
+        return _abandoned(case, "was taken")
+    text = f"is in the hands of worker {case.owner.info.name} and starts at {case.at(record.due)}."
+    return case.explain(Reason.TAKEN, text, until=record.due)
 
 
-def _not_due(situation: Situation, now: int) -> Explanation | None:
-    record = situation.record
-    if record.due <= now:
+def _abandoned(case: _Case, how: str) -> Explanation:
+    text = f"{how} by worker {case.record.owner}, which is gone; another worker takes it over within seconds."
+    remedy = None
+    if not case.workers:
+        text = f"{how} by worker {case.record.owner}, which is gone, and no other worker is running."
+        remedy = START_ONE
+    return case.explain(Reason.ABANDONED, text, remedy=remedy)
+
+
+def _not_due(case: _Case) -> Explanation | None:
+    record = case.record
+    if record.due <= case.now:
         return None
     if record.failures + record.timeouts + record.crashes:
-        text = f"is tried again at {_at(record.due)}, after attempt {record.starts}: {_error(record)}."
-        return _about(record, Reason.RETRYING, text, until=record.due)
-    return _about(record, Reason.NOT_DUE, f"is due at {_at(record.due)}.", until=record.due)
+        text = f"is tried again at {case.at(record.due)}, after attempt {record.starts}: {_error(record)}."
+        return case.explain(Reason.RETRYING, text, until=record.due)
+    return case.explain(Reason.NOT_DUE, f"is due at {case.at(record.due)}.", until=record.due)
 
 
-def _paused(situation: Situation, _now: int) -> Explanation | None:
-    record = situation.record
-    if not situation.is_queue_paused:
+def _paused(case: _Case) -> Explanation | None:
+    record = case.record
+    if not case.situation.is_queue_paused:
         return None
+    due = f"; it is due at {case.at(record.due)}" if record.due > case.now else ""
     remedy = f"app.queue({record.queue!r}).resume() lets it go on."
-    return _about(record, Reason.PAUSED, f"waits because queue {record.queue!r} is paused.", remedy=remedy)
+    return case.explain(Reason.PAUSED, f"waits because queue {record.queue!r} is paused{due}.", remedy=remedy)
 
 
-def _behind(situation: Situation, _now: int) -> Explanation | None:
-    record = situation.record
-    if situation.behind is None:
+def _behind(case: _Case) -> Explanation | None:
+    behind = case.situation.behind
+    if behind is None:
         return None
-    text = f"waits in sequence {record.sequence!r} behind job {situation.behind}."
-    remedy = f"It goes on when that one has ended; app.explain({situation.behind!r}) says how that one is."
-    return _about(record, Reason.BEHIND, text, remedy=remedy, blocked_by=(situation.behind,))
+    text = f"waits in sequence {case.record.sequence!r} behind job {behind}, and goes on when that one has ended."
+    remedy = f"app.explain({behind!r}) says how that one is."
+    return case.explain(Reason.BEHIND, text, remedy=remedy, blocked_by=(behind,))
 
 
-def _limited(situation: Situation, _now: int) -> Explanation | None:
-    record, bucket = situation.record, situation.full_bucket
-    if bucket is None:
+def _limited(case: _Case) -> Explanation | None:
+    situation = case.situation
+    if situation.full_bucket is None:
         return None
-    limit = describe_bucket(bucket)
+    limit = describe_bucket(situation.full_bucket)
     if situation.limited_until is not None:
-        text = f"is held back by the {limit}, until {_at(situation.limited_until)}."
-        return _about(record, Reason.RATE_LIMITED, text, until=situation.limited_until)
-    holders = ", ".join(situation.bucket_holders)
-    text = f"waits because the {limit}, is reached by {holders}."
-    remedy = "It starts when one of them has ended."
-    return _about(record, Reason.LIMIT_REACHED, text, remedy=remedy, blocked_by=situation.bucket_holders)
+        text = f"is held back by the {limit}, until {case.at(situation.limited_until)}."
+        return case.explain(Reason.RATE_LIMITED, text, until=situation.limited_until)
+    holders = situation.bucket_holders
+    those = "that one has ended" if len(holders) == 1 else "one of them has ended"
+    text = f"waits because the {limit} is reached by {', '.join(holders)}; it starts when {those}."
+    return case.explain(Reason.LIMIT_REACHED, text, blocked_by=holders)
 
 
-def _unserved(situation: Situation, _now: int) -> Explanation | None:
-    record = situation.record
-    if situation.workers == 0:
-        remedy = "Start one: app.running(), app.run() or `mainspring run module:app`."
-        return _about(record, Reason.NO_WORKER, "is due, and no worker is running.", remedy=remedy)
-    if situation.knowing_workers == 0:
-        text = f"is due, and none of {situation.workers} workers knows the handler {record.type!r}."
+def _unserved(case: _Case) -> Explanation | None:
+    record = case.record
+    due = f"has been due since {case.at(record.due)}"
+    if not case.workers:
+        return case.explain(Reason.NO_WORKER, f"{due}, and no worker is running.", remedy=START_ONE)
+    if not case.knowing:
+        whom = (
+            "the one worker does not know"
+            if len(case.workers) == 1
+            else f"none of {len(case.workers)} workers knows"
+        )
         remedy = "Import its module in the worker with Mainspring(include=[...]), or name it as an alias."
-        return _about(record, Reason.UNKNOWN_HANDLER, text, remedy=remedy)
+        text = f"{due}, and {whom} its handler {record.type!r}."
+        return case.explain(Reason.UNKNOWN_HANDLER, text, remedy=remedy)
     return None
 
 
-def _queued(situation: Situation, _now: int) -> Explanation | None:
-    record = situation.record
+def _queued(case: _Case) -> Explanation:
+    record = case.record
+    them = "one worker knows" if case.knowing == 1 else f"{case.knowing} workers know"
     text = (
-        f"has been due since {_at(record.due)} and waits for a free place in queue {record.queue!r}; "
-        f"{situation.knowing_workers} workers know its handler."
+        f"has been due since {case.at(record.due)} and waits for a free place in queue {record.queue!r}; "
+        f"{them} its handler."
     )
-    remedy = "If it stays like this, they are busy or serve other queues: add workers or threads."
-    return _about(record, Reason.QUEUED, text, remedy=remedy)
+    remedy = "If it stays like this, all are busy or serve other queues: add workers or threads."
+    return case.explain(Reason.QUEUED, text, remedy=remedy)
 
 
-_CAUSES: tuple[Callable[[Situation, int], Explanation | None], ...] = (
+_CAUSES: tuple[Callable[[_Case], Explanation | None], ...] = (
     _taken,
     _paused,
     _not_due,
@@ -170,40 +222,38 @@ _CAUSES: tuple[Callable[[Situation, int], Explanation | None], ...] = (
 )
 
 
-def _running(situation: Situation) -> Explanation:
-    record = situation.record
-    started = "" if record.started is None else f" since {_at(record.started)}"
+def _running(case: _Case) -> Explanation:
+    record = case.record
+    if case.owner is None:
+        return _abandoned(case, "was run")
     asked = ", and was asked to stop" if record.stop_requested else ""
-    text = f"runs{started} on worker {record.owner}{asked}."
-    return _about(record, Reason.RUNNING, text)
+    text = f"has been running since {case.at(record.started)} on worker {case.owner.info.name}{asked}."
+    return case.explain(Reason.RUNNING, text)
 
 
-def _ended(situation: Situation) -> Explanation:
-    record = situation.record
-    at = "" if record.finished is None else f" at {_at(record.finished)}"
+def _ended(case: _Case) -> Explanation:
+    record = case.record
+    at = f"at {case.at(record.finished)}"
     if record.status is JobStatus.COMPLETED:
-        return _about(record, Reason.COMPLETED, f"completed{at}.")
+        return case.explain(Reason.COMPLETED, f"completed {at}.")
     if record.status is JobStatus.CANCELED:
-        return _about(record, Reason.CANCELED, f"was canceled{at}: {_error(record)}.")
+        return case.explain(Reason.CANCELED, f"was canceled {at}: {_error(record)}.")
     again = f"app.retry({record.id!r}) runs it again."
     if record.replayed_as is not None:
-        text = f"failed{at} and was replayed as {record.replayed_as}."
-        return _about(record, Reason.FAILED, text, blocked_by=(record.replayed_as,))
-    if situation.unique_holder is not None:
-        text = f"failed{at}, and cannot run again while job {situation.unique_holder} has its unique key."
-        return _about(record, Reason.UNIQUE_BLOCKED, text, blocked_by=(situation.unique_holder,))
+        text = f"failed {at} and was replayed as {record.replayed_as}."
+        return case.explain(Reason.FAILED, text, blocked_by=(record.replayed_as,))
+    holder = case.situation.unique_holder
+    if holder is not None:
+        text = f"failed {at}, and cannot run again while job {holder} has its unique key {record.unique_key!r}."
+        return case.explain(Reason.UNIQUE_BLOCKED, text, blocked_by=(holder,))
     if (record.error or "").startswith("quarantined"):
-        text = f"was put into quarantine{at}, a dead letter now: {(_error(record)).removeprefix('quarantined: ')}."
+        text = f"was put into quarantine {at}, a dead letter now: {_error(record).removeprefix('quarantined: ')}."
         remedy = f"Find out what kills its process or its worker; then {again}"
-        return _about(record, Reason.QUARANTINED, text, remedy=remedy)
+        return case.explain(Reason.QUARANTINED, text, remedy=remedy)
     if (record.error or "").startswith("expired"):
-        return _about(record, Reason.EXPIRED, f"expired{at}: it did not start within its time.", remedy=again)
-    text = f"was given up{at} after attempt {record.starts}: {_error(record)}."
-    return _about(record, Reason.FAILED, text, remedy=again)
-
-
-def _at(instant: int) -> str:
-    return f"{to_datetime(instant):%Y-%m-%d %H:%M:%S} UTC"
+        return case.explain(Reason.EXPIRED, f"expired {at}: it did not start within its time.", remedy=again)
+    text = f"was given up {at}, after attempt {record.starts}: {_error(record)}."
+    return case.explain(Reason.FAILED, text, remedy=again)
 
 
 def _error(record: JobRecord) -> str:

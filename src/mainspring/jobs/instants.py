@@ -37,3 +37,23 @@ def to_datetime(instant: int) -> datetime:
 def to_microseconds(duration: Duration, name: str) -> int:
     """Convert a duration, rounding up: a delay is never cut short."""
     return -(-to_nanoseconds(duration, name) // 1_000)
+
+
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+MANY = 10
+"""Of so many days, hours or minutes, what is beyond the whole number is not told."""
+
+
+def describe_distance(instant: int, now: int) -> str:
+    """Say how far away an instant is: `in 12 min`, `3 h 5 min ago`, `now`."""
+    seconds = round(abs(instant - now) / MICROSECONDS)
+    if not seconds:
+        return "now"
+    place = next(place for place, (size, _) in enumerate(_UNITS) if seconds >= size)
+    size, unit = _UNITS[place]
+    number, rest = divmod(seconds, size)
+    words = f"{number} {unit}"
+    if number < MANY and place + 1 < len(_UNITS):
+        smaller, name = _UNITS[place + 1]
+        words += f" {rest // smaller} {name}" if rest // smaller else ""
+    return f"in {words}" if instant > now else f"{words} ago"

@@ -235,7 +235,7 @@ class JobManager:
         situation = self.engine.situation(require_id(job_id))
         if situation is None:
             raise JobNotFound(job_id=job_id)
-        return explain(situation, self.engine.now())
+        return explain(situation, self.engine.workers(), self.engine.now())
 
     def events(self, timeout: Duration | None = None) -> EventStream:
         """Follow what happens from now on."""

@@ -26,23 +26,10 @@ class Explaining(EngineSuite):
             limited_until=None,
             bucket_holders=(),
             unique_holder=None,
-            workers=0,
-            knowing_workers=0,
         )
 
     def test_there_may_be_no_such_job_to_explain(self, bench: Bench) -> None:
         assert bench.engine.situation("nowhere") is None
-
-    def test_workers_that_know_its_handler_are_counted(self, bench: Bench, other: Bench) -> None:
-        bench.submit("job")
-        bench.enroll("ping", "pong")
-        leaver = other.enroll()
-        other.enroll("pong", "pinging")
-        situation = bench.situation()
-        assert (situation.workers, situation.knowing_workers) == (3, 2)
-        other.engine.leave(leaver)
-        situation = bench.situation()
-        assert (situation.workers, situation.knowing_workers) == (2, 1)
 
     def test_its_queue_may_be_paused(self, bench: Bench) -> None:
         bench.submit("job", queue="a")

@@ -72,7 +72,7 @@ def words(explanation: Explanation) -> str:
 def test_a_job_that_is_not_due_says_when_it_is(app: Mainspring, travel: TimeTravel, job: Job[..., None]) -> None:
     explanation = app.explain(job.after(3_600).submit().id)
     assert (explanation.reason, explanation.status) == (Reason.NOT_DUE, JobStatus.PENDING)
-    assert words(explanation) == "Job ID (shop.work) is due at 2026-03-01 13:00:00 UTC."
+    assert words(explanation) == "Job ID (shop.work) is due at 2026-03-01 13:00:00 UTC (in 1 h)."
     assert explanation.until == START + timedelta(hours=1)
 
 
@@ -84,7 +84,8 @@ def test_a_job_that_failed_says_when_it_is_tried_again_and_why(
     explanation = app.explain(handle.id)
     assert explanation.reason is Reason.RETRYING
     assert words(explanation) == (
-        "Job ID (shop.work) is tried again at 2026-03-01 12:00:30 UTC, after attempt 1: ValueError: no such order."
+        "Job ID (shop.work) is tried again at 2026-03-01 12:00:30 UTC (in 30 s), after attempt 1: "
+        "ValueError: no such order."
     )
     assert explanation.until == START + timedelta(seconds=30)
 
@@ -97,15 +98,18 @@ def test_a_job_that_snoozes_is_not_due_and_has_not_failed(
     assert app.explain(handle.id).reason is Reason.NOT_DUE
 
 
-@pytest.mark.parametrize("delay", [0, 60])
+@pytest.mark.parametrize(
+    ("delay", "due"), [(0, ""), (60, "; it is due at 2026-03-01 12:01:00 UTC (in 1 min)")], ids=["due", "not due"]
+)
 def test_a_job_in_a_paused_queue_says_how_to_resume_it(
-    app: Mainspring, travel: TimeTravel, job: Job[..., None], delay: int
+    app: Mainspring, travel: TimeTravel, job: Job[..., None], delay: int, due: str
 ) -> None:
     app.queue("default").pause()
     explanation = app.explain(job.after(delay).submit().id)
     assert explanation.reason is Reason.PAUSED
     assert words(explanation) == (
-        "Job ID (shop.work) waits because queue 'default' is paused. app.queue('default').resume() lets it go on."
+        f"Job ID (shop.work) waits because queue 'default' is paused{due}. "
+        "app.queue('default').resume() lets it go on."
     )
 
 
@@ -117,7 +121,7 @@ def test_a_job_behind_another_names_it_whether_that_one_waits_or_runs(
     travel.settle()
     waiting = app.explain(last.id)
     assert (waiting.reason, waiting.blocked_by) == (Reason.BEHIND, (failing.id,))
-    assert f"waits in sequence 'order-42' behind job {failing.id}." in waiting
+    assert f"waits in sequence 'order-42' behind job {failing.id}, and goes on when that one has ended." in waiting
     assert f"app.explain({failing.id!r}) says how that one is" in str(waiting)
     after_last = in_line.submit()
     assert failing.cancel()
@@ -137,7 +141,7 @@ def test_a_job_that_is_rate_limited_says_until_when(app: Mainspring) -> None:
     assert explanation.until == START + timedelta(seconds=90)
     assert words(explanation) == (
         'Job ID (shop.mail) is held back by the rate of handler shop.mail, tenant="acme", '
-        "until 2026-03-01 12:01:30 UTC."
+        "until 2026-03-01 12:01:30 UTC (in 1 min)."
     )
 
 
@@ -156,16 +160,18 @@ def test_a_job_whose_limit_is_reached_names_those_that_run(app: Mainspring, gate
     assert explanation.reason is Reason.LIMIT_REACHED
     assert set(explanation.blocked_by) == {handle.id for handle in runs}
     assert words(explanation).startswith(
-        "Job ID (shop.mail) waits because the concurrency of handler shop.mail, is reached by"
+        "Job ID (shop.mail) waits because the concurrency of handler shop.mail is reached by"
     )
-    assert "It starts when one of them has ended." in str(explanation)
+    assert str(explanation).endswith("; it starts when one of them has ended.")
 
 
 def test_a_job_without_any_worker_says_how_to_start_one(app: Mainspring, job: Job[..., None]) -> None:
-    explanation = app.explain(job.submit().id)
+    with time_travel(app, start=START):
+        app.manager().shutdown(0)
+        explanation = app.explain(job.submit().id)
     assert explanation.reason is Reason.NO_WORKER
     assert words(explanation) == (
-        "Job ID (shop.work) is due, and no worker is running. "
+        "Job ID (shop.work) has been due since 2026-03-01 12:00:00 UTC (now), and no worker is running. "
         "Start one: app.running(), app.run() or `mainspring run module:app`."
     )
 
@@ -175,7 +181,7 @@ def test_a_job_that_no_worker_knows_says_how_to_make_it_known(app: Mainspring, t
     engine.submit([NewJob("x", "shop.gone", "default", 1, engine.now(), b"{}", "json")])
     explanation = app.explain("x")
     assert explanation.reason is Reason.UNKNOWN_HANDLER
-    assert "is due, and none of 1 workers knows the handler 'shop.gone'" in str(explanation)
+    assert "and the one worker does not know its handler 'shop.gone'." in str(explanation)
     assert "Mainspring(include=[...])" in str(explanation)
 
 
@@ -190,7 +196,8 @@ def test_a_job_that_waits_for_a_thread_is_queued(url: str, gate: Gate) -> None:
             gate.open()
             travel.settle()
     assert reasons == {Reason.RUNNING, Reason.QUEUED}
-    assert "has been due since 2026-03-01 12:00:00 UTC and waits for a free place in queue" in str(queued)
+    assert "has been due since 2026-03-01 12:00:00 UTC (now) and waits for a free place in queue" in str(queued)
+    assert "; one worker knows its handler." in str(queued)
     assert "add workers or threads" in str(queued)
 
 
@@ -217,22 +224,48 @@ def test_a_job_that_runs_says_where_and_since_when(
     assert not handle.cancel()
     after = app.explain(handle.id)
     assert (before.reason, before.status) == (Reason.RUNNING, JobStatus.RUNNING)
-    assert "runs since 2026-03-01 12:00:00 UTC on worker" in str(before)
+    assert "has been running since 2026-03-01 12:00:00 UTC (now) on worker" in str(before)
     assert "asked to stop" not in str(before)
     assert str(after).endswith(", and was asked to stop.")
+
+
+@pytest.mark.parametrize("is_left_alone", [True, False], ids=["alone", "with others"])
+def test_a_job_whose_worker_is_gone_says_who_takes_it_over(
+    app: Mainspring,
+    job: Job[..., None],
+    is_left_alone: bool,  # noqa: FBT001
+) -> None:
+    with time_travel(app, start=START) as travel:
+        app.manager().shutdown(0)
+        handle = job.submit()
+        bench = Bench(app.manager().engine, travel.clock)
+        worker = bench.enroll("shop.work")
+        assert bench.take_ids(worker, "shop.work") == [handle.id]
+        assert app.explain(handle.id).reason is Reason.RUNNING
+        bench.engine.leave(worker)  # as a process does whose grace period is over
+        if not is_left_alone:
+            bench.enroll("shop.work")
+        explanation = app.explain(handle.id)
+    assert explanation.reason is Reason.ABANDONED
+    assert f"was run by worker {worker}, which is gone" in str(explanation)
+    end = "Start one: app.run" if is_left_alone else "another worker takes it over within seconds."
+    assert end in str(explanation)
 
 
 # -- jobs that have ended
 
 
 ENDS = {
-    "": (Reason.COMPLETED, "Job ID (shop.work) completed at 2026-03-01 12:00:00 UTC."),
-    "cancel": (Reason.CANCELED, "Job ID (shop.work) was canceled at 2026-03-01 12:00:00 UTC: not needed."),
+    "": (Reason.COMPLETED, "Job ID (shop.work) completed at 2026-03-01 12:00:00 UTC (2 min ago)."),
+    "cancel": (
+        Reason.CANCELED,
+        "Job ID (shop.work) was canceled at 2026-03-01 12:00:00 UTC (2 min ago): not needed.",
+    ),
     "fail": (
         Reason.FAILED,
         (
-            "Job ID (shop.work) was given up at 2026-03-01 12:00:30 UTC after attempt 2: ValueError: no such "
-            "order. app.retry('ID') runs it again."
+            "Job ID (shop.work) was given up at 2026-03-01 12:00:30 UTC (1 min 30 s ago), after attempt 2: "
+            "ValueError: no such order. app.retry('ID') runs it again."
         ),
     ),
 }
@@ -269,7 +302,7 @@ def test_a_job_that_expired_says_so_and_how_to_run_it_all_the_same(
     explanation = app.explain(handle.id)
     assert explanation.reason is Reason.EXPIRED
     assert words(explanation) == (
-        "Job ID (shop.work) expired at 2026-03-01 12:00:05 UTC: it did not start within its time. "
+        "Job ID (shop.work) expired at 2026-03-01 12:00:05 UTC (5 s ago): it did not start within its time. "
         "app.retry('ID') runs it again."
     )
 
@@ -294,7 +327,7 @@ def test_a_letter_whose_unique_key_another_job_has_names_that_one(
     other = unique.after(60).submit()
     explanation = app.explain(letter.id)
     assert (explanation.reason, explanation.blocked_by) == (Reason.UNIQUE_BLOCKED, (other.id,))
-    assert f"cannot run again while job {other.id} has its unique key" in str(explanation)
+    assert f"cannot run again while job {other.id} has its unique key " in str(explanation)
 
 
 def test_a_job_that_killed_its_workers_is_quarantined(app: Mainspring, job: Job[..., None]) -> None:

@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from mainspring.jobs.instants import to_datetime, to_instant, to_microseconds
+from mainspring.jobs.instants import describe_distance, to_datetime, to_instant, to_microseconds
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -71,3 +71,23 @@ def test_a_duration_that_no_clock_can_count_is_refused(duration: timedelta | flo
 def test_what_is_no_duration_is_refused(duration: Any) -> None:
     with pytest.raises(TypeError, match="delay must be a timedelta or a number of seconds, got"):
         to_microseconds(duration, "delay")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.4, "now"),
+        (-0.4, "now"),
+        (1, "in 1 s"),
+        (59.6, "in 1 min"),
+        (-90, "1 min 30 s ago"),
+        (725, "in 12 min"),
+        (-3_600, "1 h ago"),
+        (11_100, "in 3 h 5 min"),
+        (-86_400 * 2.5, "2 d 12 h ago"),
+        (86_400 * 400, "in 400 d"),
+    ],
+)
+def test_a_distance_is_told_in_one_or_two_units(seconds: float, words: str) -> None:
+    now = to_instant(NOON, "now")
+    assert describe_distance(now + round(seconds * 1_000_000), now) == words

@@ -229,7 +229,7 @@ class MemoryEngine:
     def situation(self, job_id: str) -> Situation | None:
         with self._lock:
             job = self._jobs.records.get(job_id)
-            return None if job is None else situation_of(job, self._jobs, self._workers, self.now())
+            return None if job is None else situation_of(job, self._jobs, self.now())
 
     def schedules(
         self, *, names: Sequence[str] | None = None, due_until: int | None = None, limit: int | None = None

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from mainspring.engines.memory.commands import unique_holder
 from mainspring.engines.memory.jobs import Jobs
-from mainspring.engines.memory.workers import Workers
 from mainspring.jobs.engine import JobRecord, Situation
 from mainspring.jobs.status import JobStatus
 
 MOST_HOLDERS = 10
 
 
-def situation_of(job: JobRecord, jobs: Jobs, workers: Workers, now: int) -> Situation:
+def situation_of(job: JobRecord, jobs: Jobs, now: int) -> Situation:
     """Say what is in the way of a job: what holds a PENDING one back is looked up as of now."""
     is_pending = job.status is JobStatus.PENDING
     backlog = jobs.backlog
@@ -28,6 +27,4 @@ def situation_of(job: JobRecord, jobs: Jobs, workers: Workers, now: int) -> Situ
         limited_until=None if refusal is None else refusal.until,
         bucket_holders=jobs.buckets.holders(refusal.bucket)[:MOST_HOLDERS] if refusal and is_full else (),
         unique_holder=unique_holder(jobs, job),
-        workers=workers.count(),
-        knowing_workers=workers.count_knowing(job.type),
     )

@@ -68,15 +68,6 @@ class Workers:
             for number, beat in self._heartbeats.items()
         ]
 
-    def count(self) -> int:
-        """Return how many there are."""
-        return sum(beat != DECLARED_DEAD for beat in self._heartbeats.values())
-
-    def count_knowing(self, type_: str) -> int:
-        """Return how many of them know a handler."""
-        alive = (number for number, beat in self._heartbeats.items() if beat != DECLARED_DEAD)
-        return sum(type_ in self._infos[number].types for number in alive)
-
 
 class Rescue:
     """Takes jobs from the dead, one by one, and remembers what became of them."""

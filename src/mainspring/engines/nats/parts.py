@@ -112,7 +112,7 @@ class Parts:
         self.backlogs = Backlogs(workshop, streams)
         self.starting = Starting(workshop, hands, book, journal)
         self.projector = Projector(link, names, streams, make_projection)
-        self.reading = Reading(workshop, self.projector, gates=gates, book=book, workers=workers)
+        self.reading = Reading(workshop, self.projector, gates=gates, book=book)
         self.reaping = Reaping(
             workshop, self.projector, queueing=queueing, rescuing=self.rescuing, workers=workers
         )

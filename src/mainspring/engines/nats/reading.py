@@ -7,7 +7,6 @@ from mainspring.engines.nats.gates import Gates
 from mainspring.engines.nats.projector import Projector
 from mainspring.engines.nats.settings_book import SettingsBook
 from mainspring.engines.nats.stored import StoredJob, to_record
-from mainspring.engines.nats.workers import Workers
 from mainspring.engines.nats.workspace import Workshop
 from mainspring.jobs.engine import JobRecord, Page, Query, Situation
 from mainspring.jobs.status import JobStatus
@@ -16,14 +15,11 @@ from mainspring.jobs.status import JobStatus
 class Reading:
     """Answers questions about jobs. From any thread."""
 
-    def __init__(
-        self, workshop: Workshop, projector: Projector, *, gates: Gates, book: SettingsBook, workers: Workers
-    ) -> None:
+    def __init__(self, workshop: Workshop, projector: Projector, *, gates: Gates, book: SettingsBook) -> None:
         self._workshop = workshop
         self._projector = projector
         self._gates = gates
         self._book = book
-        self._workers = workers
 
     def find(self, query: Query) -> Page:
         """List jobs."""
@@ -56,7 +52,6 @@ class Reading:
         self._book.refresh()
         is_pending = job.status is JobStatus.PENDING
         refusal, holders = self._gates.refusal_of(workspace, job) if is_pending and job.limits else (None, ())
-        signs = [sign for sign in self._workers.read_all().values() if not sign.has_left]
         return Situation(
             record=to_record(job),
             is_queue_paused=job.queue in self._book.paused,
@@ -65,8 +60,6 @@ class Reading:
             limited_until=None if refusal is None else refusal.until,
             bucket_holders=holders,
             unique_holder=uniqueness.find_alive_holder(workspace, job),
-            workers=len(signs),
-            knowing_workers=sum(job.type in sign.types for sign in signs),
         )
 
 

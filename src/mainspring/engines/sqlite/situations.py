@@ -20,7 +20,6 @@ SELECT id FROM jobs WHERE sequence = ?1 AND sequence IS NOT NULL AND status < 2 
 ORDER BY status DESC, turn, seq LIMIT 1
 """
 HOLDER = "SELECT id FROM jobs WHERE unique_key = ?1 AND status IN (0, 1) AND id <> ?2 ORDER BY seq DESC LIMIT 1"
-WORKERS = "SELECT count(*), sum(EXISTS (SELECT 1 FROM json_each(types) WHERE value = ?1)) FROM workers"
 IS_PAUSED = "SELECT EXISTS (SELECT 1 FROM paused_queues WHERE name = ?1)"
 
 _limits = msgspec.json.Decoder(list[tuple[str, int, int | None, list[str]]]).decode
@@ -39,7 +38,6 @@ def situation_of(connection: apsw.Connection, job_id: str, now: int) -> Situatio
     record = found[0]
     is_pending = record.status is JobStatus.PENDING
     refusal = _refusal(read, record, now) if is_pending else None
-    workers, knowing = read(WORKERS, record.type)
     return Situation(
         record=record,
         is_queue_paused=bool(read(IS_PAUSED, record.queue)),
@@ -48,8 +46,6 @@ def situation_of(connection: apsw.Connection, job_id: str, now: int) -> Situatio
         limited_until=None if refusal is None else refusal.until,
         bucket_holders=() if refusal is None else tuple(strings(read(line_statements.HOLDERS_OF, refusal.bucket))),
         unique_holder=None if record.unique_key is None else read(HOLDER, record.unique_key, record.id),
-        workers=workers,
-        knowing_workers=knowing or 0,
     )
 
 

@@ -1,0 +1,165 @@
+"""What somebody at a terminal can do about a job that is where it is: a sentence, and commands to be pasted.
+
+Commands name the application and the store as they were typed, so that they are about the same job.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mainspring.app import Mainspring
+from mainspring.cli.target import Target
+from mainspring.jobs.explaining import Explanation, Reason
+from mainspring.jobs.info import JobInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """What to do."""
+
+    text: str | None = None
+    commands: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """What was asked, and where: knows how to write commands."""
+
+    application: Mainspring
+    typed: Target
+    """What the command line says of application and store; places that it does not name need not be repeated."""
+    chosen: Target
+    """What decided."""
+
+    def command(self, *words: str) -> str:
+        """Write a command for the same application and store."""
+        return shlex.join(("mainspring", *words, *self.typed.options))
+
+    @property
+    def worker(self) -> str:
+        """The command that starts a worker."""
+        return self.worker_for()
+
+    def worker_for(self, *options: str) -> str:
+        """Write the command that starts a worker with some options."""
+        return shlex.join(("mainspring", "run", self.chosen.app or "module:app", *options))
+
+
+def remedy_for(explanation: Explanation, job: JobInfo, terminal: Terminal) -> Remedy:
+    """Return what would change where a job is, or tell more of it."""
+    if job.replayed_as is not None:
+        return _others("What became of that one:", explanation, job, terminal)
+    make = _REMEDIES.get(explanation.reason)
+    return Remedy() if make is None else make(explanation, job, terminal)
+
+
+def _earlier(explanation: Explanation, job: JobInfo, terminal: Terminal) -> Remedy:
+    now = terminal.command("jobs", "reschedule", job.id, "--delay", "0")
+    if explanation.reason is Reason.NOT_DUE:
+        return Remedy("It starts then by itself. To start it now:", (now,))
+    return Remedy(
+        "That happens by itself. To see the whole error, or to try it now:",
+        (terminal.command("jobs", "show", job.id), now),
+    )
+
+
+def _resume(_: Explanation, job: JobInfo, terminal: Terminal) -> Remedy:
+    return Remedy("To let the queue go on:", (terminal.command("queues", "resume", job.queue),))
+
+
+def _behind(explanation: Explanation, job: JobInfo, terminal: Terminal) -> Remedy:
+    return _others("Why that one has not ended:", explanation, job, terminal)
+
+
+def _rate(*_: object) -> Remedy:
+    return Remedy("It starts then by itself. The rate is set in the application, with rate=Rate(...).")
+
+
+def _limit(explanation: Explanation, job: JobInfo, terminal: Terminal) -> Remedy:
+    text = "The limit is set in the application, with concurrency=Concurrency(...). What has it:"
+    return _others(text, explanation, job, terminal)
+
+
+def _others(text: str, explanation: Explanation, _: JobInfo, terminal: Terminal) -> Remedy:
+    return Remedy(text, (terminal.command("explain", *explanation.blocked_by),))
+
+
+def _start(_: Explanation, __: JobInfo, terminal: Terminal) -> Remedy:
+    return Remedy("To start one:", (terminal.worker,))
+
+
+def _know(_: Explanation, job: JobInfo, terminal: Terminal) -> Remedy:
+    if job.type in terminal.application.registry:
+        return Remedy("To start one that knows it:", (terminal.worker,))
+    return Remedy(
+        "Start a worker whose application imports it (include=[...]), or has it as an alias of another handler:",
+        (terminal.worker,),
+    )
+
+
+def _queued(_: Explanation, job: JobInfo, terminal: Terminal) -> Remedy:
+    return Remedy(
+        "If it stays like this, all are busy or serve other queues. What runs, and one worker more:",
+        (terminal.command("jobs", "list", "--status", "running"), terminal.worker_for("--queues", job.queue)),
+    )
+
+
+def _running(_: Explanation, job: JobInfo, terminal: Terminal) -> Remedy:
+    look = terminal.command("jobs", "show", job.id)
+    if job.stop_requested:
+        return Remedy("It ends when its handler looks at current_job().cancelled. How far it is:", (look,))
+    return Remedy("How far it is, or to ask it to stop:", (look, terminal.command("jobs", "cancel", job.id)))
+
+
+def _abandoned(explanation: Explanation, job: JobInfo, terminal: Terminal) -> Remedy:
+    return Remedy() if explanation.remedy is None else _start(explanation, job, terminal)
+
+
+def _show(_: Explanation, job: JobInfo, terminal: Terminal) -> Remedy:
+    return Remedy("Its arguments and its result:", (terminal.command("jobs", "show", job.id),))
+
+
+def _canceled(_: Explanation, job: JobInfo, terminal: Terminal) -> Remedy:
+    return Remedy(
+        "It does not run again; its arguments, for a new one:", (terminal.command("jobs", "show", job.id),)
+    )
+
+
+def _unique(explanation: Explanation, job: JobInfo, terminal: Terminal) -> Remedy:
+    return Remedy(
+        "Why that one has not ended, or to run this one as a new job without the key:",
+        (terminal.command("explain", *explanation.blocked_by), terminal.command("dlq", "replay", job.id)),
+    )
+
+
+def _again(explanation: Explanation, job: JobInfo, terminal: Terminal) -> Remedy:
+    commands = [terminal.command("jobs", "retry", job.id), terminal.command("dlq", "replay", job.id)]
+    if explanation.reason is Reason.EXPIRED:
+        return Remedy("To run it all the same, as the same job or as a new one:", tuple(commands))
+    text = "To see every attempt, or to run it again, as the same job or as a new one:"
+    if explanation.reason is Reason.QUARANTINED:
+        text = "Find out first what kills its process or its worker. Every attempt; the same job again; a new one:"
+    return Remedy(text, (terminal.command("dlq", "show", job.id), *commands))
+
+
+_REMEDIES: dict[Reason, Callable[[Explanation, JobInfo, Terminal], Remedy]] = {
+    Reason.NOT_DUE: _earlier,
+    Reason.RETRYING: _earlier,
+    Reason.PAUSED: _resume,
+    Reason.BEHIND: _behind,
+    Reason.RATE_LIMITED: _rate,
+    Reason.LIMIT_REACHED: _limit,
+    Reason.NO_WORKER: _start,
+    Reason.UNKNOWN_HANDLER: _know,
+    Reason.QUEUED: _queued,
+    Reason.RUNNING: _running,
+    Reason.ABANDONED: _abandoned,
+    Reason.COMPLETED: _show,
+    Reason.CANCELED: _canceled,
+    Reason.UNIQUE_BLOCKED: _unique,
+    Reason.QUARANTINED: _again,
+    Reason.EXPIRED: _again,
+    Reason.FAILED: _again,
+}
