@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,13 @@ def test_the_document_has_every_command_and_every_exit_code() -> None:
 def test_the_program_says_its_exit_codes(shop: Shop) -> None:
     done = shop.run("--help")
     assert done.code == 0
-    assert "Exit codes: 0 done; 1 nothing found, or refused; 2 wrong usage" in " ".join(done.output.split())
+    words = " ".join(done.output.split())
+    assert "Exit codes: 0 done; 1 nothing found, or refused; 2 wrong usage" in words
+    assert "(app and url in the section tool.mainspring)" in words
+
+
+def test_the_program_says_its_version(shop: Shop) -> None:
+    assert shop.run("--version").output == f"mainspring {version('mainspring')}\n"
 
 
 def test_wrong_usage_is_one_line_that_names_the_command(shop: Shop) -> None:
@@ -70,7 +77,7 @@ def test_a_terminal_gets_colours_and_lines_that_fit_and_a_pipe_gets_neither(shop
         assert "\x1b[31mFAILED" in shown
         lines = re.sub(r"\x1b\[[\d;]*m", "", shown).splitlines()
         assert max(map(len, lines)) <= columns
-        assert lines[2].startswith(f"{new}  PENDING")  # whole, so that it can be copied
+        assert lines[1].startswith(f"{new}  PENDING")  # whole, so that it can be copied
     piped = shop.on("jobs", "list").output
     assert "\x1b" not in piped
     assert "RuntimeError: order 1 is gone" in piped.splitlines()[1]  # nothing is cut off

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import typer
 
@@ -40,12 +40,31 @@ commands = typer.Typer(
 )
 
 
+def _say_version(*, is_asked: bool) -> None:
+    if is_asked:
+        from importlib.metadata import version  # noqa: PLC0415 - nobody else needs it
+
+        typer.echo(f"mainspring {version('mainspring')}")
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool,
+    typer.Option(
+        "--version",
+        help="Say the version, and end.",
+        callback=lambda value: _say_version(is_asked=value),
+        is_eager=True,
+    ),
+]
+
+
 @commands.callback()
-def _mainspring(*, app: App = None, url: Url = None) -> None:
+def _mainspring(*, app: App = None, url: Url = None, _version: Version = False) -> None:
     """One scheduler for Python, from a thread pool to a cluster.
 
     Commands find the application, or the store, by --app or --url, else in the environment (MAINSPRING_APP,
-    MAINSPRING_URL), else in pyproject.toml ([tool.mainspring]: app, url).
+    MAINSPRING_URL), else in pyproject.toml (app and url in the section tool.mainspring).
 
     Example: mainspring jobs list --app shop:app --status failed
     """
