@@ -80,7 +80,7 @@ def test_a_terminal_gets_colours_and_lines_that_fit_and_a_pipe_gets_neither(shop
         assert lines[1].startswith(f"{new}  PENDING")  # whole, so that it can be copied
     piped = shop.on("jobs", "list").output
     assert "\x1b" not in piped
-    assert "RuntimeError: order 1 is gone" in piped.splitlines()[1]  # nothing is cut off
+    assert "RuntimeError: order 1 is gone" in piped.splitlines()[2]  # nothing is cut off
 
 
 def test_no_color_is_respected_on_a_terminal(shop: Shop) -> None:
