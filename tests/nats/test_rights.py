@@ -114,20 +114,19 @@ def make_place(
     request: pytest.FixtureRequest, folder: Path, monkeypatch: pytest.MonkeyPatch, nodes: int
 ) -> Iterator[Place]:
     printed = folder / "accounts.conf"
-    command = ["nats", "permissions", "--prefix", "shop", "--prefix", "other", "--account", "APPS"]
-    done = subprocess.run(
-        [sys.executable, "-m", "mainspring", *command],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=True,
-    )
-    printed.write_text(done.stdout)
+    command = ("nats", "permissions", "--prefix", "shop", "--prefix", "other", "--account", "APPS")
+    printed.write_text(run_program(*command))
     for prefix in ("shop", "other"):
         for role in get_args(Role):
             monkeypatch.setenv(make_grant(prefix, role).password_variable, PASSWORD)
     make: MakeServers = request.getfixturevalue("make_nats_server" if nodes == 1 else "make_nats_cluster")
     yield Place(make(include=printed), folder)
+
+
+def run_program(*arguments: str) -> str:
+    """Run `mainspring` with these arguments; return what it prints."""
+    command = [sys.executable, "-m", "mainspring", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout
 
 
 def submit_all_kinds(app: Shop) -> list[Any]:
@@ -228,6 +227,19 @@ def test_jobs_of_a_dead_worker_are_rescued_by_one_with_the_same_rights(single: P
     assert single.violations() == []
 
 
+def test_an_operator_moves_jobs_in_and_a_worker_runs_them(single: Place) -> None:
+    url = f"sqlite:///{single.folder}/shop.db"
+    shop = Shop(url)
+    with shop:
+        jobs = [shop.plain.options(sequence=key).submit() for key in ("a", "a", "b")]
+        shop.schedules.put("tick", shop.tick, Every(timedelta(hours=1)))
+    run_program("migrate", url, single.url("operator"))
+    with single.app("worker") as worker, worker.running():
+        for job in jobs:
+            assert worker.handle(job.id).wait(PATIENCE) is JobStatus.COMPLETED
+    assert single.violations() == []
+
+
 # -- what is forbidden
 
 
@@ -280,14 +292,18 @@ CLOSED_TO_SUBMITTERS = [
     "$JS.ACK.shop.some.1.1.1.1.0",
     "shop.worker.1",
 ]
+CLOSED_TO_ALL_BUT_OPERATORS = [
+    f"{API}.STREAM.CREATE.shop",
+    f"{API}.STREAM.UPDATE.shop",
+    "shop.move.x",
+]
 CLOSED: dict[Role, list[str]] = {
     "submitter": [
         *CLOSED_TO_SUBMITTERS,
         f"{API}.STREAM.PURGE.shop",
-        f"{API}.STREAM.CREATE.shop",
-        f"{API}.STREAM.UPDATE.shop",
+        *CLOSED_TO_ALL_BUT_OPERATORS,
     ],
-    "worker": [f"{API}.STREAM.CREATE.shop", f"{API}.STREAM.UPDATE.shop"],
+    "worker": CLOSED_TO_ALL_BUT_OPERATORS,
     "operator": CLOSED_TO_SUBMITTERS,
 }
 

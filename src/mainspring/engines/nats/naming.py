@@ -92,11 +92,6 @@ class Names:
             self.listeners,
         ]
 
-    @property
-    def signs_of_life(self) -> str:
-        """Those of the subjects of the stream that only workers write."""
-        return f"{self.workers}>"
-
     def job(self, job_id: str) -> str:
         """The record of a job."""
         return self.jobs + to_token(job_id)

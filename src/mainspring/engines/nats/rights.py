@@ -2,7 +2,7 @@
 
     submitter   submits, reads, waits, cancels, follows, and changes schedules, limits and pauses
     worker      all that; takes jobs and ends them, and makes the consumers of new lanes
-    operator    all that a submitter does; makes and updates the streams, and empties subjects
+    operator    all that a submitter does; makes and updates the streams, empties subjects, and moves jobs in
 
 Nobody may delete or restore a stream: that is for whoever looks after the servers. The subjects are those that
 this package sends to; `tests/nats/test_rights.py` runs each role with its rights, and reads the server's log.
@@ -47,7 +47,8 @@ def rights_of(prefix: str, role: Role) -> Rights:
 
 
 def _to_write(names: Names, role: Role) -> list[str]:
-    kept = [subject for subject in names.kept if role == "worker" or subject != names.signs_of_life]
+    kept_for_one: dict[str, Role] = {f"{names.workers}>": "worker", f"{names.moves}>": "operator"}
+    kept = [subject for subject in names.kept if kept_for_one.get(subject, role) == role]
     return [*kept, names.events, f"{names.notes}*"]
 
 
