@@ -1,7 +1,9 @@
 """The same commands on NATS: one round through all groups."""
 
+import asyncio
 from pathlib import Path
 
+import nats
 import pytest
 
 from mainspring import Mainspring
@@ -58,3 +60,23 @@ def test_a_server_that_is_not_there_is_unavailable(shop: Shop) -> None:
     done = shop.run("jobs", "list", "--url", "nats://127.0.0.1:1")
     assert done.code == UNAVAILABLE
     assert done.complaint.startswith("mainspring: NATS at 127.0.0.1:1: ")
+
+
+def test_a_measurement_has_streams_of_its_own_and_deletes_them(nats_shop: Shop, nats_server: Servers) -> None:
+    done = nats_shop.on("bench", "--seconds", "0.02", "--jobs", "200", "--json")
+    assert done.code == 0
+    assert done.json["engine"]["engine"].startswith("NATS 2.")
+    assert {"submit", "drain", "lateness", "size"} <= set(done.json["figures"])
+    assert [name for name in stream_names(nats_server) if name.startswith("bench-")] == []
+    assert not (nats_shop.folder / "cache").exists()
+
+
+def stream_names(server: Servers) -> list[str]:
+    async def ask() -> list[str]:
+        client = await nats.connect(server.urls)
+        try:
+            return [str(info.config.name) for info in await client.jetstream().streams_info()]
+        finally:
+            await client.close()
+
+    return asyncio.run(ask())

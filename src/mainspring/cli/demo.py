@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import sys
 from dataclasses import asdict
 from typing import Annotated, NoReturn
 
@@ -13,6 +11,7 @@ from rich.console import Console
 from mainspring.cli.exits import ExitCode, ReaderGone
 from mainspring.cli.options import AsJson
 from mainspring.cli.output import show_json
+from mainspring.cli.stopping import end_tidily
 from mainspring.demo.screen import Screen
 from mainspring.demo.story import FULL, QUICK, play
 
@@ -31,14 +30,11 @@ def demo(
 ) -> None:
     """Watch a shop whose unpaid orders time out, for a quarter of a minute; nothing is left behind.
 
-    Thousands of orders with durable time-outs, most of them paid in time; parcels in order for each customer; a
-    report every night, from a cron; an outage with retries and dead letters; a kill -9 of the worker. At the end
-    the shop's own books must add up: the exit code is 1 if anything was lost or came out of order.
+    At the end the shop's own books must add up; if not, the exit code is 1.
 
     Example: mainspring demo --quick
     """
-    for number in (signal.SIGTERM, signal.SIGHUP):  # tidy up, as after Ctrl+C
-        signal.signal(number, lambda received, _: sys.exit(128 + received))
+    end_tidily()
     plan = QUICK if quick else FULL
     screen = Screen(plan.orders, Stage(highlight=False, stderr=as_json))
     figures = play(plan, screen)

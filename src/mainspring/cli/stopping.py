@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from types import FrameType, TracebackType
@@ -43,3 +44,9 @@ class Stopping:
         self.is_asked = True
         if self._on_ask is not None:
             self._on_ask()
+
+
+def end_tidily() -> None:
+    """Let SIGTERM and SIGHUP end the program as an exception does, so that what it has made is removed."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda received, _: sys.exit(128 + received))

@@ -44,11 +44,16 @@ class Target:
         return tuple(part for option, value in given.items() if value is not None for part in (option, value))
 
 
+def find_target(app: str | None, url: str | None) -> Target | None:
+    """Return what the first place says that says anything, if there is one."""
+    return next((target for target in _places(app, url) if target.app is not None or target.url is not None), None)
+
+
 def choose(app: str | None, url: str | None) -> Target:
     """Return what the first place says that says anything."""
-    for target in _places(app, url):
-        if target.app is not None or target.url is not None:
-            return target
+    target = find_target(app, url)
+    if target is not None:
+        return target
     raise typer.BadParameter(
         "which application? give --app module:app or --url sqlite:///orders.db, or set MAINSPRING_APP or "
         "MAINSPRING_URL, or write app = 'module:app' into [tool.mainspring] of pyproject.toml"

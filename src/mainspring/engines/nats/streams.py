@@ -68,6 +68,15 @@ class Streams:
         self._consumers.clear()
         self.measure_time()
 
+    def info(self) -> dict[str, Any]:
+        """Return what the server says of the stream: its settings, and how much it holds."""
+        return self._link.api(f"STREAM.INFO.{self._names.stream}")
+
+    def remove(self) -> None:
+        """Delete the streams with everything in them: for a prefix that was made to try something out."""
+        for name in (self._names.stream, self._names.events_stream):
+            self._link.api(f"STREAM.DELETE.{name}")
+
     def _require_version(self) -> None:
         version = self._link.version
         match = re.match(r"v?(\d+)\.(\d+)", version)

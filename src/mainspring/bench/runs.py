@@ -1,0 +1,105 @@
+"""Running: how many jobs a worker gets done, and how soon each starts. The worker is in this process."""
+
+from __future__ import annotations
+
+from queue import Empty, SimpleQueue
+from random import Random
+from threading import Event
+from typing import TypeVar
+
+from mainspring.bench.figures import Rate, Spread
+from mainspring.bench.pace import Pace
+from mainspring.bench.places import Store
+from mainspring.jobs.context import current_job
+from mainspring.jobs.instants import MICROSECONDS, to_datetime, to_instant
+
+Item = TypeVar("Item")
+
+LOOK_SECONDS = 0.1  # how often a wait hears whoever wants to stop
+MOST_SAMPLES = 500
+LEAST_SAMPLES = 20
+PROBES = 5
+SUBMIT_SHARE = 0.4  # of the time of a measurement: for the submits of jobs that are due later
+SLACK_SECONDS = 0.2
+
+
+def drain(store: Store, pace: Pace) -> Rate:
+    """Let a worker start, run jobs that do nothing, store their ends, and stop."""
+    runs: list[None] = []
+    all_ran = Event()
+    expected = 0
+
+    @store.app.job(name="bench.nothing")
+    def nothing() -> None:
+        runs.append(None)
+        if len(runs) >= expected:
+            all_ran.set()
+
+    def work(count: int) -> float:
+        nonlocal expected
+        expected = len(runs) + count
+        all_ran.clear()
+        nothing.submit_many([()] * count)
+        began = pace.clock.monotonic_ns()
+        with store.app.running():
+            while not all_ran.wait(LOOK_SECONDS):
+                pace.note()
+        return pace.since(began)
+
+    return pace.best_rate(work, first=100)
+
+
+def submit_to_start(store: Store, pace: Pace) -> Spread:
+    """Submit to an idle worker, one job after the other."""
+    starts: SimpleQueue[int] = SimpleQueue()
+
+    @store.app.job(name="bench.start")
+    def start() -> None:
+        starts.put(pace.clock.monotonic_ns())
+
+    taken: list[float] = []
+    with store.app.running():
+        start.submit().wait()
+        starts.get()  # the first finds a worker that has just begun
+        while len(taken) < LEAST_SAMPLES or (len(taken) < MOST_SAMPLES and not pace.is_over):
+            began = pace.clock.monotonic_ns()
+            handle = start.submit()
+            taken.append((_next(starts, pace) - began) / 1e6)
+            handle.wait()
+            pace.note()
+    return Spread.of(taken)
+
+
+def start_minus_due(store: Store, pace: Pace) -> Spread:
+    """Submit jobs that are due at instants of the next seconds; by the clock of the store."""
+    app = store.app
+    late: SimpleQueue[float] = SimpleQueue()
+
+    @app.job(name="bench.timer")
+    def timer() -> None:
+        late.put((app.manager().engine.now() - to_instant(current_job().due, "due")) / 1_000)
+
+    with app.running():
+        began = pace.clock.monotonic_ns()
+        for _ in range(PROBES):
+            timer.submit().wait()
+        each = pace.since(began) / PROBES
+        for _ in range(PROBES):
+            late.get()
+        count = max(LEAST_SAMPLES, min(MOST_SAMPLES, int(SUBMIT_SHARE * pace.seconds / each)))
+        ahead = SLACK_SECONDS + count * each
+        chance = Random(count)
+        first = app.manager().engine.now() + int(ahead * MICROSECONDS)
+        for _ in range(count):
+            due = first + int(chance.random() * pace.seconds * MICROSECONDS)
+            timer.at(to_datetime(due)).submit()
+            pace.note()
+        return Spread.of([_next(late, pace) for _ in range(count)])
+
+
+def _next(items: SimpleQueue[Item], pace: Pace) -> Item:
+    while True:
+        try:
+            return items.get(timeout=LOOK_SECONDS)
+        except Empty:
+            pace.note()

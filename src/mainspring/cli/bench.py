@@ -1,0 +1,96 @@
+"""`mainspring bench`: how fast this machine and this engine are; the jobs of the user are not touched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+import typer
+
+from mainspring.app import Mainspring
+from mainspring.bench.figures import Result
+from mainspring.bench.machine import machine
+from mainspring.bench.pace import Pace, Stopped
+from mainspring.bench.places import InFolder, Place, place_of
+from mainspring.bench.suite import MEASUREMENTS, Measurement, describe, measured
+from mainspring.cli.meter import Meter
+from mainspring.cli.options import App, AsJson, Url
+from mainspring.cli.output import Cell, clean, say, show_json, show_table, write
+from mainspring.cli.stopping import Stopping, end_tidily
+from mainspring.cli.target import find_application, find_target
+
+CAVEAT = (
+    "Other programs on this machine, its disk or its servers change these figures: compare runs on a quiet one."
+)
+
+TITLES = ("WHAT", "FIGURE", "SAMPLES", "HOW")
+
+Figures: TypeAlias = list[tuple[Measurement, Result]]
+
+
+def bench(
+    *,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--in", help="SQLite in this folder, instead of beside your store.", metavar="DIR"),
+    ] = None,
+    seconds: Annotated[float, typer.Option(help="For each measurement, about.", min=0.01, max=3_600)] = 2.0,
+    jobs: Annotated[int, typer.Option(help="How many at once, at most.", min=100)] = 20_000,
+    as_json: AsJson = False,
+    app: App = None,
+    url: Url = None,
+) -> None:
+    """Measure your machine and engine in about twenty seconds, on stores of its own: your jobs are not touched.
+
+    SQLite: in a folder beside your file, removed at the end.
+
+    NATS: with streams of its own, named bench-..., deleted at the end.
+
+    Without an application or a URL: SQLite in the working directory.
+
+    Example: mainspring bench --url sqlite:////srv/shop/shop.db
+
+    Example: mainspring bench --in /mnt/disk --seconds 0.5 --json
+    """
+    end_tidily()
+    place = _place(folder, app, url)
+    figures: Figures = []
+    with Stopping() as stopping, Meter(seconds, len(MEASUREMENTS)) as meter:
+        pace = Pace(seconds=seconds, jobs=jobs, tell=meter.tell, is_stopped=lambda: stopping.is_asked)
+        here, engine = machine(), describe(place)
+        try:
+            for figure in measured(place, pace, meter.begin):
+                figures.append(figure)
+        except Stopped:
+            say("mainspring: stopped")
+    if as_json:
+        document = {"machine": here, "engine": engine, "settings": {"seconds": seconds, "jobs": jobs}}
+        show_json(document | {"complete": not stopping.is_asked, "figures": _numbers(figures), "caveat": CAVEAT})
+    elif figures:
+        _show(here, engine, figures)
+    stopping.end_if_asked()
+
+
+def _place(folder: Path | None, app: str | None, url: str | None) -> Place:
+    if folder is not None:
+        if app is not None or url is not None:
+            raise typer.BadParameter("--in names a place of its own; leave out --app and --url, or --in")
+        return InFolder(folder.absolute(), Mainspring())
+    if find_target(app, url) is None:
+        return InFolder(Path.cwd(), Mainspring())
+    return place_of(find_application(app, url))
+
+
+def _show(here: dict[str, Any], engine: dict[str, Any], figures: Figures) -> None:
+    versions = f"mainspring {here['mainspring']}, {here['python']}, {here['system']} {here['architecture']}"
+    write(f"{versions}, {here['cpus']} CPUs, load {here['load']}")
+    write(clean(", ".join(f"{name.replace('_', ' ')} {value}" for name, value in engine.items() if value)))
+    write("")
+    rows: list[list[Cell]] = [[what.title, str(result), result.note, what.how] for what, result in figures]
+    show_table(TITLES, rows, whole=TITLES[:2], spare=("HOW", "SAMPLES"))
+    write("")
+    write(CAVEAT)
+
+
+def _numbers(figures: Figures) -> dict[str, Any]:
+    return {what.name: {**result.numbers, "what": what.title, "how": what.how} for what, result in figures}
