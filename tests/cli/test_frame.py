@@ -53,7 +53,7 @@ def test_the_program_says_its_exit_codes(shop: Shop) -> None:
     assert done.code == 0
     words = " ".join(done.output.split())
     assert "Exit codes: 0 done; 1 nothing found, or refused; 2 wrong usage" in words
-    assert "(app and url in the section tool.mainspring)" in words
+    assert "by app or url in the section tool.mainspring of pyproject.toml" in words
 
 
 def test_the_program_says_its_version(shop: Shop) -> None:
