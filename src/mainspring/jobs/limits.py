@@ -75,24 +75,35 @@ def is_fair(buckets: Iterable[Bucket]) -> bool:
     return any(not bucket.endswith(SEPARATOR) for bucket in buckets)
 
 
+class _Tally:
+    """What all gates of one admission share."""
+
+    __slots__ = ("changed", "is_tight", "now")
+
+    def __init__(self, now: int) -> None:
+        self.now = now
+        self.changed: dict[Bucket, BucketState] = {}
+        self.is_tight = False
+
+
 class _Gate:
     """One bucket of one admission: its limit and its state."""
 
-    __slots__ = ("bucket", "interval", "most", "now", "state")
+    __slots__ = ("bucket", "interval", "most", "state", "tally")
 
-    def __init__(self, bucket: Bucket, limit: Limit, state: BucketState, now: int) -> None:
+    def __init__(self, bucket: Bucket, limit: Limit, state: BucketState, tally: _Tally) -> None:
         self.bucket = bucket
         self.most = limit.most
         self.interval = None if limit.per is None else limit.interval
         self.state = state
-        self.now = now
+        self.tally = tally
 
     def room(self) -> int:
         """Return how many more it would admit."""
         state, interval = self.state, self.interval
         if interval is None:
             return self.most - state.running
-        missing = state.full_at - self.now
+        missing = state.full_at - self.tally.now
         return self.most if missing <= 0 else self.most + -missing // interval
 
     def count(self, starts: int) -> None:
@@ -101,7 +112,14 @@ class _Gate:
         if interval is None:
             state.running += starts
         else:
-            state.full_at = max(state.full_at, self.now) + interval * starts
+            state.full_at = max(state.full_at, self.tally.now) + interval * starts
+        self.tally.changed[self.bucket] = state
+
+    def vacate(self, ends: int) -> None:
+        """Count jobs that run no more."""
+        if self.interval is None:
+            self.state.running = max(0, self.state.running - ends)
+            self.tally.changed[self.bucket] = self.state
 
     def refusal(self) -> Refusal:
         """Say until when it admits nobody."""
@@ -113,11 +131,11 @@ class _Gate:
 class Gates:
     """The buckets of jobs that are under the same limits, in one admission: what each of them has to pass."""
 
-    __slots__ = ("_changed", "_gates")
+    __slots__ = ("_gates", "_tally")
 
-    def __init__(self, gates: list[_Gate], changed: dict[Bucket, BucketState]) -> None:
+    def __init__(self, gates: list[_Gate], tally: _Tally) -> None:
         self._gates = gates
-        self._changed = changed
+        self._tally = tally
 
     def room(self, most: int) -> int:
         """Return how many more jobs would be admitted, `most` at most."""
@@ -127,12 +145,21 @@ class Gates:
 
     def admit(self, wanted: int) -> int:
         """Count in as many jobs as there is room for; return how many."""
-        admitted = self.room(wanted)
-        if admitted:
-            for gate in self._gates:
-                gate.count(admitted)
-                self._changed[gate.bucket] = gate.state
-        return admitted
+        for gate in self._gates:
+            room = gate.room()
+            if room <= wanted:
+                wanted = room
+                self._tally.is_tight = True
+        if wanted <= 0:
+            return 0
+        for gate in self._gates:
+            gate.count(wanted)
+        return wanted
+
+    def vacate(self, ends: int) -> None:
+        """Count jobs out that run no more."""
+        for gate in self._gates:
+            gate.vacate(ends)
 
     def refusal(self) -> Refusal | None:
         """Say which bucket would refuse a job; None: it would be admitted."""
@@ -143,15 +170,39 @@ class Gates:
 
 
 class Admission:
-    """Decides which jobs may start, one after another, and keeps count."""
+    """Decides which jobs may start, one after another, and keeps count.
+
+    It may be kept, for as long as nobody else changes limits or states: `begin` it anew then, and `learn` states.
+    """
 
     def __init__(self, limits: Mapping[str, Limit], states: Mapping[Bucket, BucketState], now: int) -> None:
         self._limits = limits
         self._states = dict(states)
-        self._now = now
+        self._tally = _Tally(now)
         self._gates: dict[tuple[Bucket, ...], Gates] = {}
-        self.changed: dict[Bucket, BucketState] = {}
-        """The buckets of those that were admitted."""
+
+    @property
+    def changed(self) -> dict[Bucket, BucketState]:
+        """The buckets of those that were admitted, or counted out."""
+        return self._tally.changed
+
+    @property
+    def is_tight(self) -> bool:
+        """Whether a bucket may be full that somebody has tried since `begin`."""
+        return self._tally.is_tight
+
+    def __len__(self) -> int:
+        """Return how many buckets and combinations of them are known."""
+        return len(self._states) + len(self._gates)
+
+    def begin(self, now: int) -> None:
+        """Go on at another time."""
+        self._tally.now = now
+        self._tally.is_tight = False
+
+    def learn(self, states: Mapping[Bucket, BucketState]) -> None:
+        """Add states that were not there."""
+        self._states.update(states)
 
     def refusal(self, buckets: tuple[Bucket, ...]) -> Refusal | None:
         """Say which bucket would refuse a job; None: it would be admitted."""
@@ -174,11 +225,11 @@ class Admission:
         gates = self._gates.get(buckets)
         if gates is None:
             found = [
-                _Gate(bucket, limit, self._state(bucket), self._now)
+                _Gate(bucket, limit, self._state(bucket), self._tally)
                 for bucket, family in _in_order(buckets)
                 if (limit := self._limits.get(family)) is not None
             ]
-            gates = self._gates[buckets] = Gates(found, self.changed)
+            gates = self._gates[buckets] = Gates(found, self._tally)
         return gates
 
     def _state(self, bucket: Bucket) -> BucketState:

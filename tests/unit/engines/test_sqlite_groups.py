@@ -9,12 +9,12 @@ import pytest
 
 from mainspring.engines.sqlite import SqliteEngine, group_names
 from mainspring.engines.sqlite.groups import limits_of, number_of, to_group
-from mainspring.jobs.engine import Delete, OutcomeKind, Query, Regroup, Reschedule, Retention
+from mainspring.jobs.engine import Cause, Delete, OutcomeKind, Query, Regroup, Reschedule, Retention
 from mainspring.jobs.limits import bucket_of
 from mainspring.testing import ManualClock
 from mainspring.testing.engine_bench import START_LEAD_SECONDS, Bench, seconds
 from tests.unit.engines.crashes import opened
-from tests.unit.engines.invariants import connected
+from tests.unit.engines.invariants import check_lines, connected
 
 FAMILY = "by tenant"
 PAGE = 4_096 + 24  # in the log
@@ -52,6 +52,23 @@ def test_within_a_tenant_the_first_due_start_first(bench: Bench) -> None:
     for job_id, after in {"third": -1, "second": -2, "first": -3, "fourth": -1}.items():
         bench.submit(job_id, limits=of("a"), after=after)
     assert bench.take_ids(bench.enroll()) == ["first", "second", "third"]
+
+
+def test_nobody_starts_past_a_head_that_waits_while_a_suspect_of_its_group_starts(
+    bench: Bench, path: Path
+) -> None:
+    bench.limit(FAMILY, 2)
+    bench.submit("suspect", limits=of("a"), after=-3)
+    worker = bench.enroll()
+    for _ in range(2):
+        (lease,) = bench.take(worker)
+        bench.settle(worker, lease, OutcomeKind.RETRY, due=bench.now - seconds(3), cause=Cause.CRASH)
+    bench.submit("x", "y", limits=of("b"), after=-3)
+    assert bench.take_ids(worker, suspects=False) == ["x", "y"]
+    bench.submit("refused", limits=of("b"), after=-2)
+    bench.submit("head", "next", limits=of("a"), after=-1)
+    assert bench.take_ids(worker, starts=2) == ["suspect", "head"]
+    check_lines(path)
 
 
 def test_that_there_is_more_is_told_however_long_the_take_takes(path: Path, clock: ManualClock) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -24,7 +25,9 @@ from mainspring.jobs.engine import (
 )
 from mainspring.jobs.limits import bucket_of
 from mainspring.jobs.status import FINAL, JobStatus
+from mainspring.testing import ManualClock
 from mainspring.testing.engine_bench import START_LEAD_SECONDS, Bench, seconds
+from tests.unit.engines.crashes import opened
 from tests.unit.engines.invariants import check_lines
 
 BUCKETS = [bucket_of("all"), bucket_of("rate")]
@@ -32,10 +35,15 @@ BUCKETS += [bucket_of(family, key) for family in ("tenant", "paced") for key in 
 TYPES = ("ping", "pong")
 
 
-class Chaos:
-    """Does anything to jobs in lines, and looks at the file after every step."""
+class CalledOff(Exception):
+    """A unit is rolled back."""
 
-    def __init__(self, bench: Bench, path: Path, seed: int) -> None:
+
+class Chaos:
+    """Does anything to jobs in lines, by one engine or by several, and looks at the file after every step."""
+
+    def __init__(self, path: Path, seed: int, bench: Bench, *others: Bench) -> None:
+        self.benches = (bench, *others)
         self.bench = bench
         self.path = path
         self.random = Random(seed)
@@ -45,7 +53,8 @@ class Chaos:
 
     def step(self) -> None:
         """Do something, and look."""
-        acts = [self.submit] * 4 + [self.settle] * 3 + [self.take] * 3
+        self.bench = self.random.choice(self.benches)
+        acts = [self.submit] * 4 + [self.settle] * 3 + [self.take] * 3 + [self.turn_over] * 3
         acts += [self.pass_time, self.cancel, self.move, self.define, self.pause, self.revive, self.die]
         self.random.choice(acts)()
         check_lines(self.path)
@@ -109,6 +118,17 @@ class Chaos:
             self.bench.settle(
                 self.worker, lease, kind, due=self.bench.now + seconds(1), cause=cause, follow_up=follow_up
             )
+
+    def turn_over(self) -> None:
+        """Settle and take in one unit, which perhaps comes to nothing."""
+        before = list(self.leases)
+        with suppress(CalledOff), self.bench.engine.unit(durable=False):
+            for _ in range(self.random.randint(0, 3)):
+                self.settle()
+            self.leases += self.bench.take(self.worker, *TYPES, starts=self.random.choice([1, 2, 50]))
+            if self.random.random() < 0.3:
+                self.leases = before
+                raise CalledOff
 
     def cancel(self) -> None:
         alive = [record for record in self.records() if record.status not in FINAL]
@@ -180,10 +200,22 @@ class Chaos:
 @pytest.mark.stress  # the file is read anew after every step
 @pytest.mark.parametrize("seed", range(12))
 def test_whatever_happens_every_line_is_in_order_and_all_jobs_end(bench: Bench, path: Path, seed: int) -> None:
-    chaos = Chaos(bench, path, seed)
+    chaos = Chaos(path, seed, bench)
     for _ in range(120):
         chaos.step()
     chaos.finish()
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("seed", range(8))
+def test_so_it_is_when_two_engines_count_in_the_same_file(
+    bench: Bench, path: Path, clock: ManualClock, seed: int
+) -> None:
+    with opened(path, clock) as other:
+        chaos = Chaos(path, seed, bench, other)
+        for _ in range(120):
+            chaos.step()
+        chaos.finish()
 
 
 def refuse_two(bench: Bench, **first: str) -> tuple[int, Lease]:

@@ -33,6 +33,7 @@ HOT: dict[str, tuple[tuple[Any, ...], set[str]]] = {
     "COMPLETE_FOR_A_TIME": ((LEASES, 1, 1), set()),
     "SEQUENCE_HEADS": ((IDS,), {"sequence_heads", "sequences"}),
     "GROUP_HEADS": ((IDS,), {"group_heads", "members", "moved_members", "suspects_of_groups"}),
+    "NEXT_GROUP_HEADS": ((IDS, 1), {"members", "moved_members"}),
     "GROUPS_WITH_DUE_JOBS": ((IDS, 1), {"members", "moved_members", "suspects_of_groups"}),
     "PICK_OF_GROUPS": ((IDS, 8, 1), {"members"}),
     "GROUPS_WITH_MOVED": ((IDS,), {"moved_members"}),

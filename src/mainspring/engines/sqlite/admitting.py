@@ -6,16 +6,16 @@ is counted for each group at once, so a hundred jobs of one group cost hardly mo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import zip_longest
 from operator import attrgetter
 
 from mainspring.engines.sqlite import line_statements as sql
-from mainspring.engines.sqlite.groups import limits_of, number_of
+from mainspring.engines.sqlite.groups import limits_of
 from mainspring.engines.sqlite.rows import LeaseRow, lease_rows, numbers, to_json
 from mainspring.engines.sqlite.store import Store
 from mainspring.jobs.engine import SUSPECT_CRASHES
-from mainspring.jobs.limits import Admission, Refusal
+from mainspring.jobs.limits import Admission, Gates, Refusal
 
 _due = attrgetter("due")
 _seq = attrgetter("seq")
@@ -27,6 +27,7 @@ class Admitting:
     def __init__(self, store: Store) -> None:
         self._database = store.database
         self._lines = store.lines
+        self._buckets = store.buckets
         self._parking = store.parking
         self._names = store.group_names
 
@@ -40,36 +41,44 @@ class Admitting:
     ) -> tuple[list[LeaseRow], bool]:
         """Start what is admitted, and let the rest wait; return what started, and whether some wait."""
         groups = self._names.learn(rows)
-        admission = self._parking.admission({bucket for name in groups.values() for bucket in limits_of(name)})
-        count = _Count(groups, admission)
+        limits = self._names.limits
+        admission = self._buckets.admission(bucket for number in groups for bucket in limits[number])
+        count = _Count({number: admission.gates(limits[number]) for number in groups}, admission)
         started = count.heads(rows)
         started += count.members(self._pick_more(starts - len(started), count, until))
         mark_started(started)
         self._lines.advance(count.last)
-        self._parking.keep(admission)
         # Those that are full now need not be tried again to find out.
-        refusals = count.refusals | self._parking.with_due_jobs(count.full(), until)
+        full = {groups[number]: refusal for number, refusal in count.full().items()}
+        refusals = {groups[number]: refusal for number, refusal in count.refusals.items()}
+        refusals |= self._parking.with_due_jobs(full, until)
         if refusals:
             self._parking.park(refusals)
         # Nobody needs to be woken: each of these groups had a head before, too, for whoever looked.
-        self._lines.order_groups(set(groups.values()), now)
-        self._pass_on(refusals, admission)
+        headless = [name for number, name in groups.items() if count.is_headless(number) and name not in refusals]
+        self._lines.follow(headless, now)
+        if len(headless) < len(groups):
+            self._lines.order_groups(set(groups.values()).difference(headless), now)
+        if refusals:
+            self._pass_on(refusals, admission)
         return started, bool(refusals)
 
-    def _pick_more(self, room: int, count: _Count, until: int) -> list[list[LeaseRow]]:
-        """Pick further jobs of groups that were admitted, as many of each as there is room for all."""
+    def _pick_more(self, room: int, count: _Count, until: int) -> dict[int, list[LeaseRow]]:
+        """Pick further jobs of groups whose heads start, as many of each as there is room for all."""
         wanted = count.with_room()[: max(0, room)]
         if not wanted:
-            return []
+            return {}
         share = -(-room // len(wanted))
         by_group = _by_group(self._pick(wanted, share, until))
-        runs = [run for number in wanted if (run := by_group.get(number)) is not None]
-        for run in runs:
+        runs = {number: run for number in wanted if (run := by_group.get(number)) is not None}
+        for run in runs.values():
             run.sort(key=_due)
             del run[share:]
-        surplus = sum(map(len, runs)) - room
-        for run in reversed(runs):  # what is left over goes to those who come first
-            if surplus > 0 and len(run) == share:
+        surplus = sum(map(len, runs.values())) - room
+        for run in reversed(runs.values()):  # what is left over goes to those who come first
+            if surplus <= 0:
+                break
+            if len(run) == share:
                 run.pop()
                 surplus -= 1
         return runs
@@ -97,57 +106,72 @@ class Admitting:
 
 
 class _Count:
-    """What was admitted and refused in one take."""
+    """What was admitted and refused in one take, by the numbers of groups."""
 
-    def __init__(self, groups: dict[int, str], admission: Admission) -> None:
-        self._groups = groups
-        self._gates = {number: admission.gates(limits_of(name)) for number, name in groups.items()}
+    def __init__(self, gates: dict[int, Gates], admission: Admission) -> None:
+        self._gates = gates
+        self._admission = admission
+        self._with_suspects: set[int] = set()
         self.last: dict[int, LeaseRow] = {}
         """The last of each group that starts, suspects aside."""
-        self.refusals: dict[str, Refusal] = {}
+        self.refusals: dict[int, Refusal] = {}
         """For each group that was refused, the bucket that did it."""
 
     def heads(self, rows: Iterable[LeaseRow]) -> list[LeaseRow]:
         """Return those of the heads of groups, and of jobs without limits, that may start."""
-        return [row for row in rows if (number := row.grp) is None or self._admit_run(number, [row])]
+        started = []
+        for row in rows:
+            number = row.grp
+            if number is not None:
+                is_suspect = row.crashes >= SUSPECT_CRASHES
+                if is_suspect:
+                    self._with_suspects.add(number)
+                if not self._admit(number, 1):
+                    continue
+                if not is_suspect:
+                    self.last[number] = row
+            started.append(row)
+        return started
 
-    def members(self, runs: Iterable[list[LeaseRow]]) -> list[LeaseRow]:
-        """Return those of further jobs, of one group each, that may start: one of each group in turn."""
+    def members(self, runs: Mapping[int, list[LeaseRow]]) -> list[LeaseRow]:
+        """Return those of further jobs, by groups, that may start: one of each group in turn."""
         admitted = []
-        for run in runs:
-            number = run[0].grp
-            assert number is not None, run[0]
-            admitted.append(self._admit_run(number, run))
+        for number, run in runs.items():
+            count = self._admit(number, len(run))
+            if count:
+                del run[count:]
+                admitted.append(run)
+                self.last[number] = run[-1]
         return [row for turn in zip_longest(*admitted) for row in turn if row is not None]
 
     def with_room(self) -> list[int]:
-        """Return the groups that would be admitted once more."""
-        refused = {number_of(name) for name in self.refusals}
-        return [number for number, gates in self._gates.items() if number not in refused and gates.room(1)]
+        """Return the groups whose heads start and that would be admitted once more."""
+        if not self._admission.is_tight:  # as nearly always
+            return list(self.last)
+        return [number for number in self.last if number not in self.refusals and self._gates[number].room(1)]
 
-    def full(self) -> dict[str, Refusal]:
+    def full(self) -> dict[int, Refusal]:
         """Return the groups that nobody was refused of, and that would be refused now."""
-        refusals = {self._groups[number]: gates.refusal() for number, gates in self._gates.items()}
+        if not self._admission.is_tight:
+            return {}
+        refusals = {number: gates.refusal() for number, gates in self._gates.items()}
         return {
-            name: refusal
-            for name, refusal in refusals.items()
-            if refusal is not None and name not in self.refusals
+            number: refusal
+            for number, refusal in refusals.items()
+            if refusal is not None and number not in self.refusals
         }
 
-    def _admit_run(self, number: int, run: list[LeaseRow]) -> list[LeaseRow]:
-        admitted = run[: self._admit(number, len(run))]
-        if admitted and admitted[-1].crashes < SUSPECT_CRASHES:
-            self.last[number] = admitted[-1]
-        return admitted
+    def is_headless(self, number: int) -> bool:
+        """Answer whether the head of a group has started, and no suspect needs to be looked at."""
+        return number in self.last and number not in self._with_suspects
 
     def _admit(self, number: int, wanted: int) -> int:
-        name = self._groups[number]
-        if name in self.refusals:
+        if number in self.refusals:
             return 0
         gates = self._gates[number]
         count = gates.admit(wanted)
         if count < wanted and (refusal := gates.refusal()) is not None:
-            self.refusals[name] = refusal
+            self.refusals[number] = refusal
         return count
 
 

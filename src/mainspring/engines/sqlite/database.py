@@ -58,6 +58,9 @@ class Database:
         self._writer: apsw.Connection | None = None
         self._is_synchronous = True
         self._committed: int | None = None  # the content as the last unit left it: its schema has been looked at
+        self.version = 0
+        """Of the content, inside of a unit: another than before if it may have changed but by units of here."""
+        self.before_commit: Callable[[], None] = _nothing
         self.after_commit: Callable[[], None] = _nothing
         self.after_rollback: Callable[[], None] = _nothing
 
@@ -132,7 +135,9 @@ class Database:
                     self.write("BEGIN IMMEDIATE")
                     if writer.data_version() != self._committed:  # somebody else has written: perhaps a new schema
                         self._require_ours(writer)
+                        self.version += 1
                     yield
+                    self.before_commit()
                     self.write("COMMIT")
                     self._committed = writer.data_version()
                 except BaseException:

@@ -115,6 +115,7 @@ class SqliteEngine:
         self._database.after_commit = self._announce
         self._database.after_rollback = self._take_back
         self._store = store = Store(self._database, self.now, self._wake_all)
+        self._database.before_commit = store.write_down
         self._submitting = Submitting(store)
         self._taking = Taking(store)
         self._settling = Settling(store, self._submitting)

@@ -46,7 +46,7 @@ class GroupNames:
 
     def learn(self, rows: Iterable[Row]) -> dict[int, str]:
         """Return the names of the groups of rows, in their order; inside of a unit."""
-        wanted = dict.fromkeys(number for row in rows if (number := row.grp) is not None)
+        wanted = dict.fromkeys([number for row in rows if (number := row.grp) is not None])
         unknown = [number for number in wanted if number not in self._names]
         if len(self._names) + len(unknown) > max(REMEMBERED, len(wanted)):
             self._names.clear()

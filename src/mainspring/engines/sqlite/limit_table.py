@@ -24,18 +24,21 @@ class LimitTable:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._version: int | None = None
+        self._content: int | None = None  # the version of the content that was looked at,
+        self._version: int | None = None  # and that of the limits in it
         self._limits: dict[str, Limit] = {}
 
     def limits(self) -> dict[str, Limit]:
-        """Return all limits."""
-        version = self._database.write(sql.ARRANGEMENTS)
-        if version != self._version:
-            rows = _rows(self._database.write(sql.LIMITS))
-            self._limits = {family: Limit(most, per) for family, most, per, _ in rows}
-            self._version = version
+        """Return all limits: another mapping when they have changed."""
+        if self._database.version != self._content:
+            version = self._database.write(sql.ARRANGEMENTS)
+            if version != self._version:
+                rows = _rows(self._database.write(sql.LIMITS))
+                self._limits = {family: Limit(most, per) for family, most, per, _ in rows}
+                self._version = version
+            self._content = self._database.version
         return self._limits
 
     def forget(self) -> None:
         """Read everything again: what was read may have been rolled back."""
-        self._version = None
+        self._content = self._version = None

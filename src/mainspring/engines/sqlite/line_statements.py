@@ -17,6 +17,8 @@ _MOVED = """grp = g.id AND grp IS NOT NULL AND moved IS NOT NULL AND status = 0 
 _SUSPECT = "grp = g.id AND grp IS NOT NULL AND status = 0 AND owner IS NULL AND wait <> 1 AND crashes >= 2"
 
 _HAS_MOVED = f"EXISTS (SELECT 1 FROM jobs WHERE {_MOVED})"
+# Whether anybody has moved, in any group: asked once in a statement, and mostly that is the end of it.
+_IS_MOVED = f"EXISTS (SELECT 1 FROM jobs INDEXED BY moved_members WHERE {_MOVED.removeprefix('grp = g.id AND ')})"
 _HAS_DUE_JOB = f"""
 EXISTS (SELECT 1 FROM groups AS g WHERE g.id = {{group}} AND ({
     " OR ".join(
@@ -72,7 +74,7 @@ FROM json_each(?1) AS k CROSS JOIN groups AS g ON g.id = k.value
 """
 _FIRST = f"""
 coalesce(
-    iif({_HAS_MOVED}, (
+    iif({_IS_MOVED} AND {_HAS_MOVED}, (
         SELECT seq FROM ({" UNION ALL ".join(map(_first, (_LEVEL, _BEHIND, _MOVED)))})
         ORDER BY due, seq LIMIT 1), NULL),
     ({_first(_LEVEL, "seq")}),
@@ -98,6 +100,12 @@ LEAVE_GROUP_HEAD = "UPDATE jobs SET wait = 2, ready = due WHERE seq IN (SELECT v
 # ?2 the earliest time at which it counts as ready: now for groups that take turns
 BECOME_GROUP_HEAD = "UPDATE jobs SET wait = 0, ready = max(due, ?2) WHERE seq IN (SELECT value FROM json_each(?1))"
 
+# batch of numbers of groups whose heads have started and that are not parked; ?2 as above
+NEXT_GROUP_HEADS = f"""
+UPDATE jobs SET wait = 0, ready = max(due, ?2)
+WHERE seq IN (SELECT {_FIRST} FROM json_each(?1) AS k CROSS JOIN groups AS g ON g.id = k.value)
+"""
+
 # batch of numbers of groups; ?2 how many of each, ?3 due until: one group after another, those behind their heads.
 # They are the first of each, in the order of their submission.
 _PICK = """
@@ -117,13 +125,18 @@ PICK_OF_GROUPS = _behind_heads(_LEVEL, _BEHIND)
 PICK_MOVED_OF_GROUPS = _behind_heads(_MOVED)
 # batch of numbers of groups: those in which some have moved
 GROUPS_WITH_MOVED = f"""
-SELECT json_group_array(g.id) FROM json_each(?1) AS k CROSS JOIN groups AS g ON g.id = k.value WHERE {_HAS_MOVED}
+SELECT iif({_IS_MOVED}, (
+    SELECT json_group_array(g.id) FROM json_each(?1) AS k CROSS JOIN groups AS g ON g.id = k.value
+    WHERE {_HAS_MOVED}), '[]')
 """
 
-# batch of [number, due, seq]: where the last that started stood
+# batch of [number, due, seq]: where the last that started stood. The groups are there, so nothing is inserted: an
+# UPDATE from a batch takes nearly twice as long.
 ADVANCE = """
-UPDATE groups SET due = v.value ->> 1, seq = v.value ->> 2 FROM jsonb_each(?1) AS v
-WHERE groups.id = v.value ->> 0 AND (groups.due, groups.seq) < (v.value ->> 1, v.value ->> 2)
+INSERT INTO groups (id, name, jobs, due, seq)
+SELECT value ->> 0, '', 0, value ->> 1, value ->> 2 FROM jsonb_each(?1) WHERE true
+ON CONFLICT (id) DO UPDATE SET due = excluded.due, seq = excluded.seq
+WHERE (groups.due, groups.seq) < (excluded.due, excluded.seq)
 """
 # batch of [number, name, how many]
 ENTER_GROUPS = f"""
@@ -169,10 +182,6 @@ INSERT INTO occupied (bucket, running)
 SELECT b.value, count(*) FROM jobs CROSS JOIN groups ON groups.id = grp CROSS JOIN json_each(name) AS b
 WHERE owner IS NOT NULL AND status = 1 AND b.type = 'text' AND b.value >= ?1 AND b.value < ?2 GROUP BY b.value
 """
-# batch of {bucket: how many less}
-VACATE = """
-UPDATE occupied SET running = running - v.value FROM json_each(?1) AS v WHERE bucket = v.key
-"""
 # batch of workers
 GROUPS_OF_OWNERS = """
 SELECT json_group_array(name) FROM json_each(?1) AS v CROSS JOIN jobs ON owner = v.value AND status = 1
@@ -187,6 +196,11 @@ ON CONFLICT (bucket) DO UPDATE SET full_at = excluded.full_at
 CHANGE_PACE = """
 UPDATE rates SET full_at = ?3 + (full_at - ?3 + ?4 - 1) / ?4 * ?5
 WHERE bucket >= ?1 AND bucket < ?2 AND full_at > ?3
+"""
+# ?1 now: more tokens than there are cannot be missing
+FULL_AGAIN = """
+UPDATE rates SET full_at = ?1 + l.per FROM limits AS l
+WHERE family = substr(bucket, 1, instr(bucket, char(31)) - 1) AND full_at > ?1 + 2 * l.per
 """
 FORGET_PACE = "DELETE FROM rates WHERE bucket >= ?1 AND bucket < ?2"
 HOLDERS_OF = """

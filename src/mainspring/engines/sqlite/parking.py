@@ -1,7 +1,6 @@
 """Parking: groups that a limit has refused wait apart from the claims, until a place or a token is there for them.
 
 Invariants
-- Who runs is counted for limits at once, and only for them: `recount` makes up for it when a limit changes.
 - A group is parked only while a job of it is due. What is not due yet is not parked: it is tried when it is due.
 - Whoever frees places in a bucket lets as many groups go as there are places, those that have waited longest, and
   only such as can use them: with a job that is due, in a queue that is not paused.
@@ -17,77 +16,51 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 import msgspec
 
 from mainspring.engines.sqlite import line_statements as sql
+from mainspring.engines.sqlite.buckets import Buckets, family_bounds
 from mainspring.engines.sqlite.database import Database
 from mainspring.engines.sqlite.groups import limits_of, number_of
 from mainspring.engines.sqlite.limit_table import LimitTable
 from mainspring.engines.sqlite.lines import Lines, Places
 from mainspring.engines.sqlite.rows import numbers, strings, to_json
-from mainspring.jobs.limits import SEPARATOR, Admission, BucketState, Refusal, family_of
+from mainspring.jobs.limits import Refusal, family_of
 
 MAX_TOKENS = 1_000  # that are handed out at one instant
 MIN_PAUSE = 1_000  # microseconds until a rate is looked at again, if nobody came for its token,
 LONG_PAUSE = 1_000_000  # or nobody can
 
-_states = msgspec.json.Decoder(list[tuple[str, int, int]]).decode
 _parked = msgspec.json.Decoder(list[tuple[str, str]]).decode
 
 
 class Parking:
-    """Counts what runs in buckets, and keeps those who wait for them. Inside of units."""
+    """Keeps those who wait for buckets, and lets them go. Inside of units."""
 
     def __init__(
-        self, database: Database, lines: Lines, table: LimitTable, now: Callable[[], int], wake: Callable[[], None]
+        self,
+        database: Database,
+        lines: Lines,
+        table: LimitTable,
+        buckets: Buckets,
+        *,
+        now: Callable[[], int],
+        wake: Callable[[], None],
     ) -> None:
         self._database = database
         self._lines = lines
         self._table = table
+        self._buckets = buckets
         self._now = now
         self._wake = wake
 
-    def admission(self, buckets: Collection[str]) -> Admission:
-        """Make a count of these buckets as they are now."""
-        rows = _states(self._database.write(sql.STATES, (to_json(list(buckets)),)))
-        states = {bucket: BucketState(running, full_at) for bucket, running, full_at in rows}
-        return Admission(self._table.limits(), states, self._now())
-
     # -- counting
-
-    def keep(self, admission: Admission) -> None:
-        """Keep what was counted for jobs that start: how many run, and the tokens that they use."""
-        table = self._table.limits()
-        running: dict[str, int] = {}
-        spent: dict[str, int] = {}
-        for bucket, state in admission.changed.items():
-            if table[family_of(bucket)].per is None:
-                running[bucket] = state.running
-            else:
-                spent[bucket] = state.full_at
-        if running:
-            self._database.write(sql.OCCUPY, (to_json(running),))
-        if spent:
-            self._database.write(sql.SPEND, (to_json(spent),))
 
     def vacate(self, limits: Iterable[tuple[str, ...]]) -> None:
         """Count jobs out that do not run any more, and let those go who waited for them."""
-        left = _by_bucket(Counter(limits))
+        left = Counter(limits)
+        del left[()]
         if left:
-            table = self._table.limits()
-            counted = {
-                bucket: count
-                for bucket, count in left.items()
-                if (limit := table.get(family_of(bucket))) is not None and limit.per is None
-            }
-            if counted:
-                self._database.write(sql.VACATE, (to_json(counted),))
-            self.admit_others(left)
-
-    def recount(self, family: str) -> None:
-        """Count anew who runs in the buckets of a family: its limit has changed, perhaps from another kind."""
-        bounds = family_bounds(family)
-        self._database.write(sql.FORGET_COUNT, bounds)
-        limit = self._table.limits().get(family)
-        if limit is not None and limit.per is None:
-            self._database.write(sql.RECOUNT, bounds)
+            self._buckets.vacate(left)
+            if self._is_anybody_parked():
+                self._admit_others(_by_bucket(left))
 
     def vacate_for_dead(self, workers: Collection[int]) -> None:
         """Count the jobs of dead workers out."""
@@ -119,14 +92,20 @@ class Parking:
 
         Rates are left out: no end of a job brings a token back.
         """
-        if self._database.write(sql.IS_PARKED):
-            table = self._table.limits()
-            groups: set[str] = set()
-            for bucket, count in places.items():
-                limit = table.get(family_of(bucket))
-                if limit is None or limit.per is None:
-                    groups.update(self._longest_waiting(bucket, count))
-            self._unpark(groups)
+        if places and self._is_anybody_parked():
+            self._admit_others(places)
+
+    def _admit_others(self, places: Mapping[str, int]) -> None:
+        table = self._table.limits()
+        groups: set[str] = set()
+        for bucket, count in places.items():
+            limit = table.get(family_of(bucket))
+            if limit is None or limit.per is None:
+                groups.update(self._longest_waiting(bucket, count))
+        self._unpark(groups)
+
+    def _is_anybody_parked(self) -> bool:
+        return bool(self._database.write(sql.IS_PARKED))
 
     def leave(self, places: Places) -> None:
         """Put lines in order that jobs have left, or in which they have moved, and let others use what is free."""
@@ -136,10 +115,10 @@ class Parking:
 
     def admit_others_than(self, groups: Collection[str]) -> None:
         """Let others try what jobs of these groups, which have gone or moved without a run, have left."""
-        if groups and self._database.write(sql.IS_PARKED):
+        if groups and self._is_anybody_parked():
             idle = strings(self._database.write(sql.IDLE_GROUPS, (_numbers(groups), self._now())))
             self._unpark(set(idle))
-            self.admit_others(Counter(bucket for group in groups for bucket in limits_of(group)))
+            self._admit_others(Counter(bucket for group in groups for bucket in limits_of(group)))
 
     def _longest_waiting(self, bucket: str, count: int) -> list[str]:
         return strings(self._database.write(sql.PARKED_FOR, (bucket, count, self._now())))
@@ -149,7 +128,7 @@ class Parking:
         buckets = strings(self._database.write(sql.WAITED_UNTIL, (now,)))
         if not buckets:
             return
-        admission = self.admission(buckets)
+        admission = self._buckets.trial(buckets)
         groups: set[str] = set()
         again: dict[str, int | None] = {}
         for bucket in buckets:
@@ -179,7 +158,7 @@ class Parking:
         parked = _parked(self._database.write(sql.LEAST_LOOKED_AT))
         if not parked:
             return False
-        admission = self.admission({bucket for _, bucket in parked})
+        admission = self._buckets.trial({bucket for _, bucket in parked})
         free = {group for group, bucket in parked if admission.room((bucket,), 1)}
         full = [group for group, _ in parked if group not in free]
         if full:  # the next time others are looked at
@@ -206,8 +185,3 @@ def _by_bucket(jobs: Mapping[tuple[str, ...], int]) -> dict[str, int]:
 
 def _numbers(groups: Collection[str]) -> str:
     return to_json([number_of(group) for group in groups])
-
-
-def family_bounds(family: str) -> tuple[str, str]:
-    """Return the bounds between which the names of a family's buckets are."""
-    return f"{family}{SEPARATOR}", f"{family}{chr(ord(SEPARATOR) + 1)}"

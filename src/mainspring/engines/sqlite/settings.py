@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from mainspring.engines.sqlite import line_statements as sql
+from mainspring.engines.sqlite.buckets import Buckets, family_bounds
 from mainspring.engines.sqlite.database import Database
 from mainspring.engines.sqlite.limit_table import LimitTable
-from mainspring.engines.sqlite.parking import Parking, family_bounds
+from mainspring.engines.sqlite.parking import Parking
 from mainspring.engines.sqlite.rows import strings, to_json
 from mainspring.jobs.engine import DropLimit, PauseQueue, PutLimit
 from mainspring.jobs.limits import Limit
@@ -16,11 +15,11 @@ from mainspring.jobs.limits import Limit
 class Settings:
     """Limits and queues, inside of units."""
 
-    def __init__(self, database: Database, table: LimitTable, parking: Parking, now: Callable[[], int]) -> None:
+    def __init__(self, database: Database, table: LimitTable, buckets: Buckets, parking: Parking) -> None:
         self._database = database
         self._table = table
+        self._buckets = buckets
         self._parking = parking
-        self._now = now
 
     def pause(self, command: PauseQueue) -> bool:
         """Pause a queue, or let it go on."""
@@ -43,16 +42,14 @@ class Settings:
         is_changed = self._changed_limit(command.family)
         after = Limit(command.most, command.per)
         if is_changed and before is not None and before.per is not None and after.per is not None:
-            # As many tokens are missing as before; they come at the new pace.
-            bounds = family_bounds(command.family)
-            self._database.write(sql.CHANGE_PACE, (*bounds, self._now(), before.interval, after.interval))
+            self._buckets.change_pace(command.family, before, after)
         return is_changed
 
     def drop_limit(self, command: DropLimit) -> bool:
         """Forget a limit; those who wait for it go."""
         self._database.write(sql.DROP_LIMIT, (command.family,))
         is_changed = self._changed_limit(command.family)
-        self._database.write(sql.FORGET_PACE, family_bounds(command.family))
+        self._buckets.forget_pace(command.family)
         return is_changed
 
     def _changed_limit(self, family: str) -> bool:
@@ -60,7 +57,7 @@ class Settings:
         if is_changed:
             self._database.write(sql.ARRANGED)
             self._table.forget()
-            self._parking.recount(family)
+            self._buckets.recount(family)
             self._parking.admit_family(family)
             self._database.write(sql.WAIT_FOR_FAMILY_NO_MORE, family_bounds(family))
         return is_changed

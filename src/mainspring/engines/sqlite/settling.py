@@ -98,17 +98,16 @@ class Settling:
 
     def _free(self, outcomes: list[Outcome]) -> None:
         """Let those go who waited for these; a job that has ended leaves its group as it was."""
-        places = Places((sequence, None) for o in outcomes if (sequence := o.lease.sequence) is not None)
-        kinds = {
-            (o.lease.queue, o.lease.type, o.lease.priority, o.lease.limits)
-            for o in outcomes
-            if o.kind is not OutcomeKind.COMPLETED and STATUS_AFTER[o.kind] is JobStatus.PENDING and o.lease.limits
-        }
+        leases = [outcome.lease for outcome in outcomes]
+        places = Places((sequence, None) for lease in leases if (sequence := lease.sequence) is not None)
+        others = [outcome for outcome in outcomes if outcome.kind is not OutcomeKind.COMPLETED]
+        again = [outcome.lease for outcome in others if STATUS_AFTER[outcome.kind] is JobStatus.PENDING]
+        kinds = {(lease.queue, lease.type, lease.priority, lease.limits) for lease in again if lease.limits}
         places.add(
             (None, to_group(self._lanes.number(Lane(queue, kind, priority, 1)), limits))
             for queue, kind, priority, limits in kinds
         )
-        self._parking.vacate(o.lease.limits for o in outcomes)
+        self._parking.vacate([lease.limits for lease in leases])
         self._lines.put_in_order(places)
 
     def report(self, worker: int, reports: Sequence[ProgressReport]) -> list[bool]:

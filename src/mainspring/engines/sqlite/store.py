@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from mainspring.engines.sqlite.buckets import Buckets
 from mainspring.engines.sqlite.database import Database
 from mainspring.engines.sqlite.group_names import GroupNames
 from mainspring.engines.sqlite.journal import Journal
@@ -26,10 +27,16 @@ class Store:
         self.group_names = GroupNames(database)
         self.lines = Lines(database, now, wake)
         self._table = LimitTable(database)
-        self.parking = Parking(database, self.lines, self._table, now, wake)
-        self.settings = Settings(database, self._table, self.parking, now)
+        self.buckets = Buckets(database, self._table, now)
+        self.parking = Parking(database, self.lines, self._table, self.buckets, now=now, wake=wake)
+        self.settings = Settings(database, self._table, self.buckets, self.parking)
+
+    def write_down(self) -> None:
+        """Write what a unit has counted in memory, before it is committed."""
+        self.buckets.write()
 
     def forget(self) -> None:
         """Read again what was remembered: it may have been rolled back."""
         self.lanes.forget()
         self._table.forget()
+        self.buckets.forget()

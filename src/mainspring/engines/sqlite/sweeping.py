@@ -60,11 +60,6 @@ READY_AGAIN = """
 UPDATE jobs INDEXED BY group_heads SET ready = due
 WHERE grp IS NOT NULL AND status = 0 AND owner IS NULL AND wait = 0 AND ready > ?1 AND ready > due
 """
-# More tokens than there are cannot be missing.
-FULL_AGAIN = """
-UPDATE rates SET full_at = ?1 + l.per FROM limits AS l
-WHERE family = substr(bucket, 1, instr(bucket, char(31)) - 1) AND full_at > ?1 + 2 * l.per
-"""
 WAIT_AGAIN = "UPDATE waits SET until = ?1 WHERE until > ?1"
 
 _scan = msgspec.json.Decoder(tuple[int, int | None, int | None, list[int]]).decode
@@ -78,6 +73,7 @@ class Sweeping:
         self._store = store
         self._database = store.database
         self._lines = store.lines
+        self._buckets = store.buckets
         self._parking = store.parking
         self._journal = store.journal
         self._now = store.now
@@ -112,7 +108,7 @@ class Sweeping:
         self._database.write(GET_READY)
         if now < self._swept_at:  # the clock was set back; or this process is new, and it may have been before
             self._database.write(READY_AGAIN, (now,))
-            self._database.write(FULL_AGAIN, (now,))
+            self._buckets.fill_up(now)
             self._database.write(WAIT_AGAIN, (now,))
         self._swept_at = now
 

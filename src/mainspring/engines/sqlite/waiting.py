@@ -79,7 +79,7 @@ def _admitted(store: Store, heads: list[Head]) -> list[Head]:
     limits = {number: limits_of(name) for number, name in groups.items()}
     if not limits:
         return heads
-    admission = store.parking.admission({bucket for buckets in limits.values() for bucket in buckets})
+    admission = store.buckets.trial({bucket for buckets in limits.values() for bucket in buckets})
     return [head for head in heads if head.grp is None or admission.refusal(limits[head.grp]) is None]
 
 

@@ -1,0 +1,144 @@
+"""What is counted in the buckets of limits: how many jobs run in each, and when a rate has all its tokens again.
+
+Invariants
+- A unit counts in memory and writes what has changed before it commits, each bucket once: where as many jobs
+  start as end, nothing. So between units the file is right, and inside of one this module is asked, not the file.
+- What was read or written is remembered from one unit to the next for as long as nobody else has changed the file:
+  limits hold across processes. A unit that is rolled back, and a change of limits, let it be read again.
+- Who runs is counted for limits at once, and only for them: `recount` makes up for it when a limit changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+import msgspec
+
+from mainspring.engines.sqlite import line_statements as sql
+from mainspring.engines.sqlite.database import Database
+from mainspring.engines.sqlite.groups import REMEMBERED
+from mainspring.engines.sqlite.limit_table import LimitTable
+from mainspring.engines.sqlite.rows import to_json
+from mainspring.jobs.limits import SEPARATOR, Admission, BucketState, Limit
+
+_states = msgspec.json.Decoder(list[tuple[str, int, int]]).decode
+
+
+class _Counted(BucketState, gc=False):
+    """A bucket, and what the file says of it."""
+
+    written_running: int = 0
+    written_full_at: int = 0
+
+
+class Buckets:
+    """Keeps count, inside of units."""
+
+    def __init__(self, database: Database, table: LimitTable, now: Callable[[], int]) -> None:
+        self._database = database
+        self._table = table
+        self._now = now
+        self._version: int | None = None  # of the content that was read
+        self._states: dict[str, _Counted] = {}
+        self._admission = Admission({}, {}, 0)
+
+    # -- counting
+
+    def admission(self, buckets: Iterable[str]) -> Admission:
+        """Return the count in which these buckets are: what it admits starts, and is kept."""
+        self._read(buckets)
+        self._admission.begin(self._now())
+        return self._admission
+
+    def trial(self, buckets: Collection[str]) -> Admission:
+        """Return a count of these buckets as they are now, of which nothing is kept."""
+        self._read(buckets)
+        states = self._states
+        copies = {bucket: BucketState(states[bucket].running, states[bucket].full_at) for bucket in buckets}
+        return Admission(self._table.limits(), copies, self._now())
+
+    def vacate(self, jobs: Mapping[tuple[str, ...], int]) -> None:
+        """Count jobs out that run no more, by their buckets."""
+        self._read(bucket for limits in jobs for bucket in limits)
+        gates = self._admission.gates
+        for limits, count in jobs.items():
+            gates(limits).vacate(count)
+
+    def _read(self, buckets: Iterable[str]) -> None:
+        """Have the states of buckets ready."""
+        limits = self._table.limits()
+        if self._version != self._database.version:
+            self._version = self._database.version
+            self._states = {}
+            self._admission = Admission(limits, self._states, 0)
+        known = self._states
+        unknown = {bucket for bucket in buckets if bucket not in known}
+        if unknown:
+            rows = _states(self._database.write(sql.STATES, (to_json(list(unknown)),)))
+            read = {bucket: _Counted(running, full_at, running, full_at) for bucket, running, full_at in rows}
+            known.update(read)
+            self._admission.learn(read)
+
+    def write(self) -> None:
+        """Write what has changed; at the end of a unit."""
+        changed = self._admission.changed
+        if not changed:
+            return
+        running: dict[str, int] = {}
+        spent: dict[str, int] = {}
+        for bucket in changed:
+            state = self._states[bucket]
+            if state.running != state.written_running:
+                running[bucket] = state.written_running = state.running
+            if state.full_at != state.written_full_at:
+                spent[bucket] = state.written_full_at = state.full_at
+        changed.clear()
+        if running:
+            self._database.write(sql.OCCUPY, (to_json(running),))
+        if spent:
+            self._database.write(sql.SPEND, (to_json(spent),))
+        if len(self._admission) > REMEMBERED:
+            self.forget()
+
+    def forget(self) -> None:
+        """Read everything again: what was counted may have been rolled back."""
+        self._version = None
+        self._states = {}
+        self._admission = Admission({}, {}, 0)
+
+    def _hand_over(self) -> None:
+        """Let the file say what holds, because it is about to be changed there."""
+        self.write()
+        self.forget()
+
+    # -- when limits change
+
+    def recount(self, family: str) -> None:
+        """Count anew who runs in the buckets of a family: its limit has changed, perhaps from another kind."""
+        self._hand_over()
+        bounds = family_bounds(family)
+        self._database.write(sql.FORGET_COUNT, bounds)
+        limit = self._table.limits().get(family)
+        if limit is not None and limit.per is None:
+            self._database.write(sql.RECOUNT, bounds)
+
+    def change_pace(self, family: str, before: Limit, after: Limit) -> None:
+        """Let as many tokens of a family be missing as before; they come at the new pace."""
+        self._hand_over()
+        bounds = family_bounds(family)
+        self._database.write(sql.CHANGE_PACE, (*bounds, self._now(), before.interval, after.interval))
+
+    def forget_pace(self, family: str) -> None:
+        """Let no tokens of a family be missing: it has no limit any more."""
+        self._hand_over()
+        self._database.write(sql.FORGET_PACE, family_bounds(family))
+
+    def fill_up(self, now: int) -> None:
+        """Let no more tokens be missing than there are: the clock was set back."""
+        self._hand_over()
+        self._database.write(sql.FULL_AGAIN, (now,))
+
+
+def family_bounds(family: str) -> tuple[str, str]:
+    """Return the bounds between which the names of a family's buckets are."""
+    return f"{family}{SEPARATOR}", f"{family}{chr(ord(SEPARATOR) + 1)}"
