@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from threading import Event, Thread
 
 import pytest
 from msgspec.structs import replace
 
+from mainspring import CatchUp, Mainspring, current_job
 from mainspring.engines.sqlite import SqliteEngine
 from mainspring.errors import EngineUnavailable, LimitExceeded, StoreMoved
 from mainspring.jobs.engine import ConflictKind, NewJob, PutSchedule, UniqueKey, WorkerInfo
@@ -272,3 +275,31 @@ def test_a_schedule_that_has_fired_there_is_told_and_not_overwritten(path: Path,
         assert [(deviation.what, deviation.name) for deviation in mover.deviations] == [
             ("schedule", "hourly report")
         ]
+
+
+def ticking(url: str, dues: list[datetime], enough: Event) -> Mainspring:
+    """An application with a schedule that makes up for everything it misses."""
+    app = Mainspring(url, grace=10)
+
+    @app.every(timedelta(seconds=0.5), misfire=CatchUp(1_000), overlap="allow")
+    def tick() -> None:
+        dues.append(current_job().due)
+        if len(dues) >= 4:
+            enough.set()
+
+    return app
+
+
+def test_every_occurrence_of_a_schedule_happens_once_here_or_there(path: Path, target: Target) -> None:
+    dues: list[datetime] = []
+    for url in (f"sqlite:///{path}", target.url):
+        so_far, enough = len(dues), Event()
+        here: list[datetime] = []
+        with ticking(url, here, enough) as app, app.running():
+            assert enough.wait(30)
+        dues += here
+        assert len(dues) >= so_far + 4
+        if so_far == 0:
+            move(path, target)
+    dues.sort()
+    assert {later - earlier for earlier, later in pairwise(dues)} == {timedelta(seconds=0.5)}

@@ -96,9 +96,9 @@ def _move(departure: Departure, application: Mainspring, source: str, *, force: 
     goal = without_password(application.url)
     with ExitStack() as stack:
         mover = Mover(departure, stack.enter_context(_opened(application)), goal)
+        stopping = stack.enter_context(Stopping())
         mover.begin()
         planned = plan(departure)
-        stopping = stack.enter_context(Stopping())
         seconds = 0.0
         if not mover.is_complete:
             command = f"mainspring migrate {source} '{goal}'"
@@ -129,8 +129,8 @@ def _undo(departure: Departure, application: Mainspring, source: str, *, as_json
     goal = without_password(application.url)
     with ExitStack() as stack:
         undoing = Undoing(departure, stack.enter_context(_opened(application)), goal)
-        total = 2 * undoing.total()  # looked at first, then taken away
         stopping = stack.enter_context(Stopping())
+        total = 2 * undoing.total()  # looked at first, then taken away
         with closing(undoing.undoing()) as steps:
             _run(steps, "taking back", total, stopping, f"mainspring migrate {source} '{goal}' --undo")
     _show_undone(source, as_json=as_json)

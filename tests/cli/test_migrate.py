@@ -1,0 +1,134 @@
+"""`mainspring migrate`: what it prints, how it ends, and how one goes on."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from mainspring import Mainspring
+from mainspring.engines.sqlite.departing import Departure
+from tests.cli.shop import CLEAN, PATIENCE, Done, Shop
+from tests.nats.servers import Servers
+
+pytestmark = pytest.mark.long
+
+DONE, REFUSED, USAGE, UNAVAILABLE, INTERRUPTED = 0, 1, 2, 3, 130
+MANY = 12_000  # some seconds' worth
+
+
+@pytest.fixture
+def goal(nats_server: Servers, nats_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Where the jobs go."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setitem(CLEAN, "XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return f"{nats_server.url}?prefix={nats_prefix}"
+
+
+def migrate(shop: Shop, goal: str, *options: str) -> Done:
+    return shop.run("migrate", shop.url, goal, *options)
+
+
+def submit_many(shop: Shop) -> None:
+    with Mainspring(shop.url, durability="normal") as app:
+
+        @app.job(name="shop.cancel_order", queue="orders")
+        def cancel_order(order_id: int) -> None: ...
+
+        cancel_order.after(3_600).submit_many([(number,) for number in range(MANY)])
+
+
+def test_a_move_is_counted_made_and_told_and_the_file_is_refused_from_then_on(shop: Shop, goal: str) -> None:
+    shop.submit({"order_id": 1}, {"order_id": 2})
+    shop.bury("dead")
+    planned = migrate(shop, goal, "--dry-run")
+    assert planned.output.splitlines() == [
+        f"would move 2 pending jobs, 1 dead letter, 0 schedules, 0 limits, 0 paused queues to {goal}",
+        "0 COMPLETED and CANCELED jobs would stay behind",
+    ]
+    shop.submit({"order_id": 3})  # nothing was changed
+    moved = migrate(shop, goal, "--json").json
+    assert moved | {"seconds": 0} == {
+        "state": "moved",
+        "to": goal,
+        "pending": 3,
+        "dead_letters": 1,
+        "schedules": 0,
+        "paused_queues": 0,
+        "limits": 0,
+        "left_behind": 0,
+        "moved_now": 4,
+        "seconds": 0,
+        "deviations": [],
+    }
+    refused = shop.on("jobs", "list")
+    assert (refused.code, refused.complaint.count(goal)) == (UNAVAILABLE, 2)
+    assert "use that URL from now on" in refused.complaint
+    counted = shop.run("jobs", "list", "--url", goal, "--json").json["jobs"]
+    assert sorted(job["status"] for job in counted) == ["FAILED", "PENDING", "PENDING", "PENDING"]
+    assert "was moved" in migrate(shop, goal).output  # once more does nothing
+
+
+def test_what_differs_is_listed_and_decided_by_force_or_undo(shop: Shop, goal: str) -> None:
+    shop.submit({"order_id": 1}, id="taken")
+    arguments = ("submit", "cancel_order", "order_id=2", "--id", "taken", "--delay", "1h")
+    assert shop.run(*arguments, "--app", "shop:app", "--url", goal).code == DONE
+    differs = migrate(shop, goal)
+    assert differs.code == REFUSED
+    assert differs.output.splitlines()[1].split()[:2] == ["job", "taken"]
+    assert differs.errors.startswith("mainspring: 1 differ at nats://")
+    refused = shop.run("run", "shop:app")
+    assert refused.code == UNAVAILABLE
+    assert f"its jobs are being moved to {goal}" in refused.errors
+    assert migrate(shop, goal, "--undo").output == f"taken back: {shop.url} is used again as it was\n"
+    assert shop.on("jobs", "show", "taken", "--json").json["arguments"] == {"order_id": 1}
+    forced = migrate(shop, goal, "--force", "--json").json
+    assert [deviation["name"] for deviation in forced["deviations"]] == ["taken"]
+
+
+def test_what_cannot_be_moved_is_refused_in_one_line(shop: Shop, goal: str) -> None:
+    assert migrate(shop, goal).complaint.endswith("the first submit or worker makes it")
+    shop.submit({"order_id": 1})
+    for arguments in ((shop.url, "sqlite:///other.db"), (goal, shop.url)):
+        refused = shop.run("migrate", *arguments)
+        assert refused.code == USAGE
+        assert "jobs move " in refused.errors
+    assert migrate(shop, goal, "--undo").complaint.endswith("nothing to take back; use it as it is")
+    with shop.open() as app, app.running():
+        busy = migrate(shop, goal)
+    assert busy.code == UNAVAILABLE
+    assert "works on it; stop it" in busy.complaint
+
+
+def test_a_terminal_sees_a_bar(shop: Shop, goal: str) -> None:
+    submit_many(shop)
+    code, shown = shop.on_terminal("migrate", shop.url, goal, columns=120)
+    assert code == DONE
+    assert "moving" in shown
+    assert "left:" in shown
+    assert f"moved {MANY:,} pending jobs" in shown
+
+
+def test_ctrl_c_stops_between_two_batches_and_says_how_to_go_on(shop: Shop, goal: str) -> None:
+    submit_many(shop)
+    process = shop.start("migrate", shop.url, goal)
+    deadline = time.monotonic() + PATIENCE  # noqa: TID251 - a real process has its own time
+    while not _is_begun(shop) and time.monotonic() < deadline:  # noqa: TID251
+        time.sleep(0.01)  # noqa: TID251
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == INTERRUPTED
+    assert errors.splitlines()[-1].endswith(f"mainspring migrate {shop.url} '{goal}' goes on")
+    assert migrate(shop, goal, "--json").json["pending"] == MANY
+
+
+def _is_begun(shop: Shop) -> bool:
+    source = Departure(shop.url.removeprefix("sqlite:///"))
+    source.open()
+    try:
+        state = source.state()
+        return state is not None and state.is_known
+    finally:
+        source.close()
