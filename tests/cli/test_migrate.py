@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from mainspring import Mainspring
 from mainspring.engines.sqlite.departing import Departure
 from tests.cli.shop import CLEAN, PATIENCE, Done, Shop
 from tests.nats.servers import Servers
+from tests.unit.runners.pools import eventually
 
 pytestmark = pytest.mark.long
 
@@ -114,9 +114,7 @@ def test_a_terminal_sees_a_bar(shop: Shop, goal: str) -> None:
 def test_ctrl_c_stops_between_two_batches_and_says_how_to_go_on(shop: Shop, goal: str) -> None:
     submit_many(shop)
     process = shop.start("migrate", shop.url, goal)
-    deadline = time.monotonic() + PATIENCE  # noqa: TID251 - a real process has its own time
-    while not _is_begun(shop) and time.monotonic() < deadline:  # noqa: TID251
-        time.sleep(0.01)  # noqa: TID251
+    assert eventually(lambda: _is_begun(shop), PATIENCE)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == INTERRUPTED

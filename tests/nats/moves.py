@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -269,8 +269,3 @@ def _leave_to_dead(bench: Bench) -> None:
     bench.submit("held by the dead", after=1, type="holding")
     holder = bench.enroll("holding")
     assert len(bench.take(holder, "holding")) == 1
-
-
-def wait_until(bench: Bench, is_so: Callable[[], bool]) -> None:
-    """Wait for something on the server."""
-    assert bench.eventually(is_so)
