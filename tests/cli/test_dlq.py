@@ -47,10 +47,10 @@ def test_changes_that_do_not_fit_keep_all_letters_from_being_replayed(shop: Shop
     shop.bury("one", "two")
     done = shop.with_handlers("dlq", "replay", "--all", "--set", "order_id=x")
     assert done.code == USAGE
-    assert "parameter 'order_id': Expected `int`, got `str` ('x')" in done.errors
+    assert "parameter 'order_id': Expected `int`, got `str` ('x')" in done.complaint
     done = shop.on("dlq", "replay", "--all", "--set", "order_id=4")
     assert done.code == USAGE
-    assert "no handler is registered as 'shop.cancel_order'" in done.errors
+    assert "no handler is known, and 'shop.cancel_order' is needed; give --app module:app" in done.complaint
     assert left(shop) == ["one", "two"]
 
 
@@ -83,7 +83,7 @@ def test_a_purge_asks_first(shop: Shop) -> None:
     assert code == REFUSED
     assert "Forget 2 dead letters for good?" in shown
     assert left(shop) == ["one", "two"]
-    assert shop.on("dlq", "purge", "--id", "one", "--yes").output == "purged 1 dead letters\n"
+    assert shop.on("dlq", "purge", "--id", "one", "--yes").output == "purged 1 dead letter\n"
     code, _ = shop.on_terminal("dlq", "purge", "--all", "--url", shop.url, typed="y\n")
     assert code == 0
     assert left(shop) == []

@@ -83,6 +83,12 @@ def test_a_terminal_gets_colours_and_lines_that_fit_and_a_pipe_gets_neither(shop
     assert "RuntimeError: order 1 is gone" in piped.splitlines()[2]  # nothing is cut off
 
 
+def test_nothing_of_a_job_is_cut_off_in_a_pipe(shop: Shop) -> None:
+    reason = "lost " * 100
+    (job,) = shop.submit({"order_id": 1, "reason": reason})
+    assert f'arguments  {{"order_id":1,"reason":"{reason}"}}\n' in shop.on("jobs", "show", job).output
+
+
 def test_no_color_is_respected_on_a_terminal(shop: Shop) -> None:
     shop.bury("order-1")
     _, shown = shop.on_terminal("jobs", "list", "--url", shop.url, NO_COLOR="1")
@@ -103,7 +109,8 @@ def test_what_is_in_a_job_cannot_control_the_terminal(shop: Shop) -> None:
 
 def test_a_reader_that_has_gone_ends_the_program_quietly(shop: Shop) -> None:
     shop.submit({"order_id": 1})
-    for arguments in (("jobs", "list"), ("jobs", "list", "--json")):
+    for typed in ("jobs list", "jobs list --json", "dlq list --json", "schedules list --json", "queues list"):
+        arguments = typed.split()
         reader, writer = os.pipe()
         os.close(reader)
         command = shop.command(*arguments, "--url", shop.url)

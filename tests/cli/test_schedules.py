@@ -1,5 +1,7 @@
 """`mainspring schedules` and `mainspring queues`."""
 
+import re
+
 import pytest
 
 from mainspring import Cron
@@ -26,8 +28,8 @@ def print_nothing() -> None: ...
 def test_a_preview_needs_no_store_and_marks_the_night_with_a_gap(shop: Shop) -> None:
     lines = shop.run(*SPRING).output.splitlines()[1:]
     assert [line.split()[1:4] for line in lines] == [
-        ["2027-03-27", "02:30:00", "+0100"],
-        ["2027-03-28", "03:30:00", "+0200"],
+        ["2027-03-27", "02:30", "+0100"],
+        ["2027-03-28", "03:30", "+0200"],
     ]
     assert lines[1].endswith("moved by a DST gap from 02:30")
 
@@ -39,7 +41,10 @@ def test_a_date_that_a_gap_drops_is_shown_as_skipped(shop: Shop) -> None:
         ("2027-03-28T01:30:00Z", True),
         ("2027-03-29T00:30:00Z", False),
     ]
-    assert "02:30" in dates[1]["note"]
+    assert dates[1]["note"] == "skipped: there is no 02:30"
+    code, shown = shop.on_terminal(*SPRING, "--dst-gap", "skip", columns=80, NO_COLOR="1")
+    assert code == 0
+    assert re.search(r"\nSun 2027-03-28 - +- +skipped: there is no 02:30\n", shown)
 
 
 def test_both_times_of_a_fold_are_told_apart(shop: Shop) -> None:
@@ -54,6 +59,8 @@ def test_a_rule_that_makes_no_sense_is_wrong_usage(shop: Shop) -> None:
     done = shop.run("schedules", "preview", "0 25 * * *")
     assert done.code == USAGE
     assert "hour is '25'" in done.complaint
+    done = shop.run("schedules", "preview", "0 2 * *")
+    assert (done.code, "it has 4 fields; give 5" in done.complaint) == (USAGE, True)
     done = shop.run("schedules", "preview", "0 2 * * *", "--tz", "berlin")
     assert done.code == USAGE
     assert "did you mean 'Europe/Berlin'?" in done.complaint
@@ -67,7 +74,9 @@ def test_a_stored_schedule_is_previewed_by_its_short_name(scheduled: Shop) -> No
     assert done.json["dates"][0]["local"] == "2027-03-28T03:30:00+02:00"
     gone = scheduled.on("schedules", "preview", "gone")
     assert gone.code == REFUSED
-    assert gone.complaint.startswith("mainspring: there is no schedule 'gone'")
+    assert gone.complaint.startswith(
+        "mainspring: there is no schedule 'gone'; mainspring schedules list shows all"
+    )
 
 
 def test_schedules_are_listed_paused_and_resumed(scheduled: Shop) -> None:
@@ -88,7 +97,9 @@ def test_queues_are_counted_and_paused(shop: Shop) -> None:
     with shop.open() as app:
         app.job(name="shop.later", queue="later")(print)
         app.manager().submit("shop.later", {}, delay=60)
-    assert shop.on("queues", "pause", "slow", "mail").code == 0
+    paused = shop.on("queues", "pause", "slow", "mail")
+    assert (paused.code, paused.output) == (0, "slow paused\nmail paused\n")
+    assert paused.errors.startswith("mainspring: nothing is known of a queue 'mail' yet; ")
     found = {queue["name"]: queue for queue in shop.on("queues", "list", "--json").json["queues"]}
     assert list(found) == ["later", "mail", "orders", "slow"]
     assert (found["slow"]["pending"], found["slow"]["paused"]) == (1, True)

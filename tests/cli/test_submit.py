@@ -42,7 +42,10 @@ def test_an_id_is_taken_once_and_a_unique_key_returns_who_has_it(shop: Shop) -> 
     shop.submit({"order_id": 1}, id="one", unique="k")
     done = shop.with_handlers("submit", "cancel_order", "order_id=1", "--id", "one")
     assert done.code == REFUSED
-    assert done.complaint.startswith("mainspring: job 'one' exists already")
+    assert done.complaint == (
+        "mainspring: job 'one' exists already and nothing was stored; "
+        "see mainspring jobs show one, or give another --id"
+    )
     assert shop.with_handlers("submit", "cancel_order", "order_id=2", "--unique", "k").output == "one\n"
 
 

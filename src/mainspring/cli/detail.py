@@ -10,9 +10,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from mainspring.cli.output import Cell, at, clean, compact, styled
+from mainspring.cli.output import Cell, at, clean, compact, seen, styled
 from mainspring.jobs.info import JobInfo, ProgressInfo
-from mainspring.jobs.instants import describe_distance, to_instant
 
 
 def job_detail(job: JobInfo, now: int) -> RenderableType:
@@ -66,7 +65,7 @@ def _more(job: JobInfo) -> Iterator[tuple[str, Cell]]:
 
 
 def _seen(instant: datetime, now: int) -> str:
-    return f"{at(instant)} UTC ({describe_distance(to_instant(instant, 'instant'), now)})"
+    return f"{at(instant)} UTC ({seen(instant, now)})"
 
 
 def _attempts(job: JobInfo) -> str:
@@ -88,4 +87,4 @@ def _progress(progress: ProgressInfo) -> str:
 
 
 def _trace(error: str) -> RenderableType:
-    return Padding(Text(clean(error.rstrip(), keep="\n"), overflow="fold"), (0, 0, 0, 2))
+    return Padding(Text(clean(error.rstrip(), keep="\n"), overflow="fold"), (0, 0, 0, 2), expand=False)

@@ -13,9 +13,10 @@ from mainspring.cli.calls import to_pair
 from mainspring.cli.detail import job_detail
 from mainspring.cli.documents import job_fields
 from mainspring.cli.exits import ExitCode
-from mainspring.cli.jobs import Id, show_page
+from mainspring.cli.jobs import Id
 from mainspring.cli.options import After, App, AsJson, Limit, OldestFirst, QueueName, TypeName, Url
-from mainspring.cli.output import compact, say, show, show_json, show_table, write
+from mainspring.cli.output import compact, counted, say, show, show_json, show_table, write
+from mainspring.cli.pages import LETTERS, show_page
 from mainspring.cli.progress import Bar
 from mainspring.cli.stopping import Stopping
 from mainspring.cli.target import opened
@@ -58,7 +59,8 @@ def list_letters(
             newest_first=not oldest_first,
             replayed=None if replayed else False,
         )
-    show_page(page, as_json=as_json, none="no dead letters")
+        now = application.manager().engine.now()
+    show_page(page, now, LETTERS, as_json=as_json, none="no dead letters")
 
 
 @dlq.command("show")
@@ -118,7 +120,7 @@ def replay_letters(
                     if stopping.is_asked:
                         break
             finally:
-                if len(replayed) < len(letters):
+                if (replayed or stopping.is_asked) and len(replayed) < len(letters):
                     say(f"mainspring: replayed {len(replayed):,} of {len(letters):,}; the same command goes on")
     _report_replayed(replayed, as_json=as_json)
     stopping.end_if_asked()
@@ -151,7 +153,7 @@ def _report_replayed(replayed: list[tuple[str, str]], *, as_json: bool) -> None:
     if len(replayed) <= SHOWN:
         show_table(("DEAD LETTER", "NEW JOB"), replayed, whole=("DEAD LETTER", "NEW JOB"))
     else:
-        write(f"replayed {len(replayed):,} dead letters")
+        write(f"replayed {counted(len(replayed), 'dead letter')}")
 
 
 @dlq.command("purge")
@@ -190,7 +192,7 @@ def purge_letters(
     if as_json:
         show_json({"dry_run": dry_run, "count": len(found), "purged": [] if dry_run else found})
     else:
-        write(f"{'would purge' if dry_run else 'purged'} {len(found):,} dead letters")
+        write(f"{'would purge' if dry_run else 'purged'} {counted(len(found), 'dead letter')}")
 
 
 def _choose(
@@ -244,6 +246,8 @@ def _require_consent(count: int, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise typer.BadParameter(f"{count:,} dead letters would be gone for good; say --yes, or --dry-run to look")
-    if not typer.confirm(f"Forget {count:,} dead letters for good?", err=True):
+        raise typer.BadParameter(
+            f"{counted(count, 'dead letter')} would be gone for good; say --yes, or --dry-run to look"
+        )
+    if not typer.confirm(f"Forget {counted(count, 'dead letter')} for good?", err=True):
         raise typer.Exit(ExitCode.REFUSED)

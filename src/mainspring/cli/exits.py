@@ -13,6 +13,7 @@ from typing import Any
 
 import typer
 
+from mainspring.cli.wording import in_words
 from mainspring.errors import (
     EngineUnavailable,
     InvalidArguments,
@@ -57,7 +58,7 @@ def run_to_exit(commands: Callable[..., Any]) -> int:
         _let_go_of_stdout()
         return ExitCode.READER_GONE
     except MainspringError as error:
-        return _say(f"mainspring: {error}", code_of(error))
+        return _say(f"mainspring: {in_words(error)}", code_of(error))
     except typer.Abort:
         return _say("mainspring: stopped at a question; nothing was done", ExitCode.REFUSED)
     except typer.TyperException as error:
@@ -86,7 +87,8 @@ def _say_usage(error: typer.TyperException) -> int:
 def _message(error: typer.TyperException) -> str:
     if isinstance(error, typer.BadParameter) and error.param is None and error.param_hint is None:
         return error.message  # of our own making: it says what is wrong without "Invalid value"
-    return str(getattr(error, "format_message", error.__str__)()).strip()
+    message = str(getattr(error, "format_message", error.__str__)()).strip()
+    return message.replace(": Value error, ", ": ").removesuffix(".")
 
 
 def _say(line: str, code: ExitCode) -> ExitCode:

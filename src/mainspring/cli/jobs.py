@@ -25,14 +25,12 @@ from mainspring.cli.options import (
     TypeName,
     Url,
 )
-from mainspring.cli.output import Cell, at, clean, say, show, show_json, show_table, styled
+from mainspring.cli.output import clean, say, show, show_json
+from mainspring.cli.pages import JOBS, show_page
 from mainspring.cli.target import opened
+from mainspring.cli.wording import in_words
 from mainspring.errors import EngineUnavailable, MainspringError
-from mainspring.jobs.info import JobInfo, JobPage
 from mainspring.jobs.status import JobStatus
-
-TITLES = ("ID", "STATUS", "DUE (UTC)", "HANDLER", "QUEUE", "STARTS", "ERROR")
-SPARE = ("QUEUE", "STARTS", "ERROR", "DUE (UTC)", "HANDLER")
 
 Ids = Annotated[list[str], typer.Argument(help="The ids of jobs.", metavar="ID...")]
 Id = Annotated[str, typer.Argument(help="The id of a job.", metavar="ID")]
@@ -68,25 +66,8 @@ def list_jobs(
             after=after,
             newest_first=not oldest_first,
         )
-    show_page(page, as_json=as_json, none="no jobs")
-
-
-def show_page(page: JobPage, *, as_json: bool, none: str) -> None:
-    """Print a page of jobs, and how to get the next."""
-    if as_json:
-        show_json({"jobs": [job_fields(job) for job in page], "next": page.next})
-        return
-    if page:
-        show_table(TITLES, [_row(job) for job in page], whole=TITLES[:3], spare=SPARE)
-    else:
-        say(none)
-    if page.next is not None:
-        say(f"there are more: --after {page.next}")
-
-
-def _row(job: JobInfo) -> list[Cell]:
-    error = "" if job.error is None else job.error.partition("\n")[0]
-    return [job.id, styled(job.status), at(job.due), job.type, job.queue, str(job.starts), error]
+        now = application.manager().engine.now()
+    show_page(page, now, JOBS, as_json=as_json, none="no jobs")
 
 
 @jobs.command("show")
@@ -172,7 +153,7 @@ def _each(
         except EngineUnavailable:
             raise
         except MainspringError as error:
-            outcomes.append((job_id, str(error)))
+            outcomes.append((job_id, in_words(error)))
     return outcomes
 
 

@@ -19,10 +19,12 @@ from rich.table import Table
 from rich.text import Text
 
 from mainspring.cli.exits import ReaderGone
+from mainspring.jobs.instants import describe_distance, to_instant
 
 STYLES = {"PENDING": "cyan", "RUNNING": "blue", "COMPLETED": "green", "FAILED": "red", "CANCELED": "dim"}
 GAP = "  "
 LEAST = 12  # a column that is cut to less tells nothing
+ENDLESS = 1_000_000  # columns of a pipe
 C1 = re.compile("[\x7f-\x9f]")
 
 Cell: TypeAlias = str | Text
@@ -49,10 +51,11 @@ def say(text: str) -> None:
 
 def show(renderable: RenderableType, *, wraps: bool = True) -> None:
     """Print something for the eyes, in colours where there are some."""
-    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=not (wraps and is_terminal()))
+    width = None if wraps and is_terminal() else ENDLESS
+    console = Console(highlight=False, markup=False, emoji=False, width=width)
     with console.capture() as capture:
         console.print(renderable)
-    write(capture.get().rstrip("\n"))
+    write("\n".join(line.rstrip() for line in capture.get().rstrip("\n").split("\n")))
 
 
 def show_json(data: Any) -> None:
@@ -76,21 +79,19 @@ def show_table(
     *,
     whole: Sequence[str] = (),
     spare: Sequence[str] = (),
+    numbers: Sequence[str] = (),
 ) -> None:
-    """Print a table.
+    """Print a table; columns of numbers are aligned to the right.
 
     If a terminal is too narrow, the `spare` columns go, one by one; then others than the `whole` ones are cut.
     """
     cells = [[cell if isinstance(cell, Text) else Text(clean(cell)) for cell in row] for row in rows]
     if is_terminal():
         columns = _fitting(titles, cells, whole, spare, Console().width)
-        show(
-            _table(
-                [titles[place] for place in columns], [[row[place] for place in columns] for row in cells], whole
-            )
-        )
+        chosen = [titles[place] for place in columns]
+        show(_table(chosen, [[row[place] for place in columns] for row in cells], whole, numbers))
     else:
-        write(_plain(titles, cells))
+        write(_plain(titles, cells, numbers))
 
 
 def _fitting(
@@ -109,10 +110,10 @@ def _fitting(
     return places
 
 
-def _table(titles: Sequence[str], rows: list[list[Text]], whole: Sequence[str]) -> Table:
+def _table(titles: Sequence[str], rows: list[list[Text]], whole: Sequence[str], numbers: Sequence[str]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, len(GAP), 0, 0))
     for title in titles:
-        table.add_column(title, no_wrap=title in whole)
+        table.add_column(title, no_wrap=title in whole, justify="right" if title in numbers else "left")
     for row in rows:
         for cell in row:
             cell.no_wrap, cell.overflow = True, "ellipsis"
@@ -120,15 +121,13 @@ def _table(titles: Sequence[str], rows: list[list[Text]], whole: Sequence[str]) 
     return table
 
 
-def _plain(titles: Sequence[str], rows: list[list[Text]]) -> str:
-    lines = [list(titles), *([cell.plain for cell in row] for row in rows)]
-    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(_line(line, widths) for line in lines)
-
-
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    padded = (cell + " " * (width - cell_len(cell)) for cell, width in zip(cells, widths, strict=True))
-    return GAP.join(padded).rstrip()
+def _plain(titles: Sequence[str], rows: list[list[Text]], numbers: Sequence[str]) -> str:
+    columns = []
+    for title, *cells in zip(titles, *([cell.plain for cell in row] for row in rows), strict=True):
+        width = max(map(cell_len, (title, *cells)))
+        paddings = ((cell, " " * (width - cell_len(cell))) for cell in (title, *cells))
+        columns.append([pad + cell if title in numbers else cell + pad for cell, pad in paddings])
+    return "\n".join(GAP.join(line).rstrip() for line in zip(*columns, strict=True))
 
 
 def styled(status: str) -> Text:
@@ -139,6 +138,16 @@ def styled(status: str) -> Text:
 def at(instant: datetime | None) -> str:
     """Write an instant, in UTC as all of them; a dash for none."""
     return "-" if instant is None else f"{instant.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def seen(instant: datetime | None, now: int, *, in_short: bool = False) -> str:
+    """Write how far away an instant is, as in `in 12 min`; a dash for none."""
+    return "-" if instant is None else describe_distance(to_instant(instant, "instant"), now, in_short=in_short)
+
+
+def counted(count: int, what: str) -> str:
+    """Write how many there are: `1 dead letter`, `2,000 dead letters`."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def compact(data: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -23,7 +24,7 @@ from mainspring.jobs.recurrence.planning import first_due
 from mainspring.jobs.recurrence.rules import Rule
 from mainspring.jobs.recurrence.schedule_info import ScheduleInfo
 
-_EXPRESSION = re.compile(r"@\w+|(?=[^a-zA-Z]*[\d*])[\d*][\w*/,\-]*(\s+[\w*/,\-#?]+){4,5}")
+_EXPRESSION = re.compile(r"@\w+|(?=[^a-zA-Z]*[\d*])[\d*][\w*/,\-]*(\s+[\w*/,\-#?]+){1,6}")
 _MOVED = "moved by a DST gap from "
 MORE = 10  # times as many occurrences are looked at for those that a gap drops
 
@@ -102,7 +103,7 @@ def preview(
     if as_json:
         show_json({"rule": rule_fields(timetable.rule), "dates": [date.fields() for date in dates]})
     elif dates:
-        show_table(("DATE", "UTC", "NOTE"), map(_row, dates), whole=("DATE", "UTC"))
+        show_table(("DATE", "UTC", "NOTE"), _rows(dates), whole=("DATE", "NOTE"), spare=("UTC",))
         say(rule_text(timetable.rule))
     else:
         say("mainspring: it never occurs again")
@@ -129,7 +130,7 @@ def dates_of(timetable: Timetable, after: int, count: int) -> list[Date]:
             if instant not in dates:
                 local, note = shifted.local(instant)
                 missing = (note or "").removeprefix(_MOVED)
-                dates[instant] = Date(local, f"skipped: clocks are put forward over {missing}", is_skipped=True)
+                dates[instant] = Date(local, f"skipped: there is no {missing}", is_skipped=True)
     return [dates[instant] for instant in sorted(dates)]
 
 
@@ -141,9 +142,11 @@ def _stored(schedule: ScheduleInfo) -> Timetable:
     return Timetable(schedule.rule, schedule.record.start, schedule.record.end)
 
 
-def _row(date: Date) -> list[Cell]:
-    shown = f"{date.local:%a %Y-%m-%d %H:%M:%S %z}"
-    utc = f"{date.local.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
-    style = "yellow" if date.note is not None else ""
-    cells = ("-", "-") if date.is_skipped else (shown, utc)
-    return [Text(cells[0], style=style), Text(cells[1]), Text(date.note or "", style=style)]
+def _rows(dates: list[Date]) -> Iterator[list[Cell]]:
+    time = "%H:%M:%S" if any(date.local.second for date in dates) else "%H:%M"
+    for date in dates:
+        style = "yellow" if date.note is not None else ""
+        shown, utc = f"{date.local:%a %Y-%m-%d {time} %z}", f"{date.local.astimezone(UTC):%Y-%m-%d {time}}"
+        if date.is_skipped:
+            shown, utc = f"{date.local:%a %Y-%m-%d} -", "-"
+        yield [Text(shown, style=style), Text(utc), Text(date.note or "", style=style)]

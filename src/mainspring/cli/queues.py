@@ -43,6 +43,7 @@ def list_queues(
             map(_row, found),
             whole=("PAUSED",),
             spare=("CANCELED", "COMPLETED"),
+            numbers=tuple(map(str.upper, STATES)),
         )
     else:
         say("no queues")
@@ -60,8 +61,11 @@ def pause_queues(names: Names, *, as_json: AsJson = False, app: App = None, url:
     Example: mainspring queues pause mail
     """
     with opened(app, url) as application:
+        known = {queue.name for queue in application.all_queues()}
         changed = {name: application.queue(name).pause() for name in names}
     _report(changed, "paused", as_json=as_json)
+    for name in changed.keys() - known:
+        say(f"mainspring: nothing is known of a queue {name!r} yet; mainspring queues list shows the others")
 
 
 @queues.command("resume")

@@ -15,6 +15,7 @@ from mainspring.cli.options import App, AsJson, Url
 from mainspring.cli.output import Cell, at, clean, say, show_json, show_table, write
 from mainspring.cli.preview import full_name, preview
 from mainspring.cli.target import opened
+from mainspring.cli.wording import in_words
 from mainspring.errors import ScheduleNotFound
 from mainspring.jobs.recurrence.schedule_info import ScheduleInfo
 
@@ -38,10 +39,10 @@ def list_schedules(*, as_json: AsJson = False, app: App = None, url: Url = None)
         show_json({"schedules": [schedule_fields(schedule) for schedule in found]})
     elif found:
         show_table(
-            ("NAME", "NEXT (UTC)", "RULE", "HANDLER", "QUEUE", "LAST (UTC)"),
+            ("NAME", "NEXT (UTC)", "RULE", "QUEUE", "HANDLER", "LAST (UTC)"),
             map(_row, found),
-            whole=("NEXT (UTC)",),
-            spare=("LAST (UTC)", "QUEUE", "HANDLER"),
+            whole=("NAME", "NEXT (UTC)", "RULE"),
+            spare=("HANDLER", "LAST (UTC)", "QUEUE"),
         )
     else:
         say("no schedules; those that are declared in code are stored when a worker starts")
@@ -50,7 +51,7 @@ def list_schedules(*, as_json: AsJson = False, app: App = None, url: Url = None)
 def _row(schedule: ScheduleInfo) -> list[Cell]:
     due = Text("paused", style="yellow") if schedule.is_paused else at(schedule.next_due)
     rule = rule_text(schedule.rule)
-    return [schedule.name, due, rule, schedule.type, schedule.queue, at(schedule.last_due)]
+    return [schedule.name, due, rule, schedule.queue, schedule.type, at(schedule.last_due)]
 
 
 @schedules.command("pause")
@@ -94,7 +95,7 @@ def _report(outcomes: dict[str, bool | ScheduleNotFound], how: str, *, as_json: 
                 {
                     "name": name,
                     "changed": outcome is True,
-                    "outcome": how if isinstance(outcome, bool) else str(outcome),
+                    "outcome": how if isinstance(outcome, bool) else in_words(outcome),
                 }
                 for name, outcome in outcomes.items()
             ]
@@ -102,7 +103,7 @@ def _report(outcomes: dict[str, bool | ScheduleNotFound], how: str, *, as_json: 
     else:
         for name, outcome in outcomes.items():
             if isinstance(outcome, ScheduleNotFound):
-                say(f"mainspring: {outcome}")
+                say(f"mainspring: {in_words(outcome)}")
             else:
                 write(f"{clean(name)} {how}" if outcome else f"{clean(name)} was {how} already")
     if any(isinstance(outcome, ScheduleNotFound) for outcome in outcomes.values()):

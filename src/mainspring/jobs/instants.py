@@ -40,20 +40,28 @@ def to_microseconds(duration: Duration, name: str) -> int:
 
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
-MANY = 10
-"""Of so many days, hours or minutes, what is beyond the whole number is not told."""
+_MANY = 10  # of so many days, hours or minutes, what is beyond the whole number is not told
 
 
-def describe_distance(instant: int, now: int) -> str:
-    """Say how far away an instant is: `in 12 min`, `3 h 5 min ago`, `now`."""
+def describe_distance(instant: int, now: int, *, in_short: bool = False) -> str:
+    """Say how far away an instant is: `in 12 min`, `3 h 5 min ago`, `now`; in short `in 90 min`, `3 h ago`."""
     seconds = round(abs(instant - now) / MICROSECONDS)
     if not seconds:
         return "now"
+    words = _in_one_unit(seconds) if in_short else _in_two_units(seconds)
+    return f"in {words}" if instant > now else f"{words} ago"
+
+
+def _in_one_unit(seconds: int) -> str:
+    size, unit = next(((size, unit) for size, unit in _UNITS if seconds >= 2 * size), _UNITS[-1])
+    return f"{seconds // size} {unit}"
+
+
+def _in_two_units(seconds: int) -> str:
     place = next(place for place, (size, _) in enumerate(_UNITS) if seconds >= size)
     size, unit = _UNITS[place]
     number, rest = divmod(seconds, size)
-    words = f"{number} {unit}"
-    if number < MANY and place + 1 < len(_UNITS):
-        smaller, name = _UNITS[place + 1]
-        words += f" {rest // smaller} {name}" if rest // smaller else ""
-    return f"in {words}" if instant > now else f"{words} ago"
+    if number >= _MANY or place + 1 == len(_UNITS):
+        return f"{number} {unit}"
+    smaller, name = _UNITS[place + 1]
+    return f"{number} {unit} {rest // smaller} {name}" if rest >= smaller else f"{number} {unit}"

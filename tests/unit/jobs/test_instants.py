@@ -91,3 +91,20 @@ def test_what_is_no_duration_is_refused(duration: Any) -> None:
 def test_a_distance_is_told_in_one_or_two_units(seconds: float, words: str) -> None:
     now = to_instant(NOON, "now")
     assert describe_distance(now + round(seconds * 1_000_000), now) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0, "now"),
+        (1, "in 1 s"),
+        (-119, "119 s ago"),
+        (120, "in 2 min"),
+        (-7_199, "119 min ago"),
+        (7_200, "in 2 h"),
+    ],
+)
+def test_in_short_a_distance_is_told_in_one_unit(seconds: int, words: str) -> None:
+    now = to_instant(NOON, "now")
+    assert describe_distance(now + seconds * 1_000_000, now, in_short=True) == words
+    assert describe_distance(now - 172_800_000_000, now, in_short=True) == "2 d ago"
