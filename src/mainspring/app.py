@@ -16,6 +16,8 @@ from threading import RLock
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
+from msgspec.structs import replace
+
 from mainspring.clock import Clock, Duration, SystemClock, to_nanoseconds
 from mainspring.engines.nats import NatsSettings
 from mainspring.engines.nats.settings import without_password
@@ -282,8 +284,8 @@ class Mainspring(Decorators):
                 runtime = self._runtime
         return runtime.manager
 
-    def make_engine(self, clock: Clock) -> Engine:
-        """Make the engine that the URL asks for."""
+    def make_engine(self, clock: Clock, *, only_looks: bool = False) -> Engine:
+        """Make the engine that the URL asks for; one that only looks makes no streams on a server."""
         if self.url == "memory://":
             if is_child():
                 raise EngineUnavailable(
@@ -295,12 +297,12 @@ class Mainspring(Decorators):
 
             return MemoryEngine(clock=clock)
         if self.url.startswith(NATS_SCHEMES):
-            return self._make_nats_engine(clock)
+            return self._make_nats_engine(clock, only_looks=only_looks)
         from mainspring.engines.sqlite import SqliteEngine  # noqa: PLC0415 - loaded if asked for
 
         return SqliteEngine(self.url.removeprefix("sqlite:///"), clock=clock, durability=self.durability)
 
-    def _make_nats_engine(self, clock: Clock) -> Engine:
+    def _make_nats_engine(self, clock: Clock, *, only_looks: bool) -> Engine:
         try:
             from mainspring.engines.nats.engine import NatsEngine  # noqa: PLC0415 - only with the extra
         except ImportError as error:
@@ -311,7 +313,7 @@ class Mainspring(Decorators):
             ) from error
         return NatsEngine(
             self.url,
-            settings=self.nats,
+            settings=replace(self.nats or NatsSettings(), prepared=True) if only_looks else self.nats,
             retention=self.keep.retention(),
             clock=clock,
             make_projection=_make_projection,

@@ -25,6 +25,7 @@ class Commands(OnDemand):
         "queues": "Count, pause and resume queues.",
         "explain": "Say in plain words why a job is where it is, and what would change it.",
         "events": "Print what happens to jobs from now on, a line each; nothing is kept of what was before.",
+        "doctor": "Check the machine, the store, workers, jobs and schedules; nothing is changed.",
         "migrate": "Move pending jobs, dead letters, schedules, pauses and limits from a SQLite file to NATS.",
         "nats": "NATS servers for trying out, and rights for real ones.",
         "bench": "Measure your machine and engine in about twenty seconds, on stores of its own: your jobs are "

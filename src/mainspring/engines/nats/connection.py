@@ -186,6 +186,11 @@ class Connection:
         return f"{version.major}.{version.minor}.{version.patch}"
 
     @property
+    def server(self) -> dict[str, Any]:
+        """What the server says of itself: its id, its name, its cluster."""
+        return self._client.server if self._client else {}
+
+    @property
     def max_payload(self) -> int:
         """How many bytes a message may have."""
         return self._client.max_payload if self._client else 1_048_576

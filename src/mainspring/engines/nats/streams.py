@@ -60,7 +60,7 @@ class Streams:
         """Check the server, and make or update the streams."""
         self._require_version()
         self._require_jetstream()
-        info = self._ensure(self._main())
+        info = self._ensure(self.wanted())
         self.created = str(info.get("created", ""))
         self._link.reads_leader = int(info.get("config", {}).get("num_replicas", 1)) > 1
         self._link.pulls.idle_seconds = CLUSTER_IDLE_SECONDS if self._link.reads_leader else IDLE_SECONDS
@@ -99,7 +99,8 @@ class Streams:
                 remedy="start nats-server with -js, or enable jetstream in the account",
             ) from error
 
-    def _main(self) -> dict[str, Any]:
+    def wanted(self) -> dict[str, Any]:
+        """Return how the stream that keeps everything has to be."""
         return {
             "name": self._names.stream,
             "description": "Mainspring: jobs, schedules, limits",
@@ -256,7 +257,7 @@ class Streams:
         if info is None:
             if not self._settings.makes_streams:
                 raise self._missing(f"stream {self._names.stream!r}")
-            info = self._ensure(self._main())
+            info = self._ensure(self.wanted())
             self._ensure(self._events())
         if info.get("created") != self.created:
             self.created = str(info.get("created"))

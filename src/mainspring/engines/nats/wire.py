@@ -2,12 +2,14 @@
 
 `nats-py` publishes one message at a time, at 8 microseconds each; a draft of a thousand is assembled here and
 handed over as one, at one microsecond each. That uses parts of the client that are not public,
-`_send_command` and the flusher, as `publish` does; `tests/nats` would show at once if they changed.
+`_send_command` and the flusher, as `publish` does, and what the server said of itself; `tests/nats` would show at
+once if they changed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from nats.aio.client import Client
 
@@ -16,6 +18,11 @@ LINE = b"NATS/1.0\r\n"
 
 class WireClient(Client):
     """A client for messages whose headers are well-formed, as those of the server are."""
+
+    @property
+    def server(self) -> dict[str, Any]:
+        """What the server says of itself when one connects."""
+        return dict(self._server_info)
 
     @staticmethod
     def _parse_header_lines(raw: bytes) -> dict[str, str]:

@@ -47,6 +47,12 @@ class DeclaredSchedules:
     def __len__(self) -> int:
         return len(self._definitions)
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of all of them."""
+        with self._lock:
+            return frozenset(self._definitions)
+
     def store(self, manager: JobManager) -> None:
         """Store what differs from what is there."""
         with self._lock:

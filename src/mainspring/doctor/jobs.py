@@ -1,0 +1,163 @@
+"""Jobs and workers: what waits, for whom, and what was given up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from mainspring.doctor.findings import Finding, error, info, ok, warning
+from mainspring.doctor.snapshot import Snapshot
+from mainspring.doctor.words import count, in_microseconds, some
+from mainspring.jobs.engine import Backlog, WorkerState
+from mainspring.jobs.instants import MICROSECONDS
+
+LATE = 60 * MICROSECONDS
+START = "Start one: mainspring run module:app"
+
+
+def check_workers(snapshot: Snapshot) -> Iterator[Finding]:
+    """Judge whether somebody works, and whether somebody has fallen silent."""
+    alive = snapshot.alive
+    lost = [worker for worker in snapshot.workers if worker not in alive]
+    if lost:
+        yield _about_lost(lost, snapshot.now, has_others=bool(alive))
+    if alive:
+        yield ok(f"{count(len(alive), 'worker')}: {some([_name(worker) for worker in alive])}")
+    elif snapshot.waiting:
+        oldest = min(waiting.oldest for waiting in snapshot.waiting)
+        due = sum(waiting.count for waiting in snapshot.waiting)
+        yield error(
+            f"no worker runs, and {count(due, 'job')} {'is' if due == 1 else 'are'} due, the oldest for "
+            f"{in_microseconds(snapshot.now - oldest)}",
+            "Jobs are stored, and nobody starts them.",
+            START,
+        )
+    elif not lost:
+        yield info("no worker runs; no job is due", "What becomes due waits for one.", START)
+
+
+def _about_lost(lost: Sequence[WorkerState], now: int, *, has_others: bool) -> Finding:
+    names = some([f"{_name(worker)}, {_silence(worker, now)}" for worker in lost])
+    what = f"{count(len(lost), 'worker')} died or came to a standstill: {names}"
+    if has_others:
+        return info(
+            what,
+            "The others take its jobs over: at once if it died, after 45 s of silence if it stands still.",
+            "If it is there again and again, find out what kills it: out of memory, a debugger, a suspended "
+            "machine.",
+        )
+    return warning(what, "What it ran waits until another worker takes it over, and none is there.", START)
+
+
+def _silence(worker: WorkerState, now: int) -> str:
+    return (
+        f"silent for {in_microseconds(max(0, now - worker.heartbeat))}"
+        if worker.heartbeat
+        else "which left jobs behind"
+    )
+
+
+def _name(worker: WorkerState) -> str:
+    return f"{worker.number} ({worker.info.name}, process {worker.info.process})"
+
+
+def check_handlers(snapshot: Snapshot) -> Iterator[Finding]:
+    """Judge whether somebody can run what is due, and what the application has."""
+    known, has_workers = snapshot.known, bool(snapshot.alive)
+    unknown = [waiting for waiting in snapshot.waiting if has_workers and waiting.type not in known]
+    if unknown:
+        yield error(
+            f"no worker knows {some(sorted({waiting.type for waiting in unknown}))}, and {_wait(unknown)} for it",
+            "Those jobs never start.",
+            "Start a worker of the application that has it; if it was renamed, @app.job(aliases=[...]) names "
+            "the old name.",
+        )
+    handlers = snapshot.handlers
+    if handlers is not None:
+        foreign = sorted({waiting.type for waiting in snapshot.waiting} - handlers - {w.type for w in unknown})
+        if foreign:
+            yield warning(
+                f"this application has no handler {some(foreign)}, and jobs are due for it",
+                "Workers of this code do not run them.",
+                "If the handler was renamed: @app.job(aliases=[...]). If another application has it, all is well.",
+            )
+        idle = sorted(handlers - known) if has_workers else []
+        if idle:
+            yield warning(
+                f"no worker knows {some(idle)} of this application",
+                "Jobs that are submitted for it wait. The workers may run older code.",
+                "Start the workers anew, with this code.",
+            )
+        if unknown or foreign or idle:
+            return
+    if not unknown:
+        yield ok("for all that is due there is a handler" if has_workers else "no worker runs that could be asked")
+
+
+def _wait(backlogs: Sequence[Backlog]) -> str:
+    return count(sum(backlog.count for backlog in backlogs), "job waits", "jobs wait")
+
+
+def check_lateness(snapshot: Snapshot) -> Finding:
+    """Judge how long jobs wait for workers that know them."""
+    known = snapshot.known
+    late = [w for w in snapshot.waiting if w.type in known and snapshot.now - w.oldest > LATE]
+    if not late:
+        return ok("no job that a worker knows is late")
+    oldest = min(late, key=lambda waiting: waiting.oldest)
+    return warning(
+        f"{_wait(late)} for workers that are there, the oldest for "
+        f"{in_microseconds(snapshot.now - oldest.oldest)}: {oldest.type} in queue {oldest.queue}",
+        "The workers do not keep up, or take from other queues only.",
+        "Give them more threads (mainspring run --threads 16) or start more; look at what the running ones do: "
+        "mainspring jobs list --status running",
+    )
+
+
+def check_paused(snapshot: Snapshot) -> Iterator[Finding]:
+    """Judge whether a pause was forgotten."""
+    held = [backlog for backlog in snapshot.backlog if backlog.queue in snapshot.paused]
+    for queue in sorted(snapshot.paused):
+        of_queue = [backlog for backlog in held if backlog.queue == queue]
+        resume = f"mainspring queues resume {queue}"
+        if of_queue:
+            waits = in_microseconds(snapshot.now - min(backlog.oldest for backlog in of_queue))
+            yield warning(
+                f"queue {queue} is paused, and {_wait(of_queue)} in it, the oldest for {waits}",
+                "No job of a paused queue starts, on any worker.",
+                f"If the pause was forgotten: {resume}",
+            )
+        else:
+            yield info(f"queue {queue} is paused; nothing is due in it", remedy=f"When it is time: {resume}")
+    if not snapshot.paused:
+        yield ok("no queue is paused")
+
+
+def check_dead_letters(snapshot: Snapshot) -> Iterator[Finding]:
+    """Say what was given up."""
+    if snapshot.failed is None:
+        yield info(
+            "dead letters were not counted: the store has too many jobs to do so in passing",
+            remedy="mainspring dlq list",
+        )
+        return
+    letters = snapshot.letters
+    quarantined = [letter for letter in letters if (letter.error or "").startswith("quarantined")]
+    if quarantined:
+        yield warning(
+            f"{count(len(quarantined), 'job')} crashed their workers again and again and are in quarantine: "
+            f"{some([letter.id for letter in quarantined])}",
+            "Each of them has killed its process or its worker three times, with everything else that ran there.",
+            f"mainspring dlq show {quarantined[0].id}, find out what kills it, then mainspring jobs retry",
+        )
+    others = len(letters) - len(quarantined)
+    if others:
+        newest = max(letter.finished or 0 for letter in letters)
+        more = " or more" if snapshot.failed > len(letters) else ""
+        yield info(
+            f"{count(others, 'dead letter')}{more}, the newest "
+            f"from {in_microseconds(max(0, snapshot.now - newest))} ago",
+            "Jobs that were given up wait for somebody who decides about them.",
+            "mainspring dlq list, then mainspring dlq replay or purge",
+        )
+    if not letters:
+        yield ok("no dead letters")

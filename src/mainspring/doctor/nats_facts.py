@@ -1,0 +1,170 @@
+"""What NATS servers say of themselves, gathered in one visit that makes, changes and takes nothing."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+from urllib.parse import urlsplit
+
+from msgspec.structs import replace
+
+from mainspring.clock import Clock
+from mainspring.engines.nats.backlogs import Backlogs
+from mainspring.engines.nats.link import NOT_FOUND, Link, ServerError
+from mainspring.engines.nats.naming import Names
+from mainspring.engines.nats.settings import NatsSettings
+from mainspring.engines.nats.streams import Streams
+from mainspring.engines.nats.workspace import Workshop
+from mainspring.errors import EngineUnavailable
+from mainspring.jobs.instants import MICROSECONDS
+
+TRIES = 5
+PATIENCE = 3.0  # seconds for one answer: what is forbidden is never answered
+MONITOR_SECONDS = 2.0
+MOST_LANES = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NatsFacts:
+    """What is known after a visit."""
+
+    settings: NatsSettings
+    server: Mapping[str, Any]
+    """As it greets clients: version, name, cluster, max_payload."""
+    account: Mapping[str, Any] | None = None
+    """Use and limits of JetStream; None: it is not enabled."""
+    stream: Mapping[str, Any] | None = None
+    events: Mapping[str, Any] | None = None
+    wanted: Mapping[str, Any] = field(default_factory=dict)
+    """How this Mainspring would make the stream."""
+    consumers: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
+    """For the subject of each lane its consumer; None: it has none."""
+    round_trip: float = 0.0
+    ahead: float = 0.0
+    """By how many seconds the server's clock is ahead of ours."""
+    denied: Sequence[str] = ()
+    """What the server has forbidden."""
+    monitor: Mapping[str, Any] | None = None
+    """What `/varz` says, if somebody told where to ask."""
+
+
+def visit(servers: list[str], settings: NatsSettings, clock: Clock, monitor: str | None = None) -> NatsFacts:
+    """Connect and ask; raises `EngineUnavailable` if no server answers."""
+    patient = replace(settings, timeout=min(settings.timeout or PATIENCE, PATIENCE), prepared=True)
+    names = Names(settings.prefix)
+    link = Link(servers, patient, names.stream, clock)
+    link.open()
+    try:
+        return _Visit(link, names, settings).gather(monitor)
+    finally:
+        link.close()
+
+
+class _Visit:
+    def __init__(self, link: Link, names: Names, settings: NatsSettings) -> None:
+        self._link = link
+        self._names = names
+        self._settings = settings
+        self._streams = Streams(link, names, settings)
+        self._denied: list[str] = []
+
+    def gather(self, monitor: str | None) -> NatsFacts:
+        account = self._ask("INFO")
+        stream = self._ask(f"STREAM.INFO.{self._names.stream}") if account is not None else None
+        events = self._ask(f"STREAM.INFO.{self._names.events_stream}") if account is not None else None
+        round_trip, ahead = self._measure() if stream is not None else (0.0, 0.0)
+        consumers = self._consumers() if stream is not None else {}
+        if stream is not None:
+            self._try_to_write()
+            stream = self._ask(f"STREAM.INFO.{self._names.stream}")  # its servers have had time to catch up
+        return NatsFacts(
+            settings=self._settings,
+            server=self._link.server,
+            account=account,
+            stream=stream,
+            events=events,
+            wanted=self._streams.wanted(),
+            consumers=consumers,
+            round_trip=round_trip,
+            ahead=ahead,
+            denied=tuple(self._denied),
+            monitor=None if monitor is None else ask_monitor(monitor),
+        )
+
+    def _ask(self, verb: str) -> dict[str, Any] | None:
+        try:
+            return self._link.api(verb)
+        except ServerError as error:
+            if error.code in NOT_FOUND or verb == "INFO":
+                return None
+            raise EngineUnavailable(
+                engine=f"NATS at {self._link.address}",
+                reason=f"{verb} was refused: {error}",
+                remedy="look at the log of the server",
+            ) from error
+        except EngineUnavailable:
+            self._note_denial()
+            if not self._denied:
+                raise
+            return None
+
+    def _measure(self) -> tuple[float, float]:
+        """Return how long an answer takes, and by how much the server's clock is ahead."""
+        trips = []
+        for _ in range(TRIES):
+            before = self._link.monotonic()
+            self._link.api(f"STREAM.INFO.{self._names.stream}")
+            trips.append((self._link.monotonic() - before) / MICROSECONDS)
+        self._streams.measure_time()
+        return median(trips), (self._link.now() - self._link.own_time()) / MICROSECONDS
+
+    def _consumers(self) -> dict[str, dict[str, Any] | None]:
+        try:
+            lanes = Backlogs(Workshop(self._link, self._names), self._streams).lanes()
+            subjects = [f"{self._names.chores}>", *lanes.values()][:MOST_LANES]
+            return {subject: self._streams.look_at_consumer(subject) for subject in subjects}
+        except EngineUnavailable:
+            self._note_denial()
+            return {}
+
+    def _try_to_write(self) -> None:
+        """Offer a message that the server must refuse, whoever we are: if it says nothing, we may not even try."""
+        with suppress(ServerError, EngineUnavailable):
+            self._link.wait_for_order(self._names.settings)
+        self._note_denial()
+
+    def _note_denial(self) -> None:
+        denied, self._link.denied = self._link.denied, None
+        if denied is not None:
+            self._denied.append(denied)
+
+
+def ask_monitor(url: str) -> dict[str, Any]:
+    """Return what a server tells at its monitoring port."""
+    parts = urlsplit(url if "//" in url else f"http://{url}")
+    if not parts.hostname or parts.scheme not in ("http", "https"):
+        raise _no_monitor(url, "it is no address")
+    make = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    with closing(make(parts.hostname, parts.port or 8222, timeout=MONITOR_SECONDS)) as connection:
+        try:
+            connection.request("GET", f"{parts.path.rstrip('/')}/varz")
+            response = connection.getresponse()
+            answer = json.loads(response.read()) if response.status == http.client.OK else None
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise _no_monitor(url, str(error)) from error
+    if not isinstance(answer, dict):
+        raise _no_monitor(url, f"it answered with status {response.status}")
+    return answer
+
+
+def _no_monitor(url: str, reason: str) -> EngineUnavailable:
+    return EngineUnavailable(
+        engine=f"monitoring at {url}",
+        reason=reason,
+        remedy="give the address that http: or -m of nats-server names, as in --monitor http://127.0.0.1:8222",
+    )

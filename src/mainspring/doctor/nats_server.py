@@ -1,0 +1,150 @@
+"""NATS servers: version, room, time, distance, and what survives a power failure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mainspring.doctor.findings import Finding, error, info, ok, warning
+from mainspring.doctor.nats_facts import NatsFacts
+from mainspring.doctor.words import in_bytes, in_seconds, some
+from mainspring.engines.nats.engine import CLUSTER_START_LEAD, START_LEAD
+from mainspring.engines.nats.streams import FLOOR, NANOSECONDS
+from mainspring.jobs.instants import MICROSECONDS
+
+MANY = 0.8  # of what there is room for
+ALMOST_ALL = 0.95
+SKEW = 1.0
+SAFE_SYNC = 1.0  # seconds: what a power failure may take along
+
+
+def check_server(facts: NatsFacts) -> Finding:
+    """Judge the version of a server, and whether it has JetStream."""
+    version = str(facts.server.get("version", ""))
+    numbers = [int(part) for part in version.split(".")[:2] if part.isdigit()]
+    floor = ".".join(map(str, FLOOR))
+    if tuple(numbers) < FLOOR:
+        return error(
+            f"its version is {version or 'unknown'}, and {floor} is needed",
+            "Older servers keep no schedules, by which jobs that are due later come to their lanes.",
+            "Update nats-server.",
+        )
+    if facts.account is None and not facts.denied:
+        return error(
+            "JetStream is not enabled for this account",
+            "Without it a server keeps nothing.",
+            "Start nats-server with -js, or enable jetstream in the account.",
+        )
+    where = f"in cluster {facts.server['cluster']}" if facts.server.get("cluster") else "alone"
+    return ok(f"server {facts.server.get('server_name', '')} {version}, {where}")
+
+
+def check_storage(facts: NatsFacts) -> Iterator[Finding]:
+    """Judge how much room JetStream has left, for the account and, with a monitor, on the server."""
+    account = facts.account or {}
+    uses = [("this account", account.get("storage", 0), account.get("limits", {}).get("max_storage", -1))]
+    if facts.monitor is not None:
+        jetstream = facts.monitor.get("jetstream", {})
+        used, limit = (
+            jetstream.get("stats", {}).get("storage", 0),
+            jetstream.get("config", {}).get("max_storage", -1),
+        )
+        uses.append(("this server", used, limit))
+    for whose, used, limit in uses:
+        text = f"JetStream of {whose} has {in_bytes(used)} in use"
+        if limit <= 0:
+            yield ok(f"{text}, without a limit of its own")
+        elif used < MANY * limit:
+            yield ok(f"{text}, of {in_bytes(limit)}")
+        else:
+            judge = error if used >= ALMOST_ALL * limit else warning
+            yield judge(
+                f"{text}, of only {in_bytes(limit)}",
+                "When it is full, submits fail, and no outcome of a job can be stored.",
+                "Give it more room (max_file_store of the server, max_storage of the account), or let jobs "
+                "that have ended go sooner: Keep(completed=...).",
+            )
+
+
+def check_sync(facts: NatsFacts) -> Finding:
+    """Judge what a power failure may take along."""
+    replicas = int((facts.stream or {}).get("config", {}).get("num_replicas", 1))
+    ways = "jetstream { sync_interval: always } on one server, or replicas=3 on three with separate power"
+    if replicas >= 3:
+        return ok(f"a job is confirmed when a majority of {replicas} servers have it")
+    if facts.monitor is None:
+        return info(
+            "how often the server syncs its files cannot be seen by a client",
+            "One copy is only as safe as its disk, and by default a server syncs every two minutes: a power "
+            "failure may take along what was confirmed in between.",
+            f"Look with --monitor http://HOST:8222 (http: or -m of nats-server). Safe are: {ways}.",
+        )
+    keeper = (facts.stream or {}).get("cluster", {}).get("leader")
+    if facts.monitor.get("server_name") != keeper:
+        return warning(
+            f"the monitor is that of server {facts.monitor.get('server_name')}, and {keeper} keeps the jobs",
+            "How often that one syncs its files is not known.",
+            f"Give --monitor the address of {keeper}.",
+        )
+    config = facts.monitor.get("jetstream", {}).get("config", {})
+    seconds = config.get("sync_interval", 0) / NANOSECONDS
+    if config.get("sync_always"):
+        return ok("the server syncs each message before it confirms it")
+    judge = info if seconds <= SAFE_SYNC else warning
+    return judge(
+        f"the server syncs its files every {in_seconds(seconds)}, and there is one copy",
+        "A power failure may take along what was confirmed in between; the death of the process does not.",
+        f"Safe are: {ways}.",
+    )
+
+
+def check_clock(facts: NatsFacts) -> Finding:
+    """Judge how far our clock is from the server's."""
+    by = f"{in_seconds(abs(facts.ahead))} {'behind' if facts.ahead > 0 else 'ahead of'}"
+    if abs(facts.ahead) < SKEW:
+        return ok(f"our clock is {by} that of the server")
+    return warning(
+        f"our clock is {by} that of the server",
+        "Jobs go by the server's clock, so delays and schedules are right all the same; an instant that your code "
+        "computes from its own clock, for at=, is not.",
+        "Synchronise both machines: chrony or systemd-timesyncd.",
+    )
+
+
+def check_distance(facts: NatsFacts) -> Finding:
+    """Judge how long an answer takes."""
+    is_replicated = int((facts.stream or {}).get("config", {}).get("num_replicas", 1)) > 1
+    lead = (CLUSTER_START_LEAD if is_replicated else START_LEAD) / MICROSECONDS
+    text = f"an answer takes {in_seconds(facts.round_trip)}"
+    if facts.round_trip < lead / 2:
+        return ok(text)
+    return warning(
+        text,
+        f"The start of a job is stored {in_seconds(lead)} before it is due, which takes two answers: jobs that "
+        "are due at an instant start later than it.",
+        "Run workers near the servers; look for a busy server or a slow network.",
+    )
+
+
+def check_payload(facts: NatsFacts, max_payload: int) -> Finding:
+    """Judge whether arguments fit into a message."""
+    limit = int(facts.server.get("max_payload", 0))
+    if limit >= max_payload:
+        return ok(f"a message may have {in_bytes(limit)}")
+    return warning(
+        f"a message may have {in_bytes(limit)}, and the application allows arguments of {in_bytes(max_payload)}",
+        "A job is one message, with arguments, result and errors: a submit of a larger one is refused, and a "
+        "result that does not fit is not kept.",
+        f"max_payload: {max_payload} in the configuration of the server, or a smaller max_payload= of Mainspring.",
+    )
+
+
+def check_rights(facts: NatsFacts) -> Finding:
+    """Say what the server forbids."""
+    if not facts.denied:
+        return ok("nothing that was asked is forbidden")
+    return error(
+        f"the server forbids what a process needs: {some(sorted(set(facts.denied)))}",
+        "Workers and submitters with these rights fail.",
+        "docs/nats.md, Rights, has what they need; give the inbox prefix of the user, too "
+        "(NatsSettings(inbox_prefix=...)).",
+    )

@@ -1,0 +1,122 @@
+"""Schedules: which never fire, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mainspring.doctor.findings import Finding, error, info, ok, warning
+from mainspring.doctor.snapshot import Snapshot
+from mainspring.doctor.words import count, in_microseconds, some
+from mainspring.jobs.engine import ScheduleRecord
+from mainspring.jobs.instants import MICROSECONDS
+from mainspring.jobs.recurrence.stored_rules import rule_of
+
+LATE = 60 * MICROSECONDS
+
+
+def check_schedules(snapshot: Snapshot) -> Iterator[Finding]:
+    """Judge whether all schedules will fire."""
+    found = [
+        *_overdue(snapshot),
+        *_unreadable(snapshot),
+        *_without_dates(snapshot),
+        *_unknown(snapshot),
+        *_not_stored(snapshot),
+        *_paused(snapshot),
+    ]
+    number = len(snapshot.schedules)
+    yield from found or [ok(f"{count(number, 'schedule')}, all with dates to come" if number else "no schedules")]
+
+
+def _names(schedules: list[ScheduleRecord]) -> str:
+    return some([schedule.name for schedule in schedules])
+
+
+def _overdue(snapshot: Snapshot) -> Iterator[Finding]:
+    overdue = snapshot.overdue(LATE)
+    if not overdue:
+        return
+    longest = in_microseconds(snapshot.now - min(schedule.next_due or snapshot.now for schedule in overdue))
+    if snapshot.alive:
+        yield warning(
+            f"nobody has fired {_names(overdue)}, overdue for up to {longest}, and workers are there",
+            "Any worker fires any schedule. They may have just started, or cannot write to the store.",
+            "Look again in a minute, and at the log of the workers.",
+        )
+    else:
+        yield error(
+            f"nobody fires {_names(overdue)}, overdue for up to {longest}",
+            "Schedules are fired by workers, and none runs.",
+            "Start one: mainspring run module:app",
+        )
+
+
+def _unreadable(snapshot: Snapshot) -> Iterator[Finding]:
+    unreadable = [schedule for schedule in snapshot.schedules if rule_of(schedule) is None]
+    if unreadable:
+        yield error(
+            f"the rule cannot be understood here: {_names(unreadable)}",
+            "A newer Mainspring has written it, or its time zone is not in the time zone data of this machine. "
+            "Workers like this one do not fire it.",
+            "Upgrade Mainspring or tzdata here.",
+        )
+
+
+def _without_dates(snapshot: Snapshot) -> Iterator[Finding]:
+    without = [schedule for schedule in snapshot.schedules if schedule.next_due is None and rule_of(schedule)]
+    never = [schedule for schedule in without if schedule.last_due is None]
+    ended = [schedule for schedule in without if schedule.last_due is not None]
+    if never:
+        yield warning(
+            f"no date fits the rule, so that it never fires: {_names(never)}",
+            "A date such as 30 February does not exist, or its start is behind its end.",
+            "mainspring schedules preview NAME shows what the rule means; put it anew.",
+        )
+    if ended:
+        yield info(
+            f"come to an end, and firing no more: {_names(ended)}",
+            remedy="Take it out, if nobody needs it: app.schedules.remove(name)",
+        )
+
+
+def _unknown(snapshot: Snapshot) -> Iterator[Finding]:
+    """Look for schedules whose jobs nobody would run; one that is paused or has ended makes none."""
+    firing = [
+        schedule for schedule in snapshot.schedules if schedule.next_due is not None and not schedule.is_paused
+    ]
+    known = snapshot.known
+    unknown = [schedule for schedule in firing if snapshot.alive and schedule.type not in known]
+    if unknown:
+        yield warning(
+            f"no worker knows the handler of {_names(unknown)}: {some(sorted({s.type for s in unknown}))}",
+            "Their jobs are made in time, and wait.",
+            "Start a worker that has the handler; or take the schedule out: app.schedules.remove(name)",
+        )
+    handlers = snapshot.handlers
+    foreign = [s for s in firing if handlers is not None and s.type not in handlers and s not in unknown]
+    if foreign:
+        yield warning(
+            f"this application has no handler for {_names(foreign)}: {some(sorted({s.type for s in foreign}))}",
+            "A schedule stays in the store when its declaration has gone, and makes jobs that nobody runs.",
+            "app.schedules.remove(name), unless another application has the handler.",
+        )
+
+
+def _not_stored(snapshot: Snapshot) -> Iterator[Finding]:
+    missing = sorted(snapshot.declared - {schedule.name for schedule in snapshot.schedules})
+    if missing:
+        yield warning(
+            f"declared in this application, but not stored, so that it does not fire: {some(missing)}",
+            "Schedules that are declared in code are stored when a worker starts, and none has started with "
+            "this code.",
+            "Start the workers anew, with this code.",
+        )
+
+
+def _paused(snapshot: Snapshot) -> Iterator[Finding]:
+    paused = [schedule for schedule in snapshot.schedules if schedule.is_paused]
+    if paused:
+        yield info(
+            f"paused, and not firing: {_names(paused)}",
+            remedy=f"When it is time: mainspring schedules resume {paused[0].name}",
+        )

@@ -1,0 +1,70 @@
+"""What a store and an application say at one moment: checks judge it without asking again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from mainspring.app import Mainspring
+from mainspring.jobs.engine import STALE, Backlog, Engine, JobRecord, Query, ScheduleRecord, WorkerState
+from mainspring.jobs.status import JobStatus
+
+LETTERS = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """One moment of a store."""
+
+    now: int
+    workers: Sequence[WorkerState] = ()
+    backlog: Sequence[Backlog] = ()
+    paused: frozenset[str] = frozenset()
+    schedules: Sequence[ScheduleRecord] = ()
+    failed: int | None = 0
+    """How many jobs FAILED; None: counting them would take too long."""
+    letters: Sequence[JobRecord] = ()
+    """The first dead letters that were not replayed."""
+    handlers: frozenset[str] | None = None
+    """What the application can run; None: no application is known."""
+    declared: frozenset[str] = field(default=frozenset())
+    """The schedules that it declares."""
+
+    @property
+    def alive(self) -> list[WorkerState]:
+        """The workers that have shown that they live."""
+        return [worker for worker in self.workers if not worker.is_gone and self.now - worker.heartbeat <= STALE]
+
+    @property
+    def known(self) -> frozenset[str]:
+        """What they can run."""
+        return frozenset(type_ for worker in self.alive for type_ in worker.info.types)
+
+    @property
+    def waiting(self) -> list[Backlog]:
+        """What is due and not paused."""
+        return [backlog for backlog in self.backlog if backlog.queue not in self.paused]
+
+    def overdue(self, by: int) -> list[ScheduleRecord]:
+        """Return the schedules whose time has come so many microseconds ago, and nobody has fired them."""
+        return [
+            schedule
+            for schedule in self.schedules
+            if not schedule.is_paused and schedule.next_due is not None and schedule.next_due < self.now - by
+        ]
+
+
+def take_snapshot(engine: Engine, app: Mainspring | None, *, counts: bool) -> Snapshot:
+    """Ask an open engine; `app` only if its handlers are known, `counts` if counting jobs takes no time."""
+    letters = Query(status=JobStatus.FAILED, is_replayed=False, limit=LETTERS)
+    return Snapshot(
+        now=engine.now(),
+        workers=engine.workers(),
+        backlog=engine.backlog(),
+        paused=frozenset(engine.paused_queues()),
+        schedules=engine.schedules(),
+        failed=engine.counts()[JobStatus.FAILED] if counts else None,
+        letters=engine.find(letters).records if counts else (),
+        handlers=None if app is None else frozenset(app.registry.names(lambda _handler: True)),
+        declared=frozenset() if app is None else app.declared.names,
+    )

@@ -1,0 +1,66 @@
+"""The checks of a SQLite store, put together: first where it is, then what is in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mainspring.clock import Clock
+from mainspring.doctor import sqlite_content as content
+from mainspring.doctor import sqlite_place as place
+from mainspring.doctor.file_systems import MOUNTS, check_file_system
+from mainspring.doctor.findings import Check, Finding, error, ok
+
+BUDGET = 1.0  # seconds for a look at the whole file
+
+
+def store_checks(path: Path, clock: Clock, durability: str | None) -> list[Check]:
+    """Return what can be checked of a store that may not be there yet."""
+    checks = [Check("file", lambda: check_file(path))]
+    if path.parent.is_dir():
+        checks += _checks_of_place(path, clock, durability)
+    if path.is_file():
+        checks += _checks_of_content(path, clock)
+    return checks
+
+
+def check_file(path: Path) -> Finding:
+    """Judge whether there is a store."""
+    remedy = "Check the path and the working directory; the first submit or worker makes the file."
+    if not path.parent.is_dir():
+        return error(
+            f"there is no folder {path.parent}", "Nobody can make the store there.", "Make it, or name another."
+        )
+    if path.is_dir():
+        return error(f"{path} is a folder", "A store is one file.", "Name a file inside of it.")
+    if not path.exists():
+        return error(
+            f"there is no file {path}", "Nobody has used this store yet, or another one is meant.", remedy
+        )
+    return ok(f"the store is {path}")
+
+
+def _checks_of_place(path: Path, clock: Clock, durability: str | None) -> list[Check]:
+    checks = [
+        Check("file-system", lambda: check_file_system(path.parent, _mounts())),
+        Check("permissions", lambda: place.check_permissions(path)),
+        Check("disk", lambda: place.check_disk(path, *place.room_at(path.parent))),
+        Check("fsync", lambda: place.check_sync(place.measure_sync(path.parent, clock), durability)),
+    ]
+    if durability is not None:
+        checks.append(Check("durability", lambda: place.check_durability(durability)))
+    return checks
+
+
+def _checks_of_content(path: Path, clock: Clock) -> list[Check]:
+    return [
+        Check("schema", lambda: content.check_schema(path)),
+        Check("journal", lambda: content.check_journal(path)),
+        Check("integrity", lambda: content.check_integrity(path, clock, BUDGET)),
+        Check("log", lambda: content.check_log(path)),
+        Check("free-pages", lambda: content.check_free_pages(path)),
+        Check("times", lambda: content.check_times(path, clock.now())),
+    ]
+
+
+def _mounts() -> str | None:
+    return MOUNTS.read_text() if MOUNTS.exists() else None

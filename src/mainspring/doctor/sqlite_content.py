@@ -1,0 +1,155 @@
+"""What is in a SQLite file: whether it is ours, whole, and in a shape in which it goes on well. Only read.
+
+Invariant: a file is opened read-only. So nothing is migrated, repaired or folded together by looking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+import apsw
+
+from mainspring.clock import NANOSECONDS, Clock
+from mainspring.doctor.findings import Finding, error, info, ok, warning
+from mainspring.doctor.words import in_bytes, in_microseconds, in_seconds
+from mainspring.engines.sqlite.failures import translated
+from mainspring.engines.sqlite.schema import VERSION, check
+from mainspring.errors import MainspringError
+from mainspring.jobs.instants import MICROSECONDS, to_instant
+
+BUSY_MS = 2_000
+STEPS = 10_000  # of SQLite between two looks at the clock
+LONG_LOG = 64 << 20  # four times what a checkpoint lets it grow to
+MUCH_FREE = 256 << 20
+AHEAD = 2 * MICROSECONDS
+
+LATEST = """
+SELECT max(at) FROM (
+    SELECT max(heartbeat) AS at FROM workers
+    UNION ALL SELECT max(created) FROM (SELECT created FROM jobs ORDER BY seq DESC LIMIT 100))
+"""
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[apsw.Connection]:
+    """Lend a connection that cannot write."""
+    with translated(str(path)):
+        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            connection.set_busy_timeout(BUSY_MS)
+            yield connection
+        finally:
+            connection.close()
+
+
+def check_schema(path: Path) -> Finding:
+    """Judge whether this version of Mainspring can work with a file."""
+    with reading(path) as connection:
+        if check(connection, str(path)):  # raises for a file that is not ours, or too new
+            return ok(f"its schema is version {VERSION}, that of this Mainspring")
+        version = int(connection.pragma("user_version"))
+    if version == 0:
+        return info("the file is empty", "Nobody has used it yet.", "The first submit or worker makes its tables.")
+    return info(
+        f"its schema is version {version}, and that of this Mainspring is {VERSION}",
+        "The first process that uses it brings it up to date, which older ones do not understand any more.",
+        "Make a backup, stop all workers of the older version, and start one of this.",
+    )
+
+
+def check_journal(path: Path) -> Finding:
+    """Judge whether readers and writers stay out of each other's way."""
+    with reading(path) as connection:
+        mode = str(connection.pragma("journal_mode"))
+    if mode == "wal":
+        return ok("it has a write-ahead log")
+    return warning(
+        f"its journal mode is {mode!r}, not 'wal'",
+        "Somebody has changed it, or it is a copy. Readers and writers wait for each other.",
+        "The next worker sets it right; look for the program that changes it.",
+    )
+
+
+def check_integrity(path: Path, clock: Clock, budget: float) -> Finding:
+    """Look for damage, for so many seconds at most."""
+    deadline_ns = clock.monotonic_ns() + round(budget * NANOSECONDS)
+    with reading(path) as connection:
+        connection.set_progress_handler(lambda: clock.monotonic_ns() >= deadline_ns, STEPS)
+        try:
+            found = [str(row[0]) for row in connection.execute("PRAGMA quick_check(3)")]
+        except apsw.InterruptError:
+            return info(
+                f"it is too large ({in_bytes(path.stat().st_size)}) to look for damage within "
+                f"{in_seconds(budget)}",
+                remedy=f"When there is time: sqlite3 {path} 'PRAGMA quick_check'",
+            )
+    if found == ["ok"]:
+        return ok("no damage is found in it")
+    return error(
+        f"the file is damaged: {found[0].splitlines()[0]}",
+        "Jobs may be lost or run twice, and the damage grows with every write.",
+        "Stop all workers, keep a copy of the file with its -wal, and restore a backup; or save what can be read: "
+        f"sqlite3 {path} .recover",
+    )
+
+
+def check_log(path: Path) -> Finding:
+    """Judge whether the log is folded into the file in time."""
+    log = path.with_name(f"{path.name}-wal")
+    size = log.stat().st_size if log.exists() else 0
+    if size < LONG_LOG:
+        return ok(f"its log has {in_bytes(size)}")
+    return warning(
+        f"its log has grown to {in_bytes(size)}; 16 MiB would be usual",
+        "Somebody reads without an end, so that the log cannot be folded into the file. Reading becomes slow, "
+        "and the disk fills up.",
+        f"Look for a long transaction or a stopped process: lsof {log}. The log shrinks when all have closed it.",
+    )
+
+
+def check_free_pages(path: Path) -> Finding:
+    """Judge how much of the file is in use."""
+    with reading(path) as connection:
+        pages, free, size = (
+            int(connection.pragma(name)) for name in ("page_count", "freelist_count", "page_size")
+        )
+    if free * size < MUCH_FREE or free < pages // 2:
+        return ok(f"{in_bytes((pages - free) * size)} of {in_bytes(pages * size)} are in use")
+    return info(
+        f"of {in_bytes(pages * size)} only {in_bytes((pages - free) * size)} are in use",
+        "The rest is used again when more jobs come; only the disk has less room meanwhile.",
+        f"To give it back, with all workers stopped: sqlite3 {path} VACUUM",
+    )
+
+
+def check_times(path: Path, now: datetime) -> Finding:
+    """Judge whether the clock was set back: then the store has signs from the future."""
+    with reading(path) as connection:
+        latest = connection.execute(LATEST).get
+    ahead = 0 if latest is None else int(latest) - to_instant(now, "now")
+    if ahead <= AHEAD:
+        return ok("nothing in it is from the future")
+    return warning(
+        f"the newest that it knows is {in_microseconds(ahead)} ahead of the clock",
+        "The clock was set back, or was wrong when that was written. Jobs that were submitted then are due "
+        "later than meant, and schedules wait for the clock to catch up.",
+        "Set the clock right. If it is right now: mainspring jobs list shows what is due too late.",
+    )
+
+
+def why_not_open(path: Path) -> str | None:
+    """Say why the engine is better not opened: it would change the file, or fail; None if all is well."""
+    if not path.exists():
+        return "there is no file"
+    try:
+        with reading(path) as connection:
+            if not check(connection, str(path)):
+                return "opening it would bring its schema up to date"
+            if connection.pragma("journal_mode") != "wal":
+                return "opening it would change its journal mode"
+    except MainspringError:  # the checks above have said why
+        return "it cannot be read"
+    return None

@@ -1,0 +1,152 @@
+"""What a visit to real NATS servers finds out, and that it leaves nothing behind."""
+
+import asyncio
+import json
+from typing import Any
+
+import nats
+import pytest
+
+from mainspring import Mainspring, NatsSettings
+from mainspring.clock import SystemClock
+from mainspring.doctor import Report, examine
+from mainspring.doctor.nats_facts import NatsFacts, ask_monitor, visit
+from mainspring.errors import EngineUnavailable
+from tests.nats.servers import MakeServers, Servers
+
+OF_THE_MACHINE = {"python", "open-files", "time-zones", "synchronised", "clock"}
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+
+
+def make_app(url: str, prefix: str, **settings: Any) -> Mainspring:
+    app = Mainspring(f"{url}?prefix={prefix}", nats=NatsSettings(**settings), grace=0)
+
+    @app.job(name="ping")
+    def ping() -> None: ...
+
+    return app
+
+
+def look(servers: Servers, prefix: str, **settings: Any) -> NatsFacts:
+    return visit(servers.urls, NatsSettings(prefix=prefix, **settings), SystemClock())
+
+
+def bad(report: Report) -> dict[str, str]:
+    """What is worse than a note, whatever this machine is like."""
+    worse = [finding for finding in report.findings if finding.severity.value in ("warning", "error")]
+    return {finding.check: finding.what for finding in worse if finding.check not in OF_THE_MACHINE}
+
+
+def edit(servers: Servers, name: str, **changes: Any) -> None:
+    """Change a stream, as an operator would."""
+
+    async def change() -> None:
+        client = await nats.connect(servers.urls)
+        try:
+            stream = client.jetstream()
+            info = await stream.stream_info(name)
+            await client.request(
+                f"$JS.API.STREAM.UPDATE.{name}", json.dumps(info.config.as_dict() | changes).encode()
+            )
+        finally:
+            await client.close()
+
+    asyncio.run(change())
+
+
+def streams_of(servers: Servers) -> list[str]:
+    answer = servers.nodes[0].ask("/jsz?accounts=true&streams=true") or {}
+    details = [detail for account in answer["account_details"] for detail in account.get("stream_detail") or []]
+    return [detail["name"] for detail in details]
+
+
+def test_a_server_that_nobody_has_used_stays_so(nats_server: Servers, nats_prefix: str) -> None:
+    facts = look(nats_server, nats_prefix)
+    assert facts.stream is None
+    assert facts.account is not None
+    report = examine(make_app(nats_server.url, nats_prefix))
+    assert bad(report) == {"stream": f"there is no stream {nats_prefix!r}"}
+    assert not [name for name in streams_of(nats_server) if nats_prefix in name]
+
+
+def test_a_store_at_work_is_in_order(nats_server: Servers, nats_prefix: str) -> None:
+    app = make_app(nats_server.url, nats_prefix)
+    with app, app.running():
+        app.manager().submit("ping", delay=3_600)
+        report = examine(app)
+        facts = look(nats_server, nats_prefix)
+    assert bad(report) == {}
+    assert 0 < facts.round_trip < 1
+    assert abs(facts.ahead) < 1
+    assert all(facts.consumers.values())
+
+
+def test_jobs_that_nobody_knows_are_found(nats_server: Servers, nats_prefix: str) -> None:
+    app = make_app(nats_server.url, nats_prefix)
+    other = Mainspring(app.url, grace=0)
+
+    @other.job(name="pong")
+    def pong() -> None: ...
+
+    with app, other:
+        app.manager().submit("ping")
+        with other.running():
+            report = examine(other)
+    assert bad(report) == {"handlers": "no worker knows ping, and 1 job waits for it"}
+
+
+def test_settings_that_an_operator_has_changed_are_found(nats_server: Servers, nats_prefix: str) -> None:
+    app = make_app(nats_server.url, nats_prefix)
+    with app:
+        app.manager().submit("ping", delay=3_600)
+    edit(nats_server, nats_prefix, max_bytes=50_000_000)
+    assert bad(examine(app)) == {"stream": "the stream has limits: max_bytes=50000000"}
+
+
+def test_missing_rights_are_named(make_nats_server: MakeServers) -> None:
+    allowed = ["$JS.API.INFO", "$JS.API.STREAM.INFO.shop", "$JS.API.STREAM.INFO.shop-events"]
+    permissions = {"publish": {"allow": allowed}, "subscribe": {"allow": ["_INBOX.>", "shop.note.*"]}}
+    users = [{"user": "all", "password": "a"}, {"user": "few", "password": "b", "permissions": permissions}]
+    servers = make_nats_server(settings={"authorization": {"users": users}})
+    with make_app(servers.url, "shop", user="all", password="a") as app:
+        app.manager().submit("ping", delay=3_600)
+    report = examine(make_app(servers.url, "shop", user="few", password="b"))
+    assert "direct.get.shop" in bad(report)["rights"]
+    assert "shop.settings" in bad(report)["rights"]
+    assert "workers" not in {finding.check for finding in report.findings}
+
+
+@pytest.mark.long
+def test_a_cluster_is_judged_by_its_copies(make_nats_cluster: MakeServers) -> None:
+    servers = make_nats_cluster()
+    app = make_app(servers.url, "shop")
+    with app:
+        app.manager().submit("ping", delay=3_600)
+        assert bad(examine(app)) == {"replicas": "one copy of each message, in cluster mainspring"}
+    with make_app(servers.url, "shop", replicas=3) as replicated:
+        replicated.manager()
+        leader = servers.leader_of("shop")
+        killed = next(node for node in servers.nodes if node is not leader)
+        servers.kill(killed)
+        while f"{killed.name} " not in bad(examine(replicated)).get("replicas", ""):
+            pass  # until the others notice; the timeout of the test ends it
+
+
+def test_a_monitor_says_how_often_a_server_syncs(make_nats_server: MakeServers) -> None:
+    servers = make_nats_server(sync_always=True)
+    app = make_app(servers.url, "shop")
+    with app:
+        app.manager().submit("ping", delay=3_600)
+    report = examine(app, monitor=servers.nodes[0].monitor_url)
+    assert {f.check: f.severity.value for f in report.findings}["sync"] == "ok"
+    assert ask_monitor(servers.nodes[0].monitor_url.removeprefix("http://"))["server_name"] == "mainspring"
+
+
+@pytest.mark.parametrize("address", ["ftp://127.0.0.1", "http://127.0.0.1:1", ""])
+def test_a_monitor_that_does_not_answer_is_an_error(address: str) -> None:
+    with pytest.raises(EngineUnavailable, match="monitor"):
+        ask_monitor(address)

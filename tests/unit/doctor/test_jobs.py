@@ -1,0 +1,151 @@
+"""Checks of workers, handlers and jobs."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from mainspring.doctor import jobs
+from mainspring.doctor.findings import Severity
+from mainspring.doctor.snapshot import Snapshot
+from mainspring.jobs.engine import STALE, Backlog, JobRecord, NewJob, WorkerInfo, WorkerState
+from mainspring.jobs.instants import MICROSECONDS
+from mainspring.jobs.status import JobStatus
+from mainspring.jobs.transitions import submitted
+from tests.unit.doctor.judging import is_silent, listed, speaks
+
+NOW = 1_800_000_000 * MICROSECONDS
+MINUTE = 60 * MICROSECONDS
+
+
+def worker(number: int = 1, *types: str, silent: int = 0, is_gone: bool = False) -> WorkerState:
+    return WorkerState(number, WorkerInfo("host", 77, types or ("ping",)), NOW - silent, is_gone)
+
+
+def waiting(type_: str = "ping", *, queue: str = "default", count: int = 3, since: int = MICROSECONDS) -> Backlog:
+    return Backlog(queue, type_, count, NOW - since)
+
+
+def letter(job_id: str, error: str = "RuntimeError: no") -> JobRecord:
+    job = submitted(JobRecord, NewJob(job_id, "ping", "default", 1, NOW, b"{}", "json"), NOW)
+    return replace(job, status=JobStatus.FAILED, error=error, finished=NOW - 2 * MINUTE)
+
+
+def snapshot(**facts: Any) -> Snapshot:
+    return Snapshot(now=NOW, **({"workers": [worker()]} | facts))
+
+
+# -- workers
+
+
+def test_workers_that_live_are_named() -> None:
+    found = jobs.check_workers(snapshot(workers=[worker(1), worker(2)], backlog=[waiting()]))
+    (finding,) = listed(found)
+    assert finding.what == "2 workers: 1 (host, process 77), 2 (host, process 77)"
+    assert finding.severity is Severity.OK
+
+
+def test_due_jobs_without_any_worker_are_an_error() -> None:
+    found = jobs.check_workers(snapshot(workers=[], backlog=[waiting(since=5 * MINUTE), waiting("pong")]))
+    speaks(found, Severity.ERROR, "no worker runs, and 6 jobs are due, the oldest for 5 min")
+
+
+def test_no_worker_and_nothing_to_do_is_worth_a_note() -> None:
+    speaks(jobs.check_workers(snapshot(workers=[])), Severity.INFO, "no worker runs")
+    paused = snapshot(workers=[], backlog=[waiting(queue="mail")], paused=frozenset({"mail"}))
+    speaks(jobs.check_workers(paused), Severity.INFO, "no worker runs")
+
+
+@pytest.mark.parametrize(
+    ("lost", "word"),
+    [
+        (worker(7, silent=STALE + 15 * MICROSECONDS), "7 (host, process 77), silent for 60 s"),
+        (worker(7, silent=5 * MICROSECONDS, is_gone=True), "silent for 5 s"),
+        (worker(7, silent=NOW, is_gone=True), "which left jobs behind"),
+    ],
+)
+def test_a_lost_worker_is_a_warning_unless_others_are_there(lost: WorkerState, word: str) -> None:
+    speaks(jobs.check_workers(snapshot(workers=[lost])), Severity.WARNING, word)
+    speaks(jobs.check_workers(snapshot(workers=[lost, worker(8)])), Severity.INFO, word)
+
+
+# -- handlers
+
+
+def test_jobs_that_no_worker_knows_are_an_error() -> None:
+    found = jobs.check_handlers(snapshot(backlog=[waiting("old.name"), waiting("ping")]))
+    speaks(found, Severity.ERROR, "no worker knows old.name, and 3 jobs wait for it")
+
+
+def test_what_a_dead_worker_knew_does_not_count() -> None:
+    crew = [worker(1, "pong", is_gone=True), worker(2, "ping")]
+    speaks(jobs.check_handlers(snapshot(workers=crew, backlog=[waiting("pong")])), Severity.ERROR, "pong")
+
+
+def test_handlers_that_no_worker_knows_are_a_warning() -> None:
+    found = jobs.check_handlers(snapshot(handlers=frozenset({"ping", "new"})))
+    speaks(found, Severity.WARNING, "no worker knows new of this application")
+
+
+def test_jobs_that_only_the_application_does_not_know_are_a_warning() -> None:
+    crew = [worker(1, "ping", "theirs")]
+    found = jobs.check_handlers(snapshot(workers=crew, backlog=[waiting("theirs")], handlers=frozenset({"ping"})))
+    speaks(found, Severity.WARNING, "this application has no handler theirs")
+    nobody = jobs.check_handlers(snapshot(workers=[], backlog=[waiting("theirs")], handlers=frozenset({"ping"})))
+    speaks(nobody, Severity.WARNING, "theirs")
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {},
+        {"backlog": [waiting()], "handlers": frozenset({"ping"})},
+        {"workers": [], "backlog": [waiting()]},
+        {"backlog": [waiting("old.name", queue="mail")], "paused": frozenset({"mail"})},
+    ],
+)
+def test_handlers_that_are_all_known_are_in_order(facts: dict[str, Any]) -> None:
+    assert is_silent(jobs.check_handlers(snapshot(**facts)))
+
+
+# -- waiting
+
+
+def test_jobs_that_wait_for_workers_that_know_them_are_late_after_a_minute() -> None:
+    late = [
+        waiting(since=3 * MINUTE),
+        waiting(since=2 * MINUTE, queue="mail"),
+        waiting("unknown", since=9 * MINUTE),
+    ]
+    speaks(jobs.check_lateness(snapshot(backlog=late)), Severity.WARNING, "6 jobs", "3 min: ping in queue default")
+    assert is_silent(jobs.check_lateness(snapshot(backlog=[waiting(since=MINUTE), late[2]])))
+
+
+def test_a_pause_may_have_been_forgotten() -> None:
+    found = jobs.check_paused(
+        snapshot(backlog=[waiting(queue="mail", since=2 * MINUTE), waiting()], paused=frozenset({"mail"}))
+    )
+    finding = speaks(found, Severity.WARNING, "queue mail is paused, and 3 jobs wait in it, the oldest for 2 min")
+    assert "mainspring queues resume mail" in finding.remedy
+    speaks(jobs.check_paused(snapshot(paused=frozenset({"mail"}))), Severity.INFO, "nothing is due")
+    assert is_silent(jobs.check_paused(snapshot(backlog=[waiting()])))
+
+
+# -- dead letters
+
+
+def test_dead_letters_are_a_note_and_quarantine_is_a_warning() -> None:
+    assert is_silent(jobs.check_dead_letters(snapshot()))
+    found = jobs.check_dead_letters(snapshot(failed=2, letters=[letter("a"), letter("b")]))
+    speaks(found, Severity.INFO, "2 dead letters, the newest from 2 min ago")
+    killed = letter("killer", "quarantined: its worker died 3 times")
+    finding = speaks(
+        jobs.check_dead_letters(snapshot(failed=1, letters=[killed])), Severity.WARNING, "1 job", "killer"
+    )
+    assert "mainspring dlq show killer" in finding.remedy
+
+
+def test_letters_that_were_not_all_read_are_more_than_counted() -> None:
+    found = jobs.check_dead_letters(snapshot(failed=5_000, letters=[letter("a")]))
+    speaks(found, Severity.INFO, "1 dead letter or more")
+    speaks(jobs.check_dead_letters(snapshot(failed=None)), Severity.INFO, "not counted")

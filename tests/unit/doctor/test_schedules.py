@@ -1,0 +1,84 @@
+"""Checks of schedules."""
+
+from typing import Any
+
+from mainspring import Cron, Every
+from mainspring.doctor.findings import Severity
+from mainspring.doctor.schedules import check_schedules
+from mainspring.doctor.snapshot import Snapshot
+from mainspring.jobs.engine import Overlap, ScheduleRecord, WorkerInfo, WorkerState
+from mainspring.jobs.instants import MICROSECONDS
+from mainspring.jobs.recurrence.stored_rules import encode_rule
+from tests.unit.doctor.judging import is_silent, speaks
+
+NOW = 1_800_000_000 * MICROSECONDS
+MINUTE = 60 * MICROSECONDS
+WORKER = WorkerState(1, WorkerInfo("host", 77, ("report",)), NOW, is_gone=False)
+
+
+def schedule(name: str = "nightly", **changes: Any) -> ScheduleRecord:
+    values: dict[str, Any] = {
+        "type": "report",
+        "queue": "default",
+        "priority": 1,
+        "payload": b"{}",
+        "codec": "json",
+        "rule": encode_rule(Cron("0 2 * * *")),
+        "misfire": "once",
+        "catch_up": 0,
+        "overlap": Overlap.SKIP,
+        "jitter": 0,
+        "start": None,
+        "end": None,
+        "expires": None,
+        "limits": (),
+        "next_due": NOW + MINUTE,
+    }
+    return ScheduleRecord(name, **(values | changes))
+
+
+def snapshot(*schedules: ScheduleRecord, **facts: Any) -> Snapshot:
+    return Snapshot(now=NOW, schedules=schedules, **({"workers": [WORKER]} | facts))
+
+
+def test_schedules_that_fire_are_in_order() -> None:
+    assert is_silent(check_schedules(snapshot()))
+    assert is_silent(check_schedules(snapshot(schedule(), schedule("often", rule=encode_rule(Every(60))))))
+    known = {"handlers": frozenset({"report"}), "declared": frozenset({"nightly"})}
+    assert is_silent(check_schedules(snapshot(schedule(), **known)))
+
+
+def test_what_nobody_fires_is_an_error_without_workers_and_a_warning_with_some() -> None:
+    overdue = schedule(next_due=NOW - 5 * MINUTE)
+    speaks(check_schedules(snapshot(overdue, workers=[])), Severity.ERROR, "nobody fires nightly", "5 min")
+    speaks(check_schedules(snapshot(overdue)), Severity.WARNING, "nightly", "5 min")
+    assert is_silent(check_schedules(snapshot(schedule(next_due=NOW - MINUTE // 2))))
+
+
+def test_a_rule_of_a_newer_version_or_an_unknown_zone_is_an_error() -> None:
+    zone = encode_rule(Cron("0 2 * * *", tz="Europe/Berlin")).replace("Berlin", "Atlantis")
+    for rule in ('{"kind":"moon"}', zone):
+        speaks(check_schedules(snapshot(schedule(rule=rule))), Severity.ERROR, "cannot be understood", "nightly")
+
+
+def test_a_schedule_without_a_date_never_fires_or_has_ended() -> None:
+    speaks(check_schedules(snapshot(schedule(next_due=None))), Severity.WARNING, "never fires: nightly")
+    speaks(check_schedules(snapshot(schedule(next_due=None, last_due=NOW))), Severity.INFO, "end", "nightly")
+
+
+def test_a_paused_schedule_is_a_note() -> None:
+    paused = schedule(is_paused=True, next_due=NOW - 9 * MINUTE, type="unknown")
+    finding = speaks(check_schedules(snapshot(paused)), Severity.INFO, "paused", "nightly")
+    assert "mainspring schedules resume nightly" in finding.remedy
+
+
+def test_jobs_of_a_schedule_need_a_handler() -> None:
+    foreign = schedule(type="theirs")
+    speaks(check_schedules(snapshot(foreign)), Severity.WARNING, "no worker knows", "nightly: theirs")
+    found = check_schedules(snapshot(foreign, workers=[], handlers=frozenset({"report"})))
+    speaks(found, Severity.WARNING, "this application has no handler", "nightly: theirs")
+
+
+def test_what_is_declared_and_not_stored_does_not_fire() -> None:
+    found = check_schedules(snapshot(handlers=frozenset({"report"}), declared=frozenset({"nightly"})))
+    speaks(found, Severity.WARNING, "not stored", "nightly")

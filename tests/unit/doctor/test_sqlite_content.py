@@ -1,0 +1,118 @@
+"""Checks of what is in a SQLite file."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import apsw
+import pytest
+
+from mainspring import Mainspring
+from mainspring.clock import SystemClock
+from mainspring.doctor import sqlite_content as content
+from mainspring.doctor.findings import Severity
+from mainspring.engines.sqlite.schema import APPLICATION_ID, MIGRATIONS, VERSION
+from mainspring.errors import StoreCorrupt, StoreTooNew
+from tests.unit.doctor.judging import is_silent, speaks
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A store with some jobs."""
+    path = tmp_path / "shop.db"
+    with Mainspring(f"sqlite:///{path}", durability="normal") as app:
+
+        @app.job(name="note")
+        def note(text: str) -> None: ...
+
+        note.submit_many([("x" * 900,) for _ in range(200)])
+    return path
+
+
+def change(path: Path, sql: str) -> None:
+    connection = apsw.Connection(str(path))
+    connection.execute(sql)
+    connection.close()
+
+
+def test_a_store_of_this_version_is_in_order(store: Path) -> None:
+    clock = SystemClock()
+    assert is_silent(content.check_schema(store))
+    assert is_silent(content.check_journal(store))
+    assert is_silent(content.check_integrity(store, clock, 10))
+    assert is_silent(content.check_log(store))
+    assert is_silent(content.check_free_pages(store))
+    assert is_silent(content.check_times(store, clock.now()))
+    assert content.why_not_open(store) is None
+
+
+def test_an_older_schema_is_named_and_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "old.db"
+    change(path, MIGRATIONS[0])
+    change(path, f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = 1; PRAGMA journal_mode = wal")
+    finding = speaks(content.check_schema(path), Severity.INFO, "version 1", f"is {VERSION}")
+    assert "backup" in finding.remedy
+    assert content.why_not_open(path) == "opening it would bring its schema up to date"
+    assert apsw.Connection(str(path)).pragma("user_version") == 1
+
+
+def test_a_newer_schema_and_the_files_of_others_are_refused(store: Path, tmp_path: Path) -> None:
+    change(store, f"PRAGMA user_version = {VERSION + 1}")
+    with pytest.raises(StoreTooNew):
+        content.check_schema(store)
+    assert content.why_not_open(store) == "it cannot be read"
+    other = tmp_path / "other.db"
+    change(other, "CREATE TABLE cats (name)")
+    with pytest.raises(StoreCorrupt):
+        content.check_schema(other)
+    other.write_bytes(b"this is a text, and quite a long one, which is not a database at all" * 10)
+    with pytest.raises(StoreCorrupt):
+        content.check_schema(other)
+
+
+def test_an_empty_file_is_no_harm(tmp_path: Path) -> None:
+    path = tmp_path / "empty.db"
+    path.touch()
+    speaks(content.check_schema(path), Severity.INFO, "empty")
+    assert path.stat().st_size == 0
+    assert content.why_not_open(tmp_path / "nowhere.db") == "there is no file"
+
+
+def test_another_journal_is_noticed_and_not_changed(store: Path) -> None:
+    change(store, "PRAGMA journal_mode = delete")
+    speaks(content.check_journal(store), Severity.WARNING, "'delete'")
+    assert content.why_not_open(store) == "opening it would change its journal mode"
+    speaks(content.check_journal(store), Severity.WARNING)
+
+
+def test_damage_is_found(store: Path) -> None:
+    data = bytearray(store.read_bytes())
+    middle = len(data) // 2 // 4_096 * 4_096
+    data[middle : middle + 4 * 4_096] = b"\x55" * (4 * 4_096)
+    store.write_bytes(data)
+    finding = speaks(content.check_integrity(store, SystemClock(), 10), Severity.ERROR, "damaged")
+    assert ".recover" in finding.remedy
+
+
+def test_a_look_for_damage_has_an_end(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(content, "STEPS", 1)
+    speaks(content.check_integrity(store, SystemClock(), 0), Severity.INFO, "too large")
+
+
+def test_a_log_that_grows_and_grows_is_noticed(store: Path) -> None:
+    log = store.with_name("shop.db-wal")
+    with log.open("wb") as file:
+        file.truncate(content.LONG_LOG)
+    finding = speaks(content.check_log(store), Severity.WARNING, "64 MiB")
+    assert f"lsof {log}" in finding.remedy
+
+
+def test_pages_that_nobody_uses_are_counted(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    change(store, "DELETE FROM jobs")
+    assert is_silent(content.check_free_pages(store))
+    monkeypatch.setattr(content, "MUCH_FREE", 100_000)
+    assert "VACUUM" in speaks(content.check_free_pages(store), Severity.INFO, "in use").remedy
+
+
+def test_what_is_from_the_future_tells_that_the_clock_went_back(store: Path) -> None:
+    then = SystemClock().now() - timedelta(hours=3)
+    speaks(content.check_times(store, then), Severity.WARNING, "3 h ahead")

@@ -1,0 +1,152 @@
+"""Checks of where a SQLite store is."""
+
+import os
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from mainspring.doctor import sqlite_place as place
+from mainspring.doctor.file_systems import check_file_system, type_of
+from mainspring.doctor.findings import Severity
+from mainspring.doctor.sqlite_checks import check_file
+from mainspring.testing import ManualClock
+from tests.unit.doctor.judging import is_silent, speaks
+
+MOUNTS = r"""
+27 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
+30 27 0:27 / /srv/a\040share rw,relatime shared:2 master:1 - nfs4 nas:/jobs rw,vers=4.2
+31 27 0:28 / /tmp rw - tmpfs tmpfs rw
+32 31 254:1 / /tmp rw - xfs /dev/vdb rw
+33 27 0:29 / /home rw - fuse.sshfs me@host rw
+34 27 0:30 / /var/lib/docker rw - overlay overlay rw
+35 27 0:31 / /mnt/odd rw - fuse.unionfs odd rw
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A file that could be a store."""
+    path = tmp_path / "shop.db"
+    path.write_bytes(b"x" * 1_000)
+    path.chmod(0o644)
+    return path
+
+
+def test_a_path_is_on_the_deepest_mount_and_on_the_last_of_those() -> None:
+    kinds = {path: type_of(Path(path), MOUNTS) for path in ("/srv", "/srv/a share/jobs", "/tmp/x", "/home/me")}
+    assert kinds == {"/srv": "ext4", "/srv/a share/jobs": "nfs4", "/tmp/x": "xfs", "/home/me": "fuse.sshfs"}
+    assert type_of(Path("/srv"), "") is None
+
+
+@pytest.mark.parametrize(
+    ("folder", "severity", "word"),
+    [
+        ("/srv/a share", Severity.ERROR, "nfs4"),
+        ("/home/me", Severity.ERROR, "fuse.sshfs"),
+        ("/var/lib/docker/x", Severity.WARNING, "a layer of a container"),
+        ("/mnt/odd", Severity.WARNING, "fuse.unionfs"),
+    ],
+)
+def test_file_systems_on_which_a_store_does_not_live_well(folder: str, severity: Severity, word: str) -> None:
+    speaks(check_file_system(Path(folder), MOUNTS), severity, word)
+
+
+def test_a_local_file_system_is_in_order_and_an_unknown_one_is_said_to_be() -> None:
+    assert is_silent(check_file_system(Path("/srv"), MOUNTS))
+    speaks(check_file_system(Path("/srv"), None), Severity.INFO, "cannot be seen")
+
+
+def test_there_may_be_no_file(store: Path) -> None:
+    assert is_silent(check_file(store))
+    speaks(check_file(store.with_name("other.db")), Severity.ERROR, "there is no file", "other.db")
+    speaks(check_file(store.parent), Severity.ERROR, "is a folder")
+    speaks(check_file(store.parent / "nowhere" / "shop.db"), Severity.ERROR, "there is no folder")
+
+
+def test_a_store_belongs_to_one_user(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert is_silent(place.check_permissions(store))
+    log = store.with_name("shop.db-wal")
+    log.touch()
+    os.chown(log, os.geteuid() + 1, -1) if os.geteuid() == 0 else _own_by_others(monkeypatch, log)
+    speaks(place.check_permissions(store), Severity.WARNING, "shop.db-wal", "another owner")
+
+
+def _own_by_others(monkeypatch: pytest.MonkeyPatch, stranger: Path) -> None:
+    there = place._there
+    monkeypatch.setattr(
+        place, "_there", lambda paths: {p: uid + (p == stranger) for p, uid in there(paths).items()}
+    )
+
+
+def test_files_of_workers_have_owners_too(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = store.with_name("shop.db-workers")
+    folder.mkdir()
+    (folder / "7.lock").touch()
+    assert is_silent(place.check_permissions(store))
+    _own_by_others(monkeypatch, folder / "7.lock")
+    speaks(place.check_permissions(store), Severity.WARNING, "7.lock")
+
+
+def test_whoever_may_not_write_is_told_where(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != store)
+    speaks(place.check_permissions(store), Severity.ERROR, "may not write to", str(store))
+
+
+@pytest.mark.parametrize("name", ["shop.db", "."])
+def test_not_everybody_should_be_able_to_write(store: Path, name: str) -> None:
+    target = store.parent / name
+    target.chmod(target.stat().st_mode | 0o002)
+    finding = speaks(place.check_permissions(store), Severity.WARNING, "everybody on this machine")
+    assert f"chmod o-w {target}" in finding.remedy
+    if target.is_dir():
+        target.chmod(0o1777)  # as /tmp: what others own is safe
+        assert is_silent(place.check_permissions(store))
+
+
+def test_room_runs_out(store: Path) -> None:
+    speaks(place.check_disk(store, 10 << 20, None), Severity.ERROR, "hardly any room", "10 MiB")
+    speaks(place.check_disk(store, 10 << 30, 5), Severity.ERROR, "5 more files")
+    speaks(place.check_disk(store, 300 << 20, None), Severity.WARNING, "only 300 MiB")
+    assert is_silent(place.check_disk(store, 10 << 30, 1_000_000))
+    assert is_silent(place.check_disk(store.with_name("other.db"), 10 << 30, None))
+    assert is_silent(place.check_disk(store, *place.room_at(store.parent)))
+
+
+def test_a_store_that_is_larger_than_the_room_that_is_left_cannot_be_backed_up(store: Path) -> None:
+    with store.open("r+b") as file:
+        file.truncate(2 << 30)
+    speaks(place.check_disk(store, 1 << 30, None), Severity.WARNING, "only 1 GiB", "2 GiB")
+
+
+def test_syncing_is_measured_in_a_file_that_goes_again(store: Path) -> None:
+    clock = ManualClock()
+    durations = [0.004, 0.001, 0.002] * 10
+    sizes: list[int] = []
+
+    def sync(file: int) -> None:
+        sizes.append(os.fstat(file).st_size)
+        clock.jump(durations.pop())
+
+    before = sorted(store.parent.iterdir())
+    assert place.measure_sync(store.parent, clock, sync) == pytest.approx(0.002)
+    assert all(smaller < larger for smaller, larger in pairwise(sizes))
+    assert sorted(store.parent.iterdir()) == before
+
+
+def test_a_slow_disk_is_not_measured_for_long(store: Path) -> None:
+    clock = ManualClock()
+    assert place.measure_sync(store.parent, clock, lambda _file: clock.jump(0.3)) == pytest.approx(0.3)
+    assert clock.monotonic_ns() < 1_000_000_000 + ManualClock().monotonic_ns()
+
+
+def test_a_disk_that_confirms_at_once_confirms_nothing() -> None:
+    speaks(place.check_sync(3e-6, "full"), Severity.WARNING, "3 µs")
+    speaks(place.check_sync(0.08, None), Severity.WARNING, "80 ms")
+    assert is_silent(place.check_sync(0.08, "normal"))
+    assert is_silent(place.check_sync(0.002, "full"))
+
+
+def test_what_a_commit_is_worth_is_said() -> None:
+    assert is_silent(place.check_durability("full"))
+    speaks(place.check_durability("normal"), Severity.INFO, "'normal'")
