@@ -32,6 +32,9 @@ WIDTH = max(map(len, Severity))
 def doctor(
     *,
     strict: Annotated[bool, typer.Option("--strict", help="Let warnings count as errors.")] = False,
+    thorough: Annotated[
+        bool, typer.Option("--thorough", help="Look for damage and count jobs, however long it takes.")
+    ] = False,
     monitor: Annotated[
         str | None,
         typer.Option("--monitor", help="The monitoring address of the NATS server.", metavar="URL"),
@@ -54,7 +57,8 @@ def doctor(
             application,
             has_handlers=choose(app, url).app is not None,
             monitor=monitor,
-            on_check=bar.advance,
+            thorough=thorough,
+            on_step=bar.advance,
         )
     if as_json:
         show_json(_fields(report))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import zoneinfo
 from collections.abc import Callable, Iterable
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:  # it needs the client of NATS
 T = TypeVar("T")
 
 SQLITE = "sqlite:///"
+BUDGET = 1.0
+"""Seconds for a look at all of a file, unless it is to be thorough."""
 MOST_CHECKS = 23
 """About how many there are, for those who show how far it is."""
 
@@ -37,23 +40,36 @@ def examine(
     *,
     has_handlers: bool = True,
     monitor: str | None = None,
+    thorough: bool = False,
     clock: Clock | None = None,
-    on_check: Callable[[], None] = lambda: None,
+    on_step: Callable[[int], None] = lambda _checks: None,
 ) -> Report:
     """Look at everything; `has_handlers=False` if only the URL of the application means something.
 
-    `monitor` is the monitoring address of a NATS server; `on_check` is called after each check.
+    `monitor` is the monitoring address of a NATS server. `thorough` looks at everything, however long it takes.
+    `on_step` is called with 1 after each check, and with 0 while a long one goes on.
     """
-    examination = _Examination(app, has_handlers=has_handlers, clock=clock or SystemClock(), on_check=on_check)
+    examination = _Examination(
+        app, has_handlers=has_handlers, thorough=thorough, clock=clock or SystemClock(), on_step=on_step
+    )
     return examination.run(monitor)
 
 
 class _Examination:
-    def __init__(self, app: Mainspring, *, has_handlers: bool, clock: Clock, on_check: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        app: Mainspring,
+        *,
+        has_handlers: bool,
+        thorough: bool,
+        clock: Clock,
+        on_step: Callable[[int], None],
+    ) -> None:
         self._app = app
         self._has_handlers = has_handlers
         self._clock = clock
-        self._on_check = on_check
+        self._thorough = thorough
+        self._on_step = on_step
         self._findings: list[Finding] = []
 
     def run(self, monitor: str | None) -> Report:
@@ -80,7 +96,7 @@ class _Examination:
         for check in checks:
             found = carry_out(check)
             self._findings += found
-            self._on_check()
+            self._on_step(1)
             worst = max([worst, *(finding.severity for finding in found)], key=lambda severity: severity.rank)
         return worst
 
@@ -102,7 +118,13 @@ class _Examination:
 
     def _examine_file(self, path: Path) -> None:
         durability = self._app.durability if self._has_handlers else None
-        checks = sqlite_checks.store_checks(path, self._clock, durability)
+        checks = sqlite_checks.store_checks(
+            path,
+            self._clock,
+            durability,
+            budget=inf if self._thorough else BUDGET,
+            on_step=lambda: self._on_step(0),
+        )
         worst = {check.name: self._carry_out([check]) for check in checks}
         is_damaged = worst.get("integrity") is Severity.ERROR
         self._examine_jobs("the file is damaged" if is_damaged else why_not_open(path), counts=True)
@@ -117,7 +139,7 @@ class _Examination:
         from mainspring.doctor import nats_checks  # noqa: PLC0415 - only with the extra
 
         self._carry_out(nats_checks.checks_of_server(facts, self._app.max_payload))
-        self._examine_jobs(nats_checks.why_not_open(facts), counts=nats_checks.is_small(facts))
+        self._examine_jobs(nats_checks.why_not_open(facts), counts=self._thorough or nats_checks.is_small(facts))
 
     def _visit(self, monitor: str | None) -> NatsFacts:
         self._app.make_engine(self._clock, only_looks=True)  # says what to install, if its client is missing

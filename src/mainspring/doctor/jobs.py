@@ -137,7 +137,7 @@ def check_dead_letters(snapshot: Snapshot) -> Iterator[Finding]:
     if snapshot.failed is None:
         yield info(
             "dead letters were not counted: the store has too many jobs to do so in passing",
-            remedy="mainspring dlq list",
+            remedy="mainspring doctor --thorough",
         )
         return
     letters = snapshot.letters

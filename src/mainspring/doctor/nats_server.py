@@ -145,6 +145,6 @@ def check_rights(facts: NatsFacts) -> Finding:
     return error(
         f"the server forbids what a process needs: {some(sorted(set(facts.denied)))}",
         "Workers and submitters with these rights fail.",
-        "docs/nats.md, Rights, has what they need; give the inbox prefix of the user, too "
-        "(NatsSettings(inbox_prefix=...)).",
+        f"Give this user what mainspring nats permissions --prefix {facts.settings.prefix} prints, and name its "
+        "role in the URL: &role=worker",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from mainspring.clock import Clock
@@ -10,16 +11,16 @@ from mainspring.doctor import sqlite_place as place
 from mainspring.doctor.file_systems import MOUNTS, check_file_system
 from mainspring.doctor.findings import Check, Finding, error, ok
 
-BUDGET = 1.0  # seconds for a look at the whole file
 
-
-def store_checks(path: Path, clock: Clock, durability: str | None) -> list[Check]:
-    """Return what can be checked of a store that may not be there yet."""
+def store_checks(
+    path: Path, clock: Clock, durability: str | None, *, budget: float, on_step: Callable[[], None]
+) -> list[Check]:
+    """Return what can be checked of a store that may not be there yet; a look for damage has so many seconds."""
     checks = [Check("file", lambda: check_file(path))]
     if path.parent.is_dir():
         checks += _checks_of_place(path, clock, durability)
     if path.is_file():
-        checks += _checks_of_content(path, clock)
+        checks += _checks_of_content(path, clock, lambda: content.check_integrity(path, clock, budget, on_step))
     return checks
 
 
@@ -51,11 +52,11 @@ def _checks_of_place(path: Path, clock: Clock, durability: str | None) -> list[C
     return checks
 
 
-def _checks_of_content(path: Path, clock: Clock) -> list[Check]:
+def _checks_of_content(path: Path, clock: Clock, check_integrity: Callable[[], Finding]) -> list[Check]:
     return [
         Check("schema", lambda: content.check_schema(path)),
         Check("journal", lambda: content.check_journal(path)),
-        Check("integrity", lambda: content.check_integrity(path, clock, BUDGET)),
+        Check("integrity", check_integrity),
         Check("log", lambda: content.check_log(path)),
         Check("free-pages", lambda: content.check_free_pages(path)),
         Check("times", lambda: content.check_times(path, clock.now())),

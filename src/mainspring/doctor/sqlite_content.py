@@ -5,7 +5,7 @@ Invariant: a file is opened read-only. So nothing is migrated, repaired or folde
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -73,18 +73,25 @@ def check_journal(path: Path) -> Finding:
     )
 
 
-def check_integrity(path: Path, clock: Clock, budget: float) -> Finding:
-    """Look for damage, for so many seconds at most."""
-    deadline_ns = clock.monotonic_ns() + round(budget * NANOSECONDS)
+def check_integrity(
+    path: Path, clock: Clock, budget: float, on_step: Callable[[], None] = lambda: None
+) -> Finding:
+    """Look for damage, for so many seconds at most; `on_step` is called again and again meanwhile."""
+    deadline_ns = clock.monotonic_ns() + budget * NANOSECONDS
+
+    def is_over() -> bool:
+        on_step()
+        return clock.monotonic_ns() >= deadline_ns
+
     with reading(path) as connection:
-        connection.set_progress_handler(lambda: clock.monotonic_ns() >= deadline_ns, STEPS)
+        connection.set_progress_handler(is_over, STEPS)
         try:
             found = [str(row[0]) for row in connection.execute("PRAGMA quick_check(3)")]
         except apsw.InterruptError:
             return info(
                 f"it is too large ({in_bytes(path.stat().st_size)}) to look for damage within "
                 f"{in_seconds(budget)}",
-                remedy=f"When there is time: sqlite3 {path} 'PRAGMA quick_check'",
+                remedy="When there is time: mainspring doctor --thorough",
             )
     if found == ["ok"]:
         return ok("no damage is found in it")

@@ -1,6 +1,7 @@
 """Checks of what is in a SQLite file."""
 
 from datetime import timedelta
+from math import inf
 from pathlib import Path
 
 import apsw
@@ -95,6 +96,9 @@ def test_damage_is_found(store: Path) -> None:
 
 def test_a_look_for_damage_has_an_end(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(content, "STEPS", 1)
+    steps: list[None] = []
+    assert is_silent(content.check_integrity(store, SystemClock(), inf, lambda: steps.append(None)))
+    assert len(steps) > 1
     speaks(content.check_integrity(store, SystemClock(), 0), Severity.INFO, "too large")
 
 
