@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from typing import Annotated, Any
 
 import typer
@@ -21,8 +22,10 @@ from mainspring.cli.progress import Bar
 from mainspring.cli.stopping import Stopping
 from mainspring.cli.target import opened
 from mainspring.jobs.info import JobInfo
+from mainspring.jobs.status import JobStatus
 
 PAGE = 500
+CHUNK = 100  # letters that are purged at once
 SHOWN = 20  # of more replays than that only the number is printed
 
 Ids = Annotated[list[str] | None, typer.Argument(help="Only these dead letters.", metavar="[ID...]")]
@@ -103,7 +106,7 @@ def replay_letters(
     chosen = _choose(ids, more_ids, queue, type, everything=everything)
     given = dict(map(to_pair, changes or ()))
     with opened(app, url) as application:
-        letters = list(_find(application, chosen, queue, type, limit, replayed=False))
+        letters = _find_all(application, chosen, queue, type, limit, replayed=False)
         _require_some(len(letters), as_json=as_json)
         if dry_run:
             _preview(application, letters, given, as_json=as_json)
@@ -114,9 +117,9 @@ def replay_letters(
         replayed: list[tuple[str, str]] = []
         with Bar("replaying", len(letters)) as bar, Stopping() as stopping:
             try:
-                for pair in steps:
-                    replayed.append(pair)
-                    bar.advance()
+                for pairs in steps:
+                    replayed += pairs
+                    bar.advance(len(pairs))
                     if stopping.is_asked:
                         break
             finally:
@@ -176,14 +179,14 @@ def purge_letters(
     """
     chosen = _choose(ids, more_ids, queue, type, everything=everything)
     with opened(app, url) as application:
-        found = [letter.id for letter in _find(application, chosen, queue, type, None, replayed=None)]
+        found = [letter.id for letter in _find_all(application, chosen, queue, type, None, replayed=None)]
         _require_some(len(found), as_json=as_json)
         if not dry_run:
             _require_consent(len(found), yes=yes)
             with Bar("purging", len(found)) as bar, Stopping() as stopping:
-                for letter in found:
-                    application.dead_letters.purge(letter)
-                    bar.advance()
+                remaining = iter(found)
+                while chunk := list(islice(remaining, CHUNK)):
+                    bar.advance(application.dead_letters.purge(*chunk))
                     if stopping.is_asked:
                         break
             if bar.done < len(found):
@@ -206,6 +209,25 @@ def _choose(
     if not chosen and not is_filtered and not everything:
         raise typer.BadParameter("which dead letters? give ids, --type, --queue, or --all")
     return chosen
+
+
+def _find_all(
+    application: Mainspring,
+    ids: list[str],
+    queue: str | None,
+    type_: str | None,
+    limit: int | None,
+    *,
+    replayed: bool | None,
+) -> list[JobInfo]:
+    """Read all that are meant, with a bar; it ends early if some of them were replayed before."""
+    most = len(ids) or application.counts(queue=queue, type=type_)[JobStatus.FAILED]
+    letters = []
+    with Bar("looking", most if limit is None else min(most, limit)) as bar:
+        for letter in _find(application, ids, queue, type_, limit, replayed=replayed):
+            letters.append(letter)
+            bar.advance()
+    return letters
 
 
 def _find(

@@ -7,15 +7,17 @@ that is run again continues where it stopped.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from mainspring.errors import InvalidTransition
-from mainspring.jobs.engine import Delete, Edit, Query, Replay
+from mainspring.jobs.engine import Delete, Edit, JobRecord, Query, Replay
 from mainspring.jobs.handle import ManagerSource
 from mainspring.jobs.info import JobInfo, JobPage, decode_any
 from mainspring.jobs.status import JobStatus
 
 PAGE = 500
+CHUNK = 100  # letters of one commit
 
 
 class DeadLetters:
@@ -75,7 +77,7 @@ class DeadLetters:
         the letters stay as they are.
         """
         steps = self.replaying(*ids, queue=queue, type=type, limit=limit, rate=rate, changes=changes)
-        return tuple(new_id for _, new_id in steps)
+        return tuple(new_id for pairs in steps for _, new_id in pairs)
 
     def replaying(
         self,
@@ -85,49 +87,55 @@ class DeadLetters:
         limit: int | None = None,
         rate: float | None = None,
         changes: Mapping[str, Any] | None = None,
-    ) -> Iterator[tuple[str, str]]:
-        """Replay step by step: yield each dead letter with its new job; whoever stops early leaves the rest."""
+    ) -> Iterator[tuple[tuple[str, str], ...]]:
+        """Replay a few at a time: yield pairs of dead letter and new job; whoever stops early leaves the rest."""
         if rate is not None and not rate > 0:
             raise ValueError(f"rate must be a positive number of jobs per second, got {rate!r}")
         manager = self._source.manager()
         full_name = None if type is None else manager.registry.full_name(type)
         # All of them first: those that fail again are dead letters, too, and would be replayed for ever.
-        chosen = ids or tuple(self._unreplayed(queue, full_name))
-        edited = {job_id: self._edited(job_id, changes) for job_id in chosen} if changes else {}
+        found = map(manager.record, ids) if ids else self._unreplayed(queue, full_name)
+        letters = list(islice(found, limit))
+        edited = {letter.id: self._encode(letter, changes) for letter in letters} if changes else {}
         step = 0.0 if rate is None else 1_000_000 / rate
         first = manager.engine.now()
-        count = 0
-        for job_id in chosen:
-            if limit is not None and count >= limit:
-                break
-            payload, codec = edited.get(job_id, (None, None))
-            due = first + round(step * count)
-            command = Replay(job_id, manager.submission.new_id(), due, payload, codec)
-            try:
+        commands = (
+            Replay(
+                letter.id,
+                manager.submission.new_id(),
+                first + round(step * number),
+                *edited.get(letter.id, (None, None)),
+            )
+            for number, letter in enumerate(letters)
+        )
+        if ids:
+            for command in commands:
                 manager.change(command, action="replay", needs="FAILED and was not replayed yet")
-            except InvalidTransition:
-                if ids:
-                    raise
-                continue  # somebody else was quicker
-            count += 1
-            yield job_id, command.new_id
+                yield ((command.id, command.new_id),)
+            return
+        while chunk := list(islice(commands, CHUNK)):
+            answers = zip(chunk, manager.change_all(chunk), strict=True)
+            # One that is not done was replayed by somebody who was quicker.
+            yield tuple((command.id, command.new_id) for command, changed in answers if changed.is_done)
 
     def _edited(self, job_id: str, changes: Mapping[str, Any]) -> tuple[bytes, str]:
+        return self._encode(self._source.manager().record(job_id), changes)
+
+    def _encode(self, letter: JobRecord, changes: Mapping[str, Any]) -> tuple[bytes, str]:
         """Encode the arguments of a dead letter with some changes."""
         manager = self._source.manager()
-        record = manager.record(job_id)
-        arguments = manager.registry.get(record.type).arguments
-        payload = arguments.encode_stored({**decode_any(record.payload, record.codec), **changes})
-        manager.submission.check_size(record.type, payload)
+        arguments = manager.registry.get(letter.type).arguments
+        payload = arguments.encode_stored({**decode_any(letter.payload, letter.codec), **changes})
+        manager.submission.check_size(letter.type, payload)
         return payload, arguments.codec
 
-    def _unreplayed(self, queue: str | None, type_: str | None) -> Iterator[str]:
+    def _unreplayed(self, queue: str | None, type_: str | None) -> Iterator[JobRecord]:
         after: str | None = None
         while True:
             page = self._source.manager().engine.find(
                 Query(status=JobStatus.FAILED, queue=queue, type=type_, is_replayed=False, limit=PAGE, after=after)
             )
-            yield from (record.id for record in page.records)
+            yield from page.records
             if page.end is None:
                 return
             after = page.end
@@ -135,6 +143,8 @@ class DeadLetters:
     def purge(self, *ids: str) -> int:
         """Forget dead letters for good; return how many there were."""
         manager = self._source.manager()
-        for job_id in ids:
-            manager.change(Delete(job_id, JobStatus.FAILED), action="purge", needs="FAILED")
+        remaining = iter(ids)
+        while chunk := [Delete(job_id, JobStatus.FAILED) for job_id in islice(remaining, CHUNK)]:
+            for command, changed in zip(chunk, manager.change_all(chunk), strict=True):
+                manager.require_done(command, changed, action="purge", needs="FAILED")
         return len(ids)

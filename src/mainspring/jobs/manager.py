@@ -209,6 +209,11 @@ class JobManager:
     def change(self, command: Any, *, action: str | None = None, needs: str = "") -> Changed:
         """Carry out a command; with an `action`, `InvalidTransition` if the state does not allow it."""
         changed: Changed = self._io.call("change", (command,))[0]
+        self.require_done(command, changed, action=action, needs=needs)
+        return changed
+
+    def require_done(self, command: Any, changed: Changed, *, action: str | None, needs: str) -> None:
+        """Raise what kept a command from being carried out: no such job; or its state, if there is an `action`."""
         if changed.status is None:
             raise JobNotFound(job_id=command.id)
         if action is not None and not changed.is_done:
@@ -216,7 +221,6 @@ class JobManager:
             note = f" and {how.format(changed.note)}" if changed.note else ""
             status = f"{changed.status}{note}"
             raise InvalidTransition(job_id=command.id, status=status, action=action, needs=needs)
-        return changed
 
     def change_all(self, commands: Sequence[Command]) -> builtins.list[Changed]:
         """Carry out many commands."""

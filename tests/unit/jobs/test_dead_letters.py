@@ -201,6 +201,19 @@ def test_more_letters_than_a_page_are_replayed(letters: Letters, monkeypatch: py
     assert len(set(letters.app.dead_letters.replay())) == 10
 
 
+def test_whoever_stops_a_replay_knows_exactly_what_was_replayed(
+    letters: Letters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letters, "CHUNK", 2)
+    ids = letters.make(5)
+    letters.is_broken = False
+    replaying = letters.app.dead_letters.replaying()
+    assert [letter for letter, _ in next(replaying)] == ids[:2]
+    assert [letter.id for letter in letters.app.dead_letters.list()] == ids[2:]
+    letters.app.dead_letters.replay(ids[2])  # by somebody else
+    assert [[letter for letter, _ in pairs] for pairs in replaying] == [[ids[3]], [ids[4]]]
+
+
 def test_a_replay_that_comes_too_early_ends_and_makes_new_letters(letters: Letters) -> None:
     letters.make(3)
     replayed = Background(letters.app.dead_letters.replay)
