@@ -84,6 +84,12 @@ def test_what_differs_is_listed_and_decided_by_force_or_undo(shop: Shop, goal: s
     assert f"its jobs are being moved to {goal}" in refused.errors
     assert migrate(shop, goal, "--undo").output == f"taken back: {shop.url} is used again as it was\n"
     assert shop.on("jobs", "show", "taken", "--json").json["arguments"] == {"order_id": 1}
+    assert migrate(shop, goal).code == REFUSED
+    gone = migrate(shop, "nats://127.0.0.1:1", "--undo", "--force")
+    assert (gone.code, gone.output) == (DONE, f"taken back: {shop.url} is used again as it was\n")
+    assert gone.errors.endswith(f"{goal} was not asked; if it is there after all, let no worker run on it\n")
+    assert migrate(shop, goal, "--undo").code == DONE  # it is there after all, and what was moved is taken away
+    assert migrate(shop, goal, "--undo").code == UNAVAILABLE
     forced = migrate(shop, goal, "--force", "--json").json
     assert [deviation["name"] for deviation in forced["deviations"]] == ["taken"]
 

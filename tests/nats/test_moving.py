@@ -14,7 +14,7 @@ from mainspring import CatchUp, Mainspring, current_job
 from mainspring.engines.sqlite import SqliteEngine
 from mainspring.errors import EngineUnavailable, LimitExceeded, StoreMoved
 from mainspring.jobs.engine import ConflictKind, NewJob, PutSchedule, UniqueKey, WorkerInfo
-from mainspring.moving import Mover, plan
+from mainspring.moving import Mover, Undoing, plan
 from mainspring.testing.engine_bench import Bench
 from tests.nats.moves import ALIVE, Target, departing, fill, move, records_of, source_bench
 from tests.nats.servers import Servers
@@ -246,6 +246,46 @@ def test_a_move_goes_on_only_to_where_it_began(
     with pytest.raises(EngineUnavailable, match="knows nothing of that"):
         move(path, other)
     move(path, target)
+
+
+# -- a move that was given up without asking the target
+
+
+@pytest.fixture
+def given_up(path: Path, target: Target) -> list[str]:
+    """A file that is used again, while some of its jobs are on the target."""
+    ids = ["one", "two"]
+    submit(path, *ids, after=99_999)
+    with departing(path) as source, target.opened() as engine:
+        mover = Mover(source, engine, target.url)
+        mover.begin()
+        assert list(mover.copying()) == [2]
+        source.take_back()
+    return ids
+
+
+def test_what_is_left_of_a_move_that_was_given_up_is_taken_away(
+    path: Path, target: Target, given_up: list[str]
+) -> None:
+    with source_bench(path) as bench:
+        bench.cancel("one")
+    with departing(path) as source, target.opened() as engine:
+        assert sum(Undoing(source, engine, target.url).undoing()) == 2
+        assert records_of(engine, given_up) == {}
+        with pytest.raises(EngineUnavailable, match="nothing to take back"):
+            list(Undoing(source, engine, target.url).undoing())
+    with target.bench() as bench:
+        bench.enroll()
+
+
+def test_a_new_move_takes_over_what_one_that_was_given_up_has_left(
+    path: Path, target: Target, given_up: list[str]
+) -> None:
+    submit(path, "three", after=99_999)
+    move(path, target)
+    with target.bench() as bench:
+        assert list(records_of(bench.engine, [*given_up, "three"])) == [*given_up, "three"]  # type: ignore[arg-type]
+        bench.enroll()
 
 
 # -- schedules

@@ -19,7 +19,7 @@ from mainspring.clock import SystemClock
 from mainspring.engines.nats.settings import without_password
 from mainspring.engines.sqlite.departing import Departure
 from mainspring.jobs.transfers import Deviation
-from mainspring.moving import Mover, Plan, Undoing, plan
+from mainspring.moving import Mover, Plan, Undoing, plan, require_move
 
 if TYPE_CHECKING:
     from mainspring.engines.nats.engine import NatsEngine
@@ -62,7 +62,9 @@ def migrate(
         if dry_run:
             _show_plan(plan(departure), application.url, as_json=as_json)
         elif undo and force:
+            state = require_move(departure)
             departure.take_back()
+            say(f"mainspring: {state.target} was not asked; if it is there after all, let no worker run on it")
             _show_undone(source, as_json=as_json)
         elif undo:
             _undo(departure, application, source, as_json=as_json)
@@ -180,6 +182,8 @@ def _show_moved(mover: Mover, planned: Plan, source: str, goal: str, seconds: fl
     else:
         rate = f"{moved_now / max(seconds, 0.001):,.0f} jobs/s"
         write(f"moved {_amounts(planned)} to {goal} in {seconds:.1f} s ({rate}), and compared them")
+    if mover.deviations:
+        write(f"{len(mover.deviations):,} of them differ, and were left there as they are")
     write(f"{planned.left_behind:,} COMPLETED and CANCELED jobs stay in {source}, which nobody can use any more")
 
 

@@ -2,6 +2,6 @@
 
 from mainspring.moving.mover import Mover
 from mainspring.moving.plans import Plan, plan
-from mainspring.moving.undoing import Undoing
+from mainspring.moving.undoing import Undoing, require_move
 
-__all__ = ["Mover", "Plan", "Undoing", "plan"]
+__all__ = ["Mover", "Plan", "Undoing", "plan", "require_move"]

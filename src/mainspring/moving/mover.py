@@ -55,6 +55,8 @@ class Mover:
         if state is None:
             self._require_room()
             self._require_no_workers()
+            for given_up in self._receipts.find_open(name_of(self._source)):
+                self._receipts.forget(given_up.id)
             self._source.begin(token_hex(8), self._url)
             state = self._source.state()
         assert state is not None
@@ -77,9 +79,7 @@ class Mover:
             raise wrong_target(self._source, state, self._url)
         if receipt is not None and receipt.stage is Stage.IN_REVIEW:  # whoever wanted to take it back did not
             self._receipts.turn_to(state.id, Stage.COMPLETE)
-        receipt = self._receipts.begin(
-            state.id, f"{self._source.description} on {platform.node()}", last=state.last
-        )
+        receipt = self._receipts.begin(state.id, name_of(self._source), last=state.last)
         if not state.is_known:
             self._source.note_known()
         return receipt
@@ -114,6 +114,7 @@ class Mover:
             self._target.arrange(self._inheritance.arrangements(settings))
             self._inheritance.note_settings(self._id, settings)
         for jobs in pages(self._source, receipt.position, EVERYTHING):
+            self._require_no_workers()  # once more: a replica that lagged behind may have told neither side
             self._arrivals.store(self._id, jobs)
             yield len(jobs)
         self._inheritance.store_schedules(self._id, self._source.schedules())
@@ -132,6 +133,11 @@ class Mover:
         state = self._source.state()
         if state is not None and state.finished is None:
             self._source.finish()
+
+
+def name_of(source: Departure) -> str:
+    """Name a file among those of all machines."""
+    return f"{source.description} on {platform.node()}"
 
 
 def pages(source: Departure, after: int, until: int) -> Iterator[list[TravellingJob]]:

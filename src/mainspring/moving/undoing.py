@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from mainspring.engines.sqlite.departing import Departure
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs.transfers import CHANGED, TAKEN, Stage
-from mainspring.moving.mover import pages, wrong_target
+from mainspring.moving.mover import name_of, pages, wrong_target
 
 if TYPE_CHECKING:
     from mainspring.engines.nats.engine import NatsEngine
@@ -33,12 +33,16 @@ class Undoing:
 
     def total(self) -> int:
         """Return how many jobs are there: each of them is looked at once and taken away once."""
-        receipt = self._receipts.find(require_move(self._source).id)
+        state = self._source.state()
+        receipt = None if state is None else self._receipts.find(state.id)
         return 0 if receipt is None else self._source.count_until(receipt.position)
 
     def undoing(self) -> Generator[int]:
         """Take everything back; yields after each batch how many jobs it had."""
-        state = require_move(self._source)
+        state = self._source.state()
+        if state is None:
+            yield from self._clearing()
+            return
         receipt = self._receipts.find(state.id)
         if receipt is None and state.is_known and not state.is_undone:
             raise wrong_target(self._source, state, self._url)
@@ -47,6 +51,15 @@ class Undoing:
                 yield from self._reviewing(state, receipt)
             yield from self._removing(receipt)
         self._source.take_back()
+
+    def _clearing(self) -> Iterator[int]:
+        """Take away what moves left there that were given up without asking the target."""
+        given_up = self._receipts.find_open(name_of(self._source))
+        if not given_up:
+            require_move(self._source)
+        for receipt in given_up:
+            self._receipts.turn_to(receipt.id, Stage.UNDOING)
+            yield from self._removing(receipt)
 
     def _reviewing(self, state: Leaving, receipt: Receipt) -> Iterator[int]:
         """Refuse to take back what somebody has worked on; while we look, no worker begins there."""
@@ -69,9 +82,7 @@ class Undoing:
 
     def _removing(self, receipt: Receipt) -> Iterator[int]:
         self._inheritance.remove_schedules(receipt.id, self._source.schedules())
-        for jobs in pages(self._source, 0, receipt.position):
-            self._arrivals.remove(receipt.id, jobs)
-            yield len(jobs)
+        yield from self._arrivals.removing(receipt.id)
         self._receipts.forget(receipt.id)
 
     def _require_no_workers(self) -> None:

@@ -7,7 +7,7 @@ that is here already under the same id, and is not from this move, is never over
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -126,22 +126,23 @@ class Arrivals:
                 deviations.append(Deviation("job", job.record.id, problem))
         return deviations
 
-    def remove(self, move_id: str, jobs: Sequence[TravellingJob]) -> None:
-        """Take jobs of a move away again."""
+    def removing(self, move_id: str) -> Iterator[int]:
+        """Take the jobs of a move away again; yields after each batch how many it had."""
+        link, names = self._workshop.link, self._workshop.names
+        position, last = 0, link.last_sequence(names.stream)  # behind that are only our own marks
+        while position < last and (found := link.scan(f"{names.jobs}>", after=position)):
+            position = found[-1][1].revision
+            jobs = [decode_job(entry.data) for _, entry in found if entry.data]
+            ids = [job.id for job in jobs if job.nonce == move_id]
+            self._workshop.carry_through_many(ids, self._remove, before=_prefetch_ids, at_once=AT_ONCE)
+            yield len(ids)
 
-        def work(workspace: Workspace, job: TravellingJob) -> None:
-            stored = workspace.job(job.record.id)
-            if stored is None or stored.nonce != move_id:
-                return
-            if stored.status is JobStatus.PENDING:
-                stored = self._queueing.dequeue(workspace, stored)
-            workspace.forget_job(stored.id)
-            uniqueness.release(workspace, stored)
-
-        def before(workspace: Workspace, part: Sequence[TravellingJob]) -> None:
-            workspace.prefetch_jobs(job.record.id for job in part)
-
-        self._workshop.carry_through_many(jobs, work, before=before, at_once=AT_ONCE)
+    def _remove(self, workspace: Workspace, job_id: str) -> None:
+        job = workspace.job(job_id)
+        if job is not None:
+            freed = self._queueing.dequeue(workspace, job) if job.status is JobStatus.PENDING else job
+            workspace.forget_job(job_id)
+            uniqueness.release(workspace, freed)
 
 
 def _make_job(job: TravellingJob, base: int, move_id: str) -> StoredJob:
@@ -167,7 +168,12 @@ def _fitting(jobs: Sequence[TravellingJob]) -> Sequence[TravellingJob]:
 def _problem_of(job: TravellingJob, stored: StoredJob | None, receipt: Receipt) -> str | None:
     if stored is None:
         return MISSING
+    is_same = to_record(stored) == job.record
     if stored.nonce != receipt.id:
-        return TAKEN
-    is_same = (to_record(stored), stored.turn, stored.place) == (job.record, job.turn, receipt.base + job.place)
-    return None if is_same else CHANGED
+        return None if is_same else TAKEN  # the same one came with an earlier move that was given up
+    is_in_line = (stored.turn, stored.place) == (job.turn, receipt.base + job.place)
+    return None if is_same and is_in_line else CHANGED
+
+
+def _prefetch_ids(workspace: Workspace, job_ids: Sequence[str]) -> None:
+    workspace.prefetch_jobs(job_ids)

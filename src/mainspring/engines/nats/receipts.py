@@ -98,14 +98,21 @@ class Receipts:
         """Return the names of workers that live on this store."""
         return [sign.name for sign in self._workers.read_all().values() if not sign.has_left]
 
-    def require_no_move(self) -> None:
-        """Refuse a worker while jobs are on their way: it would run some before those whose turn is earlier."""
+    def find_open(self, source: str | None = None) -> list[Receipt]:
+        """Return the receipts of moves that are not complete: of all, or of those from one source."""
         found = self._workshop.link.scan(f"{self._workshop.names.moves}*")
         receipts = [decode(entry.data, Receipt) for _, entry in found if entry.data]
-        for receipt in receipts:
-            if receipt.stage is not Stage.COMPLETE:
-                raise EngineUnavailable(
-                    engine=f"NATS at {self._workshop.link.address}, prefix {self._workshop.names.prefix!r}",
-                    reason=f"jobs are being moved here from {receipt.source}, and workers wait for the last",
-                    remedy="finish it with the same mainspring migrate, or take it back with --undo",
-                )
+        return [
+            receipt
+            for receipt in receipts
+            if receipt.stage is not Stage.COMPLETE and source in (None, receipt.source)
+        ]
+
+    def require_no_move(self) -> None:
+        """Refuse a worker while jobs are on their way: it would run some before those whose turn is earlier."""
+        for receipt in self.find_open():
+            raise EngineUnavailable(
+                engine=f"NATS at {self._workshop.link.address}, prefix {self._workshop.names.prefix!r}",
+                reason=f"jobs are being moved here from {receipt.source}, and workers wait for the last",
+                remedy="finish it with the same mainspring migrate, or take it back with --undo",
+            )

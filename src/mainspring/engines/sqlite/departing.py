@@ -7,6 +7,7 @@ job moves, or it is refused. Nothing is deleted here: until the very end the fil
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from mainspring.jobs.transfers import TravellingJob, TravellingSchedule, Travell
 
 BUSY_TIMEOUT_SECONDS = 30.0
 KEPT_OCCURRENCES = 100
+MOST_BYTES = 16_000_000  # of one page
 EVERYBODY = 0  # no worker has this number
 
 MAKE_MOVE = """
@@ -218,9 +220,15 @@ class Departure:
 
     def jobs(self, after: int, most: int) -> list[TravellingJob]:
         """Return the next jobs that wait, and dead letters, in the order of their submission."""
-        with self._database.reader() as connection:
-            rows: list[Any] = connection.execute(TRAVELLING, (after, most)).fetchall()
-        return [TravellingJob(row[-2], row[-1], to_record(row)) for row in rows]
+        found: list[TravellingJob] = []
+        size = 0
+        with self._database.reader() as connection, closing(connection.execute(TRAVELLING, (after, most))) as rows:
+            for row in rows:
+                found.append(TravellingJob(row[-2], row[-1], to_record(row)))
+                size += len(found[-1].record.payload)
+                if size > MOST_BYTES:  # large ones come in smaller pages
+                    break
+        return found
 
     def count_until(self, place: int) -> int:
         """Count those of them up to a place."""
