@@ -340,6 +340,37 @@ def test_a_job_keeps_its_place_until_it_is_made_again(copy: SqliteProjection) ->
     assert copy.counts()[JobStatus.PENDING] == 3
 
 
+@given(
+    st.lists(
+        st.lists(st.tuples(st.sampled_from("abcdefgh"), st.booleans(), st.integers(0, 9)), min_size=1, max_size=6),
+        max_size=8,
+    ),
+    st.lists(st.integers(1, 3), min_size=8, max_size=8),
+)
+def test_jobs_that_were_submitted_in_the_same_instant_are_all_there(
+    batches: list[list[tuple[str, bool, int]]], places: list[int]
+) -> None:
+    place_of = dict(zip("abcdefgh", places, strict=True))
+    expected: dict[str, int] = {}
+    with TemporaryDirectory() as folder, open_projection(Path(folder) / "copy.db") as copy:
+        for position, batch in enumerate(batches, 1):
+            for job_id, is_there, starts in batch:
+                expected.pop(job_id, None)
+                expected |= {job_id: starts} if is_there else {}
+            copy.apply(
+                [
+                    put(place_of[job_id], job_id, created=place_of[job_id], starts=starts)
+                    if is_there
+                    else forget(job_id)
+                    for job_id, is_there, starts in batch
+                ],
+                position,
+            )
+            found = pages(copy, Query(limit=3))
+            assert {job.id: job.starts for job in found} == expected
+            assert len(found) == len(expected)
+
+
 def test_what_cannot_be_applied_leaves_everything_as_it_was(copy: SqliteProjection) -> None:
     copy.apply([put(1, "a")], 1)
     with pytest.raises(Exception, match="refused"):

@@ -27,6 +27,7 @@ from mainspring.engines.sqlite.connections import Connections
 from mainspring.engines.sqlite.failures import translate
 from mainspring.engines.sqlite.lanes import Lane
 from mainspring.engines.sqlite.ownership import Ownership
+from mainspring.engines.sqlite.projected_places import with_own_places
 from mainspring.engines.sqlite.projected_rows import (
     FORGET,
     PUT,
@@ -196,7 +197,7 @@ class SqliteProjection:
                 writer.execute(FORGET, (to_json(forgotten),))
             if len(forgotten) < len(latest):
                 kept = [(change.place, change.record) for change in latest if change.record is not None]
-                self._put(writer, self._with_lanes(writer, kept))
+                self._put(writer, self._with_lanes(writer, with_own_places(writer, kept)))
             writer.execute(NOTE_POSITION, (upto,))
 
     def _put(self, writer: apsw.Connection, rows: list[tuple[int, int, JobRecord]]) -> None:
