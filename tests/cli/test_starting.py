@@ -6,19 +6,22 @@ import sys
 import pytest
 
 from mainspring.cli.main import Commands
-from tests.cli.shop import CLEAN, PATIENCE
+from tests.cli.shop import CLEAN, PATIENCE, Shop
 
 pytestmark = pytest.mark.long
 
-HELP = """
-from mainspring.cli import main
-sys.argv = ["mainspring", "--help"]
-try:
-    main()
-except SystemExit:
-    pass
-"""
 NOT_FOR_HELP = {"apsw", "asyncio", "mainspring.jobs", "mainspring.runners", "msgspec", "nats", "pydantic"}
+NOT_FOR_A_LIST = {
+    "http.client",
+    "mainspring.bench",
+    "mainspring.demo",
+    "mainspring.engines.memory",
+    "mainspring.engines.nats.engine",
+    "nats",
+    "pydantic",
+    "rich.markdown",
+    "rich.progress",
+}
 NOT_FOR_THE_NAMES = {
     "apsw",
     "http.client",
@@ -35,18 +38,37 @@ NOT_FOR_THE_NAMES = {
 
 
 def loaded_by(source: str) -> set[str]:
-    script = f"import sys\n{source}\nprint(*sys.modules, file=sys.stderr)"
+    script = f"import sys\n{source}\nprint('loaded:', *sys.modules, file=sys.stderr)"
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, env=CLEAN, timeout=PATIENCE, check=True
     )
-    return set(done.stderr.split())
+    return set(done.stderr.partition("loaded:")[2].split())
+
+
+def loaded_by_command(*arguments: str) -> set[str]:
+    return loaded_by(f"""
+from mainspring.cli import main
+sys.argv = ["mainspring", *{arguments!r}]
+try:
+    main()
+except SystemExit as end:
+    assert end.code == 0
+""")
 
 
 def test_help_loads_no_command_and_nothing_of_jobs() -> None:
-    loaded = loaded_by(HELP)
+    loaded = loaded_by_command("--help")
     assert "mainspring.cli.main" in loaded
     assert NOT_FOR_HELP & loaded == set()
     assert {f"mainspring.cli.{name}" for name in Commands.summaries} & loaded == set()
+
+
+def test_a_list_loads_what_it_needs_and_no_converter_for_texts(shop: Shop) -> None:
+    (job,) = shop.submit({"order_id": 1})
+    for arguments in (("jobs", "list"), ("explain", job)):
+        loaded = loaded_by_command(*arguments, "--url", shop.url)
+        assert "mainspring.engines.sqlite.engine" in loaded
+        assert NOT_FOR_A_LIST & loaded == set()
 
 
 def test_an_application_loads_no_engine_before_it_is_opened_and_nothing_of_the_command_line() -> None:

@@ -10,11 +10,12 @@ from importlib import import_module
 from typing import Any, ClassVar
 
 import typer
-from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
+from mainspring.cli.as_is import Command, Group
 
-class OnDemand(TyperGroup):
+
+class OnDemand(Group):
     """The commands of the program, each known by its summary until it is called."""
 
     summaries: ClassVar[dict[str, str]]
@@ -22,7 +23,7 @@ class OnDemand(TyperGroup):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         for name, summary in self.summaries.items():
-            self.add_command(TyperCommand(name, help=summary))
+            self.add_command(Command(name, help=summary))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Find the command that is called, or completed, and load it."""
@@ -34,7 +35,10 @@ def load(name: str) -> Any:
     """Return the command of this name, with everything that it needs."""
     found = getattr(import_module(f"mainspring.cli.{name}"), name)
     if isinstance(found, typer.Typer):
+        found.info.cls = Group
+        for command in found.registered_commands:
+            command.cls = Command
         return get_group(found)
     alone = typer.Typer(add_completion=False)
-    alone.command(name)(found)
+    alone.command(name, cls=Command)(found)
     return get_command(alone)
