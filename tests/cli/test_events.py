@@ -1,7 +1,13 @@
 """`mainspring events`: what happens, as it happens."""
 
 import json
+from datetime import UTC, datetime
 
+import pytest
+
+from mainspring import JobEvent
+from mainspring.cli import events, output
+from mainspring.jobs.events import EventKind
 from tests.cli.shop import PATIENCE, Shop
 
 REFUSED = 1
@@ -31,3 +37,26 @@ def test_listening_ends_by_itself_and_says_if_there_was_less_than_asked_for(shop
     done = shop.on("events", "--for", "1ms")
     assert (done.code, done.output, done.errors) == (0, "", "listening for 0.001 s\n")
     assert shop.on("events", "--for", "1ms", "--count", "1").code == REFUSED
+
+
+def test_on_a_terminal_a_reason_that_does_not_fit_beside_an_event_stands_below(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for module in (events, output):
+        monkeypatch.setattr(module, "is_terminal", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    for note in ("no", "ValueError: this order is gone, and nobody knows where\nat line 1"):
+        event = JobEvent(
+            kind=EventKind.FAILED,
+            at=datetime(2027, 1, 1, 2, 3, 4, tzinfo=UTC),
+            job_id="order-42",
+            type="shop.pay",
+            queue="orders",
+            note=note,
+        )
+        events.print_event(event, as_json=False)
+    assert capsys.readouterr().out.splitlines() == [
+        "02:03:04  failed        order-42  shop.pay  orders  no",
+        "02:03:04  failed        order-42  shop.pay  orders",
+        "          ValueError: this order is gone, and nobody knows …",
+    ]

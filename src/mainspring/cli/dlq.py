@@ -14,8 +14,7 @@ from mainspring.cli.calls import to_pair
 from mainspring.cli.detail import job_detail
 from mainspring.cli.documents import job_fields
 from mainspring.cli.exits import ExitCode
-from mainspring.cli.jobs import Id
-from mainspring.cli.options import After, App, AsJson, Limit, OldestFirst, QueueName, TypeName, Url
+from mainspring.cli.options import After, App, AsJson, Id, Limit, OldestFirst, QueueName, TypeName, Url
 from mainspring.cli.output import compact, counted, say, show, show_json, show_table, write
 from mainspring.cli.pages import LETTERS, show_page
 from mainspring.cli.progress import Bar
@@ -28,7 +27,7 @@ PAGE = 500
 CHUNK = 100  # letters that are purged at once
 SHOWN = 20  # of more replays than that only the number is printed
 
-Ids = Annotated[list[str] | None, typer.Argument(help="Only these dead letters.", metavar="[ID...]")]
+Ids = Annotated[list[str] | None, typer.Argument(help="Only these dead letters.", metavar="ID")]
 MoreIds = Annotated[list[str] | None, typer.Option("--id", help="The same as an option.", metavar="ID")]
 All = Annotated[bool, typer.Option("--all", help="All of them.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say which.")]

@@ -6,12 +6,14 @@ from datetime import timedelta
 from typing import Annotated
 
 import typer
+from rich.cells import cell_len
+from rich.console import Console
 from rich.text import Text
 
 from mainspring.cli.documents import event_fields
 from mainspring.cli.exits import ExitCode
 from mainspring.cli.options import App, AsJson, QueueName, TypeName, Url, to_duration
-from mainspring.cli.output import at, clean, is_terminal, say, show, show_json_line, write
+from mainspring.cli.output import GAP, at, clean, is_terminal, say, show, show_json_line, write
 from mainspring.cli.stopping import Stopping
 from mainspring.cli.target import opened
 from mainspring.jobs.events import EventKind
@@ -25,6 +27,7 @@ _STYLES = {
     EventKind.CANCELED: "dim",
 }
 DEFAULT_FOR = timedelta(seconds=5)
+TIME = len("12:00:00")
 
 
 def events(
@@ -62,7 +65,7 @@ def events(
             for event in stream:
                 if any(value is not None and getattr(event, name) != value for name, value in wanted.items()):
                     continue
-                _print(event, as_json=as_json)
+                print_event(event, as_json=as_json)
                 printed += 1
                 if printed == count:
                     return
@@ -71,12 +74,22 @@ def events(
         raise typer.Exit(ExitCode.REFUSED)
 
 
-def _print(event: JobEvent, *, as_json: bool) -> None:
+def print_event(event: JobEvent, *, as_json: bool) -> None:
+    """Print an event: a line for a pipe; on a terminal its note stands below if there is no room beside."""
     if as_json:
         show_json_line(event_fields(event))
         return
     note = "" if event.note is None else clean(event.note.partition("\n")[0])
-    line = Text(f"{at(event.at)}  ", no_wrap=True, overflow="ellipsis")
+    about = clean(f"{event.job_id}  {event.type}  {event.queue}")
+    if not is_terminal():
+        write(f"{at(event.at)}  {event.kind:<12}  {about}  {note}".rstrip())
+        return
+    line = Text(f"{at(event.at)[-TIME:]}  ")  # whoever watches knows the date
     line.append(f"{event.kind:<12}  ", style=_STYLES.get(event.kind, ""))
-    line.append(f"{event.job_id}  {event.type}  {event.queue}  {note}")
-    show(line) if is_terminal() else write(line.plain.rstrip())
+    line.append(about)
+    beside = cell_len(line.plain) + len(GAP) + cell_len(note) <= Console().width
+    if note and beside:
+        line.append(f"{GAP}{note}")
+    show(line, crops=True)
+    if note and not beside:
+        show(Text(f"{' ' * (TIME + len(GAP))}{note}"), crops=True)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 from rich.text import Text
 
 from mainspring.cli.documents import explanation_fields
 from mainspring.cli.exits import ExitCode
-from mainspring.cli.options import App, AsJson, Url
+from mainspring.cli.options import App, AsJson, Ids, Url
 from mainspring.cli.output import clean, say, show, show_json, write
 from mainspring.cli.remedies import Remedy, Terminal, remedy_for
 from mainspring.cli.target import Target, choose, opened
@@ -18,7 +16,7 @@ from mainspring.jobs.explaining import Explanation
 
 
 def explain(
-    ids: Annotated[list[str], typer.Argument(help="The ids of jobs.", metavar="ID...")],
+    ids: Ids,
     *,
     as_json: AsJson = False,
     app: App = None,

@@ -18,6 +18,8 @@ from mainspring.cli.options import (
     AsJson,
     At,
     Delay,
+    Id,
+    Ids,
     Limit,
     OldestFirst,
     QueueName,
@@ -31,9 +33,6 @@ from mainspring.cli.target import opened
 from mainspring.cli.wording import in_words
 from mainspring.errors import EngineUnavailable, MainspringError
 from mainspring.jobs.status import JobStatus
-
-Ids = Annotated[list[str], typer.Argument(help="The ids of jobs.", metavar="ID...")]
-Id = Annotated[str, typer.Argument(help="The id of a job.", metavar="ID")]
 
 jobs = typer.Typer(name="jobs", help="List, look at, call off, put off and repeat jobs.", no_args_is_help=True)
 

@@ -43,6 +43,8 @@ Url = Annotated[
         rich_help_panel=WHERE,
     ),
 ]
+Id = Annotated[str, typer.Argument(help="The id of a job.", metavar="ID")]
+Ids = Annotated[list[str], typer.Argument(help="The ids of jobs.", metavar="ID")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 QueueName = Annotated[str | None, typer.Option("--queue", help="Only this queue.", metavar="NAME")]
 TypeName = Annotated[

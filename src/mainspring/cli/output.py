@@ -23,7 +23,7 @@ from mainspring.jobs.instants import describe_distance, to_instant
 
 STYLES = {"PENDING": "cyan", "RUNNING": "blue", "COMPLETED": "green", "FAILED": "red", "CANCELED": "dim"}
 GAP = "  "
-LEAST = 12  # a column that is cut to less tells nothing
+LEAST = 15  # a column that is cut to less tells nothing
 ENDLESS = 1_000_000  # columns of a pipe
 C1 = re.compile("[\x7f-\x9f]")
 
@@ -49,12 +49,12 @@ def say(text: str) -> None:
     sys.stderr.write(text + "\n")
 
 
-def show(renderable: RenderableType, *, wraps: bool = True) -> None:
-    """Print something for the eyes, in colours where there are some."""
-    width = None if wraps and is_terminal() else ENDLESS
+def show(renderable: RenderableType, *, wraps: bool = True, crops: bool = False) -> None:
+    """Print something for the eyes, in colours where there are some; long lines are wrapped, or cropped."""
+    width = None if (wraps or crops) and is_terminal() else ENDLESS
     console = Console(highlight=False, markup=False, emoji=False, width=width)
     with console.capture() as capture:
-        console.print(renderable)
+        console.print(renderable, no_wrap=crops or None, overflow="ellipsis" if crops else None)
     write("\n".join(line.rstrip() for line in capture.get().rstrip("\n").split("\n")))
 
 

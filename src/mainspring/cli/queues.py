@@ -15,14 +15,14 @@ from mainspring.jobs.queues import QueueStatistics
 
 STATES = ("pending", "running", "completed", "failed", "canceled")
 
-Names = Annotated[list[str], typer.Argument(help="The names of queues.", metavar="NAME...")]
+Names = Annotated[list[str], typer.Argument(help="The names of queues.", metavar="NAME")]
 
 queues = typer.Typer(name="queues", help="Count, pause and resume queues.", no_args_is_help=True)
 
 
 @queues.command("list")
 def list_queues(
-    names: Annotated[list[str] | None, typer.Argument(help="Only these.", metavar="[NAME...]")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Only these.", metavar="NAME")] = None,
     *,
     as_json: AsJson = False,
     app: App = None,

@@ -44,7 +44,8 @@ class Terminal:
 
     def worker_for(self, *options: str) -> str:
         """Write the command that starts a worker with some options."""
-        return shlex.join(("mainspring", "run", self.chosen.app or "module:app", *options))
+        where = () if self.typed.url is None or self.typed.app is None else Target(None, self.typed.url).options
+        return shlex.join(("mainspring", "run", self.chosen.app or "module:app", *options, *where))
 
 
 def remedy_for(explanation: Explanation, job: JobInfo, terminal: Terminal) -> Remedy:

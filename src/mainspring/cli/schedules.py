@@ -19,7 +19,7 @@ from mainspring.cli.wording import in_words
 from mainspring.errors import ScheduleNotFound
 from mainspring.jobs.recurrence.schedule_info import ScheduleInfo
 
-Names = Annotated[list[str], typer.Argument(help="The names of schedules.", metavar="NAME...")]
+Names = Annotated[list[str], typer.Argument(help="The names of schedules.", metavar="NAME")]
 
 schedules = typer.Typer(
     name="schedules", help="List, preview, pause and resume what recurs.", no_args_is_help=True

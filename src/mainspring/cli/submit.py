@@ -20,7 +20,7 @@ from mainspring.runners.traits import Priority
 
 def submit(
     handler: Annotated[str, typer.Argument(help="The handler; its short name will do.", metavar="HANDLER")],
-    pairs: Annotated[list[str] | None, typer.Argument(help="Its arguments.", metavar="[NAME=VALUE...]")] = None,
+    pairs: Annotated[list[str] | None, typer.Argument(help="Its arguments.", metavar="NAME=VALUE")] = None,
     *,
     text: Annotated[
         str | None, typer.Option("--args", help="Its arguments as an object, or a list.", metavar="JSON")

@@ -237,7 +237,8 @@ def _ended(case: _Case) -> Explanation:
     if record.status is JobStatus.COMPLETED:
         return case.explain(Reason.COMPLETED, f"completed {at}.")
     if record.status is JobStatus.CANCELED:
-        return case.explain(Reason.CANCELED, f"was canceled {at}: {_error(record)}.")
+        why = "" if record.error is None else f": {_error(record)}"
+        return case.explain(Reason.CANCELED, f"was canceled {at}{why}.")
     again = f"app.retry({record.id!r}) runs it again."
     if record.replayed_as is not None:
         text = f"failed {at} and was replayed as {record.replayed_as}."
