@@ -36,7 +36,7 @@ def test_a_sound_store_is_in_order(shop: Shop) -> None:
     assert severities(done.json) == {"durability": "info", "dead-letters": "info"}
     assert done.code == 0
     assert set(done.json) == {"store", "worst", "counts", "findings"}
-    assert set(done.json["findings"][0]) == {"check", "severity", "what", "reason", "remedy"}
+    assert set(done.json["findings"][0]) == {"check", "severity", "what", "reason", "remedy", "commands"}
 
 
 def test_several_faults_at_once_are_told_with_their_remedies(shop: Shop) -> None:
@@ -48,6 +48,8 @@ def test_several_faults_at_once_are_told_with_their_remedies(shop: Shop) -> None
     lines = done.output.splitlines()
     assert "error    workers       no worker runs, and 1 job is due, the oldest for " in done.output
     assert f"                       -> chmod o-w {shop.folder / 'shop.db'}" in lines
+    assert "                         mainspring run shop:app" in lines
+    assert "                         mainspring dlq list --app shop:app" in lines
     assert "dead-letters  1 dead letter, the newest from " in done.output
     assert (
         "declared in this application, but not stored, so that it does not fire: shop.nightly_report"

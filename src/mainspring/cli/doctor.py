@@ -6,15 +6,15 @@ import logging
 from typing import Annotated, Any
 
 import typer
-from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from mainspring.cli.exits import ExitCode
 from mainspring.cli.options import App, AsJson, Url
-from mainspring.cli.output import GAP, clean, is_terminal, show, show_json, write
+from mainspring.cli.output import GAP, clean, show, show_json, write
 from mainspring.cli.progress import Bar
-from mainspring.cli.target import choose, find_application, require_store
+from mainspring.cli.remedies import Terminal
+from mainspring.cli.target import Target, choose, find_application, require_store
 from mainspring.doctor import Finding, Report, Severity, examine
 from mainspring.doctor.examination import MOST_CHECKS
 
@@ -52,55 +52,58 @@ def doctor(
     application = find_application(app, url)
     require_store(application, makes_store=True)  # if there is none, that is a finding
     logging.getLogger("mainspring").addHandler(logging.NullHandler())  # what goes wrong is a finding
+    terminal = Terminal(application, Target(app, url), choose(app, url))
     with Bar("checking", MOST_CHECKS) as bar:
         report = examine(
             application,
-            has_handlers=choose(app, url).app is not None,
+            has_handlers=terminal.chosen.app is not None,
             monitor=monitor,
             thorough=thorough,
             on_step=bar.advance,
         )
     if as_json:
-        show_json(_fields(report))
+        show_json(_fields(report, terminal))
     else:
-        _show(report)
+        _show(report, terminal)
     limit = Severity.WARNING if strict else Severity.ERROR
     if report.worst.rank >= limit.rank:
         raise typer.Exit(ExitCode.REFUSED)
 
 
-def _fields(report: Report) -> dict[str, Any]:
+def _fields(report: Report, terminal: Terminal) -> dict[str, Any]:
     return {
         "store": report.store,
         "worst": report.worst,
         "counts": {severity.value: report.count(severity) for severity in Severity},
-        "findings": [{name: getattr(finding, name) for name in FIELDS} for finding in report.findings],
+        "findings": [
+            {name: getattr(finding, name) for name in FIELDS} | {"commands": _commands(finding, terminal)}
+            for finding in report.findings
+        ],
     }
 
 
-def _show(report: Report) -> None:
-    """Write a line for what is in order, and a paragraph with reason and remedy for the rest."""
-    if is_terminal():
-        grid = Table.grid(padding=(0, len(GAP)))
-        grid.add_column(no_wrap=True)
-        grid.add_column(no_wrap=True)
-        for finding in report.findings:
-            grid.add_row(
-                Text(finding.severity, style=STYLES[finding.severity]), finding.check, _paragraph(finding)
-            )
-        show(Group(grid, Text(), _summary(report)))
-        return
+def _commands(finding: Finding, terminal: Terminal) -> list[str]:
+    return [terminal.worker if words == ("run",) else terminal.command(*words) for words in finding.commands]
+
+
+def _show(report: Report, terminal: Terminal) -> None:
+    """Write a line for what is in order; for the rest reason, remedy, and commands that are never wrapped."""
     names = max(len(finding.check) for finding in report.findings)
-    indent = "\n" + " " * (WIDTH + names + 2 * len(GAP))
     for finding in report.findings:
-        paragraph = _paragraph(finding).plain.replace("\n", indent)
-        write(f"{finding.severity:<{WIDTH}}{GAP}{finding.check:<{names}}{GAP}{paragraph}")
-    write(f"\n{_summary(report).plain}")
+        grid = Table.grid(padding=(0, len(GAP), 0, 0))
+        grid.add_column(width=WIDTH, style=STYLES[finding.severity])
+        grid.add_column(width=names)
+        grid.add_row(finding.severity, finding.check, _paragraph(finding))
+        show(grid)
+        for command in _commands(finding, terminal):
+            indent = " " * (WIDTH + names + 3 * len(GAP))
+            show(Text(f"{indent}{clean(command)}", style="bold"), wraps=False)
+    write("")
+    show(_summary(report))
 
 
 def _paragraph(finding: Finding) -> Text:
-    is_problem = finding.severity.rank >= Severity.WARNING.rank
-    text = Text(clean(finding.what), style="bold" if is_problem else "")
+    text = Text(clean(finding.what), style="bold" if finding.severity.rank >= Severity.WARNING.rank else "")
     if finding.reason:
         text.append(f"\n{clean(finding.reason)}", style="not bold")
     if finding.remedy:

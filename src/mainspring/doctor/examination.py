@@ -134,7 +134,7 @@ class _Examination:
     def _examine_servers(self, monitor: str | None) -> None:
         facts = self._attempt("server", lambda: self._visit(monitor))
         if facts is None:
-            self._examine_jobs("no server answers", counts=False)
+            self._examine_jobs("there is no connection", counts=False)
             return
         from mainspring.doctor import nats_checks  # noqa: PLC0415 - only with the extra
 

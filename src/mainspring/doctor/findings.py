@@ -41,6 +41,9 @@ class Finding:
     """Why it matters."""
     remedy: str = ""
     """What to do."""
+    commands: tuple[tuple[str, ...], ...] = ()
+    """Commands of the program that do it, or show more, as words without its name: `("queues", "resume", "mail")`.
+    `("run",)` is a worker."""
     check: str = ""
     """The name of the check: `carry_out` writes it."""
 
@@ -79,19 +82,19 @@ def ok(what: str) -> Finding:
     return Finding(severity=Severity.OK, what=what)
 
 
-def info(what: str, reason: str = "", remedy: str = "") -> Finding:
+def info(what: str, reason: str = "", remedy: str = "", *commands: tuple[str, ...]) -> Finding:
     """Say something that one may want to know."""
-    return Finding(severity=Severity.INFO, what=what, reason=reason, remedy=remedy)
+    return Finding(severity=Severity.INFO, what=what, reason=reason, remedy=remedy, commands=commands)
 
 
-def warning(what: str, reason: str, remedy: str) -> Finding:
+def warning(what: str, reason: str, remedy: str, *commands: tuple[str, ...]) -> Finding:
     """Say what will hurt some day."""
-    return Finding(severity=Severity.WARNING, what=what, reason=reason, remedy=remedy)
+    return Finding(severity=Severity.WARNING, what=what, reason=reason, remedy=remedy, commands=commands)
 
 
-def error(what: str, reason: str, remedy: str) -> Finding:
+def error(what: str, reason: str, remedy: str, *commands: tuple[str, ...]) -> Finding:
     """Say what is broken."""
-    return Finding(severity=Severity.ERROR, what=what, reason=reason, remedy=remedy)
+    return Finding(severity=Severity.ERROR, what=what, reason=reason, remedy=remedy, commands=commands)
 
 
 def carry_out(check: Check) -> list[Finding]:

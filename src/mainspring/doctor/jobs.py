@@ -5,34 +5,44 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from mainspring.doctor.findings import Finding, error, info, ok, warning
-from mainspring.doctor.snapshot import Snapshot
+from mainspring.doctor.snapshot import LETTERS, Snapshot
 from mainspring.doctor.words import count, in_microseconds, some
 from mainspring.jobs.engine import Backlog, WorkerState
 from mainspring.jobs.instants import MICROSECONDS
+from mainspring.jobs.status import JobStatus
 
 LATE = 60 * MICROSECONDS
-START = "Start one: mainspring run module:app"
+START = ("Start one:", ("run",))
 
 
 def check_workers(snapshot: Snapshot) -> Iterator[Finding]:
     """Judge whether somebody works, and whether somebody has fallen silent."""
     alive = snapshot.alive
     lost = [worker for worker in snapshot.workers if worker not in alive]
-    if lost:
+    left = [] if alive else [*_due(snapshot), *_abandoned(snapshot)]
+    if lost and not left:
         yield _about_lost(lost, snapshot.now, has_others=bool(alive))
     if alive:
         yield ok(f"{count(len(alive), 'worker')}: {some([_name(worker) for worker in alive])}")
-    elif snapshot.waiting:
-        oldest = min(waiting.oldest for waiting in snapshot.waiting)
-        due = sum(waiting.count for waiting in snapshot.waiting)
+    elif left:
         yield error(
-            f"no worker runs, and {count(due, 'job')} {'is' if due == 1 else 'are'} due, the oldest for "
-            f"{in_microseconds(snapshot.now - oldest)}",
-            "Jobs are stored, and nobody starts them.",
-            START,
+            f"no worker runs, and {' and '.join(left)}", "Jobs are stored, and nobody starts them.", *START
         )
     elif not lost:
-        yield info("no worker runs; no job is due", "What becomes due waits for one.", START)
+        yield info("no worker runs; no job is due", "What becomes due waits for one.", *START)
+
+
+def _due(snapshot: Snapshot) -> Iterator[str]:
+    if snapshot.waiting:
+        oldest = min(waiting.oldest for waiting in snapshot.waiting)
+        due = count(sum(waiting.count for waiting in snapshot.waiting), "job is due", "jobs are due")
+        yield f"{due}, the oldest for {in_microseconds(snapshot.now - oldest)}"
+
+
+def _abandoned(snapshot: Snapshot) -> Iterator[str]:
+    running = (snapshot.counts or {}).get(JobStatus.RUNNING, 0)
+    if running:
+        yield count(running, "job has lost its worker", "jobs have lost their workers")
 
 
 def _about_lost(lost: Sequence[WorkerState], now: int, *, has_others: bool) -> Finding:
@@ -45,7 +55,7 @@ def _about_lost(lost: Sequence[WorkerState], now: int, *, has_others: bool) -> F
             "If it is there again and again, find out what kills it: out of memory, a debugger, a suspended "
             "machine.",
         )
-    return warning(what, "What it ran waits until another worker takes it over, and none is there.", START)
+    return warning(what, "What it ran waits until another worker takes it over, and none is there.", *START)
 
 
 def _silence(worker: WorkerState, now: int) -> str:
@@ -108,8 +118,8 @@ def check_lateness(snapshot: Snapshot) -> Finding:
         f"{_wait(late)} for workers that are there, the oldest for "
         f"{in_microseconds(snapshot.now - oldest.oldest)}: {oldest.type} in queue {oldest.queue}",
         "The workers do not keep up, or take from other queues only.",
-        "Give them more threads (mainspring run --threads 16) or start more; look at what the running ones do: "
-        "mainspring jobs list --status running",
+        "Give them more threads (--threads 16), or start more. What those do that run:",
+        ("jobs", "list", "--status", "running"),
     )
 
 
@@ -118,26 +128,34 @@ def check_paused(snapshot: Snapshot) -> Iterator[Finding]:
     held = [backlog for backlog in snapshot.backlog if backlog.queue in snapshot.paused]
     for queue in sorted(snapshot.paused):
         of_queue = [backlog for backlog in held if backlog.queue == queue]
-        resume = f"mainspring queues resume {queue}"
+        resume = ("queues", "resume", queue)
         if of_queue:
             waits = in_microseconds(snapshot.now - min(backlog.oldest for backlog in of_queue))
             yield warning(
                 f"queue {queue} is paused, and {_wait(of_queue)} in it, the oldest for {waits}",
                 "No job of a paused queue starts, on any worker.",
-                f"If the pause was forgotten: {resume}",
+                "If the pause was forgotten:",
+                resume,
             )
         else:
-            yield info(f"queue {queue} is paused; nothing is due in it", remedy=f"When it is time: {resume}")
+            yield info(
+                f"queue {queue} is paused; nothing is due in it",
+                "None of its jobs starts.",
+                "When it is time:",
+                resume,
+            )
     if not snapshot.paused:
         yield ok("no queue is paused")
 
 
 def check_dead_letters(snapshot: Snapshot) -> Iterator[Finding]:
     """Say what was given up."""
-    if snapshot.failed is None:
+    if snapshot.counts is None:
         yield info(
-            "dead letters were not counted: the store has too many jobs to do so in passing",
-            remedy="mainspring doctor --thorough",
+            "dead letters were not counted",
+            "The store has too many jobs to do so in passing.",
+            "When there is time:",
+            ("doctor", "--thorough"),
         )
         return
     letters = snapshot.letters
@@ -147,17 +165,20 @@ def check_dead_letters(snapshot: Snapshot) -> Iterator[Finding]:
             f"{count(len(quarantined), 'job')} crashed their workers again and again and are in quarantine: "
             f"{some([letter.id for letter in quarantined])}",
             "Each of them has killed its process or its worker three times, with everything else that ran there.",
-            f"mainspring dlq show {quarantined[0].id}, find out what kills it, then mainspring jobs retry",
+            "Find out what kills it, and let it run again:",
+            ("dlq", "show", quarantined[0].id),
+            ("jobs", "retry", quarantined[0].id),
         )
     others = len(letters) - len(quarantined)
     if others:
         newest = max(letter.finished or 0 for letter in letters)
-        more = " or more" if snapshot.failed > len(letters) else ""
+        more = " or more" if len(letters) == LETTERS else ""
         yield info(
             f"{count(others, 'dead letter')}{more}, the newest "
             f"from {in_microseconds(max(0, snapshot.now - newest))} ago",
             "Jobs that were given up wait for somebody who decides about them.",
-            "mainspring dlq list, then mainspring dlq replay or purge",
+            "Look at them; then replay or purge them:",
+            ("dlq", "list"),
         )
     if not letters:
         yield ok("no dead letters")

@@ -22,8 +22,10 @@ def checks_of_server(facts: NatsFacts, max_payload: int) -> list[Check]:
     checks += [
         Check("storage", lambda: server.check_storage(facts)),
         Check("payload", lambda: server.check_payload(facts, max_payload)),
-        Check("stream", lambda: stream.check_stream(facts)),
     ]
+    if facts.stream is None and facts.denied:  # whether there is one is not known
+        return checks
+    checks.append(Check("stream", lambda: stream.check_stream(facts)))
     if facts.stream is None:
         return checks
     return [
@@ -39,10 +41,10 @@ def checks_of_server(facts: NatsFacts, max_payload: int) -> list[Check]:
 
 def why_not_open(facts: NatsFacts) -> str | None:
     """Say why the engine is better not opened; None if all is well."""
-    if facts.stream is None or facts.events is None:
-        return "there is no stream to read them from"
     if facts.denied:
         return "this user has not the rights to read them"
+    if facts.stream is None or facts.events is None:
+        return "there is no stream to read them from"
     return None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from mainspring.doctor.findings import Finding, error, info, ok, warning
 from mainspring.doctor.snapshot import Snapshot
-from mainspring.doctor.words import count, in_microseconds, some
+from mainspring.doctor.words import NAMED, count, in_microseconds, some
 from mainspring.jobs.engine import ScheduleRecord
 from mainspring.jobs.instants import MICROSECONDS
 from mainspring.jobs.recurrence.stored_rules import rule_of
@@ -47,7 +47,8 @@ def _overdue(snapshot: Snapshot) -> Iterator[Finding]:
         yield error(
             f"nobody fires {_names(overdue)}, overdue for up to {longest}",
             "Schedules are fired by workers, and none runs.",
-            "Start one: mainspring run module:app",
+            "Start one:",
+            ("run",),
         )
 
 
@@ -70,7 +71,8 @@ def _without_dates(snapshot: Snapshot) -> Iterator[Finding]:
         yield warning(
             f"no date fits the rule, so that it never fires: {_names(never)}",
             "A date such as 30 February does not exist, or its start is behind its end.",
-            "mainspring schedules preview NAME shows what the rule means; put it anew.",
+            "Put it anew, with another rule. What it means:",
+            ("schedules", "preview", never[0].name),
         )
     if ended:
         yield info(
@@ -103,10 +105,15 @@ def _unknown(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _not_stored(snapshot: Snapshot) -> Iterator[Finding]:
-    missing = sorted(snapshot.declared - {schedule.name for schedule in snapshot.schedules})
-    if missing:
+    if snapshot.stored_otherwise:
         yield warning(
-            f"declared in this application, but not stored, so that it does not fire: {some(missing)}",
+            f"stored otherwise than this application declares it: {some(snapshot.stored_otherwise)}",
+            "It fires as it is stored. The workers that run have another version of the code.",
+            "Start the workers anew, with this code.",
+        )
+    if snapshot.not_stored:
+        yield warning(
+            f"declared in this application, but not stored, so that it does not fire: {some(snapshot.not_stored)}",
             "Schedules that are declared in code are stored when a worker starts, and none has started with "
             "this code.",
             "Start the workers anew, with this code.",
@@ -118,5 +125,7 @@ def _paused(snapshot: Snapshot) -> Iterator[Finding]:
     if paused:
         yield info(
             f"paused, and not firing: {_names(paused)}",
-            remedy=f"When it is time: mainspring schedules resume {paused[0].name}",
+            "Nobody has let it go on.",
+            "When it is time:",
+            ("schedules", "resume", *(schedule.name for schedule in paused[:NAMED])),
         )

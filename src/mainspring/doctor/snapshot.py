@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from mainspring.app import Mainspring
 from mainspring.jobs.engine import STALE, Backlog, Engine, JobRecord, Query, ScheduleRecord, WorkerState
@@ -21,14 +21,16 @@ class Snapshot:
     backlog: Sequence[Backlog] = ()
     paused: frozenset[str] = frozenset()
     schedules: Sequence[ScheduleRecord] = ()
-    failed: int | None = 0
-    """How many jobs FAILED; None: counting them would take too long."""
+    counts: Mapping[JobStatus, int] | None = None
+    """How many jobs there are of each state; None: counting them would take too long."""
     letters: Sequence[JobRecord] = ()
     """The first dead letters that were not replayed."""
     handlers: frozenset[str] | None = None
     """What the application can run; None: no application is known."""
-    declared: frozenset[str] = field(default=frozenset())
-    """The schedules that it declares."""
+    not_stored: Sequence[str] = ()
+    """Schedules that it declares and the store does not have,"""
+    stored_otherwise: Sequence[str] = ()
+    """or has otherwise."""
 
     @property
     def alive(self) -> list[WorkerState]:
@@ -57,14 +59,17 @@ class Snapshot:
 def take_snapshot(engine: Engine, app: Mainspring | None, *, counts: bool) -> Snapshot:
     """Ask an open engine; `app` only if its handlers are known, `counts` if counting jobs takes no time."""
     letters = Query(status=JobStatus.FAILED, is_replayed=False, limit=LETTERS)
+    now, schedules = engine.now(), engine.schedules()
+    not_stored, stored_otherwise = ([], []) if app is None else app.declared.compare(schedules, now)
     return Snapshot(
-        now=engine.now(),
+        now=now,
         workers=engine.workers(),
         backlog=engine.backlog(),
         paused=frozenset(engine.paused_queues()),
-        schedules=engine.schedules(),
-        failed=engine.counts()[JobStatus.FAILED] if counts else None,
+        schedules=schedules,
+        counts=engine.counts() if counts else None,
         letters=engine.find(letters).records if counts else (),
         handlers=None if app is None else frozenset(app.registry.names(lambda _handler: True)),
-        declared=frozenset() if app is None else app.declared.names,
+        not_stored=not_stored,
+        stored_otherwise=stored_otherwise,
     )

@@ -5,6 +5,7 @@ Invariant: a file is opened read-only. So nothing is migrated, repaired or folde
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -25,6 +26,8 @@ STEPS = 10_000  # of SQLite between two looks at the clock
 LONG_LOG = 64 << 20  # four times what a checkpoint lets it grow to
 MUCH_FREE = 256 << 20
 AHEAD = 2 * MICROSECONDS
+VERSIONS = slice(18, 20)  # of the header: who may write and who may read the file
+LOGGED = b"\x02\x02"  # whoever knows the write-ahead log
 
 LATEST = """
 SELECT max(at) FROM (
@@ -37,12 +40,22 @@ SELECT max(at) FROM (
 def reading(path: Path) -> Iterator[apsw.Connection]:
     """Lend a connection that cannot write."""
     with translated(str(path)):
-        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+        connection = apsw.Connection(_address(path), flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
         try:
             connection.set_busy_timeout(BUSY_MS)
             yield connection
         finally:
             connection.close()
+
+
+def _address(path: Path) -> str:
+    """Name a file for reading.
+
+    A reader makes the files of the log, if nobody else has. Those of a user who may not write to the store would
+    lock out its owner, so then it is read as it lies there: nobody has it open.
+    """
+    leaves_nothing = os.access(path, os.W_OK) or path.with_name(f"{path.name}-shm").exists()
+    return f"{path.absolute().as_uri()}?mode=ro{'' if leaves_nothing else '&immutable=1'}"
 
 
 def check_schema(path: Path) -> Finding:
@@ -62,15 +75,19 @@ def check_schema(path: Path) -> Finding:
 
 def check_journal(path: Path) -> Finding:
     """Judge whether readers and writers stay out of each other's way."""
-    with reading(path) as connection:
-        mode = str(connection.pragma("journal_mode"))
-    if mode == "wal":
+    if _has_log(path):
         return ok("it has a write-ahead log")
     return warning(
-        f"its journal mode is {mode!r}, not 'wal'",
-        "Somebody has changed it, or it is a copy. Readers and writers wait for each other.",
+        "it has no write-ahead log",
+        "Somebody has changed its journal mode, or it is a copy. Readers and writers wait for each other.",
         "The next worker sets it right; look for the program that changes it.",
     )
+
+
+def _has_log(path: Path) -> bool:
+    """Read it off the header: a connection that takes a file for immutable does not know."""
+    with path.open("rb") as file:
+        return file.read(VERSIONS.stop)[VERSIONS] == LOGGED
 
 
 def check_integrity(
@@ -91,7 +108,9 @@ def check_integrity(
             return info(
                 f"it is too large ({in_bytes(path.stat().st_size)}) to look for damage within "
                 f"{in_seconds(budget)}",
-                remedy="When there is time: mainspring doctor --thorough",
+                "Damage that nobody has noticed grows with every write.",
+                "When there is time:",
+                ("doctor", "--thorough"),
             )
     if found == ["ok"]:
         return ok("no damage is found in it")
@@ -143,7 +162,8 @@ def check_times(path: Path, now: datetime) -> Finding:
         f"the newest that it knows is {in_microseconds(ahead)} ahead of the clock",
         "The clock was set back, or was wrong when that was written. Jobs that were submitted then are due "
         "later than meant, and schedules wait for the clock to catch up.",
-        "Set the clock right. If it is right now: mainspring jobs list shows what is due too late.",
+        "Set the clock right. If it is right now, look for what is due too late:",
+        ("jobs", "list", "--status", "pending"),
     )
 
 
@@ -155,8 +175,8 @@ def why_not_open(path: Path) -> str | None:
         with reading(path) as connection:
             if not check(connection, str(path)):
                 return "opening it would bring its schema up to date"
-            if connection.pragma("journal_mode") != "wal":
-                return "opening it would change its journal mode"
     except MainspringError:  # the checks above have said why
         return "it cannot be read"
-    return None
+    if not os.access(path, os.W_OK):
+        return f"user {os.geteuid()} may not write to it"
+    return None if _has_log(path) else "opening it would change its journal mode"

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from mainspring.doctor import jobs
 from mainspring.doctor.findings import Severity
-from mainspring.doctor.snapshot import Snapshot
+from mainspring.doctor.snapshot import LETTERS, Snapshot
 from mainspring.jobs.engine import STALE, Backlog, JobRecord, NewJob, WorkerInfo, WorkerState
 from mainspring.jobs.instants import MICROSECONDS
 from mainspring.jobs.status import JobStatus
@@ -32,7 +32,7 @@ def letter(job_id: str, error: str = "RuntimeError: no") -> JobRecord:
 
 
 def snapshot(**facts: Any) -> Snapshot:
-    return Snapshot(now=NOW, **({"workers": [worker()]} | facts))
+    return Snapshot(now=NOW, **({"workers": [worker()], "counts": {}} | facts))
 
 
 # -- workers
@@ -48,6 +48,14 @@ def test_workers_that_live_are_named() -> None:
 def test_due_jobs_without_any_worker_are_an_error() -> None:
     found = jobs.check_workers(snapshot(workers=[], backlog=[waiting(since=5 * MINUTE), waiting("pong")]))
     speaks(found, Severity.ERROR, "no worker runs, and 6 jobs are due, the oldest for 5 min")
+
+
+def test_jobs_that_lost_their_worker_wait_for_another() -> None:
+    running = {"counts": {JobStatus.RUNNING: 2}}
+    speaks(jobs.check_workers(snapshot(workers=[], **running)), Severity.ERROR, "2 jobs have lost their workers")
+    both = jobs.check_workers(snapshot(workers=[], backlog=[waiting(count=1)], **running))
+    speaks(both, Severity.ERROR, "1 job is due, the oldest for 1 s and 2 jobs have lost their workers")
+    assert is_silent(jobs.check_workers(snapshot(**running)))
 
 
 def test_no_worker_and_nothing_to_do_is_worth_a_note() -> None:
@@ -126,7 +134,7 @@ def test_a_pause_may_have_been_forgotten() -> None:
         snapshot(backlog=[waiting(queue="mail", since=2 * MINUTE), waiting()], paused=frozenset({"mail"}))
     )
     finding = speaks(found, Severity.WARNING, "queue mail is paused, and 3 jobs wait in it, the oldest for 2 min")
-    assert "mainspring queues resume mail" in finding.remedy
+    assert finding.commands == (("queues", "resume", "mail"),)
     speaks(jobs.check_paused(snapshot(paused=frozenset({"mail"}))), Severity.INFO, "nothing is due")
     assert is_silent(jobs.check_paused(snapshot(backlog=[waiting()])))
 
@@ -136,16 +144,14 @@ def test_a_pause_may_have_been_forgotten() -> None:
 
 def test_dead_letters_are_a_note_and_quarantine_is_a_warning() -> None:
     assert is_silent(jobs.check_dead_letters(snapshot()))
-    found = jobs.check_dead_letters(snapshot(failed=2, letters=[letter("a"), letter("b")]))
+    found = jobs.check_dead_letters(snapshot(letters=[letter("a"), letter("b")]))
     speaks(found, Severity.INFO, "2 dead letters, the newest from 2 min ago")
     killed = letter("killer", "quarantined: its worker died 3 times")
-    finding = speaks(
-        jobs.check_dead_letters(snapshot(failed=1, letters=[killed])), Severity.WARNING, "1 job", "killer"
-    )
-    assert "mainspring dlq show killer" in finding.remedy
+    finding = speaks(jobs.check_dead_letters(snapshot(letters=[killed])), Severity.WARNING, "1 job", "killer")
+    assert finding.commands == (("dlq", "show", "killer"), ("jobs", "retry", "killer"))
 
 
 def test_letters_that_were_not_all_read_are_more_than_counted() -> None:
-    found = jobs.check_dead_letters(snapshot(failed=5_000, letters=[letter("a")]))
-    speaks(found, Severity.INFO, "1 dead letter or more")
-    speaks(jobs.check_dead_letters(snapshot(failed=None)), Severity.INFO, "not counted")
+    many = [letter("a")] * LETTERS
+    speaks(jobs.check_dead_letters(snapshot(letters=many)), Severity.INFO, "1,000 dead letters or more")
+    speaks(jobs.check_dead_letters(snapshot(counts=None)), Severity.INFO, "not counted")

@@ -114,6 +114,8 @@ def test_what_is_forbidden_is_told() -> None:
     denied = facts(denied=("Permissions Violation for Publish to shop.settings",))
     speaks(server.check_rights(denied), Severity.ERROR, "shop.settings")
     assert why_not_open(denied) == "this user has not the rights to read them"
+    unseen = facts(denied=("Permissions Violation for Publish to $JS.API.STREAM.INFO.shop",), stream=None)
+    assert "stream" not in [check.name for check in checks_of_server(unseen, 1)]
 
 
 # -- the stream

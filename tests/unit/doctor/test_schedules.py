@@ -44,8 +44,7 @@ def snapshot(*schedules: ScheduleRecord, **facts: Any) -> Snapshot:
 def test_schedules_that_fire_are_in_order() -> None:
     assert is_silent(check_schedules(snapshot()))
     assert is_silent(check_schedules(snapshot(schedule(), schedule("often", rule=encode_rule(Every(60))))))
-    known = {"handlers": frozenset({"report"}), "declared": frozenset({"nightly"})}
-    assert is_silent(check_schedules(snapshot(schedule(), **known)))
+    assert is_silent(check_schedules(snapshot(schedule(), handlers=frozenset({"report"}))))
 
 
 def test_what_nobody_fires_is_an_error_without_workers_and_a_warning_with_some() -> None:
@@ -69,7 +68,7 @@ def test_a_schedule_without_a_date_never_fires_or_has_ended() -> None:
 def test_a_paused_schedule_is_a_note() -> None:
     paused = schedule(is_paused=True, next_due=NOW - 9 * MINUTE, type="unknown")
     finding = speaks(check_schedules(snapshot(paused)), Severity.INFO, "paused", "nightly")
-    assert "mainspring schedules resume nightly" in finding.remedy
+    assert finding.commands == (("schedules", "resume", "nightly"),)
 
 
 def test_jobs_of_a_schedule_need_a_handler() -> None:
@@ -80,5 +79,7 @@ def test_jobs_of_a_schedule_need_a_handler() -> None:
 
 
 def test_what_is_declared_and_not_stored_does_not_fire() -> None:
-    found = check_schedules(snapshot(handlers=frozenset({"report"}), declared=frozenset({"nightly"})))
+    found = check_schedules(snapshot(not_stored=["nightly"]))
     speaks(found, Severity.WARNING, "not stored", "nightly")
+    found = check_schedules(snapshot(schedule(), stored_otherwise=["nightly"]))
+    speaks(found, Severity.WARNING, "stored otherwise", "nightly")

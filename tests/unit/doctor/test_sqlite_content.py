@@ -1,5 +1,6 @@
 """Checks of what is in a SQLite file."""
 
+import os
 from datetime import timedelta
 from math import inf
 from pathlib import Path
@@ -80,7 +81,7 @@ def test_an_empty_file_is_no_harm(tmp_path: Path) -> None:
 
 def test_another_journal_is_noticed_and_not_changed(store: Path) -> None:
     change(store, "PRAGMA journal_mode = delete")
-    speaks(content.check_journal(store), Severity.WARNING, "'delete'")
+    speaks(content.check_journal(store), Severity.WARNING, "no write-ahead log")
     assert content.why_not_open(store) == "opening it would change its journal mode"
     speaks(content.check_journal(store), Severity.WARNING)
 
@@ -115,6 +116,20 @@ def test_pages_that_nobody_uses_are_counted(store: Path, monkeypatch: pytest.Mon
     assert is_silent(content.check_free_pages(store))
     monkeypatch.setattr(content, "MUCH_FREE", 100_000)
     assert "VACUUM" in speaks(content.check_free_pages(store), Severity.INFO, "in use").remedy
+
+
+def test_whoever_may_not_write_leaves_nothing_behind(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = sorted(store.parent.iterdir())
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != store)
+    assert is_silent(content.check_schema(store))
+    assert is_silent(content.check_journal(store))
+    assert content.why_not_open(store) == f"user {os.geteuid()} may not write to it"
+    assert sorted(store.parent.iterdir()) == before
+
+
+def test_a_path_may_have_any_characters(store: Path) -> None:
+    odd = store.rename(store.with_name("what? 100% #1 &co.db"))
+    assert is_silent(content.check_schema(odd))
 
 
 def test_what_is_from_the_future_tells_that_the_clock_went_back(store: Path) -> None:

@@ -6,6 +6,7 @@ store: another version of the code may still have it. `app.schedules.remove` tak
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from threading import Lock
 from typing import Any
 
@@ -15,6 +16,7 @@ from mainspring.jobs.manager import JobManager
 from mainspring.jobs.recurrence.cron import Cron
 from mainspring.jobs.recurrence.definitions import Definition, define
 from mainspring.jobs.recurrence.rules import Every
+from mainspring.jobs.recurrence.schedule_records import ScheduleRecord
 from mainspring.jobs.recurrence.storing import store_all
 
 
@@ -47,11 +49,14 @@ class DeclaredSchedules:
     def __len__(self) -> int:
         return len(self._definitions)
 
-    @property
-    def names(self) -> frozenset[str]:
-        """The names of all of them."""
+    def compare(self, stored: Iterable[ScheduleRecord], now: int) -> tuple[list[str], list[str]]:
+        """Return the names of those that are not stored, and of those that are stored otherwise than declared."""
+        found = {record.name: record for record in stored}
         with self._lock:
-            return frozenset(self._definitions)
+            definitions = dict(sorted(self._definitions.items()))
+        missing = [name for name in definitions if name not in found]
+        records = [definitions[name].record(found[name], self._book, now) for name in definitions if name in found]
+        return missing, [record.name for record in records if not record.has_definition_of(found[record.name])]
 
     def store(self, manager: JobManager) -> None:
         """Store what differs from what is there."""
