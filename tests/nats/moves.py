@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -45,16 +46,16 @@ RATED = (bucket_of("rate"),)
 class Target:
     """A prefix on a server, in the hands of the one who moves, or of a worker."""
 
-    def __init__(self, url: str, prefix: str, folder: Path) -> None:
+    def __init__(self, url: str, prefix: str, folder: Path, **settings: Any) -> None:
+        self._settings = NatsSettings(prefix=prefix, **({"timeout": 30} | settings))
         self.url = f"{url}?prefix={prefix}"
         self._server = url
-        self._prefix = prefix
         self._folder = folder
 
     def make(self) -> NatsEngine:
         return NatsEngine(
             self._server,
-            settings=NatsSettings(prefix=self._prefix),
+            settings=self._settings,
             make_projection=lambda name: SqliteProjection(self._folder / name),
         )
 

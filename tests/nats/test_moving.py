@@ -17,7 +17,7 @@ from mainspring.jobs.engine import ConflictKind, NewJob, PutSchedule, UniqueKey,
 from mainspring.moving import Mover, Undoing, plan
 from mainspring.testing.engine_bench import Bench
 from tests.nats.moves import ALIVE, Target, departing, fill, move, records_of, source_bench
-from tests.nats.servers import Servers
+from tests.nats.servers import MakeServers, Servers
 
 pytestmark = pytest.mark.long
 
@@ -246,6 +246,22 @@ def test_a_move_goes_on_only_to_where_it_began(
     with pytest.raises(EngineUnavailable, match="knows nothing of that"):
         move(path, other)
     move(path, target)
+
+
+def test_a_server_without_room_says_so_and_the_move_goes_on_when_there_is_some(
+    path: Path, make_nats_server: MakeServers, tmp_path: Path
+) -> None:
+    submit(path, *(f"job {number}" for number in range(2_000)), payload=b'"' + b"x" * 2_000 + b'"', after=99_999)
+    jetstream = {"store_dir": str(tmp_path / "jetstream")}
+    full = make_nats_server(settings={"jetstream": jetstream | {"max_file_store": 2_000_000}})
+    with pytest.raises(EngineUnavailable, match="insufficient resources; give JetStream more room"):
+        move(path, Target(full.url, "shop", tmp_path, timeout=1))
+    full.stop()
+    larger = make_nats_server(settings={"jetstream": jetstream})
+    target = Target(larger.url, "shop", tmp_path)
+    move(path, target)
+    with target.opened() as engine:
+        assert len(records_of(engine, [f"job {number}" for number in range(2_000)])) == 2_000
 
 
 # -- a move that was given up without asking the target

@@ -24,7 +24,7 @@ from mainspring.engines.sqlite.departing import Departure
 from mainspring.jobs.engine import Query
 from mainspring.moving import Mover, Undoing, mover
 from tests.nats.moves import Contents, Target, carry_out, departing, fill, move, records_of
-from tests.nats.servers import Servers
+from tests.nats.servers import MakeServers, Servers
 
 pytestmark = pytest.mark.long
 
@@ -281,3 +281,27 @@ def _assert_all_run_once(target: Target) -> None:
     for sequence in range(SEQUENCES):
         in_order = [n for of, n in ran if of == sequence]
         assert in_order == sorted(in_order)
+
+
+# -- servers
+
+
+@pytest.mark.usefixtures("small_pages")
+@pytest.mark.timeout(180)
+def test_a_move_to_a_cluster_goes_on_when_the_leader_is_killed(
+    tmp_path: Path, make_nats_cluster: MakeServers
+) -> None:
+    servers = make_nats_cluster()
+    path, target = tmp_path / "shop.db", Target(servers.url, "shop", tmp_path, replicas=3)
+    contents = fill(path)
+    with departing(path) as source, target.opened() as engine:
+        move_on = Mover(source, engine, target.url)
+        move_on.begin()
+        for number, _ in enumerate(move_on.copying()):
+            if number == 0:
+                servers.kill(servers.leader_of("shop"))
+        for _ in move_on.verifying():
+            pass
+        assert move_on.deviations == []
+        move_on.finish()
+        contents.assert_are_in(engine)

@@ -31,6 +31,7 @@ ROOM_FOR_HEADERS = 1_024
 MAX_SUBJECT = 3_800
 PAUSE_SECONDS = 0.1
 FADING = "60s"
+MORE_ROOM = "give JetStream more room: max_file_store of the servers, or the limits of the account"
 IMPOSSIBLE = 2**62  # a revision that nothing has
 
 
@@ -159,7 +160,7 @@ class Link(Connection):
         if len(puts) > MOST_PUTS:
             raise ValueError(f"a draft has {len(puts)} messages, and the server takes {MOST_PUTS} as one")
         deadline = self._deadline()
-        pause = 0.002
+        pause, said = 0.002, ""
         while deadline is None or loop_time() < deadline:
             client = self._connected()
             if not client.is_connected:
@@ -181,9 +182,11 @@ class Link(Connection):
                 return None
             if error.get("err_code") not in BUSY and error.get("code") != NO_LEADER:
                 raise ServerError(error)
+            said = f"; it said: {error.get('description')}"  # that it is busy, without a leader, or full
             await asyncio.sleep(pause)
             pause = min(0.1, 2 * pause)
-        raise self.unavailable(f"a change was not stored in {self.settings.timeout:g} s")
+        remedy = MORE_ROOM if "resources" in said else None
+        raise self.unavailable(f"a change was not stored in {self.settings.timeout:g} s{said}", remedy=remedy)
 
     def _require_size(self, puts: Sequence[Put]) -> None:
         """Refuse what the server does not take, before anything is sent."""

@@ -138,8 +138,13 @@ class Departure:
             return Leaving(move_id, target, since, last, bool(is_known), bool(is_undone), finished)
 
     def begin(self, move_id: str, target: str) -> None:
-        """Mark the file, unless a worker lives on it; what dead ones left is rescued, as by a sweep."""
+        """Mark the file, unless a worker lives on it; what dead ones left is rescued, as by a sweep.
+
+        If somebody else was quicker, his mark stays.
+        """
         with self._database.unit(durable=True):
+            if self._is_marked():
+                return
             dead = self._require_nobody()
             self._sweeping.rescue(dead)
             self._require_rest()
@@ -208,8 +213,12 @@ class Departure:
     def take_back(self) -> None:
         """Let everybody use the file again, as it was when it was marked."""
         with self._database.unit(durable=True):
-            self._database.write(DROP_MOVE)
-            self._database.write(UNMARK)
+            if self._is_marked():
+                self._database.write(DROP_MOVE)
+                self._database.write(UNMARK)
+
+    def _is_marked(self) -> bool:
+        return int(self._database.write("PRAGMA user_version")) == MOVED
 
     # -- what leaves
 
