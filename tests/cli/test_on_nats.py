@@ -62,20 +62,24 @@ def test_a_server_that_is_not_there_is_unavailable(shop: Shop) -> None:
     assert done.complaint.startswith("mainspring: NATS at 127.0.0.1:1: ")
 
 
-def test_a_measurement_has_streams_of_its_own_and_deletes_them(nats_shop: Shop, nats_server: Servers) -> None:
+def test_a_measurement_has_streams_of_its_own_and_deletes_them(
+    nats_shop: Shop, nats_server: Servers, nats_prefix: str
+) -> None:
+    nats_shop.url += f"&projection={nats_shop.folder / 'copy.db'}&lease=30"
     done = nats_shop.on("bench", "--seconds", "0.02", "--jobs", "200", "--json")
     assert done.code == 0
     assert done.json["engine"]["engine"].startswith("NATS 2.")
     assert {"submit", "drain", "lateness", "size"} <= set(done.json["figures"])
+    assert stream_names(nats_server).isdisjoint({nats_prefix})  # that of the user was not even made
     assert [name for name in stream_names(nats_server) if name.startswith("bench-")] == []
-    assert not (nats_shop.folder / "cache").exists()
+    assert {file.name for file in nats_shop.folder.iterdir()} == {"shop.py"}  # no copy of lists either
 
 
-def stream_names(server: Servers) -> list[str]:
-    async def ask() -> list[str]:
+def stream_names(server: Servers) -> set[str]:
+    async def ask() -> set[str]:
         client = await nats.connect(server.urls)
         try:
-            return [str(info.config.name) for info in await client.jetstream().streams_info()]
+            return {str(info.config.name) for info in await client.jetstream().streams_info()}
         finally:
             await client.close()
 

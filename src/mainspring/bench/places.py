@@ -128,11 +128,8 @@ class OnNats:
 
     @contextmanager
     def store(self) -> Iterator[Store]:
-        address, _, query = self._like.url.partition("?")
-        kept = [(name, value) for name, value in parse_qsl(query) if name not in ("prefix", "projection")]
-        url = f"{address}?{urlencode([*kept, ('prefix', f'{PREFIX}{token_hex(6)}')])}"
         settings = replace(self._like.nats or NatsSettings(), projection=None, prepared=False)
-        with _application(self._like, url, settings) as app:
+        with _application(self._like, _with_own_prefix(self._like.url), settings) as app:
             engine = _nats(app)
             try:
                 yield Store(app, lambda: int(engine.parts.streams.info()["state"]["bytes"]))
@@ -142,6 +139,13 @@ class OnNats:
 
 def _application(like: Mainspring, url: str, nats: NatsSettings | None = None) -> Mainspring:
     return Mainspring(url, threads=like.threads, durability=like.durability, nats=nats)
+
+
+def _with_own_prefix(url: str) -> str:
+    """Return a URL of the same servers, with the same settings, that leads to nothing of the user."""
+    address, _, query = url.partition("?")
+    kept = [(name, value) for name, value in parse_qsl(query) if name not in ("prefix", "projection")]
+    return f"{address}?{urlencode([*kept, ('prefix', f'{PREFIX}{token_hex(6)}')])}"
 
 
 def _closed_size(app: Mainspring, folder: Path) -> int:
