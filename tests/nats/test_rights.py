@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from base64 import b64decode
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -407,3 +408,16 @@ def test_a_worker_can_make_no_consumer_of_anything_but_jobs_and_chores(single: P
         config = {"durable_name": "some", "name": "some", "ack_policy": "explicit", "filter_subject": "shop.job.>"}
         with pytest.raises(ServerError, match="filter"):
             link.api(f"CONSUMER.CREATE.shop.some.{LANE}", {"stream_name": "shop", "config": config})
+
+
+def test_what_a_submitter_may_not_purge_goes_by_itself(single: Place) -> None:
+    with single.app("operator") as operator:
+        operator.manager()
+    app = single.app("submitter")
+    with app:
+        assert app.plain.options(sequence="order-42").submit().cancel()
+        link: Any = app.manager().engine.parts.link  # type: ignore[attr-defined]
+        found = link.api("STREAM.MSG.GET.shop", {"last_by_subj": "shop.gate.>"})["message"]
+        assert b64decode(found["hdrs"]).count(b"Nats-TTL: 60s") == 1
+        assert not found.get("data")
+    assert single.violations() == []

@@ -195,3 +195,25 @@ def test_no_secret_of_the_settings_is_printed() -> None:
     settings = NatsSettings(user="ann", password=SECRET, token=SECRET, nkeys_seed=SECRET)
     assert "ann" in repr(settings)
     assert SECRET not in repr(settings)
+
+
+def test_a_role_says_where_answers_come_and_what_a_process_need_not_try() -> None:
+    _, worker = parse_url("nats://host?prefix=shop&role=worker", NatsSettings())
+    assert worker.inbox == "_INBOX_shop_worker"
+    assert rights(worker) == (True, True, False, True)
+    submitter = NatsSettings(role="submitter", inbox_prefix="_MINE")
+    assert submitter.inbox == "_MINE"
+    assert rights(submitter) == (False, False, False, False)
+    nobody = NatsSettings()
+    assert nobody.inbox == "_INBOX"
+    assert rights(nobody) == (True, True, True, True)
+    assert rights(NatsSettings(prepared=True)) == (True, False, False, True)
+
+
+def rights(settings: NatsSettings) -> tuple[bool, ...]:
+    return settings.may_take, settings.makes_consumers, settings.makes_streams, settings.may_purge
+
+
+def test_a_role_that_there_is_not_is_refused() -> None:
+    with pytest.raises(EngineUnavailable, match="role 'boss': there is no such role; take submitter, worker"):
+        parse_url("nats://host?role=boss", NatsSettings())

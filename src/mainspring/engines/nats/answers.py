@@ -132,7 +132,8 @@ class Inbox:
         return answers.revisions
 
     def lose(self) -> None:
-        """The connection is gone: no answer can come any more."""
+        """The connection is gone: no answer can come any more. The next one may have other rights."""
+        self._is_deaf = False
         for question in list(self._questions.values()):
             if not question.future.done():
                 question.future.set_exception(TimeoutError())
