@@ -1,5 +1,13 @@
 """The servers, for all tests here."""
 
+from tests.nats.roles import guarded_server, guarded_servers
 from tests.nats.servers import make_nats_cluster, make_nats_server, nats_prefix, nats_server
 
-__all__ = ["make_nats_cluster", "make_nats_server", "nats_prefix", "nats_server"]
+__all__ = [
+    "guarded_server",
+    "guarded_servers",
+    "make_nats_cluster",
+    "make_nats_server",
+    "nats_prefix",
+    "nats_server",
+]
