@@ -69,8 +69,8 @@ def _without_dates(snapshot: Snapshot) -> Iterator[Finding]:
     ended = [schedule for schedule in without if schedule.last_due is not None]
     if never:
         yield warning(
-            f"no date fits the rule, so that it never fires: {_names(never)}",
-            "A date such as 30 February does not exist, or its start is behind its end.",
+            f"there is no date for it, so that it never fires: {_names(never)}",
+            "Its end comes before its first date.",
             "Put it anew, with another rule. What it means:",
             ("schedules", "preview", never[0].name),
         )

@@ -1,4 +1,7 @@
-"""Who works on the jobs of a store, and what waits for them."""
+"""Who works on the jobs of a store, and what waits for them: as operators see it, all at once.
+
+What a worker itself notices of what waits, a little with every sweep, is in `waiting`.
+"""
 
 from __future__ import annotations
 

@@ -62,6 +62,21 @@ def test_without_handlers_it_is_said_what_is_left_out(app: Mainspring) -> None:
     assert "handlers, schedules" in report.findings[-1].what
 
 
+def test_a_schedule_that_is_declared_anew_is_not_stored_yet(app: Mainspring) -> None:
+    changed = Mainspring(app.url, durability="normal")
+
+    @changed.every(90, name="often")
+    def often() -> None: ...
+
+    @changed.every(90, name="seldom")
+    def seldom() -> None: ...
+
+    with app, app.running():
+        found = [finding.what for finding in examine(changed).findings if finding.check == "schedules"]
+    assert "stored otherwise than this application declares it: often" in found
+    assert any("not stored" in what and what.endswith(": seldom") for what in found)
+
+
 def test_several_faults_are_all_told_and_the_store_stays_as_it_is(app: Mainspring, tmp_path: Path) -> None:
     with app:
         app.manager().submit("ping")

@@ -66,6 +66,7 @@ HOT: dict[str, tuple[tuple[Any, ...], set[str]]] = {
     "RECOUNT": (("bucket", "bucket"), {"jobs_by_owner"}),
     "OLDEST_ENDED": ((8,), {"jobs_by_lane"}),
     "ENDED": ((), {"jobs_by_lane"}),
+    "BACKLOG": ((1,), {"claimable", "suspects"}),
     "QUEUES": ((), {"jobs_by_lane"}),
 }
 

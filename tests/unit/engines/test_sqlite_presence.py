@@ -46,6 +46,13 @@ def test_two_engines_see_the_jobs_of_each_other(bench: Bench, path: Path, clock:
         assert bench.take_ids(bench.enroll(), "new to the first") == ["b"]
 
 
+def test_a_worker_whose_process_died_is_known_to_be_gone(bench: Bench, path: Path, clock: ManualClock) -> None:
+    with opened(path, clock) as other:
+        dead = other.enroll()
+        assert [(worker.number, worker.is_gone) for worker in bench.engine.workers()] == [(dead, False)]
+    assert [(worker.number, worker.is_gone) for worker in bench.engine.workers()] == [(dead, True)]
+
+
 def test_a_unit_that_fails_keeps_nothing(bench: Bench) -> None:
     interrupted(bench, lambda: bench.submit("job", type="new", queue="new"))
     assert bench.find_ids() == []
