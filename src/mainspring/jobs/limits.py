@@ -108,12 +108,12 @@ class _Gate:
 
     def count(self, starts: int) -> None:
         """Count starts."""
-        state, interval = self.state, self.interval
+        state, interval, tally = self.state, self.interval, self.tally
         if interval is None:
             state.running += starts
         else:
-            state.full_at = max(state.full_at, self.tally.now) + interval * starts
-        self.tally.changed[self.bucket] = state
+            state.full_at = max(state.full_at, tally.now) + interval * starts
+        tally.changed[self.bucket] = state
 
     def vacate(self, ends: int) -> None:
         """Count jobs that run no more."""
@@ -145,14 +145,15 @@ class Gates:
 
     def admit(self, wanted: int) -> int:
         """Count in as many jobs as there is room for; return how many."""
-        for gate in self._gates:
+        gates = self._gates
+        for gate in gates:
             room = gate.room()
             if room <= wanted:
                 wanted = room
                 self._tally.is_tight = True
         if wanted <= 0:
             return 0
-        for gate in self._gates:
+        for gate in gates:
             gate.count(wanted)
         return wanted
 

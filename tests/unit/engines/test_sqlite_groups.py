@@ -107,6 +107,18 @@ def test_leases_have_the_limits_of_their_jobs_though_few_groups_are_remembered(
     }
 
 
+def test_so_they_have_when_a_take_needs_several_rounds(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_names, "REMEMBERED", 1)
+    bench.limit(FAMILY, 1)
+    worker = bench.enroll()
+    bench.submit("runs", limits=of("full"), after=-3)
+    assert bench.take_ids(worker) == ["runs"]
+    for job_id, tenant in {"first": "a", "refused": "full", "second": "b"}.items():
+        bench.submit(job_id, limits=of(tenant), after=-1)
+    leases = bench.take(worker, starts=2)
+    assert {lease.id: lease.limits for lease in leases} == {"first": of("a"), "second": of("b")}
+
+
 def test_leases_have_the_limits_of_their_jobs_in_a_process_that_has_not_stored_them(
     bench: Bench, path: Path, clock: ManualClock
 ) -> None:

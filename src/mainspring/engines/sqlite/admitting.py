@@ -6,7 +6,7 @@ is counted for each group at once, so a hundred jobs of one group cost hardly mo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import zip_longest
 from operator import attrgetter
 
@@ -41,27 +41,39 @@ class Admitting:
     ) -> tuple[list[LeaseRow], bool]:
         """Start what is admitted, and let the rest wait; return what started, and whether some wait."""
         groups = self._names.learn(rows)
-        limits = self._names.limits
-        admission = self._buckets.admission(bucket for number in groups for bucket in limits[number])
-        count = _Count({number: admission.gates(limits[number]) for number in groups}, admission)
+        admission, gates = self._buckets.begin(groups, self._names.limits)
+        count = _Count(gates, admission)
         started = count.heads(rows)
         started += count.members(self._pick_more(starts - len(started), count, until))
         mark_started(started)
         self._lines.advance(count.last)
-        # Those that are full now need not be tried again to find out.
-        full = {groups[number]: refusal for number, refusal in count.full().items()}
-        refusals = {groups[number]: refusal for number, refusal in count.refusals.items()}
-        refusals |= self._parking.with_due_jobs(full, until)
-        if refusals:
-            self._parking.park(refusals)
+        refusals = self._park(groups, count, until)
         # Nobody needs to be woken: each of these groups had a head before, too, for whoever looked.
-        headless = [name for number, name in groups.items() if count.is_headless(number) and name not in refusals]
-        self._lines.follow(headless, now)
-        if len(headless) < len(groups):
-            self._lines.order_groups(set(groups.values()).difference(headless), now)
+        self._let_others_go(groups, count, refusals, now)
         if refusals:
             self._pass_on(refusals, admission)
         return started, bool(refusals)
+
+    def _park(self, groups: list[int], count: _Count, until: int) -> dict[str, Refusal]:
+        """Park the groups that were refused, and those that are full now: they need not be tried to find out."""
+        names = self._names.names
+        full = {names[number]: refusal for number, refusal in count.full(groups).items()}
+        refusals = {names[number]: refusal for number, refusal in count.refusals.items()}
+        refusals |= self._parking.with_due_jobs(full, until)
+        if refusals:
+            self._parking.park(refusals)
+        return refusals
+
+    def _let_others_go(self, groups: list[int], count: _Count, refusals: Collection[str], now: int) -> None:
+        """Let the next of each group go, unless it is parked."""
+        names, take_turns = self._names.names, self._names.take_turns
+        headless = [number for number in count.headless() if not refusals or names[number] not in refusals]
+        fair = [number for number in headless if take_turns[number]]
+        self._lines.follow(fair, now)
+        if len(fair) < len(headless):
+            self._lines.follow([number for number in headless if not take_turns[number]], 0)
+        if len(headless) < len(groups):
+            self._lines.order_groups({names[number] for number in set(groups).difference(headless)}, now)
 
     def _pick_more(self, room: int, count: _Count, until: int) -> dict[int, list[LeaseRow]]:
         """Pick further jobs of groups whose heads start, as many of each as there is room for all."""
@@ -123,13 +135,12 @@ class _Count:
         for row in rows:
             number = row.grp
             if number is not None:
-                is_suspect = row.crashes >= SUSPECT_CRASHES
-                if is_suspect:
-                    self._with_suspects.add(number)
                 if not self._admit(number, 1):
                     continue
-                if not is_suspect:
+                if row.crashes < SUSPECT_CRASHES:
                     self.last[number] = row
+                else:
+                    self._with_suspects.add(number)
             started.append(row)
         return started
 
@@ -150,20 +161,20 @@ class _Count:
             return list(self.last)
         return [number for number in self.last if number not in self.refusals and self._gates[number].room(1)]
 
-    def full(self) -> dict[int, Refusal]:
-        """Return the groups that nobody was refused of, and that would be refused now."""
+    def full(self, groups: Iterable[int]) -> dict[int, Refusal]:
+        """Return those of the groups that nobody was refused of, and that would be refused now."""
         if not self._admission.is_tight:
             return {}
-        refusals = {number: gates.refusal() for number, gates in self._gates.items()}
+        refusals = {number: self._gates[number].refusal() for number in groups}
         return {
             number: refusal
             for number, refusal in refusals.items()
             if refusal is not None and number not in self.refusals
         }
 
-    def is_headless(self, number: int) -> bool:
-        """Answer whether the head of a group has started, and no suspect needs to be looked at."""
-        return number in self.last and number not in self._with_suspects
+    def headless(self) -> list[int]:
+        """Return the groups whose heads have started, and of which no suspect needs to be looked at."""
+        return [number for number in self.last if number not in self._with_suspects]
 
     def _admit(self, number: int, wanted: int) -> int:
         if number in self.refusals:

@@ -19,7 +19,7 @@ from mainspring.engines.sqlite.database import Database
 from mainspring.engines.sqlite.groups import REMEMBERED
 from mainspring.engines.sqlite.limit_table import LimitTable
 from mainspring.engines.sqlite.rows import to_json
-from mainspring.jobs.limits import SEPARATOR, Admission, BucketState, Limit
+from mainspring.jobs.limits import SEPARATOR, Admission, BucketState, Gates, Limit
 
 _states = msgspec.json.Decoder(list[tuple[str, int, int]]).decode
 
@@ -40,15 +40,23 @@ class Buckets:
         self._now = now
         self._version: int | None = None  # of the content that was read
         self._states: dict[str, _Counted] = {}
+        self._gates: dict[int, Gates] = {}  # by the numbers of groups
         self._admission = Admission({}, {}, 0)
 
     # -- counting
 
-    def admission(self, buckets: Iterable[str]) -> Admission:
-        """Return the count in which these buckets are: what it admits starts, and is kept."""
-        self._read(buckets)
-        self._admission.begin(self._now())
-        return self._admission
+    def begin(
+        self, groups: Iterable[int], limits: Mapping[int, tuple[str, ...]]
+    ) -> tuple[Admission, dict[int, Gates]]:
+        """Return the count, and what jobs of these groups, which have these limits, pass when they start."""
+        self._refresh()
+        admission, gates = self._admission, self._gates
+        unknown = [number for number in groups if number not in gates]
+        if unknown:
+            self._read(bucket for number in unknown for bucket in limits[number])
+            gates.update((number, admission.gates(limits[number])) for number in unknown)
+        admission.begin(self._now())
+        return admission, gates
 
     def trial(self, buckets: Collection[str]) -> Admission:
         """Return a count of these buckets as they are now, of which nothing is kept."""
@@ -64,13 +72,16 @@ class Buckets:
         for limits, count in jobs.items():
             gates(limits).vacate(count)
 
+    def _refresh(self) -> None:
+        """Begin anew if somebody else has changed something."""
+        if self._version != self._database.version:
+            self.forget()
+            self._version = self._database.version
+            self._admission = Admission(self._table.limits(), {}, 0)
+
     def _read(self, buckets: Iterable[str]) -> None:
         """Have the states of buckets ready."""
-        limits = self._table.limits()
-        if self._version != self._database.version:
-            self._version = self._database.version
-            self._states = {}
-            self._admission = Admission(limits, self._states, 0)
+        self._refresh()
         known = self._states
         unknown = {bucket for bucket in buckets if bucket not in known}
         if unknown:
@@ -97,13 +108,14 @@ class Buckets:
             self._database.write(sql.OCCUPY, (to_json(running),))
         if spent:
             self._database.write(sql.SPEND, (to_json(spent),))
-        if len(self._admission) > REMEMBERED:
+        if len(self._admission) + len(self._gates) > REMEMBERED:
             self.forget()
 
     def forget(self) -> None:
         """Read everything again: what was counted may have been rolled back."""
         self._version = None
         self._states = {}
+        self._gates = {}
         self._admission = Admission({}, {}, 0)
 
     def _hand_over(self) -> None:

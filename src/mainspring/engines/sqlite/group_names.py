@@ -7,7 +7,7 @@ from typing import Protocol
 
 from mainspring.engines.sqlite import line_statements as sql
 from mainspring.engines.sqlite.database import Database
-from mainspring.engines.sqlite.groups import REMEMBERED, limits_of, number_of
+from mainspring.engines.sqlite.groups import REMEMBERED, limits_of, number_of, takes_turns
 from mainspring.engines.sqlite.rows import pairs_by_number, pairs_of_integers, to_json
 
 
@@ -24,9 +24,12 @@ class GroupNames:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._names: dict[int, str] = {}
+        self.names: dict[int, str] = {}
+        """Of the groups that were learned, by number,"""
         self.limits: dict[int, tuple[str, ...]] = {}
-        """The limits of the groups that were learned, by number."""
+        """and their limits,"""
+        self.take_turns: dict[int, bool] = {}
+        """and whether they take turns with others."""
 
     def enter(self, counts: Mapping[str, int]) -> None:
         """Note that so many jobs have come into groups; those that leave are counted by triggers."""
@@ -44,16 +47,18 @@ class GroupNames:
         """Note that one more job has come into the group of a job, if it has any."""
         self._database.write(sql.ENTER_GROUP_OF, (job_id,))
 
-    def learn(self, rows: Iterable[Row]) -> dict[int, str]:
-        """Return the names of the groups of rows, in their order; inside of a unit."""
-        wanted = dict.fromkeys([number for row in rows if (number := row.grp) is not None])
-        unknown = [number for number in wanted if number not in self._names]
-        if len(self._names) + len(unknown) > max(REMEMBERED, len(wanted)):
-            self._names.clear()
+    def learn(self, rows: Iterable[Row]) -> list[int]:
+        """Return the groups of rows, in their order, and know them; inside of a unit."""
+        wanted = list(dict.fromkeys([number for row in rows if (number := row.grp) is not None]))
+        unknown = [number for number in wanted if number not in self.names]
+        if len(self.names) + len(unknown) > max(REMEMBERED, len(wanted)):
+            self.names.clear()
             self.limits.clear()
-            unknown = list(wanted)
+            self.take_turns.clear()
+            unknown = wanted
         if unknown:
-            names = pairs_by_number(self._database.write(sql.NAMES_OF_GROUPS, (to_json(unknown),)))
-            self._names.update(names)
-            self.limits.update((number, limits_of(name)) for number, name in names)
-        return {number: self._names[number] for number in wanted}
+            for number, name in pairs_by_number(self._database.write(sql.NAMES_OF_GROUPS, (to_json(unknown),))):
+                self.names[number] = name
+                self.limits[number] = limits_of(name)
+                self.take_turns[number] = takes_turns(name)
+        return wanted

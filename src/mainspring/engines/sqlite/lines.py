@@ -106,13 +106,10 @@ class Lines:
             batch = [(number, row.due, row.seq) for number, row in last.items()]
             self._database.write(sql.ADVANCE, (to_json(batch),))
 
-    def follow(self, groups: Collection[str], now: int) -> None:
+    def follow(self, numbers: Collection[int], ready: int) -> None:
         """Let the next of each group go, in a take: its head has started, and it is not parked."""
-        fair = [number_of(group) for group in groups if takes_turns(group)]
-        plain = [number_of(group) for group in groups if not takes_turns(group)] if len(fair) < len(groups) else []
-        for numbers, ready in ((fair, now), (plain, 0)):
-            if numbers:
-                self._database.write(sql.NEXT_GROUP_HEADS, (to_json(numbers), ready))
+        if numbers:
+            self._database.write(sql.NEXT_GROUP_HEADS, (to_json(numbers), ready))
 
     def order_groups(self, groups: Collection[str], now: int | None = None) -> None:
         """Let the first of each group go, unless the group is parked.

@@ -225,7 +225,16 @@ def to_lease(
     """Make a lease of a claimed row; `limits` are those of groups, by number."""
     queue, kind, priority, _ = lane
     payload = row.payload.encode() if row.codec == JsonSerializer.name else bytes.fromhex(row.payload)
-    common = (
+    sequence = headers = follow_up = None
+    buckets: tuple[str, ...] = ()
+    extras = row.extras
+    if extras is not None:
+        if isinstance(extras, int):
+            buckets = limits[extras]
+        else:
+            sequence, headers, follow_up = extras.sequence, extras.headers, extras.follow_up
+            buckets = () if extras.grp is None else limits[extras.grp]
+    return Lease(
         row.seq,
         row.id,
         kind,
@@ -240,18 +249,10 @@ def to_lease(
         row.crashes,
         row.interruptions,
         priority,
-    )
-    extras = row.extras
-    if extras is None:
-        return Lease(*common)
-    if isinstance(extras, int):
-        return Lease(*common, None, limits[extras])
-    return Lease(
-        *common,
-        extras.sequence,
-        () if extras.grp is None else limits[extras.grp],
-        None if extras.headers is None else _headers(extras.headers),
-        None if extras.follow_up is None else to_follow_up(extras.follow_up),
+        sequence,
+        buckets,
+        None if headers is None else _headers(headers),
+        None if follow_up is None else to_follow_up(follow_up),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Iterable, Sequence
 
 from mainspring.engines.sqlite import statements as sql
 from mainspring.engines.sqlite.groups import to_group
@@ -55,39 +55,42 @@ class Settling:
         is_for_a_time = any(outcome.keep_result_until is not None for outcome in completed)
         others = [outcome for outcome in outcomes if outcome.kind is not OutcomeKind.COMPLETED]
         now = self._now()
-        accepted: set[tuple[Hashable, int]] = set()
+        refused: list[Outcome] = []
         if completed:
             statement = sql.COMPLETE_FOR_A_TIME if is_for_a_time else sql.COMPLETE
-            accepted |= self._settle(statement, completed_rows(completed), completed, worker, now)
+            refused += self._settle(statement, completed_rows(completed), completed, worker, now)
         if others:
-            accepted |= self._settle(sql.SETTLE, outcome_rows(others, now), others, worker, now)
-        answers = [(outcome.lease.ref, outcome.lease.token) in accepted for outcome in outcomes]
-        self._follow(outcomes if all(answers) else [o for o, ok in zip(outcomes, answers, strict=True) if ok])
+            refused += self._settle(sql.SETTLE, outcome_rows(others, now), others, worker, now)
+        if not refused:  # as nearly always
+            self._follow(outcomes)
+            return [True] * len(outcomes)
+        identities = set(map(id, refused))
+        answers = [id(outcome) not in identities for outcome in outcomes]
+        self._follow([outcome for outcome, is_accepted in zip(outcomes, answers, strict=True) if is_accepted])
         return answers
 
     def _settle(
         self, statement: str, batch: str, outcomes: list[Outcome], worker: int, now: int
-    ) -> set[tuple[Hashable, int]]:
+    ) -> Iterable[Outcome]:
         """Carry out one statement for all; if some are refused, find out which and carry it out for the rest."""
         write = self._database.write
-        accepted: set[tuple[Hashable, int]]
+        refused: list[Outcome] = []
         write("SAVEPOINT settling")
         write(statement, (batch, worker, now))
         if self._database.changes() != len(outcomes):
             write("ROLLBACK TO settling")
-            accepted = set(pairs_of_integers(write(sql.CURRENT, (batch, worker, RUNNING))))
+            current = set(pairs_of_integers(write(sql.CURRENT, (batch, worker, RUNNING))))
+            refused = [outcome for outcome in outcomes if (outcome.lease.ref, outcome.lease.token) not in current]
             write(statement, (batch, worker, now))
-        else:
-            accepted = {(outcome.lease.ref, outcome.lease.token) for outcome in outcomes}
         write("RELEASE settling")
-        return accepted
+        return refused
 
     def _follow(self, outcomes: Sequence[Outcome]) -> None:
         """Let go who waited for these, store what follows them, and write down what happened."""
         self._journal.write_outcomes(outcomes)
-        freeing = [outcome for outcome in outcomes if outcome.lease.frees_others]
+        freeing = [lease for outcome in outcomes if (lease := outcome.lease).limits or lease.sequence is not None]
         if freeing:
-            self._free(freeing)
+            self._free(freeing, [outcome for outcome in outcomes if outcome.kind is not OutcomeKind.COMPLETED])
         follow_ups = [
             outcome.follow_up
             for outcome in outcomes
@@ -96,12 +99,10 @@ class Settling:
         if follow_ups:
             self._submitting.submit(follow_ups)
 
-    def _free(self, outcomes: list[Outcome]) -> None:
+    def _free(self, leases: list[Lease], not_completed: list[Outcome]) -> None:
         """Let those go who waited for these; a job that has ended leaves its group as it was."""
-        leases = [outcome.lease for outcome in outcomes]
-        places = Places((sequence, None) for lease in leases if (sequence := lease.sequence) is not None)
-        others = [outcome for outcome in outcomes if outcome.kind is not OutcomeKind.COMPLETED]
-        again = [outcome.lease for outcome in others if STATUS_AFTER[outcome.kind] is JobStatus.PENDING]
+        places = Places((sequence, None) for sequence in {lease.sequence for lease in leases})
+        again = [outcome.lease for outcome in not_completed if STATUS_AFTER[outcome.kind] is JobStatus.PENDING]
         kinds = {(lease.queue, lease.type, lease.priority, lease.limits) for lease in again if lease.limits}
         places.add(
             (None, to_group(self._lanes.number(Lane(queue, kind, priority, 1)), limits))

@@ -106,7 +106,7 @@ class Taking:
     def _take_due(self, worker: int, demand: Demand, lanes: str, now: int, until: int) -> list[Lease]:
         if demand.starts <= 0:
             return []
-        taken: list[LeaseRow] = []
+        taken: list[Lease] = []
         has_asked = False
         for _ in range(MAX_ROUNDS):
             room = demand.starts - len(taken)
@@ -115,11 +115,11 @@ class Taking:
                 started, has_parked = self._admitting.take(
                     rows, room, now, until, lambda started: self._mark_started(worker, started, now)
                 )
-                taken += started
+                taken += self._leases(started, is_started=True)
                 self._has_parked |= has_parked
             else:
                 self._mark_started(worker, rows, now)
-                taken += rows
+                taken += self._leases(rows, is_started=True)
                 # Whoever was offered a free place may not be able to use it: paused, or unknown here.
                 if len(rows) >= room or has_asked or not self._parking.admit_to_free_places():
                     break
@@ -128,7 +128,7 @@ class Taking:
                 break
         else:
             self._wake()  # there is more to be found
-        return self._leases(taken, is_started=True)
+        return taken
 
     def _leases(self, rows: list[LeaseRow], *, is_started: bool) -> list[Lease]:
         describe, limits = self._lanes.describe, self._names.limits
@@ -187,5 +187,5 @@ class Taking:
             )
 
 
-def _is_suspect(row: LeaseRow) -> bool:
-    return row.crashes >= SUSPECT_CRASHES
+def _is_suspect(lease: Lease) -> bool:
+    return lease.crashes >= SUSPECT_CRASHES

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 
 import msgspec
 
-from mainspring.engines.sqlite.groups import limits_of
 from mainspring.engines.sqlite.store import Store
 from mainspring.jobs.waiting import MOST_COUNTED, First, Waiting, gather
 
@@ -76,10 +75,10 @@ def find_waiting(store: Store, now: int) -> tuple[Waiting, ...]:
 def _admitted(store: Store, heads: list[Head]) -> list[Head]:
     """Return those that their limits would admit."""
     groups = store.group_names.learn(heads)
-    limits = {number: limits_of(name) for number, name in groups.items()}
-    if not limits:
+    if not groups:
         return heads
-    admission = store.buckets.trial({bucket for buckets in limits.values() for bucket in buckets})
+    limits = store.group_names.limits
+    admission = store.buckets.trial({bucket for number in groups for bucket in limits[number]})
     return [head for head in heads if head.grp is None or admission.refusal(limits[head.grp]) is None]
 
 
