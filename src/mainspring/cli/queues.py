@@ -11,7 +11,7 @@ from mainspring.cli.documents import queue_fields
 from mainspring.cli.options import App, AsJson, Url
 from mainspring.cli.output import Cell, clean, say, show_json, show_table, write
 from mainspring.cli.target import opened
-from mainspring.jobs.queues import QueueStatistics
+from mainspring.jobs.queues import QueueStatistics, count_queues
 
 STATES = ("pending", "running", "completed", "failed", "canceled")
 
@@ -34,7 +34,7 @@ def list_queues(
     """
     with opened(app, url) as application:
         chosen = [application.queue(name) for name in names] if names else application.all_queues()
-        found = [queue.statistics() for queue in chosen]
+        found = count_queues(application.manager(), [queue.name for queue in chosen])
     if as_json:
         show_json({"queues": [queue_fields(queue) for queue in found]})
     elif found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mainspring.clock import Duration
@@ -66,13 +67,8 @@ class Queue:
 
     def statistics(self) -> QueueStatistics:
         """Count its jobs."""
-        manager = self._source.manager()
-        counts = manager.counts(queue=self.name)
-        return QueueStatistics(
-            name=self.name,
-            is_paused=self.is_paused,
-            **{status.lower(): counts[status] for status in JobStatus},
-        )
+        (statistics,) = count_queues(self._source.manager(), [self.name])
+        return statistics
 
     def __repr__(self) -> str:
         return f"<Queue {self.name}>"
@@ -85,3 +81,14 @@ def queue_names(manager: JobManager) -> list[str]:
     names.update(handler.options.queue for handler in manager.registry.all())
     names.update(schedule.queue for schedule in engine.schedules())
     return sorted(names)
+
+
+def count_queues(manager: JobManager, names: Iterable[str]) -> list[QueueStatistics]:
+    """Count the jobs of queues."""
+    paused = manager.engine.paused_queues()
+    found = []
+    for name in names:
+        counts = manager.counts(queue=name)
+        by_status = {status.lower(): counts[status] for status in JobStatus}
+        found.append(QueueStatistics(name=name, is_paused=name in paused, **by_status))
+    return found

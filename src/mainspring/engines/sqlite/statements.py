@@ -335,13 +335,21 @@ SELECT {RECORD_COLUMNS} FROM jobs AS j CROSS JOIN lanes AS l ON l.id = j.lane
 WHERE {{conditions}} ORDER BY j.seq {{direction}}
 """
 WITH_IDS = "j.id IN (SELECT value FROM json_each(:ids))"
-# The first jobs of each lane in each state, as an index has them, and of these the first: a page costs as much as
-# it shows, for each lane, however many jobs there are.
+# The lanes and states with the first jobs; the first of each, as an index has them; and of these the first. So a
+# page costs as much as it shows, and a look into each lane, however many jobs there are.
 FIRST_OF_LANES = """j.seq IN (
-    SELECT jobs.seq FROM lanes AS w CROSS JOIN json_each(:states) AS s CROSS JOIN jobs ON jobs.seq IN (
+    SELECT jobs.seq FROM (
+        SELECT lane, status FROM (
+            SELECT w.id AS lane, s.value AS status, (
+                SELECT j.seq FROM jobs AS j INDEXED BY jobs_by_lane
+                WHERE j.lane = w.id AND j.status = s.value AND {conditions}
+                ORDER BY j.seq {direction} LIMIT 1) AS head
+            FROM lanes AS w CROSS JOIN json_each(:states) AS s WHERE {lanes})
+        WHERE head IS NOT NULL ORDER BY head {direction} LIMIT :limit) AS h
+    CROSS JOIN jobs ON jobs.seq IN (
         SELECT j.seq FROM jobs AS j INDEXED BY jobs_by_lane
-        WHERE j.lane = w.id AND j.status = s.value AND {conditions} ORDER BY j.seq {direction} LIMIT :limit)
-    WHERE {lanes} ORDER BY jobs.seq {direction} LIMIT :limit)"""
+        WHERE j.lane = h.lane AND j.status = h.status AND {conditions} ORDER BY j.seq {direction} LIMIT :limit)
+    ORDER BY jobs.seq {direction} LIMIT :limit)"""
 COUNTS = """
 SELECT status, sum(number) FROM (
     SELECT status, count(*) AS number FROM jobs INDEXED BY jobs_by_lane WHERE {lanes} GROUP BY lane, status)

@@ -25,12 +25,26 @@ SELECT json_array(
     SELECT seq, created, finished, CASE status WHEN 2 THEN ?3 WHEN 3 THEN ?4 WHEN 4 THEN ?5 END AS limit_of
     FROM jobs NOT INDEXED WHERE seq > ?1 ORDER BY seq LIMIT ?2)
 """
+# ?1 how many, at most. Of the 256 lanes whose first ended jobs are the oldest, a share each; these are the oldest
+# of all up to the last of a full share, or the first of a lane that was left out.
 OLDEST_ENDED = """
+WITH heads AS MATERIALIZED (
+    SELECT lane, status, seq, row_number() OVER (ORDER BY seq) AS place FROM (
+        SELECT lanes.id AS lane, s.value AS status, (
+            SELECT min(seq) FROM jobs INDEXED BY jobs_by_lane WHERE lane = lanes.id AND status = s.value) AS seq
+        FROM lanes CROSS JOIN json_each('[2,4]') AS s)
+    WHERE seq IS NOT NULL),
+share AS MATERIALIZED (SELECT max(16, 2 * ?1 / max(1, count(*))) AS most FROM heads),
+first AS MATERIALIZED (
+    SELECT jobs.lane, jobs.status, jobs.seq FROM heads AS h CROSS JOIN jobs ON jobs.seq IN (
+        SELECT seq FROM jobs INDEXED BY jobs_by_lane WHERE lane = h.lane AND status = h.status
+        ORDER BY seq LIMIT (SELECT most FROM share))
+    WHERE h.place <= 256),
+bounds AS MATERIALIZED (
+    SELECT max(seq) AS seq FROM first GROUP BY lane, status HAVING count(*) = (SELECT most FROM share)
+    UNION ALL SELECT seq FROM heads WHERE place = 257)
 SELECT json_group_array(seq) FROM (
-    SELECT jobs.seq FROM lanes CROSS JOIN json_each('[2,4]') AS s CROSS JOIN jobs ON jobs.seq IN (
-        SELECT seq FROM jobs INDEXED BY jobs_by_lane WHERE lane = lanes.id AND status = s.value
-        ORDER BY seq LIMIT ?1)
-    ORDER BY jobs.seq LIMIT ?1)
+    SELECT seq FROM first WHERE seq <= coalesce((SELECT min(seq) FROM bounds), seq) ORDER BY seq LIMIT ?1)
 """
 ENDED = """
 SELECT count(*) FROM lanes CROSS JOIN jobs INDEXED BY jobs_by_lane ON lane = lanes.id AND status IN (2, 4)
