@@ -267,7 +267,7 @@ class Mainspring(Decorators):
 
     def run(self) -> None:
         """Run jobs in the foreground, until SIGTERM or SIGINT; a second signal does not wait for handlers."""
-        Foreground(self).run()
+        Foreground(self, environment=os.environ).run()
 
     def load_handlers(self) -> None:
         """Import the modules named by `include`."""

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -98,22 +99,70 @@ def test_a_number_of_threads_that_makes_no_sense_is_refused(shop: str, threads: 
     assert "--threads" in message_of(result)
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [([], (8, None)), (["--threads", "3", "--queues", "orders, mail"], (3, ("orders", "mail")))],
-    ids=["none", "all"],
-)
-def test_options_that_are_given_reach_the_application(
-    shop: str, monkeypatch: pytest.MonkeyPatch, options: list[str], expected: tuple[int, tuple[str, ...] | None]
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[Mainspring]:
+    """The applications that would have been run."""
+    applications: list[Mainspring] = []
+
+    class Noted:
+        def __init__(self, app: Mainspring, **_options: object) -> None:
+            self._app = app
+
+        def run(self) -> None:
+            applications.append(self._app)
+
+    monkeypatch.setattr("mainspring.cli.run.Foreground", Noted)
+    monkeypatch.setattr("mainspring.cli.run.start_logging", lambda *_: None)
+    return applications
+
+
+def test_without_options_an_application_stays_as_it_is(shop: str, ran: list[Mainspring]) -> None:
+    assert run("run", f"{shop}:app").exit_code == 0
+    assert [(app.url, app.threads, app.queues, app.stall_after) for app in ran] == [("memory://", 8, None, 60)]
+
+
+def test_options_that_are_given_reach_the_application(shop: str, ran: list[Mainspring]) -> None:
+    options = ["--threads", "3", "--processes", "2", "--queues", "orders, mail", "--stall-after", "5m"]
+    assert run("run", f"{shop}:app", *options, "--url", "sqlite:///other.db").exit_code == 0
+    (app,) = ran
+    assert (app.url, app.threads, app.processes.count) == ("sqlite:///other.db", 3, 2)
+    assert (app.queues, app.stall_after) == (("orders", "mail"), timedelta(minutes=5))
+
+
+def test_an_application_is_found_as_by_all_other_commands(
+    shop: str, ran: list[Mainspring], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[tuple[int, tuple[str, ...] | None]] = []
+    assert run("run", "--app", f"{shop}:app").exit_code == 0
+    assert run("--app", f"{shop}:app", "run").exit_code == 0
+    monkeypatch.setenv("MAINSPRING_APP", f"{shop}:app")
+    assert run("run").exit_code == 0
+    assert [app.url for app in ran] == ["memory://"] * 3
 
-    def note(app: Mainspring) -> None:
-        seen.append((app.threads, app.queues))
 
-    monkeypatch.setattr(Mainspring, "run", note)
-    assert run("run", f"{shop}:app", *options).exit_code == 0
-    assert seen == [expected]
+def test_two_different_applications_are_one_too_many(shop: str) -> None:
+    result = run("run", f"{shop}:app", "--app", "other:app")
+    assert result.exit_code == USAGE
+    assert f"which application: '{shop}:app', or --app 'other:app'? give one of them" in message_of(result)
+
+
+def test_no_application_at_all_is_answered_with_the_ways_to_name_one(folder: Path) -> None:
+    assert "which application? give --app module:app" in message_of(run("run"))
+
+
+def test_a_store_alone_has_no_handlers_to_run(folder: Path) -> None:
+    result = run("run", "--url", "sqlite:///shop.db")
+    assert result.exit_code == USAGE
+    assert "a worker needs handlers: give --app module:app beside the URL" in message_of(result)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--stall-after", "soon"), ("--queues", ","), ("--log-format", "xml"), ("--log-level", "x")],
+)
+def test_options_that_make_no_sense_are_refused(shop: str, ran: object, option: str, value: str) -> None:
+    result = run("run", f"{shop}:app", option, value)
+    assert result.exit_code == USAGE
+    assert value in message_of(result)
 
 
 def test_an_error_of_ours_is_one_line_and_exit_code_three(tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ class Commands(OnDemand):
 
     summaries: ClassVar = {
         "run": "Run jobs until SIGTERM or Ctrl+C; a second signal hands back what runs at once.",
+        "healthcheck": "Exit with 0 if workers run on this machine and all of them are well; else with 1, and say "
+        "why not.",
         "submit": "Submit a job, durable when its id is printed; or a file of jobs, all checked before the first "
         "is stored.",
         "jobs": "List, look at, call off, put off and repeat jobs.",

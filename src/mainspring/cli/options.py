@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 WHERE = "Which application or store"
+HEALTH = "Health and logs"
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
@@ -45,6 +46,16 @@ Url = Annotated[
 ]
 Id = Annotated[str, typer.Argument(help="The id of a job.", metavar="ID")]
 Ids = Annotated[list[str], typer.Argument(help="The ids of jobs.", metavar="ID")]
+HealthDir = Annotated[
+    str | None,
+    typer.Option(
+        "--health-dir",
+        help="Where workers leave their signs of life for `mainspring healthcheck`; else MAINSPRING_HEALTH_DIR, "
+        "XDG_RUNTIME_DIR or the folder for temporary files.",
+        metavar="FOLDER",
+        rich_help_panel=HEALTH,
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 QueueName = Annotated[str | None, typer.Option("--queue", help="Only this queue.", metavar="NAME")]
 TypeName = Annotated[

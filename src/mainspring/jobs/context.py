@@ -98,7 +98,8 @@ class JobContext:
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
         """A logger that says which job and which attempt speaks."""
-        return _JobLog(logger, {"job": self.id, "attempt": self.attempt})
+        fields = {"job": self.id, "attempt": self.attempt, "handler": self.type, "queue": self.queue}
+        return _JobLog(logger, fields)
 
     def request_stop(self) -> None:
         """Set `cancelled`."""
@@ -123,6 +124,7 @@ def _require_number(value: object, name: str) -> None:
 class _JobLog(logging.LoggerAdapter[logging.Logger]):
     def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:
         extra: Any = self.extra
+        kwargs["extra"] = extra | (kwargs.get("extra") or {})
         return f"[{extra['job']} #{extra['attempt']}] {msg}", kwargs
 
 

@@ -208,7 +208,7 @@ def test_a_worker_whose_places_are_all_occupied_says_so_and_recovers(shop: Works
     waits = shop.manager.submit("ping")
     assert turns.jump(until_stall=True) >= 60
     stall = turns.last.stall or ""
-    assert f"1 due jobs of ping in queue default (the oldest, {waits}, for " in stall
+    assert f"1 due job of ping in queue default (the oldest, {waits}, for " in stall
     assert f"1 of 1 places (threads) of this worker are occupied, the longest by job {hanging} (hang)" in stall
     over.set()
     shop.clock.advance(2)

@@ -12,10 +12,13 @@ logger = logging.getLogger("mainspring.worker")
 def tell_outcome(outcome: Outcome) -> None:
     """Say that an attempt did not end well."""
     lease = outcome.lease
+    fields = {"job": lease.id, "handler": lease.type, "queue": lease.queue}
     if outcome.kind is OutcomeKind.FAILED:
-        logger.error("job %s (%s) was given up, a dead letter now: %s", lease.id, lease.type, outcome.error)
+        text = "job %s (%s) was given up, a dead letter now: %s"
+        logger.error(text, lease.id, lease.type, outcome.error, extra=fields)
     elif outcome.kind is OutcomeKind.RETRY:
-        logger.warning("job %s (%s) failed and runs again: %s", lease.id, lease.type, outcome.error)
+        text = "job %s (%s) failed and runs again: %s"
+        logger.warning(text, lease.id, lease.type, outcome.error, extra=fields)
 
 
 def tell_refusal(outcome: Outcome) -> None:

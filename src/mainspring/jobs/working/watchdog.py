@@ -115,7 +115,8 @@ class Watchdog:
 
     def _describe_one(self, waiting: Waiting) -> str:
         number = f"{waiting.count} or more" if waiting.count >= MOST_COUNTED else f"{waiting.count}"
-        text = f"{number} due jobs of {waiting.type} in queue {waiting.queue}"
+        jobs = "job" if waiting.count == 1 else "jobs"
+        text = f"{number} due {jobs} of {waiting.type} in queue {waiting.queue}"
         if waiting.oldest is None or waiting.since is None:
             return text
         seconds = max(0, self._now() - waiting.since) // MICROSECONDS

@@ -1,0 +1,140 @@
+"""`mainspring healthcheck`: how the workers of this machine are, for probes and supervisors.
+
+It reads what workers leave in their folder, and asks no store: it is done in a moment, also when the store hangs,
+and never imports an application.
+"""
+
+from __future__ import annotations
+
+import os
+from enum import IntEnum
+from typing import Annotated, Any
+
+import typer
+
+from mainspring.cli.exits import ExitCode
+from mainspring.cli.options import App, AsJson, HealthDir, Url, to_duration
+from mainspring.cli.output import say, show_json, write
+from mainspring.cli.target import choose
+from mainspring.clock import NANOSECONDS, SystemClock
+from mainspring.foreground.health_files import Sign, read_signs
+from mainspring.foreground.health_folder import FolderUnsafe, choose_folder
+from mainspring.foreground.stores import store_of
+from mainspring.jobs.working.vitals import WorkerState
+
+
+class Wanted(IntEnum):
+    """How well a worker has to be."""
+
+    LIVE = 1
+    READY = 2
+    CONTENT = 3
+
+
+def healthcheck(
+    *,
+    live: Annotated[bool, typer.Option("--live", help="Only that they live: else a restart helps.")] = False,
+    ready: Annotated[bool, typer.Option("--ready", help="Live, started, and their store answers.")] = False,
+    pid: Annotated[int | None, typer.Option(help="Only the worker of this process.", metavar="NUMBER")] = None,
+    within: Annotated[
+        str, typer.Option(help="How old the last sign of life, or answer, may be.", metavar="DURATION")
+    ] = "15s",
+    health_dir: HealthDir = None,
+    as_json: AsJson = False,
+    app: App = None,
+    url: Url = None,
+) -> None:
+    """Exit with 0 if workers run on this machine and all of them are well; else with 1, and say why not.
+
+    Without --live and --ready they have to be ready, and no work that they could run may be left lying.
+
+    Example: mainspring healthcheck --live
+    """
+    wanted = Wanted.LIVE if live else Wanted.READY if ready else Wanted.CONTENT
+    store = _store(app, url)
+    try:
+        signs = read_signs(choose_folder(health_dir, os.environ))
+    except FolderUnsafe as error:
+        raise typer.BadParameter(str(error)) from error
+    signs = [sign for sign in signs if store in (None, sign.worker.store) and pid in (None, sign.worker.pid)]
+    allowed = round(to_duration(within).total_seconds() * NANOSECONDS)
+    now = SystemClock().monotonic_ns()
+    problems = [problem_of(sign, wanted, now, allowed) for sign in signs]
+    if as_json:
+        fields = [_fields(sign, problem, now) for sign, problem in zip(signs, problems, strict=True)]
+        show_json({"healthy": bool(signs) and not any(problems), "workers": fields})
+    elif not signs:
+        say(f"mainspring: {_nobody(store, pid)}")
+    else:
+        for sign, problem in zip(signs, problems, strict=True):
+            _tell(sign, problem)
+    if not signs or any(problems):
+        raise typer.Exit(ExitCode.REFUSED)
+
+
+def problem_of(sign: Sign, wanted: Wanted, now: int, allowed: int) -> str | None:
+    """Say what is wrong with a worker and what to do; None if it is as well as it has to be."""
+    health = sign.health
+    age = now - health.turned_ns
+    if sign.is_gone:
+        return "was killed, or crashed: it left without a word; start it again"
+    if not 0 <= age <= allowed:
+        return f"has given no sign of life for {_seconds(age)}: it hangs, or was stopped; restart it"
+    if wanted is Wanted.LIVE:
+        return None
+    if health.state is not WorkerState.READY:
+        return "has not started yet; wait for it" if health.state is WorkerState.STARTING else "is stopping"
+    if health.trouble is not None:
+        return f"cannot use its store: {health.trouble}"
+    silence = now - (health.answered_ns or 0)
+    if silence > allowed:
+        return f"has had no answer of its store for {_seconds(silence)}; look after {sign.worker.engine}"
+    return health.stall if wanted is Wanted.CONTENT else None
+
+
+def _store(app: str | None, url: str | None) -> str | None:
+    """Return the store that is meant, if it can be known without importing an application; None: any."""
+    try:
+        target = choose(app, url)
+    except typer.BadParameter:
+        return None
+    return None if target.url is None else store_of(target.url)
+
+
+def _nobody(store: str | None, pid: int | None) -> str:
+    which = "" if pid is None else f" with pid {pid}"
+    where = "" if store is None else f" on {store}"
+    return (
+        f"no worker{which} of this user runs here{where}; start one with `mainspring run`, or name its folder "
+        "with --health-dir"
+    )
+
+
+def _tell(sign: Sign, problem: str | None) -> None:
+    name = f"worker {sign.worker.pid} on {sign.worker.engine}"
+    if problem is None:
+        write(f"{name}: {sign.health.state}, {sign.health.jobs} jobs in hand")
+    else:
+        say(f"mainspring: {name}: {' '.join(problem.split())}")
+
+
+def _fields(sign: Sign, problem: str | None, now: int) -> dict[str, Any]:
+    worker, health = sign.worker, sign.health
+    return {
+        "pid": worker.pid,
+        "engine": worker.engine,
+        "store": worker.store,
+        "since": worker.since,
+        "state": "gone" if sign.is_gone else str(health.state),
+        "healthy": problem is None,
+        "problem": problem,
+        "last_turn_seconds": (now - health.turned_ns) / NANOSECONDS,
+        "last_answer_seconds": None if health.answered_ns is None else (now - health.answered_ns) / NANOSECONDS,
+        "store_trouble": health.trouble,
+        "stall": health.stall,
+        "jobs": health.jobs,
+    }
+
+
+def _seconds(nanoseconds: int) -> str:
+    return f"{nanoseconds / NANOSECONDS:.0f} s" if nanoseconds >= 0 else "since before the last boot"

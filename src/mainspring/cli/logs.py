@@ -1,0 +1,114 @@
+"""The log of a worker: lines for people, or one JSON object in each line for whoever collects them.
+
+In JSON, everything that the program says is such a line: its greeting, warnings of Python, and errors that nobody
+has caught. What is logged while a job runs says which one, whatever logger it comes from.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from datetime import UTC, datetime
+from enum import StrEnum
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from mainspring.jobs.context import JobContext, current_batch, runs_job
+
+FIELDS = ("job", "attempt", "handler", "queue")
+COLOURS = {"DEBUG": "2", "WARNING": "33", "ERROR": "31", "CRITICAL": "1;31"}
+
+
+class LogFormat(StrEnum):
+    """How the log is written."""
+
+    CONSOLE = "console"
+    JSON = "json"
+
+
+class LogLevel(StrEnum):
+    """What is left out: everything below."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+def start_logging(chosen: LogFormat, level: LogLevel) -> None:
+    """Let all loggers write to stderr."""
+    handler = logging.StreamHandler()
+    if chosen is LogFormat.JSON:
+        handler.setFormatter(JsonLines())
+        handler.addFilter(add_job)
+        logging.captureWarnings(capture=True)
+        sys.excepthook = _log_uncaught
+        threading.excepthook = _log_uncaught_in_thread
+    else:
+        is_coloured = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+        handler.setFormatter(ConsoleLines(is_coloured=is_coloured))
+    logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
+
+
+def add_job(record: logging.LogRecord) -> bool:
+    """Note the job that runs where a record comes from, unless it names one itself; every record passes."""
+    if not hasattr(record, "job") and runs_job():
+        running = current_batch()
+        if len(running) == 1:
+            vars(record).update(_fields_of(running[0]))
+        else:
+            record.jobs = [job.id for job in running]
+            record.handler = running[0].type
+    return True
+
+
+def _fields_of(job: JobContext) -> dict[str, Any]:
+    return {"job": job.id, "attempt": job.attempt, "handler": job.type, "queue": job.queue}
+
+
+class JsonLines(logging.Formatter):
+    """Writes a record as one JSON object."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        own = {name: value for name in (*FIELDS, "jobs") if (value := getattr(record, name, None)) is not None}
+        message = record.getMessage()
+        if "attempt" in own:
+            message = message.removeprefix(f"[{own.get('job')} #{own['attempt']}] ")  # said by the fields
+        line = _head(record, message) | own | getattr(record, "facts", {})
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        if record.stack_info:
+            line["stack"] = record.stack_info
+        return msgspec.json.encode(line, enc_hook=str).decode()
+
+
+class ConsoleLines(logging.Formatter):
+    """Writes a record for people; the level in colours on a terminal."""
+
+    def __init__(self, *, is_coloured: bool) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+        self._is_coloured = is_coloured
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - as the base class calls it
+        text = super().formatMessage(record)
+        code = COLOURS.get(record.levelname) if self._is_coloured else None
+        level = record.levelname
+        return text if code is None else text.replace(level, f"\x1b[{code}m{level}\x1b[0m", 1)
+
+
+def _head(record: logging.LogRecord, message: str) -> dict[str, Any]:
+    time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return {"time": time, "level": record.levelname.lower(), "logger": record.name, "message": message}
+
+
+def _log_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    logging.getLogger("mainspring.cli").critical("an error nobody caught", exc_info=(kind, error, trace))
+
+
+def _log_uncaught_in_thread(uncaught: threading.ExceptHookArgs) -> None:
+    if uncaught.exc_value is not None:
+        _log_uncaught(uncaught.exc_type, uncaught.exc_value, uncaught.exc_traceback)

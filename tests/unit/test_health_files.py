@@ -1,0 +1,205 @@
+"""The signs of life of workers on the disk, and what systemd hears."""
+
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Event
+
+import msgspec
+import pytest
+
+from mainspring.foreground.health_files import HealthFile, Identity, Sign, read_signs, remove_gone
+from mainspring.foreground.health_folder import FolderUnsafe, choose_folder
+from mainspring.foreground.processes import start_of
+from mainspring.foreground.publishing import Publisher
+from mainspring.foreground.stores import store_of
+from mainspring.foreground.systemd import Systemd
+from mainspring.jobs.working.vitals import Health, WorkerState
+
+WELL = Health(WorkerState.READY, 1, 1, None, None, 3)
+STARTING = msgspec.structs.replace(WELL, state=WorkerState.STARTING)
+STOPPING = msgspec.structs.replace(WELL, state=WorkerState.STOPPING)
+PATIENCE = 10.0
+
+
+def identity(*, pid: int | None = None, number: int = 1) -> Identity:
+    number_of_process = pid or os.getpid()
+    start = start_of(number_of_process)
+    return Identity(number_of_process, start, number, "memory", "memory://", datetime(2027, 1, 1, tzinfo=UTC))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return choose_folder(str(tmp_path), {})
+
+
+def test_what_is_written_is_read(folder: Path) -> None:
+    files = [HealthFile(folder, identity(number=number)) for number in (1, 2)]
+    for file in files:
+        file.write(STARTING)
+        file.write(WELL)
+    assert read_signs(folder) == [Sign(file.identity, WELL) for file in files]
+    assert not any(sign.is_gone for sign in read_signs(folder))
+    files[0].remove()
+    assert [sign.worker.number for sign in read_signs(folder)] == [2]
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_no_folder_is_no_worker(folder: Path) -> None:
+    assert read_signs(folder) == []
+    remove_gone(folder)
+
+
+def test_a_process_that_was_killed_is_told_from_one_with_its_number(folder: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    file = HealthFile(folder, identity(pid=process.pid))
+    file.write(WELL)
+    assert [sign.is_gone for sign in read_signs(folder)] == [False]
+    recycled = msgspec.structs.replace(file.identity, start="1")
+    assert Sign(recycled, WELL).is_gone
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and nobody has asked how
+    assert [sign.is_gone for sign in read_signs(folder)] == [True]
+    process.communicate()
+    assert [sign.is_gone for sign in read_signs(folder)] == [True]
+    HealthFile(folder, identity()).write(WELL)
+    remove_gone(folder)
+    assert [sign.worker.pid for sign in read_signs(folder)] == [os.getpid()]
+
+
+def test_what_others_have_planted_is_not_followed(folder: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(0o700)
+    folder.symlink_to(elsewhere)
+    with pytest.raises(OSError, match="mainspring-"):
+        HealthFile(folder, identity()).write(WELL)
+    folder.unlink()
+    folder.mkdir()
+    folder.chmod(0o777)
+    with pytest.raises(FolderUnsafe, match="is open to other users"):
+        HealthFile(folder, identity()).write(WELL)
+    with pytest.raises(FolderUnsafe, match="is open to other users"):
+        read_signs(folder)
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_folder_of_somebody_else_is_not_used(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    HealthFile(folder, identity()).write(WELL)
+    ours = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: ours + 1)
+    with pytest.raises(FolderUnsafe, match=f"belongs to user {ours}"):
+        read_signs(folder)
+
+
+def test_what_is_no_sign_is_left_out(folder: Path) -> None:
+    HealthFile(folder, identity()).write(WELL)
+    (folder / "1-1.worker.json").write_text("{half")
+    (folder / "2-1.worker.json").symlink_to("/etc/passwd")
+    os.mkfifo(folder / "3-1.worker.json")
+    (folder / "notes.txt").write_text("mine")
+    assert [sign.worker.pid for sign in read_signs(folder)] == [os.getpid()]
+
+
+def test_the_folder_is_the_given_one_or_that_of_the_environment() -> None:
+    name = f"mainspring-{os.getuid()}"
+    assert choose_folder("/given", {"MAINSPRING_HEALTH_DIR": "/env"}) == Path("/given") / name
+    assert choose_folder(None, {"MAINSPRING_HEALTH_DIR": "/env", "XDG_RUNTIME_DIR": "/run"}) == Path("/env") / name
+    assert choose_folder(None, {"XDG_RUNTIME_DIR": "/run/user/7"}) == Path("/run/user/7") / name
+    assert choose_folder(None, {}).name == name
+
+
+def test_a_store_has_one_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert store_of("sqlite:///shop.db") == store_of(f"sqlite:///{tmp_path / 'shop.db'}")
+    assert (
+        store_of("nats://ann:secret@b:4222,a") == store_of("nats://a:4222,b:4222?prefix=x") != store_of("nats://a")
+    )
+    assert "secret" not in store_of("nats://ann:secret@b")
+    assert store_of("memory://") == "memory://"
+
+
+# -- publishing
+
+
+def test_a_publisher_writes_what_it_is_told_and_takes_it_along(folder: Path) -> None:
+    written = Event()
+
+    class Noted(HealthFile):
+        def write(self, health: Health) -> None:
+            super().write(health)
+            written.set()
+
+    with Publisher(Noted(folder, identity()), Systemd(None)) as publisher:
+        publisher.tell(WELL)
+        assert written.wait(PATIENCE)
+        assert [sign.health for sign in read_signs(folder)] == [WELL]
+    assert read_signs(folder) == []
+
+
+def test_a_folder_that_cannot_be_used_is_told_once_and_stops_nobody(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder.write_text("a file")
+    with Publisher(HealthFile(folder, identity()), Systemd(None)) as publisher:
+        publisher.tell(WELL)
+    with Publisher(HealthFile(folder, identity()), Systemd(None)) as publisher:
+        publisher.tell(WELL)
+        publisher.tell(STOPPING)
+    assert caplog.text.count("`mainspring healthcheck` will not find this worker") == 2  # once for each
+    assert "MAINSPRING_HEALTH_DIR" in caplog.text
+
+
+# -- systemd
+
+
+@dataclass
+class Listener:
+    """A socket as systemd has it."""
+
+    address: str
+
+    def __enter__(self) -> "Listener":
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.settimeout(PATIENCE)
+        self._socket.bind(self.address.replace("@", "\0", 1) if self.address.startswith("@") else self.address)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def hear(self) -> list[str]:
+        return self._socket.recv(4096).decode().splitlines()
+
+
+@pytest.mark.parametrize("is_abstract", [False, True], ids=["a path", "abstract"])
+def test_systemd_hears_of_ready_watchdog_and_stopping(tmp_path: Path, is_abstract: bool) -> None:  # noqa: FBT001
+    address = f"@mainspring-test-{os.getpid()}" if is_abstract else str(tmp_path / "notify")
+    environment = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "30000000", "WATCHDOG_PID": str(os.getpid())}
+    with Listener(address) as listener:
+        systemd = Systemd.of(environment)
+        stalled = msgspec.structs.replace(WELL, stall="nobody has taken any")
+        for health in (STARTING, WELL, WELL, stalled, STOPPING):
+            systemd.tell(health)
+        assert listener.hear() == ["WATCHDOG=1", "STATUS=starting"]
+        assert listener.hear() == ["READY=1", "WATCHDOG=1", "STATUS=ready"]
+        assert listener.hear() == ["WATCHDOG=1"]
+        assert listener.hear() == ["WATCHDOG=1", "STATUS=ready, but nobody has taken any"]
+        assert listener.hear() == ["STOPPING=1", "WATCHDOG=1", "STATUS=stopping"]
+
+
+def test_a_watchdog_for_another_process_is_not_ours(tmp_path: Path) -> None:
+    address = str(tmp_path / "notify")
+    with Listener(address) as listener:
+        Systemd.of({"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "1000", "WATCHDOG_PID": "1"}).tell(WELL)
+        assert listener.hear() == ["READY=1", "STATUS=ready"]
+
+
+def test_a_socket_at_which_nobody_listens_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    systemd = Systemd(str(tmp_path / "gone"), has_watchdog=True)
+    systemd.tell(WELL)
+    systemd.tell(WELL)
+    assert caplog.text.count("systemd does not listen at NOTIFY_SOCKET") == 1

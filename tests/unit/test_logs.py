@@ -1,0 +1,133 @@
+"""The log of `mainspring run`: lines for people, or JSON in each line."""
+
+import json
+import logging
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
+from threading import ExceptHookArgs
+from typing import Any
+
+import pytest
+
+from mainspring import Mainspring, Retry, current_job
+from mainspring.cli.logs import ConsoleLines, JsonLines, LogFormat, LogLevel, add_job, start_logging
+
+
+def record_of(message: str, **extra: Any) -> logging.LogRecord:
+    logger = logging.getLogger("shop")
+    record = logger.makeRecord("shop", logging.WARNING, __file__, 1, message, (), None, extra=extra or None)
+    record.created = 1_800_000_000.25
+    return record
+
+
+def line_of(record: logging.LogRecord) -> Any:
+    text = JsonLines().format(record)
+    assert "\n" not in text
+    return json.loads(text)
+
+
+def test_a_record_is_an_object_in_one_line() -> None:
+    assert line_of(record_of("two\nlines")) == {
+        "time": "2027-01-15T08:00:00.250Z",
+        "level": "warning",
+        "logger": "shop",
+        "message": "two\nlines",
+    }
+
+
+def test_a_record_of_a_job_says_which_and_does_not_repeat_it() -> None:
+    fields = {"job": "order-42", "attempt": 2, "handler": "cancel", "queue": "orders"}
+    line = line_of(record_of("[order-42 #2] gone", **fields))
+    assert {name: line[name] for name in fields} == fields
+    assert line["message"] == "gone"
+
+
+def test_an_exception_is_a_field() -> None:
+    record = record_of("it broke")
+    try:
+        raise ValueError("no such order")
+    except ValueError:
+        record.exc_info = sys.exc_info()
+    line = line_of(record)
+    assert line["message"] == "it broke"
+    assert line["exception"].startswith("Traceback")
+    assert line["exception"].endswith("ValueError: no such order")
+
+
+def test_facts_are_fields_and_what_json_does_not_know_is_a_text() -> None:
+    line = line_of(record_of("ready", facts={"event": "ready", "path": object}))
+    assert (line["event"], line["path"]) == ("ready", "<class 'object'>")
+
+
+def test_levels_have_colours_on_a_terminal_only() -> None:
+    record = record_of("careful")
+    assert " WARNING shop: careful" in ConsoleLines(is_coloured=False).format(record)
+    assert " \x1b[33mWARNING\x1b[0m shop: careful" in ConsoleLines(is_coloured=True).format(record)
+
+
+class Kept(logging.Handler):
+    """Keeps the lines of all records."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[dict[str, Any]] = []
+        self.addFilter(add_job)
+        self.setFormatter(JsonLines())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(json.loads(self.format(record)))
+
+
+def test_whatever_is_logged_while_a_job_runs_says_which() -> None:
+    app = Mainspring("memory://")
+
+    @app.job(queue="orders", retry=Retry(max_attempts=1))
+    def cancel(order_id: int) -> None:
+        logging.getLogger("shop").error("of the application")
+        current_job().log.error("of the job", extra={"order": order_id})
+        raise ValueError("no such order")
+
+    kept = Kept()
+    logging.getLogger().addHandler(kept)
+    try:
+        with app, app.running():
+            cancel.options(id="order-42").submit(42).wait(10)
+    finally:
+        logging.getLogger().removeHandler(kept)
+    name = cancel.name
+    job = {"job": "order-42", "attempt": 1, "handler": name, "queue": "orders"}
+    (own,) = (line for line in kept.lines if line["logger"] == "shop")
+    assert own.items() >= job.items()
+    (of_job,) = (line for line in kept.lines if line["logger"] == "mainspring.job")
+    assert of_job.items() >= (job | {"message": "of the job"}).items()
+    (given_up,) = (line for line in kept.lines if line["logger"] == "mainspring.worker")
+    assert (given_up["job"], given_up["handler"], given_up["level"]) == ("order-42", name, "error")
+
+
+@pytest.fixture
+def logging_as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    root = logging.getLogger()
+    before = (list(root.handlers), root.level)
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
+    root.handlers = []
+    yield
+    logging.captureWarnings(capture=False)
+    root.handlers, root.level = before
+
+
+def test_in_json_everything_is_json(logging_as_it_was: None, capsys: pytest.CaptureFixture[str]) -> None:
+    start_logging(LogFormat.JSON, LogLevel.INFO)
+    logging.getLogger("shop").debug("left out")
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        logging.captureWarnings(capture=True)
+        warnings.warn("old", DeprecationWarning, stacklevel=1)
+    error = ValueError("lost")
+    sys.excepthook(ValueError, error, None)
+    threading.excepthook(ExceptHookArgs((ValueError, error, None, None)))
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [line["logger"] for line in lines] == ["py.warnings", "mainspring.cli", "mainspring.cli"]
+    assert "ValueError: lost" in lines[1]["exception"]
