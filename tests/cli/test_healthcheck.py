@@ -1,0 +1,236 @@
+"""`mainspring healthcheck` and the signs of life of `mainspring run`: real workers that hang, stop and die."""
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from mainspring.clock import SystemClock
+from tests.cli.shop import CLEAN, PATIENCE, Done, Shop
+from tests.nats.servers import MakeServers, make_nats_server
+
+__all__ = ["make_nats_server"]
+
+pytestmark = pytest.mark.long
+
+MODULE = """
+from threading import Event
+from mainspring import Mainspring
+
+app = Mainspring("sqlite:///shop.db", durability="normal", grace=0)
+
+
+@app.job
+def hang() -> None:
+    Event().wait(1_000)
+
+
+@app.job(queue="orders")
+def ping() -> None: ...
+
+
+@app.cron("30 2 * * *")
+def nightly_report() -> None: ...
+"""
+
+
+class Worker:
+    """`mainspring run` with a log in JSON, and every line that it has said."""
+
+    def __init__(self, shop: Shop, *options: str, **environment: str) -> None:
+        self._process = subprocess.Popen(
+            shop.command("run", "slow:app", "--log-format", "json", *options),
+            cwd=shop.folder,
+            env=CLEAN | environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.pid = self._process.pid
+        self.lines: list[dict[str, Any]] = []
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self.lines.append(json.loads(line))
+            if self.lines[-1].get("event") == "ready":
+                break
+        self._reader = Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        self.lines += [json.loads(line) for line in self._process.stdout]
+
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def end(self) -> int:
+        code = self._process.wait(PATIENCE)
+        self._reader.join(PATIENCE)
+        return code
+
+    def close(self) -> None:
+        self._process.kill()
+        self.end()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+class Ward:
+    """A shop with slow handlers, its workers, and their folder."""
+
+    def __init__(self, shop: Shop, folder: Path) -> None:
+        (shop.folder / "slow.py").write_text(MODULE)
+        self.shop = shop
+        self._folder = str(folder)
+        self.environment = {"MAINSPRING_HEALTH_DIR": self._folder}
+        self._workers: list[Worker] = []
+
+    def start(self, *options: str, **environment: str) -> Worker:
+        self._workers.append(Worker(self.shop, *options, **self.environment | environment))
+        return self._workers[-1]
+
+    def check(self, *options: str) -> Done:
+        return self.shop.run("healthcheck", *options, MAINSPRING_HEALTH_DIR=self._folder)
+
+    def comes_to(self, code: int, *options: str) -> Done:
+        """Check until it ends like this: each check takes a while by itself."""
+        clock = SystemClock()
+        deadline = clock.monotonic_ns() + round(PATIENCE * 1e9)
+        while (done := self.check(*options)).code != code:
+            assert clock.monotonic_ns() < deadline, done
+        return done
+
+    def close(self) -> None:
+        for worker in self._workers:
+            worker.close()
+
+
+@pytest.fixture
+def ward(shop: Shop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ward]:
+    ward = Ward(shop, tmp_path_factory.mktemp("health"))
+    yield ward
+    ward.close()
+
+
+def test_a_worker_whose_places_hang_is_unhealthy_and_one_that_is_stopped_does_not_live(ward: Ward) -> None:
+    assert ward.check().complaint.startswith("mainspring: no worker of this user runs here; start one with")
+    worker = ward.start("--threads", "1", "--stall-after", "1s")
+    store = f"SQLite file {ward.shop.folder / 'shop.db'}"
+    assert ward.check().output == f"worker {worker.pid} on {store}: ready, 0 jobs in hand\n"
+    assert ward.check("--url", "sqlite:///other.db").code == 1
+    assert ward.check("--url", "sqlite:///shop.db", "--pid", str(worker.pid)).code == 0
+    assert ward.check("--pid", "1").complaint.startswith("mainspring: no worker with pid 1 of this user runs here")
+
+    for name in ("hang", "ping"):
+        ward.shop.run("submit", name, "--id", name, "--app", "slow:app")
+    complaint = ward.comes_to(1).complaint
+    assert complaint.startswith(f"mainspring: worker {worker.pid} on {store}: nobody has taken any of these for ")
+    assert "1 due job of slow.ping in queue orders (the oldest, ping, for " in complaint
+    assert "1 of 1 places (threads) of this worker are occupied, the longest by job hang (slow.hang)" in complaint
+    told = json.loads(ward.check("--json").output)
+    assert (told["healthy"], told["workers"][0]["pid"], told["workers"][0]["state"]) == (
+        False,
+        worker.pid,
+        "ready",
+    )
+    assert told["workers"][0]["stall"] in told["workers"][0]["problem"]
+    assert (ward.check("--ready").code, ward.check("--live").code) == (0, 0)
+
+    worker.signal(signal.SIGSTOP)
+    assert "has given no sign of life for" in ward.comes_to(1, "--live", "--within", "1s").complaint
+    worker.signal(signal.SIGCONT)
+    ward.comes_to(0, "--live", "--within", "3s")
+
+    worker.signal(signal.SIGTERM)
+    assert worker.end() == 0
+    assert ward.check("--live").complaint.startswith("mainspring: no worker of this user runs here")
+    starting, ready = worker.lines[:2]
+    assert (starting["event"], starting["engine"], starting["pid"]) == ("starting", store, worker.pid)
+    assert {"name": "slow.ping", "queue": "orders"} in starting["handlers"]
+    assert [schedule["name"] for schedule in ready["schedules"]] == ["slow.nightly_report"]
+    assert [line["event"] for line in worker.lines if "event" in line][-2:] == ["stopping", "stopped"]
+    assert any(line["level"] == "error" and "nobody has taken any" in line["message"] for line in worker.lines)
+
+
+def test_a_worker_that_was_killed_is_missed_until_another_one_comes(ward: Ward, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(PATIENCE)
+        killed = ward.start(NOTIFY_SOCKET=str(tmp_path / "notify"), WATCHDOG_USEC="5000000")
+        heard = systemd.recv(4096).decode()
+        while "READY=1" not in heard:
+            heard += systemd.recv(4096).decode()
+        assert "WATCHDOG=1" in heard
+    killed.signal(signal.SIGKILL)
+    killed.end()
+    assert "was killed, or crashed: it left without a word; start it again" in ward.check("--live").complaint
+    another = ward.start()
+    done = ward.comes_to(0)
+    assert done.output.startswith(f"worker {another.pid} on ")
+
+
+def test_a_worker_whose_server_is_gone_lives_and_is_not_ready(
+    ward: Ward, make_nats_server: MakeServers, tmp_path: Path
+) -> None:
+    server = make_nats_server()
+    ward.start("--url", server.url, XDG_CACHE_HOME=str(tmp_path / "cache"))
+    ward.comes_to(0, "--url", server.url)
+    server.kill()
+    complaint = ward.comes_to(1, "--ready", "--within", "3s").complaint
+    assert "cannot use its store: NATS at" in complaint or "has had no answer of its store for" in complaint
+    assert ward.check("--live").code == 0
+
+
+def test_the_banner_is_in_colours_on_a_terminal_and_ends_with_a_signal(ward: Ward) -> None:
+    ours, theirs = os.openpty()
+    command = ward.shop.command("run", "--app", "slow:app")
+    process = subprocess.Popen(
+        command,
+        cwd=ward.shop.folder,
+        env=CLEAN | ward.environment,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    try:
+        shown = _read_until(ours, lambda text: "SIGTERM" in text)
+        process.send_signal(signal.SIGTERM)
+        shown += _read_until(ours, lambda text: "stopped" in text)
+        assert process.wait(PATIENCE) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+    assert "\x1b[1;36mMainspring\x1b[0m" in shown
+    assert str(ward.shop.folder) in "".join(shown.split())
+    for part in ("slow.ping", "orders", "slow.nightly_report", "8 threads", "next 20", "stopping"):
+        assert part in shown
+
+
+def _read_until(terminal: int, is_enough: Callable[[str], bool]) -> str:
+    shown = ""
+    while not is_enough(shown):
+        assert select.select([terminal], [], [], PATIENCE)[0], shown
+        shown += os.read(terminal, 65_536).decode()
+    return shown
+
+
+def test_what_cannot_start_is_told_in_the_form_of_the_log(ward: Ward) -> None:
+    done = ward.shop.run("run", "slow:app", "--log-format", "json", "--url", "sqlite:///gone/shop.db")
+    assert done.code == 3
+    (line,) = done.errors.splitlines()
+    assert json.loads(line)["level"] == "critical"
+    assert "gone does not exist" in json.loads(line)["message"]
+
+
+def test_a_duration_that_makes_no_sense_is_refused(ward: Ward) -> None:
+    assert "'soon' is no duration" in ward.check("--within", "soon").complaint
