@@ -106,4 +106,3 @@ def test_a_server_is_examined_from_a_shell(
     assert found.code == 0
     expected = {"sync": "warning", "workers": "info", "dead-letters": "info", "application": "info"}
     assert severities(found.json) == expected
-    assert shop.on("doctor", "--monitor", "127.0.0.1:1").code == REFUSED

@@ -10,8 +10,8 @@ import pytest
 from mainspring import Mainspring, NatsSettings
 from mainspring.clock import SystemClock
 from mainspring.doctor import Report, examine
-from mainspring.doctor.nats_facts import NatsFacts, ask_monitor, visit
-from mainspring.errors import EngineUnavailable
+from mainspring.doctor.nats_facts import NatsFacts, visit
+from mainspring.doctor.nats_monitor import ask_monitor
 from tests.nats.servers import MakeServers, Servers
 
 OF_THE_MACHINE = {"python", "open-files", "time-zones", "synchronised", "clock"}
@@ -147,6 +147,11 @@ def test_a_monitor_says_how_often_a_server_syncs(make_nats_server: MakeServers) 
 
 
 @pytest.mark.parametrize("address", ["ftp://127.0.0.1", "http://127.0.0.1:1", ""])
-def test_a_monitor_that_does_not_answer_is_an_error(address: str) -> None:
-    with pytest.raises(EngineUnavailable, match="monitor"):
-        ask_monitor(address)
+def test_a_monitor_that_does_not_answer_is_a_warning_and_hides_nothing(
+    nats_server: Servers, nats_prefix: str, address: str
+) -> None:
+    app = make_app(nats_server.url, nats_prefix)
+    with app, app.running():
+        report = examine(app, monitor=address)
+    assert list(bad(report)) == ["monitor"]
+    assert "workers" in {finding.check for finding in report.findings}

@@ -8,20 +8,23 @@ Invariants
 from __future__ import annotations
 
 import zoneinfo
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainspring.app import NATS_SCHEMES, Mainspring
 from mainspring.clock import Clock, SystemClock
 from mainspring.doctor import jobs, machine, sqlite_checks
 from mainspring.doctor.findings import Check, Finding, Report, Severity, carry_out, info
+from mainspring.doctor.nats_monitor import ask_monitor, no_monitor
 from mainspring.doctor.schedules import check_schedules
 from mainspring.doctor.snapshot import Snapshot, take_snapshot
 from mainspring.doctor.sqlite_content import why_not_open
 from mainspring.doctor.time_zones import check_time_zones, find_zone_data
 from mainspring.engines.nats.settings import NatsSettings, parse_url, without_password
+from mainspring.jobs.engine import STALE
+from mainspring.jobs.instants import MICROSECONDS
 
 if TYPE_CHECKING:  # it needs the client of NATS
     from mainspring.doctor.nats_facts import NatsFacts
@@ -132,16 +135,23 @@ class _Examination:
     # -- NATS
 
     def _examine_servers(self, monitor: str | None) -> None:
-        facts = self._attempt("server", lambda: self._visit(monitor))
+        told: list[dict[str, Any]] = []
+        if monitor is not None:
+            self._carry_out([Check("monitor", lambda: _hear(monitor, told))])
+        facts = self._attempt("server", lambda: self._visit(told[0] if told else None))
         if facts is None:
             self._examine_jobs("there is no connection", counts=False)
             return
         from mainspring.doctor import nats_checks  # noqa: PLC0415 - only with the extra
 
         self._carry_out(nats_checks.checks_of_server(facts, self._app.max_payload))
-        self._examine_jobs(nats_checks.why_not_open(facts), counts=self._thorough or nats_checks.is_small(facts))
+        self._examine_jobs(
+            nats_checks.why_not_open(facts),
+            counts=self._thorough or nats_checks.is_small(facts),
+            patience=max(STALE, round(facts.settings.lease * MICROSECONDS)),
+        )
 
-    def _visit(self, monitor: str | None) -> NatsFacts:
+    def _visit(self, monitor: dict[str, Any] | None) -> NatsFacts:
         self._app.make_engine(self._clock, only_looks=True)  # says what to install, if its client is missing
         from mainspring.doctor.nats_facts import visit  # noqa: PLC0415 - only with the extra
 
@@ -150,21 +160,29 @@ class _Examination:
 
     # -- what is in it
 
-    def _examine_jobs(self, left_out_because: str | None, *, counts: bool) -> None:
+    def _examine_jobs(self, left_out_because: str | None, *, counts: bool, patience: int = STALE) -> None:
         if left_out_because is not None:
             self._leave_out("jobs", f"jobs, workers and schedules: {left_out_because}")
             return
-        snapshot = self._attempt("jobs", lambda: self._take_snapshot(counts=counts))
+        snapshot = self._attempt("jobs", lambda: self._take_snapshot(counts=counts, patience=patience))
         if snapshot is not None:
             self._carry_out(_checks_of_jobs(snapshot))
 
-    def _take_snapshot(self, *, counts: bool) -> Snapshot:
+    def _take_snapshot(self, *, counts: bool, patience: int) -> Snapshot:
         engine = self._app.make_engine(self._clock, only_looks=True)
         engine.open(lambda: None)
         try:
-            return take_snapshot(engine, self._app if self._has_handlers else None, counts=counts)
+            app = self._app if self._has_handlers else None
+            return take_snapshot(engine, app, counts=counts, patience=patience)
         finally:
             engine.close()
+
+
+def _hear(monitor: str, told: list[dict[str, Any]]) -> Iterator[Finding]:
+    try:
+        told.append(ask_monitor(monitor))
+    except ConnectionError as problem:
+        yield no_monitor(monitor, problem)
 
 
 def _checks_of_machine(clock: Clock) -> list[Check]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from mainspring.doctor.findings import Finding, error, info, ok, warning
-from mainspring.doctor.snapshot import LETTERS, Snapshot
+from mainspring.doctor.snapshot import READ, Snapshot
 from mainspring.doctor.words import count, in_microseconds, some
 from mainspring.jobs.engine import Backlog, WorkerState
 from mainspring.jobs.instants import MICROSECONDS
@@ -83,10 +83,11 @@ def check_handlers(snapshot: Snapshot) -> Iterator[Finding]:
         )
     handlers = snapshot.handlers
     if handlers is not None:
-        foreign = sorted({waiting.type for waiting in snapshot.waiting} - handlers - {w.type for w in unknown})
+        wanted = {waiting.type for waiting in snapshot.waiting} | snapshot.pending
+        foreign = sorted(wanted - handlers - {waiting.type for waiting in unknown})
         if foreign:
             yield warning(
-                f"this application has no handler {some(foreign)}, and jobs are due for it",
+                f"this application has no handler {some(foreign)}, and jobs are stored for it",
                 "Workers of this code do not run them.",
                 "If the handler was renamed: @app.job(aliases=[...]). If another application has it, all is well.",
             )
@@ -162,9 +163,8 @@ def check_dead_letters(snapshot: Snapshot) -> Iterator[Finding]:
     quarantined = [letter for letter in letters if (letter.error or "").startswith("quarantined")]
     if quarantined:
         yield warning(
-            f"{count(len(quarantined), 'job')} crashed their workers again and again and are in quarantine: "
-            f"{some([letter.id for letter in quarantined])}",
-            "Each of them has killed its process or its worker three times, with everything else that ran there.",
+            f"in quarantine after three crashes: {some([letter.id for letter in quarantined])}",
+            "Such a job has killed its process or its worker each time, with everything else that ran there.",
             "Find out what kills it, and let it run again:",
             ("dlq", "show", quarantined[0].id),
             ("jobs", "retry", quarantined[0].id),
@@ -172,7 +172,7 @@ def check_dead_letters(snapshot: Snapshot) -> Iterator[Finding]:
     others = len(letters) - len(quarantined)
     if others:
         newest = max(letter.finished or 0 for letter in letters)
-        more = " or more" if len(letters) == LETTERS else ""
+        more = " or more" if len(letters) == READ else ""
         yield info(
             f"{count(others, 'dead letter')}{more}, the newest "
             f"from {in_microseconds(max(0, snapshot.now - newest))} ago",

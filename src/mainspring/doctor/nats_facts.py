@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
-from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
@@ -24,8 +21,7 @@ from mainspring.errors import EngineUnavailable
 from mainspring.jobs.instants import MICROSECONDS
 
 TRIES = 5
-PATIENCE = 3.0  # seconds for one answer: what is forbidden is never answered
-MONITOR_SECONDS = 2.0
+PATIENCE = 3.0  # seconds for one answer
 MOST_LANES = 200
 
 
@@ -53,7 +49,9 @@ class NatsFacts:
     """What `/varz` says, if somebody told where to ask."""
 
 
-def visit(servers: list[str], settings: NatsSettings, clock: Clock, monitor: str | None = None) -> NatsFacts:
+def visit(
+    servers: list[str], settings: NatsSettings, clock: Clock, monitor: Mapping[str, Any] | None = None
+) -> NatsFacts:
     """Connect and ask; raises `EngineUnavailable` if no server answers."""
     patient = replace(settings, timeout=min(settings.timeout or PATIENCE, PATIENCE), prepared=True)
     names = Names(settings.prefix)
@@ -73,7 +71,7 @@ class _Visit:
         self._streams = Streams(link, names, settings)
         self._denied: list[str] = []
 
-    def gather(self, monitor: str | None) -> NatsFacts:
+    def gather(self, monitor: Mapping[str, Any] | None) -> NatsFacts:
         account = self._ask("INFO")
         stream = self._ask(f"STREAM.INFO.{self._names.stream}") if account is not None else None
         events = self._ask(f"STREAM.INFO.{self._names.events_stream}") if account is not None else None
@@ -93,7 +91,7 @@ class _Visit:
             round_trip=round_trip,
             ahead=ahead,
             denied=tuple(self._denied),
-            monitor=None if monitor is None else ask_monitor(monitor),
+            monitor=monitor,
         )
 
     def _ask(self, verb: str) -> dict[str, Any] | None:
@@ -142,29 +140,3 @@ class _Visit:
         denied, self._link.denied = self._link.denied, None
         if denied is not None:
             self._denied.append(denied)
-
-
-def ask_monitor(url: str) -> dict[str, Any]:
-    """Return what a server tells at its monitoring port."""
-    parts = urlsplit(url if "//" in url else f"http://{url}")
-    if not parts.hostname or parts.scheme not in ("http", "https"):
-        raise _no_monitor(url, "it is no address")
-    make = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    with closing(make(parts.hostname, parts.port or 8222, timeout=MONITOR_SECONDS)) as connection:
-        try:
-            connection.request("GET", f"{parts.path.rstrip('/')}/varz")
-            response = connection.getresponse()
-            answer = json.loads(response.read()) if response.status == http.client.OK else None
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            raise _no_monitor(url, str(error)) from error
-    if not isinstance(answer, dict):
-        raise _no_monitor(url, f"it answered with status {response.status}")
-    return answer
-
-
-def _no_monitor(url: str, reason: str) -> EngineUnavailable:
-    return EngineUnavailable(
-        engine=f"monitoring at {url}",
-        reason=reason,
-        remedy="give the address that http: or -m of nats-server names, as in --monitor http://127.0.0.1:8222",
-    )

@@ -9,7 +9,7 @@ from mainspring.app import Mainspring
 from mainspring.jobs.engine import STALE, Backlog, Engine, JobRecord, Query, ScheduleRecord, WorkerState
 from mainspring.jobs.status import JobStatus
 
-LETTERS = 1_000
+READ = 1_000  # jobs of one state that are looked at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +17,8 @@ class Snapshot:
     """One moment of a store."""
 
     now: int
+    patience: int = STALE
+    """For how long a worker may be silent."""
     workers: Sequence[WorkerState] = ()
     backlog: Sequence[Backlog] = ()
     paused: frozenset[str] = frozenset()
@@ -25,6 +27,8 @@ class Snapshot:
     """How many jobs there are of each state; None: counting them would take too long."""
     letters: Sequence[JobRecord] = ()
     """The first dead letters that were not replayed."""
+    pending: frozenset[str] = frozenset()
+    """The handlers of the first jobs that are PENDING, due or not."""
     handlers: frozenset[str] | None = None
     """What the application can run; None: no application is known."""
     not_stored: Sequence[str] = ()
@@ -35,7 +39,8 @@ class Snapshot:
     @property
     def alive(self) -> list[WorkerState]:
         """The workers that have shown that they live."""
-        return [worker for worker in self.workers if not worker.is_gone and self.now - worker.heartbeat <= STALE]
+        since = self.now - self.patience
+        return [worker for worker in self.workers if not worker.is_gone and worker.heartbeat >= since]
 
     @property
     def known(self) -> frozenset[str]:
@@ -56,19 +61,22 @@ class Snapshot:
         ]
 
 
-def take_snapshot(engine: Engine, app: Mainspring | None, *, counts: bool) -> Snapshot:
+def take_snapshot(engine: Engine, app: Mainspring | None, *, counts: bool, patience: int = STALE) -> Snapshot:
     """Ask an open engine; `app` only if its handlers are known, `counts` if counting jobs takes no time."""
-    letters = Query(status=JobStatus.FAILED, is_replayed=False, limit=LETTERS)
+    letters = Query(status=JobStatus.FAILED, is_replayed=False, limit=READ)
+    pending = Query(status=JobStatus.PENDING, limit=READ)
     now, schedules = engine.now(), engine.schedules()
     not_stored, stored_otherwise = ([], []) if app is None else app.declared.compare(schedules, now)
     return Snapshot(
         now=now,
+        patience=patience,
         workers=engine.workers(),
         backlog=engine.backlog(),
         paused=frozenset(engine.paused_queues()),
         schedules=schedules,
         counts=engine.counts() if counts else None,
         letters=engine.find(letters).records if counts else (),
+        pending=frozenset(record.type for record in engine.find(pending).records) if counts else frozenset(),
         handlers=None if app is None else frozenset(app.registry.names(lambda _handler: True)),
         not_stored=not_stored,
         stored_otherwise=stored_otherwise,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,15 +18,33 @@ def store_checks(
 ) -> list[Check]:
     """Return what can be checked of a store that may not be there yet; a look for damage has so many seconds."""
     checks = [Check("file", lambda: check_file(path))]
-    if path.parent.is_dir():
-        checks += _checks_of_place(path, clock, durability)
-    if path.is_file():
-        checks += _checks_of_content(path, clock, lambda: content.check_integrity(path, clock, budget, on_step))
+    try:
+        if path.parent.is_dir():
+            checks += _checks_of_place(path, clock, durability)
+        if path.is_file():
+            checks.append(Check("schema", lambda: content.check_schema(path)))
+            if path.stat().st_size:
+                checks += _checks_of_content(
+                    path, clock, lambda: content.check_integrity(path, clock, budget, on_step)
+                )
+    except PermissionError:
+        pass  # the first check says so
     return checks
 
 
 def check_file(path: Path) -> Finding:
     """Judge whether there is a store."""
+    try:
+        return _judge_file(path)
+    except PermissionError as problem:
+        return error(
+            f"user {os.geteuid()} may not even look: {problem}",
+            "Submits and workers of this user fail.",
+            "Give it the right to enter the folder, or run as the user who owns the store.",
+        )
+
+
+def _judge_file(path: Path) -> Finding:
     remedy = "Check the path and the working directory; the first submit or worker makes the file."
     if not path.parent.is_dir():
         return error(
@@ -54,7 +73,6 @@ def _checks_of_place(path: Path, clock: Clock, durability: str | None) -> list[C
 
 def _checks_of_content(path: Path, clock: Clock, check_integrity: Callable[[], Finding]) -> list[Check]:
     return [
-        Check("schema", lambda: content.check_schema(path)),
         Check("journal", lambda: content.check_journal(path)),
         Check("integrity", check_integrity),
         Check("log", lambda: content.check_log(path)),

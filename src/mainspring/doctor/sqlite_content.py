@@ -29,6 +29,7 @@ AHEAD = 2 * MICROSECONDS
 VERSIONS = slice(18, 20)  # of the header: who may write and who may read the file
 LOGGED = b"\x02\x02"  # whoever knows the write-ahead log
 
+HAS_TABLES = "SELECT count(*) = 2 FROM sqlite_schema WHERE type = 'table' AND name IN ('jobs', 'workers')"
 LATEST = """
 SELECT max(at) FROM (
     SELECT max(heartbeat) AS at FROM workers
@@ -154,7 +155,7 @@ def check_free_pages(path: Path) -> Finding:
 def check_times(path: Path, now: datetime) -> Finding:
     """Judge whether the clock was set back: then the store has signs from the future."""
     with reading(path) as connection:
-        latest = connection.execute(LATEST).get
+        latest = connection.execute(LATEST).get if connection.execute(HAS_TABLES).get else None
     ahead = 0 if latest is None else int(latest) - to_instant(now, "now")
     if ahead <= AHEAD:
         return ok("nothing in it is from the future")
@@ -169,14 +170,14 @@ def check_times(path: Path, now: datetime) -> Finding:
 
 def why_not_open(path: Path) -> str | None:
     """Say why the engine is better not opened: it would change the file, or fail; None if all is well."""
-    if not path.exists():
-        return "there is no file"
     try:
+        if not path.exists():
+            return "there is no file"
         with reading(path) as connection:
             if not check(connection, str(path)):
                 return "opening it would bring its schema up to date"
-    except MainspringError:  # the checks above have said why
+        if not os.access(path, os.W_OK):
+            return f"user {os.geteuid()} may not write to it"
+        return None if _has_log(path) else "opening it would change its journal mode"
+    except (MainspringError, OSError):  # the checks above have said why
         return "it cannot be read"
-    if not os.access(path, os.W_OK):
-        return f"user {os.geteuid()} may not write to it"
-    return None if _has_log(path) else "opening it would change its journal mode"

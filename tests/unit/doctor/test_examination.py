@@ -140,6 +140,28 @@ def test_a_damaged_store_is_not_opened(app: Mainspring, tmp_path: Path) -> None:
     assert path.read_bytes() == bytes(data)
 
 
+def test_an_empty_file_is_a_store_to_be(app: Mainspring, tmp_path: Path) -> None:
+    (tmp_path / "shop.db").touch()
+    assert bad(examine(app)) == {}
+    assert files(tmp_path) == {"shop.db": b""}
+
+
+def test_a_store_that_one_may_not_even_see_is_an_error(
+    app: Mainspring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stat = Path.stat
+
+    def refuse(path: Path, **options: bool) -> object:
+        if path.is_relative_to(tmp_path):
+            raise PermissionError(13, "Permission denied", str(path))
+        return stat(path, **options)
+
+    monkeypatch.setattr(Path, "stat", refuse)
+    report = examine(app)
+    assert "may not even look" in bad(report)["file"]
+    assert "left out: jobs, workers and schedules: it cannot be read" in [f.what for f in report.findings]
+
+
 def test_memory_can_only_be_seen_from_inside() -> None:
     report = examine(Mainspring("memory://"))
     assert names(report) == [*MACHINE, "store", "clock"]

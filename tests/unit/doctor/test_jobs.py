@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from mainspring.doctor import jobs
 from mainspring.doctor.findings import Severity
-from mainspring.doctor.snapshot import LETTERS, Snapshot
+from mainspring.doctor.snapshot import READ, Snapshot
 from mainspring.jobs.engine import STALE, Backlog, JobRecord, NewJob, WorkerInfo, WorkerState
 from mainspring.jobs.instants import MICROSECONDS
 from mainspring.jobs.status import JobStatus
@@ -103,6 +103,13 @@ def test_jobs_that_only_the_application_does_not_know_are_a_warning() -> None:
     speaks(nobody, Severity.WARNING, "theirs")
 
 
+def test_jobs_that_are_not_due_yet_need_a_handler_too() -> None:
+    later = {"pending": frozenset({"ping", "old.name"})}
+    found = jobs.check_handlers(snapshot(handlers=frozenset({"ping"}), **later))
+    speaks(found, Severity.WARNING, "no handler old.name, and jobs are stored for it")
+    assert is_silent(jobs.check_handlers(snapshot(**later)))
+
+
 @pytest.mark.parametrize(
     "facts",
     [
@@ -147,11 +154,11 @@ def test_dead_letters_are_a_note_and_quarantine_is_a_warning() -> None:
     found = jobs.check_dead_letters(snapshot(letters=[letter("a"), letter("b")]))
     speaks(found, Severity.INFO, "2 dead letters, the newest from 2 min ago")
     killed = letter("killer", "quarantined: its worker died 3 times")
-    finding = speaks(jobs.check_dead_letters(snapshot(letters=[killed])), Severity.WARNING, "1 job", "killer")
+    finding = speaks(jobs.check_dead_letters(snapshot(letters=[killed])), Severity.WARNING, "quarantine", "killer")
     assert finding.commands == (("dlq", "show", "killer"), ("jobs", "retry", "killer"))
 
 
 def test_letters_that_were_not_all_read_are_more_than_counted() -> None:
-    many = [letter("a")] * LETTERS
+    many = [letter("a")] * READ
     speaks(jobs.check_dead_letters(snapshot(letters=many)), Severity.INFO, "1,000 dead letters or more")
     speaks(jobs.check_dead_letters(snapshot(counts=None)), Severity.INFO, "not counted")
