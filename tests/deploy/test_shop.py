@@ -1,0 +1,97 @@
+"""The shop of `deploy/compose.yaml` without containers: its commands, URLs and rights, on three servers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mainspring import JobStatus, Mainspring
+from tests.deploy.files import DEPLOY, read_compose, read_dockerfile, read_passwords
+from tests.nats.servers import MakeServers, Servers
+
+pytestmark = pytest.mark.long
+
+PATIENCE = 50.0
+PROGRAM = {"mainspring": ["-m", "mainspring"], "python": []}
+
+
+class Composed:
+    """Programs as the compose file starts them."""
+
+    def __init__(self, servers: Servers, folder: Path) -> None:
+        self._services: dict[str, Any] = read_compose()["services"]
+        self._servers = servers
+        self._folder = folder
+
+    def url(self, name: str) -> str:
+        """Return the URL of a service, with our servers in place of its own."""
+        url = str(self._services[name]["environment"]["MAINSPRING_URL"])
+        for number, node in enumerate(self._servers.nodes, 1):
+            url = url.replace(f"@nats-{number}:4222", f"@127.0.0.1:{node.port}")
+        assert "nats-" not in url
+        return url
+
+    def environment(self, name: str) -> dict[str, str]:
+        """Return the environment of a service; its temporary folder is ours."""
+        own = {"XDG_CACHE_HOME": str(self._folder), "MAINSPRING_HEALTH_DIR": str(self._folder)}
+        return {**os.environ, **own, "MAINSPRING_URL": self.url(name)}
+
+    def is_healthy(self, name: str) -> bool:
+        """Check a service with the command of the image."""
+        (check,) = [value for instruction, value in read_dockerfile() if instruction == "HEALTHCHECK"]
+        _, *arguments = json.loads(check.partition("CMD ")[2])
+        command = [sys.executable, "-m", "mainspring", *arguments]
+        return subprocess.run(command, env=self.environment(name), timeout=PATIENCE, check=False).returncode == 0
+
+    @contextmanager
+    def start(self, name: str) -> Iterator[subprocess.Popen[str]]:
+        service = self._services[name]
+        (entry,) = service.get("entrypoint", ["mainspring"])
+        process = subprocess.Popen(
+            [sys.executable, *PROGRAM[entry], *service["command"]],
+            cwd=DEPLOY / "app",
+            env=self.environment(name),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.communicate()
+
+
+def test_the_shop_sells_with_the_rights_that_it_has(
+    make_nats_cluster: MakeServers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, password in read_passwords().items():
+        monkeypatch.setenv(name, password)
+    servers = make_nats_cluster(include=DEPLOY / "nats" / "accounts.conf")
+    composed = Composed(servers, tmp_path)
+    with composed.start("prepare") as prepare:
+        assert prepare.wait(PATIENCE) == 0
+    with ExitStack() as stack:
+        worker = stack.enter_context(composed.start("worker"))
+        shop = stack.enter_context(composed.start("shop"))
+        assert shop.stdout is not None
+        assert shop.stdout.readline().startswith("order 1: ")
+        with Mainspring(f"{composed.url('prepare')}&projection={tmp_path}/jobs.db") as operator:
+            (packed,) = operator.jobs(type="shop.pack", limit=1)
+            assert operator.handle(packed.id).wait(PATIENCE) is JobStatus.COMPLETED
+        assert composed.is_healthy("worker")
+        shop.terminate()
+        worker.terminate()
+        assert shop.wait(PATIENCE) == 0
+        assert worker.wait(PATIENCE) == 0
+        assert not composed.is_healthy("worker")
+    logs = "".join(node.process.log.read_text() for node in servers.nodes)
+    assert "Violation" not in logs
