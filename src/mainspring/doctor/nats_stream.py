@@ -26,7 +26,8 @@ def check_stream(facts: NatsFacts) -> Iterator[Finding]:
         yield error(
             f"there is no stream {facts.settings.prefix!r}",
             "It keeps the jobs. Nobody has used this prefix yet, or another one is meant.",
-            "Check ?prefix= in the URL; the first submit or worker makes it, unless it is prepared=True.",
+            "Check ?prefix= in the URL; the first submit or worker makes it, unless it is prepared=True or has a "
+            "role: then an operator does, with mainspring queues list.",
         )
         return
     config = stream["config"]

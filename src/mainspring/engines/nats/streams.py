@@ -173,7 +173,7 @@ class Streams:
         return kind(
             engine=f"NATS at {self._link.address}",
             reason=f"{what} does not exist, and this process only uses what an operator has prepared",
-            remedy="run any command once with role=operator in its URL, as `mainspring queues list`"
+            remedy="let an operator make it: `mainspring queues list`, with role=operator in the URL"
             if self._settings.role
             else "run a worker once with the right to create it, or without prepared=True",
         )
