@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 EXTRA  ?= dev
 BIN    := $(VENV)/bin
-TYPED  := $(wildcard src tests scripts examples benchmarks)
+TYPED  := $(wildcard src tests scripts examples benchmarks deploy)
 
 # Tests start hundreds of interpreters: whoever forbids byte code has each of them compile everything again.
 export PYTHONDONTWRITEBYTECODE :=
