@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import parse_qsl, urlencode
 
+import apsw
 from msgspec.structs import replace
 
 from mainspring.app import NATS_SCHEMES, Mainspring
@@ -68,8 +69,6 @@ class InFolder:
         self._like = like
 
     def describe(self, app: Mainspring) -> dict[str, str]:
-        import apsw  # noqa: PLC0415 - loaded with the engine
-
         return {
             "engine": f"SQLite {apsw.sqlite_lib_version()}",
             "durability": app.durability,
