@@ -9,6 +9,7 @@ from pathlib import Path
 import typer
 
 from mainspring.app import Mainspring
+from mainspring.errors import EngineUnavailable
 
 
 def load_app(reference: str, *, folder: Path | None = None) -> Mainspring:
@@ -38,3 +39,11 @@ def load_app(reference: str, *, folder: Path | None = None) -> Mainspring:
         hint = f"it has {', '.join(f'{module_name}:{key}' for key in found)}" if found else "it has none"
         raise typer.BadParameter(f"{reference!r} is not a Mainspring application; {hint}")
     return app
+
+
+def app_at(url: str) -> Mainspring:
+    """Return an application without handlers."""
+    try:
+        return Mainspring(url)
+    except EngineUnavailable as error:
+        raise typer.BadParameter(str(error)) from error

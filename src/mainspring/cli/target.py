@@ -4,7 +4,8 @@ The first of these places that names an application or a URL decides alone: the 
 (`MAINSPRING_APP`, `MAINSPRING_URL`), `[tool.mainspring]` in the nearest `pyproject.toml`. Where a place names
 both, it is that application with its jobs at that URL.
 
-A command that only looks never makes a store: a mistyped path is an error, not an empty list.
+A command that only looks never makes a store: a mistyped path is an error, not an empty list. Whoever only asks
+which store is meant does not load what opens it.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from mainspring.app import Mainspring
-from mainspring.cli.loading import load_app
-from mainspring.engines.nats.settings import without_password
 from mainspring.errors import EngineUnavailable
+
+if TYPE_CHECKING:
+    from mainspring.app import Mainspring
 
 SQLITE = "sqlite:///"
 MEMORY = "memory://"
@@ -40,6 +41,8 @@ class Target:
     @property
     def options(self) -> tuple[str, ...]:
         """What to write for the same again; a password is left out."""
+        from mainspring.engines.nats.settings import without_password  # noqa: PLC0415 - rarely asked for
+
         given = {"--app": self.app, "--url": None if self.url is None else without_password(self.url)}
         return tuple(part for option, value in given.items() if value is not None for part in (option, value))
 
@@ -62,15 +65,17 @@ def choose(app: str | None, url: str | None) -> Target:
 
 def find_application(app: str | None, url: str | None) -> Mainspring:
     """Return the application that is meant, its handlers loaded, not opened yet."""
+    from mainspring.cli.loading import app_at, load_app  # noqa: PLC0415 - they load everything
+
     target = choose(app, url)
     if target.app is None:
         assert target.url is not None
-        return _at(target.url)
+        return app_at(target.url)
     with redirect_stdout(sys.stderr):  # what modules print at import is not the output of a command
         application = load_app(target.app, folder=target.folder)
         application.load_handlers()
     if target.url is not None:
-        application.url = _at(target.url).url
+        application.url = app_at(target.url).url
     return application
 
 
@@ -117,13 +122,6 @@ def _text(section: dict[str, Any], name: str, file: Path) -> str | None:
     if value is not None and not isinstance(value, str):
         raise typer.BadParameter(f"{file}: {name} in [tool.mainspring] must be a text, got {value!r}")
     return value
-
-
-def _at(url: str) -> Mainspring:
-    try:
-        return Mainspring(url)
-    except EngineUnavailable as error:
-        raise typer.BadParameter(str(error)) from error
 
 
 def require_store(application: Mainspring, *, makes_store: bool = False) -> None:
