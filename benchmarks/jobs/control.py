@@ -18,7 +18,7 @@ CHILD = """
 import sys, time
 from threading import Event
 from mainspring import Mainspring
-from mainspring.foreground import SWITCH_SECONDS
+from mainspring.foreground.foreground import SWITCH_SECONDS
 
 CALLS, PAUSE_SECONDS = 3_000, 0.0005
 store, scene = sys.argv[1:]

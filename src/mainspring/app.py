@@ -22,7 +22,7 @@ from mainspring.clock import Clock, Duration, SystemClock, to_nanoseconds
 from mainspring.engines.nats import NatsSettings
 from mainspring.engines.nats.settings import without_password
 from mainspring.errors import EngineUnavailable
-from mainspring.foreground import Foreground
+from mainspring.foreground.foreground import Foreground
 from mainspring.jobs.dead_letters import DeadLetters
 from mainspring.jobs.decorators import Decorators
 from mainspring.jobs.engine import Engine

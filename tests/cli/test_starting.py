@@ -2,9 +2,11 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from mainspring.cli.exits import ExitCode
 from mainspring.cli.main import Commands
 from tests.cli.shop import CLEAN, PATIENCE, Shop
 
@@ -45,14 +47,14 @@ def loaded_by(source: str) -> set[str]:
     return set(done.stderr.partition("loaded:")[2].split())
 
 
-def loaded_by_command(*arguments: str) -> set[str]:
+def loaded_by_command(*arguments: str, code: int = 0) -> set[str]:
     return loaded_by(f"""
 from mainspring.cli import main
 sys.argv = ["mainspring", *{arguments!r}]
 try:
     main()
 except SystemExit as end:
-    assert end.code == 0
+    assert end.code == {int(code)}, end.code
 """)
 
 
@@ -61,6 +63,12 @@ def test_help_loads_no_command_and_nothing_of_jobs() -> None:
     assert "mainspring.cli.main" in loaded
     assert NOT_FOR_HELP & loaded == set()
     assert {f"mainspring.cli.{name}" for name in Commands.summaries} & loaded == set()
+
+
+def test_a_probe_loads_no_application_and_no_jobs(tmp_path: Path) -> None:
+    loaded = loaded_by_command("healthcheck", "--live", "--health-dir", str(tmp_path), code=ExitCode.REFUSED)
+    assert "mainspring.foreground.health_files" in loaded
+    assert (NOT_FOR_HELP - {"msgspec"}) & loaded == set()
 
 
 def test_a_list_loads_what_it_needs_and_no_converter_for_texts(shop: Shop) -> None:

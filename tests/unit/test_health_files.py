@@ -18,7 +18,7 @@ from mainspring.foreground.processes import start_of
 from mainspring.foreground.publishing import Publisher
 from mainspring.foreground.stores import store_of
 from mainspring.foreground.systemd import Systemd
-from mainspring.jobs.working.vitals import Health, WorkerState
+from mainspring.vital_signs import Health, WorkerState
 
 WELL = Health(WorkerState.READY, 1, 1, None, None, 3)
 STARTING = msgspec.structs.replace(WELL, state=WorkerState.STARTING)

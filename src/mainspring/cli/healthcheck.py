@@ -20,7 +20,7 @@ from mainspring.clock import NANOSECONDS, SystemClock
 from mainspring.foreground.health_files import Sign, read_signs
 from mainspring.foreground.health_folder import FolderUnsafe, choose_folder
 from mainspring.foreground.stores import store_of
-from mainspring.jobs.working.vitals import WorkerState
+from mainspring.vital_signs import WorkerState
 
 
 class Wanted(IntEnum):

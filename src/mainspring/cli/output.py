@@ -19,7 +19,6 @@ from rich.table import Table
 from rich.text import Text
 
 from mainspring.cli.exits import ReaderGone
-from mainspring.jobs.instants import describe_distance, to_instant
 
 STYLES = {"PENDING": "cyan", "RUNNING": "blue", "COMPLETED": "green", "FAILED": "red", "CANCELED": "dim"}
 GAP = "  "
@@ -142,6 +141,8 @@ def at(instant: datetime | None) -> str:
 
 def seen(instant: datetime | None, now: int, *, in_short: bool = False) -> str:
     """Write how far away an instant is, as in `in 12 min`; a dash for none."""
+    from mainspring.jobs.instants import describe_distance, to_instant  # noqa: PLC0415 - for those who show jobs
+
     return "-" if instant is None else describe_distance(to_instant(instant, "instant"), now, in_short=in_short)
 
 

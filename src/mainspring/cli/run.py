@@ -16,7 +16,7 @@ from mainspring.cli.options import HEALTH, App, HealthDir, Url, to_duration
 from mainspring.cli.target import choose, find_application
 from mainspring.cli.voices import choose_voice
 from mainspring.errors import MainspringError
-from mainspring.foreground import Foreground
+from mainspring.foreground.foreground import Foreground
 
 
 def run(

@@ -13,9 +13,8 @@ from rich.text import Text
 
 from mainspring.cli.logs import LogFormat
 from mainspring.cli.output import clean, is_terminal, show
-from mainspring.foreground import PlainVoice, Voice
 from mainspring.foreground.greeting import Greeting, ScheduledNext
-from mainspring.foreground.voice import MOST_SCHEDULES, STOPPING, next_of
+from mainspring.foreground.voice import MOST_SCHEDULES, STOPPING, PlainVoice, Voice, next_of
 
 MOST_HANDLERS = 20  # that a banner lists
 

@@ -18,7 +18,7 @@ import msgspec
 
 from mainspring.foreground.health_folder import opened
 from mainspring.foreground.processes import start_of
-from mainspring.jobs.working.vitals import Health
+from mainspring.vital_signs import Health
 
 SUFFIX = ".worker.json"
 MOST_BYTES = 65_536

@@ -13,7 +13,7 @@ from types import TracebackType
 from mainspring.foreground.health_files import HealthFile, remove_gone
 from mainspring.foreground.health_folder import VARIABLE
 from mainspring.foreground.systemd import Systemd
-from mainspring.jobs.working.vitals import Health
+from mainspring.vital_signs import Health
 
 PATIENCE_SECONDS = 2.0  # with a disk that hangs, at the end
 

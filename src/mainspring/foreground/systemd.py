@@ -11,7 +11,7 @@ import os
 import socket
 from collections.abc import Mapping
 
-from mainspring.jobs.working.vitals import Health, WorkerState
+from mainspring.vital_signs import Health, WorkerState
 
 logger = logging.getLogger("mainspring.worker")
 

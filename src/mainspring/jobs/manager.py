@@ -48,10 +48,10 @@ from mainspring.jobs.status import JobStatus
 from mainspring.jobs.submission import MAX_PAYLOAD, Submission
 from mainspring.jobs.submit_options import SubmitOptions
 from mainspring.jobs.working.execution import Execution
-from mainspring.jobs.working.vitals import Health
 from mainspring.jobs.working.workplace import Workplace
 from mainspring.runners.checks import require_positive
 from mainspring.runners.runner import TaskRunner
+from mainspring.vital_signs import Health
 
 DEFAULT_COROUTINES = 100
 DEFAULT_GRACE = 10.0

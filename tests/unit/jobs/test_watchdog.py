@@ -10,9 +10,9 @@ from mainspring import JobStatus
 from mainspring.jobs.engine import MOST_COUNTED, Waiting
 from mainspring.jobs.working.occupancy import Longest, Occupancy
 from mainspring.jobs.working.slots import Kind
-from mainspring.jobs.working.vitals import Health
 from mainspring.jobs.working.watchdog import Watchdog
 from mainspring.testing import ManualClock
+from mainspring.vital_signs import Health
 from tests.unit.jobs.workshop import Workshop, workshop
 
 SECONDS = 1_000_000_000

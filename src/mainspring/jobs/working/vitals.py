@@ -1,4 +1,4 @@
-"""The vital signs of a worker: whether its control sequence turns, and the store answers, and work is taken.
+"""Taking the vital signs of a worker: whether its control sequence turns, the store answers, and work is taken.
 
 They are taken in the control sequence, about once a second, from before the start until after the stop. If that
 sequence hangs, so do they: whoever looks at `turned_ns` notices, and no thread of its own pretends otherwise.
@@ -7,35 +7,9 @@ sequence hangs, so do they: whoever looks at `turned_ns` notices, and no thread 
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import StrEnum
-
-from msgspec import Struct
 
 from mainspring.clock import Clock
-
-
-class WorkerState(StrEnum):
-    """How far a worker is."""
-
-    STARTING = "starting"
-    READY = "ready"
-    STOPPING = "stopping"
-
-
-class Health(Struct, frozen=True):
-    """The vital signs at one instant. Times are those of the monotonic clock."""
-
-    state: WorkerState
-    turned_ns: int
-    """When the control sequence turned last."""
-    answered_ns: int | None
-    """When the store has last answered as hoped;"""
-    trouble: str | None
-    """and what it said since then, if that was an error."""
-    stall: str | None
-    """What the watchdog complains of."""
-    jobs: int
-    """How many are in the hands of the worker."""
+from mainspring.vital_signs import Health, WorkerState
 
 
 class Vitals:

@@ -21,13 +21,14 @@ from mainspring.jobs.recurrence.recurring import Recurring
 from mainspring.jobs.working.active import ActiveJob
 from mainspring.jobs.working.duties import EVERY_SECONDS, Duties
 from mainspring.jobs.working.execution import Execution
-from mainspring.jobs.working.vitals import Health, Vitals, WorkerState
+from mainspring.jobs.working.vitals import Vitals
 from mainspring.jobs.working.watchdog import Watchdog
 from mainspring.jobs.working.worker import Worker
 from mainspring.runners.asyncio_runner import AsyncioRunner
 from mainspring.runners.repeat import Repetition
 from mainspring.runners.runner import TaskRunner
 from mainspring.runners.thread_pool import ThreadPool
+from mainspring.vital_signs import Health, WorkerState
 
 
 class Workplace:
