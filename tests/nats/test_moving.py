@@ -294,13 +294,16 @@ def test_what_is_left_of_a_move_that_was_given_up_is_taken_away(
         bench.enroll()
 
 
-def test_a_new_move_takes_over_what_one_that_was_given_up_has_left(
+def test_a_new_move_takes_away_what_one_that_was_given_up_has_left(
     path: Path, target: Target, given_up: list[str]
 ) -> None:
-    submit(path, "three", after=99_999)
+    with source_bench(path) as bench:
+        bench.cancel("one")  # as if it had run: nobody may run it there
+        bench.submit("three", after=99_999)
     move(path, target)
+    with target.opened() as engine:
+        assert list(records_of(engine, [*given_up, "three"])) == ["two", "three"]
     with target.bench() as bench:
-        assert list(records_of(bench.engine, [*given_up, "three"])) == [*given_up, "three"]  # type: ignore[arg-type]
         bench.enroll()
 
 

@@ -29,7 +29,7 @@ SHOWN = 20  # deviations; --json has all
 Source = Annotated[str, typer.Argument(help="The file that the jobs leave.", metavar="FROM")]
 Goal = Annotated[
     str | None,
-    typer.Argument(help="Where they go; without it, to the store of --app or MAINSPRING_URL.", metavar="[TO]"),
+    typer.Argument(help="Where they go; without it, to the store of --app or MAINSPRING_URL.", metavar="TO"),
 ]
 
 

@@ -13,7 +13,6 @@ them one may stop.
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Iterator
 from secrets import token_hex
 from typing import TYPE_CHECKING
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING
 from mainspring.engines.sqlite.departing import Departure
 from mainspring.errors import EngineUnavailable, LimitExceeded
 from mainspring.jobs.transfers import Deviation, Stage, TravellingJob
+from mainspring.moving.leftovers import name_of, removing
 
 if TYPE_CHECKING:
     from mainspring.engines.nats.engine import NatsEngine
@@ -55,8 +55,6 @@ class Mover:
         if state is None:
             self._require_room()
             self._require_no_workers()
-            for given_up in self._receipts.find_open(name_of(self._source)):
-                self._receipts.forget(given_up.id)
             self._source.begin(token_hex(8), self._url)
             state = self._source.state()
         assert state is not None
@@ -108,6 +106,7 @@ class Mover:
 
     def copying(self) -> Iterator[int]:
         """Carry over what is not there yet."""
+        self._clear_leftovers()
         receipt = self._receipts.require(self._target.parts.workshop.open(), self._id)
         if not receipt.has_settings:
             settings = self._source.settings()
@@ -119,6 +118,13 @@ class Mover:
             yield len(jobs)
         self._inheritance.store_schedules(self._id, self._source.schedules())
 
+    def _clear_leftovers(self) -> None:
+        """Take away what a move of this file left that was given up: some of its jobs may have been run here."""
+        for receipt in self._receipts.find_open(name_of(self._source)):
+            if receipt.id != self._id:
+                for _ in removing(self._target, receipt.id):
+                    pass
+
     def verifying(self) -> Iterator[int]:
         """Read everything back, and compare."""
         self.deviations = self._inheritance.compare_settings(self._source.settings())
@@ -126,6 +132,9 @@ class Mover:
             self.deviations += self._arrivals.compare(self._id, jobs)
             yield len(jobs)
         self.deviations += self._inheritance.compare_schedules(self._id, self._source.schedules())
+        receipt = self._receipts.find(self._id)
+        if receipt is not None and receipt.stage is Stage.COMPLETE:
+            self.deviations.clear()  # another mover was quicker, so workers may have begun
 
     def finish(self) -> None:
         """Let workers begin there, and let the file say where its jobs are."""
@@ -133,11 +142,6 @@ class Mover:
         state = self._source.state()
         if state is not None and state.finished is None:
             self._source.finish()
-
-
-def name_of(source: Departure) -> str:
-    """Name a file among those of all machines."""
-    return f"{source.description} on {platform.node()}"
 
 
 def pages(source: Departure, after: int, until: int) -> Iterator[list[TravellingJob]]:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from mainspring.engines.sqlite.departing import Departure
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs.transfers import CHANGED, TAKEN, Stage
-from mainspring.moving.mover import name_of, pages, wrong_target
+from mainspring.moving.leftovers import name_of, removing
+from mainspring.moving.mover import pages, wrong_target
 
 if TYPE_CHECKING:
     from mainspring.engines.nats.engine import NatsEngine
@@ -49,7 +50,7 @@ class Undoing:
         if receipt is not None:
             if receipt.stage is not Stage.UNDOING:
                 yield from self._reviewing(state, receipt)
-            yield from self._removing(receipt)
+            yield from removing(self._target, receipt.id)
         self._source.take_back()
 
     def _clearing(self) -> Iterator[int]:
@@ -58,8 +59,7 @@ class Undoing:
         if not given_up:
             require_move(self._source)
         for receipt in given_up:
-            self._receipts.turn_to(receipt.id, Stage.UNDOING)
-            yield from self._removing(receipt)
+            yield from removing(self._target, receipt.id)
 
     def _reviewing(self, state: Leaving, receipt: Receipt) -> Iterator[int]:
         """Refuse to take back what somebody has worked on; while we look, no worker begins there."""
@@ -78,12 +78,6 @@ class Undoing:
                 self._receipts.turn_to(state.id, Stage.COMPLETE)
             raise
         self._source.note_undone()
-        self._receipts.turn_to(state.id, Stage.UNDOING)
-
-    def _removing(self, receipt: Receipt) -> Iterator[int]:
-        self._inheritance.remove_schedules(receipt.id, self._source.schedules())
-        yield from self._arrivals.removing(receipt.id)
-        self._receipts.forget(receipt.id)
 
     def _require_no_workers(self) -> None:
         workers = self._receipts.find_workers()

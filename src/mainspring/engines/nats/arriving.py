@@ -24,6 +24,7 @@ MOST_PUTS = 900
 """In one draft, by estimate."""
 MOST_BYTES = 4_000_000
 GATED_PUTS = 6
+MOVED = (JobStatus.PENDING, JobStatus.FAILED)
 AT_ONCE = 50
 """Removals in one draft."""
 ROOM_FOR_THE_REST = 65_536
@@ -133,16 +134,17 @@ class Arrivals:
         while position < last and (found := link.scan(f"{names.jobs}>", after=position)):
             position = found[-1][1].revision
             jobs = [decode_job(entry.data) for _, entry in found if entry.data]
-            ids = [job.id for job in jobs if job.nonce == move_id]
-            self._workshop.carry_through_many(ids, self._remove, before=_prefetch_ids, at_once=AT_ONCE)
-            yield len(ids)
+            ours = [job for job in jobs if job.nonce == move_id]
+            self._workshop.carry_through_many(ours, self._remove, before=_prefetch_jobs, at_once=AT_ONCE)
+            yield len(ours)
 
-    def _remove(self, workspace: Workspace, job_id: str) -> None:
-        job = workspace.job(job_id)
-        if job is not None:
-            freed = self._queueing.dequeue(workspace, job) if job.status is JobStatus.PENDING else job
-            workspace.forget_job(job_id)
-            uniqueness.release(workspace, freed)
+    def _remove(self, workspace: Workspace, ours: StoredJob) -> None:
+        job = workspace.job(ours.id)
+        if job is None or job.nonce != ours.nonce or job.status not in MOVED:
+            return
+        freed = self._queueing.dequeue(workspace, job) if job.status is JobStatus.PENDING else job
+        workspace.forget_job(job.id)
+        uniqueness.release(workspace, freed)
 
 
 def _make_job(job: TravellingJob, base: int, move_id: str) -> StoredJob:
@@ -175,5 +177,5 @@ def _problem_of(job: TravellingJob, stored: StoredJob | None, receipt: Receipt) 
     return None if is_same and is_in_line else CHANGED
 
 
-def _prefetch_ids(workspace: Workspace, job_ids: Sequence[str]) -> None:
-    workspace.prefetch_jobs(job_ids)
+def _prefetch_jobs(workspace: Workspace, jobs: Sequence[StoredJob]) -> None:
+    workspace.prefetch_jobs(job.id for job in jobs)

@@ -121,16 +121,16 @@ class Inheritance:
                     deviations.append(Deviation("schedule", schedule.record.name, problem))
         return deviations
 
-    def remove_schedules(self, move_id: str, schedules: Sequence[TravellingSchedule]) -> None:
+    def remove_schedules(self, move_id: str) -> None:
         """Take schedules of a move away again."""
 
-        def work(workspace: Workspace, schedule: TravellingSchedule) -> None:
-            name = schedule.record.name
+        def work(workspace: Workspace, name: str) -> None:
             if read_schedule(workspace, name).nonce == move_id:
                 self._agenda.write(workspace, name, StoredSchedule(None))
                 workspace.forget(workspace.names.skipped(name))
 
-        self._workshop.carry_through_many(schedules, work, before=_prefetch_schedules, at_once=AT_ONCE)
+        names = [record.name for record in self._agenda.read_all()]
+        self._workshop.carry_through_many(names, work, before=_prefetch_named, at_once=AT_ONCE)
 
 
 def _problem_of_schedule(workspace: Workspace, schedule: TravellingSchedule, move_id: str) -> str | None:
@@ -151,9 +151,12 @@ def _problem_of_schedule(workspace: Workspace, schedule: TravellingSchedule, mov
 
 
 def _prefetch_schedules(workspace: Workspace, schedules: Sequence[TravellingSchedule]) -> None:
-    names = workspace.names
-    workspace.prefetch(names.schedule(schedule.record.name) for schedule in schedules)
-    workspace.prefetch(names.skipped(schedule.record.name) for schedule in schedules)
+    _prefetch_named(workspace, [schedule.record.name for schedule in schedules])
+
+
+def _prefetch_named(workspace: Workspace, schedules: Sequence[str]) -> None:
+    subjects = workspace.names
+    workspace.prefetch([*map(subjects.schedule, schedules), *map(subjects.skipped, schedules)])
 
 
 def _is_same(limit: PutLimit, other: PutLimit | None) -> bool:
