@@ -34,11 +34,12 @@ Job behind (shop.work) waits in sequence 'ann' behind job front, and goes on whe
 has not ended:
   mainspring explain front <WHERE>
 
-Job rated (shop.work) is held back by the rate of handler shop.mail, until <THEN>. It starts then by itself. The
-rate is set in the application, with rate=Rate(...).
+Job rated (shop.work) is held back by the rate of handler shop.mail (1 in 1 h), until <THEN>. It starts then by
+itself. The rate is set in the application, with rate=Rate(...).
 
-Job full (shop.work) waits because the concurrency of handler shop.fetch is reached by occupant; it starts when
-that one has ended. The limit is set in the application, with concurrency=Concurrency(...). What has it:
+Job full (shop.work) waits because the concurrency of handler shop.fetch (1 at once) is reached by occupant; it
+starts when that one has ended. The limit is set in the application, with concurrency=Concurrency(...). What has
+it:
   mainspring explain occupant <WHERE>
 
 Job unknown (shop.gone) has been due since <AGO>, and the one worker does not know its handler 'shop.gone'. Start a

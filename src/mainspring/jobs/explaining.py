@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from mainspring.jobs.engine import JobRecord, Situation, WorkerState
-from mainspring.jobs.instants import describe_distance, to_datetime
-from mainspring.jobs.limits import describe_bucket
+from mainspring.jobs.engine import JobRecord, PutLimit, Situation, WorkerState
+from mainspring.jobs.instants import describe_distance, describe_duration, to_datetime
+from mainspring.jobs.limits import Bucket, describe_bucket, family_of
 from mainspring.jobs.status import JobStatus
 
 START_ONE = "Start one: app.running(), app.run() or `mainspring run module:app`."
@@ -67,6 +67,7 @@ class _Case:
     situation: Situation
     workers: Sequence[WorkerState]
     """Those that are not known to be gone."""
+    limits: Sequence[PutLimit]
     now: int
 
     @property
@@ -111,9 +112,11 @@ class _Case:
         )
 
 
-def explain(situation: Situation, workers: Sequence[WorkerState], now: int) -> Explanation:
-    """Say why a job is where it is; `workers` are all that the store knows of."""
-    case = _Case(situation, [worker for worker in workers if not worker.is_gone], now)
+def explain(
+    situation: Situation, workers: Sequence[WorkerState], limits: Sequence[PutLimit], now: int
+) -> Explanation:
+    """Say why a job is where it is; `workers` and `limits` are all that the store knows of."""
+    case = _Case(situation, [worker for worker in workers if not worker.is_gone], limits, now)
     if case.record.status is JobStatus.PENDING:
         for find in _CAUSES:
             found = find(case)
@@ -173,7 +176,7 @@ def _limited(case: _Case) -> Explanation | None:
     situation = case.situation
     if situation.full_bucket is None:
         return None
-    limit = describe_bucket(situation.full_bucket)
+    limit = f"{describe_bucket(situation.full_bucket)}{_size(case, situation.full_bucket)}"
     if situation.limited_until is not None:
         text = f"is held back by the {limit}, until {case.at(situation.limited_until)}."
         return case.explain(Reason.RATE_LIMITED, text, until=situation.limited_until)
@@ -181,6 +184,15 @@ def _limited(case: _Case) -> Explanation | None:
     those = "that one has ended" if len(holders) == 1 else "one of them has ended"
     text = f"waits because the {limit} is reached by {', '.join(holders)}; it starts when {those}."
     return case.explain(Reason.LIMIT_REACHED, text, blocked_by=holders)
+
+
+def _size(case: _Case, bucket: Bucket) -> str:
+    """Say how much a limit allows."""
+    for limit in case.limits:
+        if limit.family == family_of(bucket):
+            allowed = "at once" if limit.per is None else f"in {describe_duration(limit.per)}"
+            return f" ({limit.most:,} {allowed})"
+    return ""  # it was dropped just now
 
 
 def _unserved(case: _Case) -> Explanation | None:

@@ -52,6 +52,12 @@ def describe_distance(instant: int, now: int, *, in_short: bool = False) -> str:
     return f"in {words}" if instant > now else f"{words} ago"
 
 
+def describe_duration(duration: int) -> str:
+    """Say how long it is, in one or two units: `90 ms`, `45 s`, `1 h 30 min`."""
+    seconds = round(duration / MICROSECONDS)
+    return _in_two_units(seconds) if seconds else f"{duration / 1_000:g} ms"
+
+
 def _in_one_unit(seconds: int) -> str:
     size, unit = next(((size, unit) for size, unit in _UNITS if seconds >= 2 * size), _UNITS[-1])
     return f"{seconds // size} {unit}"

@@ -239,7 +239,7 @@ class JobManager:
         situation = self.engine.situation(require_id(job_id))
         if situation is None:
             raise JobNotFound(job_id=job_id)
-        return explain(situation, self.engine.workers(), self.engine.now())
+        return explain(situation, self.engine.workers(), self.engine.limits(), self.engine.now())
 
     def events(self, timeout: Duration | None = None) -> EventStream:
         """Follow what happens from now on."""

@@ -140,7 +140,7 @@ def test_a_job_that_is_rate_limited_says_until_when(app: Mainspring) -> None:
     assert explanation.reason is Reason.RATE_LIMITED
     assert explanation.until == START + timedelta(seconds=90)
     assert words(explanation) == (
-        'Job ID (shop.mail) is held back by the rate of handler shop.mail, tenant="acme", '
+        'Job ID (shop.mail) is held back by the rate of handler shop.mail, tenant="acme" (1 in 1 min 30 s), '
         "until 2026-03-01 12:01:30 UTC (in 1 min)."
     )
 
@@ -160,7 +160,7 @@ def test_a_job_whose_limit_is_reached_names_those_that_run(app: Mainspring, gate
     assert explanation.reason is Reason.LIMIT_REACHED
     assert set(explanation.blocked_by) == {handle.id for handle in runs}
     assert words(explanation).startswith(
-        "Job ID (shop.mail) waits because the concurrency of handler shop.mail is reached by"
+        "Job ID (shop.mail) waits because the concurrency of handler shop.mail (2 at once) is reached by"
     )
     assert str(explanation).endswith("; it starts when one of them has ended.")
 

@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from mainspring.jobs.instants import describe_distance, to_datetime, to_instant, to_microseconds
+from mainspring.jobs.instants import describe_distance, describe_duration, to_datetime, to_instant, to_microseconds
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -108,3 +108,14 @@ def test_in_short_a_distance_is_told_in_one_unit(seconds: int, words: str) -> No
     now = to_instant(NOON, "now")
     assert describe_distance(now + seconds * 1_000_000, now, in_short=True) == words
     assert describe_distance(now - 172_800_000_000, now, in_short=True) == "2 d ago"
+
+
+def test_a_duration_is_told_in_one_or_two_units() -> None:
+    durations = (1_500, 250_000, 1_000_000, 5_400_000_000, 172_800_000_000)
+    assert [describe_duration(duration) for duration in durations] == [
+        "1.5 ms",
+        "250 ms",
+        "1 s",
+        "1 h 30 min",
+        "2 d",
+    ]
