@@ -49,7 +49,7 @@ def check_permissions(path: Path) -> Iterator[Finding]:
     if open_to_all:
         yield warning(
             f"everybody on this machine may write to {some([str(found) for found in open_to_all])}",
-            "Whoever can write there can let your handlers run with arguments of his choice, or delete the store.",
+            "Whoever can write there can let your handlers run with any arguments, or delete the store.",
             f"chmod o-w {' '.join(str(found) for found in open_to_all)}",
         )
     if not (locked or strangers or open_to_all):
