@@ -130,7 +130,9 @@ def refusal_of(app: Mainspring) -> str:
     return str(error.value)
 
 
-def test_a_missing_right_is_named_at_once_with_what_to_do(guarded_server: Place) -> None:
+def test_a_missing_right_is_named_at_once_with_what_to_do(
+    guarded_server: Place, caplog: pytest.LogCaptureFixture
+) -> None:
     """The timeout is longer than the test may last: nobody waits for it."""
     hosts = guarded_server.url("worker").partition("?")[0]
     patient = NatsSettings(prefix="shop", timeout=10 * PATIENCE)
@@ -147,6 +149,7 @@ def test_a_missing_right_is_named_at_once_with_what_to_do(guarded_server: Place)
     elsewhere = NatsSettings(prefix="elsewhere", inbox_prefix="_INBOX_shop_worker", timeout=10 * PATIENCE)
     words = refusal_of(Mainspring(hosts, nats=elsewhere))
     assert "has no permission to publish to '$JS.API.STREAM.INFO.elsewhere'" in words
+    assert caplog.messages == []  # it is said once, by the error
 
 
 def test_a_submit_and_a_read_without_the_right_raise_at_once(guarded_server: Place) -> None:

@@ -16,9 +16,20 @@ from nats.aio.msg import Msg
 
 from mainspring.errors import EngineUnavailable
 
-FORBIDDEN = re.compile(
-    r'permissions violation for (publish|subscription) to "([^"]*)"'
-)  # the client has no capitals
+_FORBIDDEN = re.compile(r'permissions violation for (publish|subscription) to "([^"]*)"')
+
+
+class Forbidden(msgspec.Struct, frozen=True):
+    """What the server does not let us do. The client knows no capitals in what the server says."""
+
+    is_subscription: bool
+    subject: str
+
+
+def read_forbidden(text: str) -> Forbidden | None:
+    """Read what the server says; None if it is about something else."""
+    match = _FORBIDDEN.search(text.lower())
+    return None if match is None else Forbidden(match[1] == "subscription", match[2])
 
 
 class _Stored(msgspec.Struct, gc=False):
@@ -61,11 +72,17 @@ class _Question(msgspec.Struct, frozen=True, gc=False):
     subjects: tuple[str, ...]
     future: asyncio.Future[Msg]
 
-    def forbid(self, subject: str, make_error: Callable[[str], EngineUnavailable]) -> None:
-        """Tell who waits, if this was about a forbidden subject."""
-        for asked in self.subjects:
-            if asked.lower() == subject and not self.future.done():
-                self.future.set_exception(make_error(asked))
+    def forbid(self, subject: str, make_error: Callable[[str], EngineUnavailable]) -> bool:
+        """Tell who waits, if this was about a forbidden subject; answer whether it was."""
+        asked = [asked for asked in self.subjects if asked.lower() == subject]
+        if asked:
+            self.fail(make_error(asked[0]))
+        return bool(asked)
+
+    def fail(self, error: Exception) -> None:
+        """Tell who waits that there will be no answer."""
+        if not self.future.done():
+            self.future.set_exception(error)
 
 
 class Inbox:
@@ -135,25 +152,23 @@ class Inbox:
         """The connection is gone: no answer can come any more. The next one may have other rights."""
         self._is_deaf = False
         for question in list(self._questions.values()):
-            if not question.future.done():
-                question.future.set_exception(TimeoutError())
+            question.fail(TimeoutError())
         self._end_many()
 
-    def note_forbidden(self, text: str) -> str | None:
-        """Tell those who asked what the server has forbidden in these words; return the subject of it."""
-        match = FORBIDDEN.search(text.lower())
-        if match is None:
-            return None
-        subject = match[2]
-        if match[1] == "subscription" and subject.startswith(self.subject.lower()):
-            self._is_deaf = True
-            for question in list(self._questions.values()):
-                if not question.future.done():
-                    question.future.set_exception(self._make_error(self.subject))
-        for question in list(self._questions.values()):
-            question.forbid(subject, self._make_error)
+    def note_forbidden(self, forbidden: Forbidden) -> bool:
+        """Tell those who wait for what the server has forbidden; answer whether there is anybody, now or next."""
+        is_told = bool(self._many)
         self._end_many()  # whoever finds that something was not stored asks again
-        return subject
+        if forbidden.is_subscription:
+            is_ours = forbidden.subject.startswith(self.subject.lower())
+            self._is_deaf = self._is_deaf or is_ours
+            if is_ours:
+                for question in list(self._questions.values()):
+                    question.fail(self._make_error(self.subject))
+            return is_ours
+        for question in list(self._questions.values()):
+            is_told |= question.forbid(forbidden.subject, self._make_error)
+        return is_told
 
     def _end_many(self) -> None:
         for answers in list(self._many.values()):

@@ -19,7 +19,7 @@ import nats.errors
 from nats.aio.msg import Msg
 
 from mainspring.clock import Clock
-from mainspring.engines.nats.answers import Inbox
+from mainspring.engines.nats.answers import Inbox, read_forbidden
 from mainspring.engines.nats.messages import Pulls, status_of
 from mainspring.engines.nats.settings import NatsSettings, without_secrets
 from mainspring.engines.nats.wire import WireClient, to_wire
@@ -151,14 +151,19 @@ class Connection:
             self._refused = text
         elif isinstance(error, ConnectionResetError):  # it may have hung up before its reason came through
             self._refused = self._refused or text
+        level = logging.DEBUG
         if "ermissions" in text:
             self.denied = text
-            subject = self._inbox.note_forbidden(text)
-            if subject is not None:
-                self.pulls.note_forbidden(subject, self.forbidden)
-            logger.error("%s: %s", self.address, text)
-        else:
-            logger.debug("%s: %s", self.address, text)
+            level = logging.DEBUG if self._tell_who_waits(text) else logging.ERROR
+        logger.log(level, "%s: %s", self.address, text)
+
+    def _tell_who_waits(self, text: str) -> bool:
+        """Tell those who wait for what is forbidden; answer whether there is anybody: else the log says it."""
+        forbidden = read_forbidden(text)
+        if forbidden is None:
+            return False
+        is_told = self._inbox.note_forbidden(forbidden)
+        return self.pulls.note_forbidden(forbidden.subject, self.forbidden) or is_told
 
     async def _note_disconnect(self) -> None:
         if self._client is not None:

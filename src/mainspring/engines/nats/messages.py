@@ -110,11 +110,13 @@ class Pulls:
             if not done.done():
                 done.set_result(False)
 
-    def note_forbidden(self, subject: str, make_error: Callable[[str], Exception]) -> None:
-        """The server does not let us ask there; the subject has no capitals."""
-        for done, asked in self._open.items():
-            if asked.lower() == subject and not done.done():
+    def note_forbidden(self, subject: str, make_error: Callable[[str], Exception]) -> bool:
+        """The server does not let us ask there: a subject without capitals. Answer whether somebody waits."""
+        waiting = [(done, asked) for done, asked in self._open.items() if asked.lower() == subject]
+        for done, asked in waiting:
+            if not done.done():
                 done.set_exception(make_error(asked))
+        return bool(waiting) or subject.startswith(f"{self._inbox.lower()}.")
 
     def forget_idle(self) -> None:
         """Nothing is waited for any more."""
