@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
@@ -45,11 +45,11 @@ from mainspring.jobs.status import JobStatus
 from mainspring.jobs.submission import MAX_PAYLOAD
 from mainspring.runners.checks import require_instance, require_positive
 from mainspring.runners.thread_pool import ThreadPool
+from mainspring.urls import MEMORY, is_nats, is_sqlite, require_url, to_path
 
 MiddlewareT = TypeVar("MiddlewareT", bound=Middleware)
 
 DEFAULT_URL = "sqlite:///mainspring.db"
-NATS_SCHEMES = ("nats://", "tls://")
 DEFAULT_THREADS = 8
 
 
@@ -136,7 +136,8 @@ class Mainspring(Decorators):
         require_positive(threads, "threads", "threads")
         require_positive(coroutines, "coroutines", "coroutines at once")
         require_positive(max_payload, "max_payload", "bytes")
-        self.url = url
+        self.url = require_url(url)
+        _load_engine(url)
         self.threads = threads
         self.coroutines = coroutines
         self.queues = _require_names(queues)
@@ -159,7 +160,6 @@ class Mainspring(Decorators):
         )
         self._include = tuple(include)
         self._clock = clock or SystemClock()
-        _check_url(url)
         self._lock = RLock()  # guards what follows
         self._runtime: Runtime | None = None
         self._abandoned: list[Runtime] = []
@@ -286,21 +286,21 @@ class Mainspring(Decorators):
 
     def make_engine(self, clock: Clock, *, only_looks: bool = False) -> Engine:
         """Make the engine that the URL asks for; one that only looks makes no streams on a server."""
-        if self.url == "memory://":
+        if self.url == MEMORY:
             if is_child():
                 raise EngineUnavailable(
                     engine="memory of another process",
                     reason="a handler with execution='process' cannot reach it",
                     remedy="use a sqlite:/// store, or submit from a handler that runs in a thread",
                 )
-            from mainspring.engines.memory import MemoryEngine  # noqa: PLC0415 - loaded if asked for
+            from mainspring.engines.memory import MemoryEngine  # noqa: PLC0415 - see _load_engine
 
             return MemoryEngine(clock=clock)
-        if self.url.startswith(NATS_SCHEMES):
+        if is_nats(self.url):
             return self._make_nats_engine(clock, only_looks=only_looks)
-        from mainspring.engines.sqlite import SqliteEngine  # noqa: PLC0415 - loaded if asked for
+        from mainspring.engines.sqlite import SqliteEngine  # noqa: PLC0415 - see _load_engine
 
-        return SqliteEngine(self.url.removeprefix("sqlite:///"), clock=clock, durability=self.durability)
+        return SqliteEngine(to_path(self.url), clock=clock, durability=self.durability)
 
     def _make_nats_engine(self, clock: Clock, *, only_looks: bool) -> Engine:
         try:
@@ -351,9 +351,24 @@ class Mainspring(Decorators):
             self._abandoned.append(runtime)  # collecting it would end threads that are not here
 
 
+def _load_engine(url: str) -> None:
+    """Load the engine that is meant, and no other.
+
+    Not with the first job: that may come in a thread, and a child that is forked in the middle of an import would
+    wait for its end for ever.
+    """
+    if is_nats(url):
+        with suppress(ImportError):  # who opens it is told what to install
+            import_module("mainspring.engines.nats.engine")
+    if is_nats(url) or is_sqlite(url):  # which is also the copy that answers lists
+        import_module("mainspring.engines.sqlite")
+    else:
+        import_module("mainspring.engines.memory")
+
+
 def _make_projection(name: str) -> Projection:
     """Make the local copy of jobs that are kept elsewhere: a path, or a name in the cache of this user."""
-    from mainspring.engines.sqlite import SqliteProjection  # noqa: PLC0415 - loaded if asked for
+    from mainspring.engines.sqlite import SqliteProjection  # noqa: PLC0415 - see _load_engine
 
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mainspring"
     path = Path(name) if os.sep in name else folder / name
@@ -377,18 +392,3 @@ def _forget_after_fork(app: Mainspring) -> None:
 
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=forget)
-
-
-def _check_url(url: str) -> None:
-    if not isinstance(url, str):
-        raise TypeError(f"url must be a string such as 'sqlite:///orders.db', got {url!r}")
-    if url == "memory://" or (url.startswith("sqlite:///") and url != "sqlite:///"):
-        return
-    if url.startswith(NATS_SCHEMES) and url not in NATS_SCHEMES:
-        return
-    raise EngineUnavailable(
-        engine=f"url {url!r}",
-        reason="no engine is known for it",
-        remedy="use 'sqlite:///orders.db' (relative), 'sqlite:////srv/orders.db' (absolute), 'nats://host:4222' "
-        "or 'memory://'",
-    )

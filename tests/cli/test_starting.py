@@ -79,10 +79,19 @@ def test_a_list_loads_what_it_needs_and_no_converter_for_texts(shop: Shop) -> No
         assert NOT_FOR_A_LIST & loaded == set()
 
 
-def test_an_application_loads_no_engine_before_it_is_opened_and_nothing_of_the_command_line() -> None:
-    loaded = loaded_by("from mainspring import Mainspring\nMainspring('sqlite:///never-opened.db')")
+def test_names_load_no_engine_and_nothing_of_the_command_line() -> None:
+    loaded = loaded_by("from mainspring import Mainspring")
     assert "mainspring.app" in loaded
     assert NOT_FOR_THE_NAMES & loaded == set()
+
+
+def test_an_application_loads_its_engine_at_once_and_no_other(tmp_path: Path) -> None:
+    script = f"from mainspring import Mainspring\nMainspring('sqlite:///{tmp_path}/jobs.db')"
+    loaded = loaded_by(script)
+    assert "mainspring.engines.sqlite.engine" in loaded
+    assert NOT_FOR_THE_NAMES & loaded == {"apsw", "mainspring.engines.sqlite"}
+    first_use = f"{script}.manager().engine.now()"
+    assert [m for m in loaded_by(first_use) - loaded if m.startswith("mainspring")] == []  # forks may interrupt it
 
 
 def test_a_name_that_does_not_exist_is_refused_as_python_does() -> None:

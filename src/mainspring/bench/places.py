@@ -18,15 +18,14 @@ from urllib.parse import parse_qsl, urlencode
 import apsw
 from msgspec.structs import replace
 
-from mainspring.app import NATS_SCHEMES, Mainspring
+from mainspring.app import Mainspring
 from mainspring.engines.nats import NatsSettings
 from mainspring.errors import EngineUnavailable
+from mainspring.urls import MEMORY, SQLITE, is_nats, to_path
 
 if TYPE_CHECKING:  # the client of NATS is an extra
     from mainspring.engines.nats.engine import NatsEngine
 
-SQLITE = "sqlite:///"
-MEMORY = "memory://"
 PREFIX = "bench-"
 
 
@@ -56,9 +55,9 @@ def place_of(app: Mainspring) -> Place:
     """Return the place beside the store of an application; of this nothing but the settings are read."""
     if app.url == MEMORY:
         return InMemory(app)
-    if app.url.startswith(NATS_SCHEMES):
+    if is_nats(app.url):
         return OnNats(app)
-    return InFolder(Path(app.url.removeprefix(SQLITE)).absolute().parent, app)
+    return InFolder(to_path(app.url).absolute().parent, app)
 
 
 class InFolder:

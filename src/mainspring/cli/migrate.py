@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from mainspring.app import NATS_SCHEMES, Mainspring
+from mainspring.app import Mainspring
 from mainspring.cli.exits import ExitCode
 from mainspring.cli.options import App, AsJson
 from mainspring.cli.output import say, show_json, show_table, write
 from mainspring.cli.progress import Bar
 from mainspring.cli.stopping import Stopping
-from mainspring.cli.target import SQLITE, find_application, require_store
+from mainspring.cli.target import find_application, require_store
 from mainspring.clock import SystemClock
 from mainspring.engines.nats.settings import without_password
 from mainspring.engines.sqlite.departing import Departure
 from mainspring.jobs.transfers import Deviation
 from mainspring.moving import Mover, Plan, Undoing, plan, require_move
+from mainspring.urls import is_nats, is_sqlite, to_path
 
 if TYPE_CHECKING:
     from mainspring.engines.nats.engine import NatsEngine
@@ -57,7 +58,7 @@ def migrate(
     Example: mainspring migrate sqlite:///shop.db "nats://127.0.0.1:4222?prefix=shop"
     """
     application = _application_at(source, goal, app)
-    with closing(Departure(source.removeprefix(SQLITE))) as departure:
+    with closing(Departure(str(to_path(source)))) as departure:
         departure.open()
         if dry_run:
             _show_plan(plan(departure), application.url, as_json=as_json)
@@ -74,14 +75,14 @@ def migrate(
 
 def _application_at(source: str, goal: str | None, app: str | None) -> Mainspring:
     """Return the application whose store the jobs move to; its settings say how to get in."""
-    if not source.startswith(SQLITE):
+    if not is_sqlite(source):
         raise typer.BadParameter(f"jobs move from a sqlite:/// file, not from {without_password(source)!r}")
     require_store(Mainspring(source))
     if goal is None:
         application = find_application(app, None)
     else:
         application = Mainspring(goal, nats=None if app is None else find_application(app, None).nats)
-    if not application.url.startswith(NATS_SCHEMES):
+    if not is_nats(application.url):
         raise typer.BadParameter(f"jobs move to nats:// or tls://, not to {without_password(application.url)!r}")
     return application
 

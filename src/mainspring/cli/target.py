@@ -22,12 +22,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from mainspring.errors import EngineUnavailable
+from mainspring.urls import MEMORY, SQLITE, is_sqlite, to_path
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
-
-SQLITE = "sqlite:///"
-MEMORY = "memory://"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +110,8 @@ def _read(file: Path) -> Target:
     except (tomllib.TOMLDecodeError, OSError) as error:
         raise typer.BadParameter(f"{file} cannot be read: {error}") from error
     url = _text(section, "url", file)
-    if url is not None and url.startswith(SQLITE):
-        url = f"{SQLITE}{file.parent / url.removeprefix(SQLITE)}"  # relative to the file, wherever one stands
+    if url is not None and is_sqlite(url):
+        url = f"{SQLITE}{file.parent / to_path(url)}"  # relative to the file, wherever one stands
     return Target(_text(section, "app", file), url, file.parent)
 
 
@@ -132,9 +130,9 @@ def require_store(application: Mainspring, *, makes_store: bool = False) -> None
             reason="memory:// begins empty with each process and ends with it",
             remedy="use a sqlite:/// or nats:// store, which processes share",
         )
-    if makes_store or not application.url.startswith(SQLITE):
+    if makes_store or not is_sqlite(application.url):
         return
-    path = Path(application.url.removeprefix(SQLITE))
+    path = to_path(application.url)
     if not path.exists():
         raise EngineUnavailable(
             engine=f"SQLite file {path.resolve()}",

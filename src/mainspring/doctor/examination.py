@@ -13,7 +13,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from mainspring.app import NATS_SCHEMES, Mainspring
+from mainspring.app import Mainspring
 from mainspring.clock import Clock, SystemClock
 from mainspring.doctor import jobs, machine, sqlite_checks
 from mainspring.doctor.findings import Check, Finding, Report, Severity, carry_out, info
@@ -25,13 +25,13 @@ from mainspring.doctor.time_zones import check_time_zones, find_zone_data
 from mainspring.engines.nats.settings import NatsSettings, parse_url, without_password
 from mainspring.jobs.engine import STALE
 from mainspring.jobs.instants import MICROSECONDS
+from mainspring.urls import is_nats, is_sqlite, to_path
 
 if TYPE_CHECKING:  # it needs the client of NATS
     from mainspring.doctor.nats_facts import NatsFacts
 
 T = TypeVar("T")
 
-SQLITE = "sqlite:///"
 BUDGET = 1.0
 """Seconds for a look at all of a file, unless it is to be thorough."""
 MOST_CHECKS = 23
@@ -78,9 +78,9 @@ class _Examination:
     def run(self, monitor: str | None) -> Report:
         watch = machine.ClockWatch(self._clock)
         self._carry_out(_checks_of_machine(self._clock))
-        if self._app.url.startswith(SQLITE):
-            self._examine_file(Path(self._app.url.removeprefix(SQLITE)).resolve())
-        elif self._app.url.startswith(NATS_SCHEMES):
+        if is_sqlite(self._app.url):
+            self._examine_file(to_path(self._app.url).resolve())
+        elif is_nats(self._app.url):
             self._examine_servers(monitor)
         else:
             self._leave_out("store", "nothing of it outlives this process")

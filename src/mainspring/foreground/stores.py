@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from mainspring.engines.nats.settings import NatsSettings, parse_url, without_secrets
-
-SQLITE = "sqlite:///"
-MEMORY = "memory://"
+from mainspring.urls import MEMORY, SQLITE, is_sqlite, to_path
 
 
 def store_of(url: str) -> str:
     """Name a store: an absolute path, or servers; nothing secret is in it."""
-    if url.startswith(SQLITE):
-        return f"{SQLITE}{Path(url.removeprefix(SQLITE)).resolve()}"
+    if is_sqlite(url):
+        return f"{SQLITE}{to_path(url).resolve()}"
     if url == MEMORY:
         return url
     servers, _ = parse_url(url, NatsSettings())
