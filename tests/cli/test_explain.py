@@ -44,12 +44,12 @@ it:
 
 Job unknown (shop.gone) has been due since <AGO>, and the one worker does not know its handler 'shop.gone'. Start a
 worker whose application imports it (include=[...]), or has it as an alias of another handler:
-  mainspring run module:app
+  mainspring run module:app <WHERE>
 
 Job queued (shop.work) has been due since <AGO> and waits for a free place in queue 'default'; one worker knows its
 handler. If it stays like this, all are busy or serve other queues. What runs, and one worker more:
   mainspring jobs list --status running <WHERE>
-  mainspring run module:app --queues default
+  mainspring run module:app --queues default <WHERE>
 
 Job taken (shop.held) is in the hands of worker tester and starts at <THEN>.
 

@@ -83,7 +83,7 @@ def _fields(report: Report, terminal: Terminal) -> dict[str, Any]:
 
 
 def _commands(finding: Finding, terminal: Terminal) -> list[str]:
-    return [terminal.worker if words == ("run",) else terminal.command(*words) for words in finding.commands]
+    return [terminal.worker() if words == ("run",) else terminal.command(*words) for words in finding.commands]
 
 
 def _show(report: Report, terminal: Terminal) -> None:

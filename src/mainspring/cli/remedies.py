@@ -37,15 +37,10 @@ class Terminal:
         """Write a command for the same application and store."""
         return shlex.join(("mainspring", *words, *self.typed.options))
 
-    @property
-    def worker(self) -> str:
-        """The command that starts a worker."""
-        return self.worker_for()
-
-    def worker_for(self, *options: str) -> str:
-        """Write the command that starts a worker with some options."""
-        where = () if self.typed.url is None or self.typed.app is None else Target(None, self.typed.url).options
-        return shlex.join(("mainspring", "run", self.chosen.app or "module:app", *options, *where))
+    def worker(self, *options: str) -> str:
+        """Write the command that starts a worker, on the same store."""
+        store = Target(None, self.typed.url).options
+        return shlex.join(("mainspring", "run", self.chosen.app or "module:app", *options, *store))
 
 
 def remedy_for(explanation: Explanation, job: JobInfo, terminal: Terminal) -> Remedy:
@@ -88,22 +83,22 @@ def _others(text: str, explanation: Explanation, _: JobInfo, terminal: Terminal)
 
 
 def _start(_: Explanation, __: JobInfo, terminal: Terminal) -> Remedy:
-    return Remedy("To start one:", (terminal.worker,))
+    return Remedy("To start one:", (terminal.worker(),))
 
 
 def _know(_: Explanation, job: JobInfo, terminal: Terminal) -> Remedy:
     if job.type in terminal.application.registry:
-        return Remedy("To start one that knows it:", (terminal.worker,))
+        return Remedy("To start one that knows it:", (terminal.worker(),))
     return Remedy(
         "Start a worker whose application imports it (include=[...]), or has it as an alias of another handler:",
-        (terminal.worker,),
+        (terminal.worker(),),
     )
 
 
 def _queued(_: Explanation, job: JobInfo, terminal: Terminal) -> Remedy:
     return Remedy(
         "If it stays like this, all are busy or serve other queues. What runs, and one worker more:",
-        (terminal.command("jobs", "list", "--status", "running"), terminal.worker_for("--queues", job.queue)),
+        (terminal.command("jobs", "list", "--status", "running"), terminal.worker("--queues", job.queue)),
     )
 
 
