@@ -1,7 +1,8 @@
 """The shop of the demonstration without durability: 20,000 time-outs in the memory of one process.
 
 Most orders are paid in time, and paying cancels their time-out; the others are cancelled by it. The books live on
-one sequence, so they need no lock, and they must add up in the end. `demo.py` is the same shop with durable jobs.
+one sequence, so they need no lock, and they must add up in the end. `mainspring demo` is the same shop with
+durable jobs.
 """
 
 import random

@@ -5,7 +5,10 @@ import sys
 from pathlib import Path
 from types import TracebackType
 
-COMMAND = [sys.executable, "-m", "mainspring", "run", "mainspring.demo.orders:app", "--threads", "16"]
+COMMAND = [
+    *(sys.executable, "-m", "mainspring", "run", "mainspring.demo.orders:app"),
+    *("--threads", "16", "--health-dir", "."),  # nobody is to be alarmed by the worker that is killed
+]
 READY = "stop with"  # the last line of what a worker says when it is ready
 STOP_SECONDS = 15
 
