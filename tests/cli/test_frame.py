@@ -121,6 +121,17 @@ def test_a_reader_that_has_gone_ends_the_program_quietly(shop: Shop) -> None:
         assert (done.returncode, done.stderr) == (ExitCode.READER_GONE, b"")
 
 
+def test_a_full_disk_is_one_line_too(shop: Shop) -> None:
+    shop.submit({"order_id": 1})
+    command = shop.command("jobs", "list", "--url", shop.url)
+    with Path("/dev/full").open("wb") as output:
+        done = subprocess.run(
+            command, stdout=output, stderr=subprocess.PIPE, env=CLEAN, timeout=PATIENCE, check=False
+        )
+    complaint = b"mainspring: the output was lost: No space left on device; let it go where there is room\n"
+    assert (done.returncode, done.stderr) == (ExitCode.REFUSED, complaint)
+
+
 def test_an_interrupt_ends_with_130_and_without_a_traceback(shop: Shop) -> None:
     shop.submit({"order_id": 1})
     process = shop.start("events", "--follow", "--url", shop.url)

@@ -49,6 +49,10 @@ class ReaderGone(Exception):
     """Whoever reads the output has closed it."""
 
 
+class OutputLost(Exception):
+    """The output cannot be written: the disk is full, or broken."""
+
+
 def run_to_exit(commands: Callable[..., Any]) -> int:
     """Run the command that the command line names, and return the exit code."""
     try:
@@ -57,6 +61,9 @@ def run_to_exit(commands: Callable[..., Any]) -> int:
     except (ReaderGone, BrokenPipeError):
         _let_go_of_stdout()
         return ExitCode.READER_GONE
+    except OutputLost as error:
+        _let_go_of_stdout()
+        return _say(f"mainspring: the output was lost: {error}; let it go where there is room", ExitCode.REFUSED)
     except MainspringError as error:
         return _say(f"mainspring: {in_words(error)}", code_of(error))
     except typer.Abort:

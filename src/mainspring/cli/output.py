@@ -18,7 +18,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from mainspring.cli.exits import ReaderGone
+from mainspring.cli.exits import OutputLost, ReaderGone
 
 STYLES = {"PENDING": "cyan", "RUNNING": "blue", "COMPLETED": "green", "FAILED": "red", "CANCELED": "dim"}
 GAP = "  "
@@ -41,6 +41,8 @@ def write(text: str) -> None:
         sys.stdout.flush()
     except BrokenPipeError as error:
         raise ReaderGone from error
+    except OSError as error:
+        raise OutputLost(error.strerror) from error
 
 
 def say(text: str) -> None:
