@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import msgspec
 import pytest
 
+from mainspring.cli.healthcheck import Wanted, problem_of
 from mainspring.foreground.health_files import HealthFile, Identity, Sign, read_signs, remove_gone
 from mainspring.foreground.health_folder import FolderUnsafe, choose_folder
 from mainspring.foreground.processes import start_of
@@ -24,6 +26,7 @@ WELL = Health(WorkerState.READY, 1, 1, None, None, 3)
 STARTING = msgspec.structs.replace(WELL, state=WorkerState.STARTING)
 STOPPING = msgspec.structs.replace(WELL, state=WorkerState.STOPPING)
 PATIENCE = 10.0
+SECONDS = 1_000_000_000
 
 
 def identity(*, pid: int | None = None, number: int = 1) -> Identity:
@@ -203,3 +206,34 @@ def test_a_socket_at_which_nobody_listens_is_told_once(tmp_path: Path, caplog: p
     systemd.tell(WELL)
     systemd.tell(WELL)
     assert caplog.text.count("systemd does not listen at NOTIFY_SOCKET") == 1
+
+
+# -- what a probe makes of it
+
+
+@pytest.mark.parametrize(
+    ("changes", "worst"),
+    [
+        ({}, None),
+        ({"stall": "nobody has taken any"}, Wanted.CONTENT),
+        ({"trouble": "the disk is full"}, Wanted.READY),
+        ({"answered_ns": 80 * SECONDS}, Wanted.READY),
+        ({"answered_ns": None}, Wanted.READY),
+        ({"state": WorkerState.STARTING}, Wanted.READY),
+        ({"state": WorkerState.STOPPING}, Wanted.READY),
+        ({"turned_ns": 84 * SECONDS}, Wanted.LIVE),
+        ({"turned_ns": 101 * SECONDS}, Wanted.LIVE),
+    ],
+    ids=["well", "stall", "trouble", "silence", "no answer", "starting", "stopping", "hangs", "before the boot"],
+)
+def test_a_worker_is_as_well_as_its_worst_sign(changes: dict[str, Any], worst: Wanted | None) -> None:
+    fresh = {"turned_ns": 99 * SECONDS, "answered_ns": 99 * SECONDS}
+    sign = Sign(identity(), msgspec.structs.replace(WELL, **fresh | changes))
+    problems = {wanted: problem_of(sign, wanted, 100 * SECONDS, 15 * SECONDS) for wanted in Wanted}
+    expected = {wanted for wanted in Wanted if worst is not None and wanted >= worst}
+    assert {wanted for wanted, problem in problems.items() if problem is not None} == expected
+
+
+def test_a_worker_that_is_gone_is_not_even_live() -> None:
+    gone = msgspec.structs.replace(identity(), start="1")
+    assert "was killed" in (problem_of(Sign(gone, WELL), Wanted.LIVE, 1, 1) or "")

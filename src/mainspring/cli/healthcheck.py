@@ -15,10 +15,10 @@ import typer
 from mainspring.cli.exits import ExitCode
 from mainspring.cli.options import App, AsJson, HealthDir, Url, to_duration
 from mainspring.cli.output import say, show_json, write
-from mainspring.cli.target import choose
+from mainspring.cli.target import find_target
 from mainspring.clock import NANOSECONDS, SystemClock
 from mainspring.foreground.health_files import Sign, read_signs
-from mainspring.foreground.health_folder import FolderUnsafe, choose_folder
+from mainspring.foreground.health_folder import choose_folder
 from mainspring.foreground.stores import store_of
 from mainspring.vital_signs import WorkerState
 
@@ -50,12 +50,12 @@ def healthcheck(
 
     Example: mainspring healthcheck --live
     """
-    wanted = Wanted.LIVE if live else Wanted.READY if ready else Wanted.CONTENT
+    wanted = Wanted.READY if ready else Wanted.LIVE if live else Wanted.CONTENT
     store = _store(app, url)
     try:
         signs = read_signs(choose_folder(health_dir, os.environ))
-    except FolderUnsafe as error:
-        raise typer.BadParameter(str(error)) from error
+    except OSError as error:  # not ours, or no folder at all
+        raise typer.BadParameter(f"the signs of life cannot be read: {error}") from error
     signs = [sign for sign in signs if store in (None, sign.worker.store) and pid in (None, sign.worker.pid)]
     allowed = round(to_duration(within).total_seconds() * NANOSECONDS)
     now = SystemClock().monotonic_ns()
@@ -94,11 +94,8 @@ def problem_of(sign: Sign, wanted: Wanted, now: int, allowed: int) -> str | None
 
 def _store(app: str | None, url: str | None) -> str | None:
     """Return the store that is meant, if it can be known without importing an application; None: any."""
-    try:
-        target = choose(app, url)
-    except typer.BadParameter:
-        return None
-    return None if target.url is None else store_of(target.url)
+    target = find_target(app, url)
+    return None if target is None or target.url is None else store_of(target.url)
 
 
 def _nobody(store: str | None, pid: int | None) -> str:
