@@ -2,7 +2,8 @@
 
 from datetime import datetime
 
-from tests.cli.shop import Shop
+from mainspring import Mainspring, Retry
+from tests.cli.shop import PATIENCE, Shop
 
 REFUSED, USAGE = 1, 2
 
@@ -41,6 +42,26 @@ def test_a_replay_with_changes_leaves_the_letters_as_they_are(shop: Shop) -> Non
     with shop.open() as app:
         assert [app.get(pair["job"]).arguments for pair in done["replayed"]] == [changed, changed]
         assert app.get("one").arguments == {"order_id": 1}
+
+
+def test_letters_of_a_handler_that_has_other_parameters_now_are_repaired(shop: Shop) -> None:
+    with Mainspring(shop.url, grace=0) as app:
+
+        @app.job(name="shop.cancel_order", queue="orders", retry=Retry(max_attempts=1))
+        def cancel_order(order: int) -> None:
+            raise RuntimeError(f"order {order} is gone")
+
+        with app.running():
+            cancel_order.options(id="one").submit(7).wait(PATIENCE)
+    refused = shop.with_handlers("dlq", "replay", "one", "--set", "order_id=7")
+    assert refused.code == USAGE
+    assert "order" in refused.complaint
+    chosen = ("one", "--unset", "order", "--set", "order_id=7")
+    (dry,) = shop.with_handlers("dlq", "replay", *chosen, "--dry-run", "--json").json["letters"]
+    assert dry["arguments"] == {"order_id": 7}
+    (done,) = shop.with_handlers("dlq", "replay", *chosen, "--json").json["replayed"]
+    with shop.open() as app:
+        assert app.get(done["job"]).arguments == {"order_id": 7}
 
 
 def test_changes_that_do_not_fit_keep_all_letters_from_being_replayed(shop: Shop) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import islice
 from typing import Annotated, Any
 
@@ -20,6 +20,7 @@ from mainspring.cli.pages import LETTERS, show_page
 from mainspring.cli.progress import Bar
 from mainspring.cli.stopping import Stopping
 from mainspring.cli.target import opened
+from mainspring.jobs.dead_letters import with_changes
 from mainspring.jobs.info import JobInfo
 from mainspring.jobs.status import JobStatus
 
@@ -89,6 +90,10 @@ def replay_letters(
         list[str] | None,
         typer.Option("--set", help="Another argument for the new jobs; needs --app.", metavar="NAME=VALUE"),
     ] = None,
+    removals: Annotated[
+        list[str] | None,
+        typer.Option("--unset", help="An argument that the handler has no more; needs --app.", metavar="NAME"),
+    ] = None,
     rate: Annotated[
         float | None, typer.Option(help="Let so many a second become due, at most.", min=0.000_001)
     ] = None,
@@ -104,14 +109,15 @@ def replay_letters(
     """
     chosen = _choose(ids, more_ids, queue, type, everything=everything)
     given = dict(map(to_pair, changes or ()))
+    without = tuple(removals or ())
     with opened(app, url) as application:
         letters = _find_all(application, chosen, queue, type, limit, replayed=False)
         _require_some(len(letters), as_json=as_json)
         if dry_run:
-            _preview(application, letters, given, as_json=as_json)
+            _preview(application, letters, given, without, as_json=as_json)
             return
         steps = application.dead_letters.replaying(
-            *chosen, queue=queue, type=type, limit=limit, rate=rate, changes=given or None
+            *chosen, queue=queue, type=type, limit=limit, rate=rate, changes=given or None, without=without
         )
         replayed: list[tuple[str, str]] = []
         with Bar("replaying", len(letters)) as bar, Stopping() as stopping:
@@ -128,11 +134,19 @@ def replay_letters(
     stopping.end_if_asked()
 
 
-def _preview(application: Mainspring, letters: list[JobInfo], changes: dict[str, Any], *, as_json: bool) -> None:
+def _preview(
+    application: Mainspring,
+    letters: list[JobInfo],
+    changes: dict[str, Any],
+    without: Collection[str],
+    *,
+    as_json: bool,
+) -> None:
     rows = []
     for letter in letters:
-        arguments = {**letter.arguments, **changes} if changes else letter.arguments
-        if changes:  # refuses now what the replay would refuse
+        arguments = letter.arguments
+        if changes or without:  # refuses now what the replay would refuse
+            arguments = with_changes(arguments, changes, without)
             application.registry.get(letter.type).arguments.encode_stored(arguments)
         rows.append((letter, arguments))
     if as_json:

@@ -6,7 +6,7 @@ that is run again continues where it stopped.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -18,6 +18,13 @@ from mainspring.jobs.status import JobStatus
 
 PAGE = 500
 CHUNK = 100  # letters of one commit
+
+
+def with_changes(
+    arguments: Mapping[str, Any], changes: Mapping[str, Any], without: Collection[str]
+) -> dict[str, Any]:
+    """Return the arguments of a dead letter as they are to be from now on."""
+    return {name: value for name, value in arguments.items() if name not in without} | dict(changes)
 
 
 class DeadLetters:
@@ -56,9 +63,9 @@ class DeadLetters:
             )
         return info
 
-    def edit(self, job_id: str, changes: Mapping[str, Any]) -> None:
-        """Change arguments of a dead letter, checked against its handler, before it is replayed."""
-        payload, codec = self._edited(job_id, changes)
+    def edit(self, job_id: str, changes: Mapping[str, Any], *, without: Collection[str] = ()) -> None:
+        """Change arguments of a dead letter, or take some away, checked against its handler."""
+        payload, codec = self._encode(self._source.manager().record(job_id), changes, without)
         self._source.manager().change(Edit(job_id, payload, codec), action="edit", needs="FAILED")
 
     def replay(
@@ -69,14 +76,17 @@ class DeadLetters:
         limit: int | None = None,
         rate: float | None = None,
         changes: Mapping[str, Any] | None = None,
+        without: Collection[str] = (),
     ) -> tuple[str, ...]:
         """Submit dead letters again, as new jobs; return their ids.
 
         Give ids, or filters, or nothing for all. `rate` spreads their due times: at most that many a second.
-        `changes` are other arguments for the new jobs; they are checked for all before the first is submitted, and
-        the letters stay as they are.
+        `changes` are other arguments for the new jobs, `without` those that the handler has no more; they
+        are checked for all before the first is submitted, and the letters stay as they are.
         """
-        steps = self.replaying(*ids, queue=queue, type=type, limit=limit, rate=rate, changes=changes)
+        steps = self.replaying(
+            *ids, queue=queue, type=type, limit=limit, rate=rate, changes=changes, without=without
+        )
         return tuple(new_id for pairs in steps for _, new_id in pairs)
 
     def replaying(
@@ -87,6 +97,7 @@ class DeadLetters:
         limit: int | None = None,
         rate: float | None = None,
         changes: Mapping[str, Any] | None = None,
+        without: Collection[str] = (),
     ) -> Iterator[tuple[tuple[str, str], ...]]:
         """Replay a few at a time: yield pairs of dead letter and new job; whoever stops early leaves the rest."""
         if rate is not None and not rate > 0:
@@ -96,7 +107,8 @@ class DeadLetters:
         # All of them first: those that fail again are dead letters, too, and would be replayed for ever.
         found = map(manager.record, ids) if ids else self._unreplayed(queue, full_name)
         letters = list(islice(found, limit))
-        edited = {letter.id: self._encode(letter, changes) for letter in letters} if changes else {}
+        is_changed = changes or without
+        edited = {letter.id: self._encode(letter, changes or {}, without) for letter in letters if is_changed}
         step = 0.0 if rate is None else 1_000_000 / rate
         first = manager.engine.now()
         commands = (
@@ -118,14 +130,13 @@ class DeadLetters:
             # One that is not done was replayed by somebody who was quicker.
             yield tuple((command.id, command.new_id) for command, changed in answers if changed.is_done)
 
-    def _edited(self, job_id: str, changes: Mapping[str, Any]) -> tuple[bytes, str]:
-        return self._encode(self._source.manager().record(job_id), changes)
-
-    def _encode(self, letter: JobRecord, changes: Mapping[str, Any]) -> tuple[bytes, str]:
+    def _encode(
+        self, letter: JobRecord, changes: Mapping[str, Any], without: Collection[str]
+    ) -> tuple[bytes, str]:
         """Encode the arguments of a dead letter with some changes."""
         manager = self._source.manager()
         arguments = manager.registry.get(letter.type).arguments
-        payload = arguments.encode_stored({**decode_any(letter.payload, letter.codec), **changes})
+        payload = arguments.encode_stored(with_changes(decode_any(letter.payload, letter.codec), changes, without))
         manager.submission.check_size(letter.type, payload)
         return payload, arguments.codec
 
