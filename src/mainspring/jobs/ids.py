@@ -1,17 +1,20 @@
 """Ids of jobs: 32 hexadecimal digits that sort by time (UUIDv7 in layout), without a system call each.
 
 Ids made one after another by one process grow, so an index on them is appended to rather than scattered. The
-random part is drawn anew for every millisecond and counted up within it.
+random part is drawn anew for every millisecond and counted up within it. What is drawn comes from the system, for
+many milliseconds at once: a system call lets other threads run, and here they would run into the lock.
 """
 
 from __future__ import annotations
 
 import os
+from array import array
 from threading import Lock
 
 from mainspring.errors import LimitExceeded
 
 MAX_ID_LENGTH = 200
+DRAWN = 512  # random numbers at once
 _RANDOM_BITS = 74
 _LOW = (1 << 62) - 1
 
@@ -24,19 +27,27 @@ class JobIds:
         self._process = 0
         self._millisecond = -1
         self._low = 0
+        self._random = array("Q")
 
     def make(self, now: int, count: int = 1) -> list[str]:
         """Make `count` ids for an instant in microseconds."""
         millisecond = now // 1_000
         with self._lock:
             if millisecond > self._millisecond or self._process != os.getpid():
-                self._process = os.getpid()
                 self._millisecond = max(millisecond, self._millisecond)
-                self._low = int.from_bytes(os.urandom(8)) << (_RANDOM_BITS - 65)  # the top bit stays free to count
+                self._low = self._draw() << (_RANDOM_BITS - 65)  # the top bit stays free to count
             first = self._low
             self._low += count
             prefix = f"{self._millisecond:012x}7"
         return [f"{prefix}{n >> 62:03x}{2 << 62 | n & _LOW:016x}" for n in range(first, first + count)]
+
+    def _draw(self) -> int:
+        """Return 64 random bits; a forked child has none of those of its parent."""
+        process = os.getpid()
+        if not self._random or self._process != process:
+            self._random = array("Q", os.urandom(8 * DRAWN))
+            self._process = process
+        return self._random.pop()
 
 
 def require_id(job_id: object, name: str = "id") -> str:

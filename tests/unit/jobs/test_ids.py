@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from mainspring import LimitExceeded
-from mainspring.jobs.ids import MAX_ID_LENGTH, JobIds, require_id
+from mainspring.jobs.ids import DRAWN, MAX_ID_LENGTH, JobIds, require_id
 
 NOW = 1_800_000_000_123_456  # microseconds
 
@@ -60,6 +60,26 @@ def test_two_makers_do_not_meet() -> None:
     assert set(one.make(NOW, 1_000)).isdisjoint(other.make(NOW, 1_000))
 
 
+def test_every_millisecond_has_a_random_part_of_its_own() -> None:
+    ids = JobIds()
+    made = [ids.make(NOW + step * 1_000)[0] for step in range(3 * DRAWN)]
+    assert len({job_id[12:] for job_id in made}) == len(made)
+
+
+def test_the_system_is_asked_for_randomness_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+
+    def urandom(size: int) -> bytes:
+        sizes.append(size)
+        return bytes(size)
+
+    monkeypatch.setattr(os, "urandom", urandom)
+    ids = JobIds()
+    for step in range(DRAWN + 1):
+        ids.make(NOW + step * 1_000)
+    assert len(sizes) == 2
+
+
 def test_threads_get_different_ids() -> None:
     ids = JobIds()
     made: list[list[str]] = []
@@ -95,14 +115,14 @@ def test_each_thread_sees_its_own_ids_grow() -> None:
     assert grew == [True] * 4
 
 
-def test_a_forked_child_makes_other_ids_in_the_same_millisecond(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forked_child_makes_other_ids_in_the_same_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
     ids = JobIds()
     ids.make(NOW)
-    state = dict(vars(ids))
-    parent = ids.make(NOW, 1_000)
-    vars(ids).update(state)  # what a child inherits
+    state = {**vars(ids), "_random": ids._random[:]}  # what a child inherits
+    parent = ids.make(NOW, 1_000) + ids.make(NOW + 1_000)
+    vars(ids).update(state)
     monkeypatch.setattr(os, "getpid", lambda: -1)
-    assert set(ids.make(NOW, 1_000)).isdisjoint(parent)
+    assert set(ids.make(NOW, 1_000) + ids.make(NOW + 1_000)).isdisjoint(parent)
 
 
 @pytest.mark.parametrize("given", ["order-42", "a", "bestellung/ä 7", "x" * MAX_ID_LENGTH])
