@@ -257,8 +257,8 @@ class Working(Stage):
         rescued, quarantined = self.model.bury(leaver, dict.fromkeys(self.model.jobs, self.bench.now))
         assert (set(swept.rescued), set(swept.quarantined)) == (rescued, quarantined)
         now = self.bench.now
-        could_be_taken = {job["type"] for job in self.model.available(TYPES) if job["due"] <= now}
-        assert {waiting.type for waiting in swept.waiting} <= could_be_taken
+        startable = {job["type"] for job in self.model.startable(TYPES, now, now)}
+        assert {waiting.type for waiting in swept.waiting} <= startable
 
     # -- what holds at any time
 

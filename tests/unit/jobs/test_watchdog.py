@@ -109,12 +109,12 @@ def test_nothing_that_waits_is_no_stall() -> None:
     assert Kennel().watch(600) is None
 
 
-def test_it_tells_when_jobs_are_taken_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_it_tells_when_a_stall_is_over(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     kennel = Kennel(after=10)
     kennel.watch(11, jobs())
     assert kennel.watch(1, jobs("b")) is None
-    assert caplog.messages[1:] == ["jobs are taken again: ping"]
+    assert caplog.messages[1:] == ["the stall is over: ping"]
     kennel.watch(9, jobs("b"))
     assert len(caplog.messages) == 2
     kennel.watch(1, jobs("b"))
@@ -151,7 +151,7 @@ def test_many_are_told_as_many_or_more() -> None:
 def test_a_place_that_is_free_lets_it_suspect_the_worker() -> None:
     places = Occupancy(Kind.LOOP, 3, 100)
     assert str(places) == "3 of 100 places (loop) of this worker are occupied"
-    assert places.remedy == "restart this worker, and if that helps, please report it"
+    assert places.remedy == "its log may say why; else restart it, and if that helps, please report it"
 
 
 # -- in a worker

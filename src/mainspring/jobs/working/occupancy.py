@@ -41,4 +41,4 @@ class Occupancy:
         """What to do about it."""
         if self.running >= self.places:
             return "give handlers a timeout=, this worker more places, or start more workers"
-        return "restart this worker, and if that helps, please report it"
+        return "its log may say why; else restart it, and if that helps, please report it"

@@ -71,7 +71,7 @@ class Watchdog:
         if stalled:
             self._complain(stalled, now)
         elif self.complaint is not None:
-            logger.info("jobs are taken again: %s", ", ".join(sorted(name for name, _ in self._stalled)))
+            logger.info("the stall is over: %s", ", ".join(sorted(name for name, _ in self._stalled)))
             self.complaint = None
             self._stalled = set()
 
