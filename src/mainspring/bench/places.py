@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from mainspring.app import Mainspring
 from mainspring.engines.nats import NatsSettings
+from mainspring.engines.nats.settings import parse_url, without_secrets
 from mainspring.errors import EngineUnavailable
 from mainspring.urls import MEMORY, SQLITE, is_nats, to_path
 
@@ -126,6 +127,7 @@ class OnNats:
 
     @contextmanager
     def store(self) -> Iterator[Store]:
+        self._require_no_role()
         settings = replace(self._like.nats or NatsSettings(), projection=None, prepared=False)
         with _application(self._like, _with_own_prefix(self._like.url), settings) as app:
             engine = _nats(app)
@@ -133,6 +135,18 @@ class OnNats:
                 yield Store(app, lambda: int(engine.parts.streams.info()["state"]["bytes"]))
             finally:
                 engine.parts.streams.remove()
+
+    def _require_no_role(self) -> None:
+        """Refuse a user who has the rights of one role: they end at the streams of its own prefix."""
+        servers, settings = parse_url(self._like.url, self._like.nats or NatsSettings())
+        if settings.role is not None:
+            raise EngineUnavailable(
+                engine=f"NATS at {without_secrets(servers)}",
+                reason=f"the role {settings.role!r} may use the streams of {settings.prefix!r} only, and a "
+                f"measurement makes streams of its own, {PREFIX}...",
+                remedy="give --url without a role, with a user who may make and delete these, or measure on "
+                "`mainspring nats dev`",
+            )
 
 
 def _application(like: Mainspring, url: str, nats: NatsSettings | None = None) -> Mainspring:

@@ -37,6 +37,14 @@ def test_a_folder_that_cannot_be_used_is_named_with_the_remedy(tmp_path: Path) -
         place.store().__enter__()
 
 
+def test_a_role_on_nats_is_refused_before_anything_is_asked_of_the_server() -> None:
+    place = place_of(Mainspring("nats://ann:secret@127.0.0.1:1?prefix=shop&role=worker"))
+    with pytest.raises(EngineUnavailable, match="the role 'worker' may use the streams of 'shop' only") as refused:
+        place.store().__enter__()
+    assert "give --url without a role" in str(refused.value)
+    assert "secret" not in str(refused.value)
+
+
 def test_memory_has_no_folder_and_no_size() -> None:
     place = place_of(Mainspring("memory://"))
     assert place.folder is None
