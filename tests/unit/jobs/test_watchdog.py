@@ -253,3 +253,16 @@ def test_turns_tell_the_state_and_whether_the_store_answers(shop: Workshop) -> N
     count = len(turns.all)
     shop.clock.advance(5)
     assert len(turns.all) == count
+
+
+def test_a_worker_that_can_take_nothing_is_in_trouble_though_the_store_answers(shop: Workshop) -> None:
+    turns = Turns(shop)
+    shop.manager.register("ping", lambda: None)
+    shop.manager.start()
+    shop.clock.advance(2)
+    shop.engine.fail("take", 5)
+    shop.manager.submit("ping")
+    shop.clock.advance(3)
+    assert "take fails" in (turns.last.trouble or "")
+    shop.clock.advance(5)
+    assert turns.last.trouble is None

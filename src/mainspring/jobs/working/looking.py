@@ -61,6 +61,8 @@ class Looking:
         """Whether due jobs may wait for room,"""
         self.is_more_ahead = False
         """and jobs that will be due soon."""
+        self.trouble: Exception | None = None
+        """Why nothing could be taken, when it was last tried."""
 
     @property
     def is_busy(self) -> bool:
@@ -103,6 +105,7 @@ class Looking:
 
     def fail(self, error: Exception) -> None:
         """Try again in a while."""
+        self.trouble = error
         self._is_asking = self._is_held = False
         self._announce()
         if not self._is_over:
@@ -110,7 +113,7 @@ class Looking:
             self._alarms.after(PAUSE_NS, self.look)
 
     def _answered(self, asked_as: int, taken: Taken) -> None:
-        self._is_asking = False
+        self._is_asking, self.trouble = False, None
         if asked_as != self._worker():  # it was meant for an earlier life of this worker
             self._announce()
             self.look()

@@ -32,8 +32,7 @@ class Vitals:
         """The store has refused, or cannot be reached."""
         self._trouble = str(error)
 
-    def turn(self, jobs: int) -> None:
-        """Show that the sequence turns."""
-        self._on_turn(
-            Health(self.state, self._clock.monotonic_ns(), self._answered, self._trouble, self.stall, jobs)
-        )
+    def turn(self, jobs: int, trouble: Exception | None) -> None:
+        """Show that the sequence turns, with how many jobs, and why no more can be taken if so."""
+        told = str(trouble) if trouble is not None else self._trouble
+        self._on_turn(Health(self.state, self._clock.monotonic_ns(), self._answered, told, self.stall, jobs))

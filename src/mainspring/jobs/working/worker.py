@@ -369,6 +369,11 @@ class Worker:
         """What it holds; belongs to the control sequence."""
         return self._hands
 
+    @property
+    def trouble(self) -> Exception | None:
+        """Why it could take nothing, when it last tried; belongs to the control sequence."""
+        return self._looking.trouble
+
     # -- as a member of its clock
 
     def next_due(self) -> int | None:

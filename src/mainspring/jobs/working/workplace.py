@@ -140,7 +140,7 @@ class Workplace:
             self._control.post(self._turn)
 
     def _turn(self) -> None:
-        self._vitals.turn(len(self._worker.hands))
+        self._vitals.turn(len(self._worker.hands), self._worker.trouble)
 
     def _end_pulse(self) -> None:
         if self._pulse is not None:
