@@ -70,6 +70,21 @@ class Link(Connection):
             raise ServerError(answer["error"])
         return answer
 
+    def find_each(self, verbs: Sequence[str]) -> list[dict[str, Any] | None]:
+        """Ask the JetStream API many questions at once; None for what does not exist."""
+        return self.wait_for(self._find_each(verbs)) if verbs else []
+
+    async def _find_each(self, verbs: Sequence[str]) -> list[dict[str, Any] | None]:
+        return list(await asyncio.gather(*map(self._find, verbs)))
+
+    async def _find(self, verb: str) -> dict[str, Any] | None:
+        try:
+            return await self.api_async(verb)
+        except ServerError as error:
+            if error.code in NOT_FOUND:
+                return None
+            raise
+
     async def _ask(self, subject: str, data: bytes, deadline: float | None) -> dict[str, Any]:
         """Return an answer of the API, once the servers agree on who gives it."""
         while True:
@@ -130,6 +145,14 @@ class Link(Connection):
         """Return messages of subjects with wildcards, in the order in which they were stored."""
         body = {"next_by_subj": subject, "seq": after + 1, "batch": most}
         return self.wait_for(self.collect(body, stream))
+
+    def scan_each(self, places: Sequence[tuple[str, int]], *, most: int) -> list[list[tuple[str, Entry]]]:
+        """Return messages of each of these subjects behind a place of its own, all asked at once."""
+        bodies = [{"next_by_subj": subject, "seq": after + 1, "batch": most} for subject, after in places]
+        return self.wait_for(self._collect_each(bodies)) if bodies else []
+
+    async def _collect_each(self, bodies: Sequence[dict[str, Any]]) -> list[list[tuple[str, Entry]]]:
+        return list(await asyncio.gather(*map(self.collect, bodies)))
 
     # -- writing
 

@@ -224,13 +224,19 @@ class Streams:
         """Return what the server says of the consumer for a subject; None if there is none."""
         return self._find(f"CONSUMER.INFO.{self._names.stream}.{digest(subject)}")
 
-    def uses(self, subject: str) -> bool:
-        """Answer whether this process takes from the consumer for a subject."""
-        return digest(subject) in self._consumers
+    def look_at_ours(self, subjects: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """Return what the server says of those consumers for subjects from which this process takes."""
+        ours = [subject for subject in subjects if digest(subject) in self._consumers]
+        verbs = [f"CONSUMER.INFO.{self._names.stream}.{digest(subject)}" for subject in ours]
+        try:
+            infos = self._link.find_each(verbs)
+        except ServerError as error:
+            raise self._refused("CONSUMER.INFO", error) from error
+        return {subject: info for subject, info in zip(ours, infos, strict=True) if info is not None}
 
     def is_idle(self, subject: str) -> bool:
         """Answer whether the consumer for a subject believes to have nothing to deliver, and nothing out."""
-        info = self.look_at_consumer(subject) if self.uses(subject) else None
+        info = self.look_at_ours([subject]).get(subject)
         return info is not None and not info["num_pending"] and not info["num_ack_pending"]
 
     def forget_consumers(self) -> None:

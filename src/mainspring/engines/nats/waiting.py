@@ -1,11 +1,12 @@
 """What waits and could start, by lane: what its consumer has not delivered, or has got back.
 
-A look costs up to three requests, so each sweep looks at a few lanes: those in which something waits, and some of
-the others in turn. Of lanes for handlers that we do not know it is enough to know that there are jobs.
+A look costs up to three requests for each lane, so each sweep looks at a few: those in which something waits, and
+some of the others in turn. Of lanes for handlers that we do not know it is enough to know that there are jobs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mainspring.engines.nats.gate_records import is_ready
@@ -43,10 +44,13 @@ class WhatWaits:
         idle = [lane for lane in known if lane not in self._found]
         chosen = self._in_turn(busy, MOST_LOOKS, is_ours=True)
         chosen += self._in_turn(idle, max(1, MOST_LOOKS - len(chosen)), is_ours=True)
+        waiting = self._look_at(chosen)
         for lane in chosen:
-            self._note(lane, self._look_at(lane))
-        for lane in self._in_turn([lane for lane in lanes if lane.type not in types], MOST_LOOKS_AT_OTHERS):
-            self._note(lane, self._glance_at(lane))
+            self._note(lane, waiting.get(lane))
+        others = self._in_turn([lane for lane in lanes if lane.type not in types], MOST_LOOKS_AT_OTHERS)
+        pages = self._workshop.link.scan_each([(self._lanes.all[lane], 0) for lane in others], most=1)
+        for lane, page in zip(others, pages, strict=True):
+            self._note(lane, Waiting(lane.type, lane.queue, "", 1) if page else None)
         return _by_name(self._found)
 
     def _in_turn(self, lanes: list[Lane], most: int, *, is_ours: bool = False) -> list[Lane]:
@@ -60,32 +64,41 @@ class WhatWaits:
         if found is not None:
             self._found[lane] = found
 
-    def _glance_at(self, lane: Lane) -> Waiting | None:
-        found = self._workshop.link.scan(self._lanes.all[lane], most=1)
-        return Waiting(lane.type, lane.queue, "", 1) if found else None
+    def _look_at(self, lanes: Sequence[Lane]) -> dict[Lane, Waiting]:
+        """Look at lanes, all at once: it takes three requests' time, however many there are."""
+        infos = self._streams.look_at_ours(self._lanes.all[lane] for lane in lanes)
+        told = {lane: infos[subject] for lane in lanes if (subject := self._lanes.all[lane]) in infos}
+        busy = {lane: info for lane, info in told.items() if info["num_pending"] or info["num_ack_pending"]}
+        return {
+            lane: _describe(lane, busy[lane], jobs)
+            for lane, jobs in self._read(busy).items()
+            if jobs  # else all of these run, or were called off
+        }
 
-    def _look_at(self, lane: Lane) -> Waiting | None:
-        subject = self._lanes.all[lane]
-        info = self._streams.look_at_consumer(subject) if self._streams.uses(subject) else None
-        if info is None or not (info["num_pending"] or info["num_ack_pending"]):
-            return None
-        jobs = self._read(lane, info)
-        if not jobs:
-            return None  # all of these run, or were called off
-        oldest = min(jobs, key=lambda job: job.due)
-        count = min(MOST_COUNTED, max(len(jobs), info["num_pending"]))
-        mark = f"{info['delivered']['consumer_seq']} {oldest.id}#{oldest.token}"
-        return Waiting(lane.type, lane.queue, mark, count, oldest.id, oldest.due)
-
-    def _read(self, lane: Lane, info: dict[str, Any]) -> list[StoredJob]:
+    def _read(self, infos: Mapping[Lane, dict[str, Any]]) -> dict[Lane, list[StoredJob]]:
         """Return the jobs that could start, among the first that were not delivered, or else the first of all."""
-        after = info["delivered"]["stream_seq"] if info["num_pending"] else 0
-        found = self._workshop.link.scan(self._lanes.all[lane], after=after, most=MOST_READ)
-        ids = [from_token(subject.rpartition(".")[2]) for subject, _ in found]
+        places = [(self._lanes.all[lane], _delivered(info)) for lane, info in infos.items()]
+        pages = self._workshop.link.scan_each(places, most=MOST_READ)
+        ids = [[from_token(subject.rpartition(".")[2]) for subject, _ in page] for page in pages]
         workspace = self._workshop.open()
-        workspace.prefetch_jobs(ids)
-        jobs = [job for job_id in ids if (job := workspace.job(job_id)) is not None]
-        return [job for job in jobs if _could_start(job, workspace.now)]
+        workspace.prefetch_jobs(job_id for page in ids for job_id in page)
+        found = [[job for job_id in page if (job := workspace.job(job_id)) is not None] for page in ids]
+        return {
+            lane: [job for job in jobs if _could_start(job, workspace.now)]
+            for lane, jobs in zip(infos, found, strict=True)
+        }
+
+
+def _delivered(info: dict[str, Any]) -> int:
+    """Return the place behind which nothing was delivered; the beginning, if nothing is left to deliver."""
+    return int(info["delivered"]["stream_seq"]) if info["num_pending"] else 0
+
+
+def _describe(lane: Lane, info: dict[str, Any], jobs: Sequence[StoredJob]) -> Waiting:
+    oldest = min(jobs, key=lambda job: job.due)
+    count = min(MOST_COUNTED, max(len(jobs), info["num_pending"]))
+    mark = f"{info['delivered']['consumer_seq']} {oldest.id}#{oldest.token}"
+    return Waiting(lane.type, lane.queue, mark, count, oldest.id, oldest.due)
 
 
 def _could_start(job: StoredJob, now: int) -> bool:
