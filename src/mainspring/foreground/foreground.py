@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from mainspring.clock import Clock, SystemClock
+from mainspring.errors import EngineUnavailable
 from mainspring.foreground.greeting import Greeting, ScheduledNext
 from mainspring.foreground.health_files import HealthFile, Identity
 from mainspring.foreground.health_folder import choose_folder
@@ -109,5 +110,9 @@ class Foreground:
 
     def _schedules(self) -> list[ScheduledNext]:
         """Return the schedules of handlers that are known here: they are stored by now."""
-        found = [schedule for schedule in self._app.schedules.list() if schedule.type in self._app.registry]
+        try:
+            found = [schedule for schedule in self._app.schedules.list() if schedule.type in self._app.registry]
+        except EngineUnavailable as error:  # the worker goes on, as it would a moment later
+            logger.warning("schedules cannot be listed: %s", error)
+            return []
         return [ScheduledNext(each.name, None if each.is_paused else each.next_due) for each in found]

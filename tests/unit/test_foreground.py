@@ -1,0 +1,99 @@
+"""A worker in the foreground: what it says and when, and what does not stop it."""
+
+import os
+import signal
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from mainspring import EngineUnavailable, Mainspring
+from mainspring.foreground.foreground import Foreground
+from mainspring.foreground.greeting import Greeting, ScheduledNext
+from mainspring.foreground.health_files import read_signs
+from mainspring.foreground.health_folder import choose_folder
+from mainspring.foreground.voice import PlainVoice
+
+
+class Brief(PlainVoice):
+    """Says everything, notes it, and lets the worker stop as soon as it is ready."""
+
+    def __init__(self) -> None:
+        self.greeting: Greeting | None = None
+        self.schedules: Sequence[ScheduledNext] = ()
+
+    def greet(self, greeting: Greeting) -> None:
+        super().greet(greeting)
+        self.greeting = greeting
+
+    def tell_ready(self, threads: int, schedules: Sequence[ScheduledNext]) -> None:
+        super().tell_ready(threads, schedules)
+        self.schedules = schedules
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.fixture
+def app() -> Mainspring:
+    app = Mainspring("memory://", threads=2, queues=["orders"], grace=0)
+
+    @app.job(name="ping", queue="orders")
+    def ping() -> None: ...
+
+    @app.cron("30 2 * * *", name="nightly")
+    def nightly() -> None: ...
+
+    return app
+
+
+def run(app: Mainspring, folder: Path) -> Brief:
+    voice = Brief()
+    Foreground(app, environment={}, health_dir=str(folder), voice=voice).run()
+    return voice
+
+
+def test_it_says_what_it_is_and_takes_its_sign_of_life_along(
+    app: Mainspring, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    voice = run(app, tmp_path)
+    assert voice.greeting is not None
+    assert ("ping", "orders") in voice.greeting.handlers
+    assert [schedule.name for schedule in voice.schedules] == ["nightly"]
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "Mainspring runs jobs from memory of this process (jobs are lost when it ends)"
+    assert f"pid {os.getpid()}, 2 threads, 100 coroutines" in said[1]
+    assert said[2].startswith("  handlers: ping (orders), ")
+    assert said[3] == "  queues: orders"
+    assert said[4].startswith("  schedule: nightly, next 20")
+    assert said[-2:] == [
+        "stopping: no new jobs; those that run may finish (once more to hand them back at once)",
+        "stopped",
+    ]
+    assert read_signs(choose_folder(str(tmp_path), {})) == []
+
+
+def test_schedules_that_cannot_be_listed_stop_nobody(
+    app: Mainspring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> NoReturn:
+        raise EngineUnavailable(engine="memory", reason="it is away", remedy="wait")
+
+    monkeypatch.setattr(app.schedules, "list", fail)
+    assert run(app, tmp_path).schedules == []
+    assert "schedules cannot be listed: memory: it is away; wait" in caplog.text
+
+
+def test_no_handlers_are_worth_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run(Mainspring("memory://", grace=0), tmp_path)
+    assert "there are no handlers, so no jobs will run: import the modules that have some" in caplog.text
+
+
+def test_many_schedules_are_not_all_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    due = datetime(2027, 1, 1, 2, 30, tzinfo=UTC)
+    schedules = [ScheduledNext(f"s{number}", due if number else None) for number in range(30)]
+    PlainVoice().tell_ready(8, schedules)
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "  schedule: s0, next never (paused or over)"
+    assert said[1] == "  schedule: s1, next 2027-01-01 02:30:00 UTC"
+    assert said[20:] == ["  and 10 more schedules", "  8 threads at work; stop with Ctrl+C or SIGTERM"]
