@@ -54,6 +54,7 @@ def test_the_program_says_its_exit_codes(shop: Shop) -> None:
     words = " ".join(done.output.split())
     assert "Exit codes: 0 done; 1 nothing found, or refused; 2 wrong usage" in words
     assert "by app or url in the section tool.mainspring of pyproject.toml" in words
+    assert "<bool>" not in words  # --version takes no value
 
 
 def test_the_program_says_its_version(shop: Shop) -> None:
@@ -119,6 +120,18 @@ def test_a_reader_that_has_gone_ends_the_program_quietly(shop: Shop) -> None:
                 command, stdout=output, stderr=subprocess.PIPE, env=CLEAN, timeout=PATIENCE, check=False
             )
         assert (done.returncode, done.stderr) == (ExitCode.READER_GONE, b"")
+
+
+def test_a_reader_that_goes_in_the_middle_is_noticed_without_buffers_too(shop: Shop) -> None:
+    shop.submit({"order_id": 1, "reason": "x" * 500_000})  # more than a pipe holds
+    for unbuffered in ("", "1"):
+        environment = CLEAN | {"PYTHONUNBUFFERED": unbuffered}
+        command = shop.command("jobs", "list", "--json", "--url", shop.url)
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as program:
+            assert program.stdout is not None
+            program.stdout.read(1)
+            program.stdout.close()
+            assert program.wait(PATIENCE) == ExitCode.READER_GONE
 
 
 def test_a_full_disk_is_one_line_too(shop: Shop) -> None:

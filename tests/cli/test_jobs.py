@@ -60,7 +60,7 @@ def test_cancelling_says_of_each_job_what_became_of_it(shop: Shop) -> None:
     assert done.code == REFUSED
     outcomes = {said["id"]: (said["done"], said["outcome"]) for said in done.json}
     assert outcomes["one"] == outcomes["two"] == (True, "canceled")
-    assert outcomes["dead"] == (False, "too late: FAILED")
+    assert outcomes["dead"] == (False, "too late: FAILED; mainspring explain dead says more")
     assert outcomes["gone"][0] is False
     shop.submit({"order_id": 3}, id="three")
     done = shop.on("jobs", "cancel", "three")
@@ -81,6 +81,6 @@ def test_a_job_that_has_not_started_gets_another_due_time(shop: Shop) -> None:
     shop.submit({"order_id": 1}, id="one")
     done = shop.on("jobs", "reschedule", "one", "dead", "--at", "2037-01-01T00:00Z")
     assert (done.code, done.output) == (REFUSED, "one rescheduled\n")
-    assert done.errors == "mainspring: dead: too late: FAILED\n"
+    assert done.errors == "mainspring: dead: too late: FAILED; mainspring explain dead says more\n"
     assert shop.on("jobs", "show", "one", "--json").json["due"] == "2037-01-01T00:00:00Z"
     assert "when? give --delay 30m (0 is now) or --at" in shop.on("jobs", "reschedule", "one").complaint

@@ -48,6 +48,8 @@ class Group(TyperGroup):
 
 def _as_is(parameters: list[Any]) -> list[Any]:
     for parameter in parameters:
+        if getattr(parameter, "is_flag", False) and parameter.metavar is None:
+            parameter.metavar = ""  # help would ask for a <bool>, which a flag does not take
         if parameter._runtime_param is None:  # it has converted nothing yet
             parameter._runtime_param = AsIs(parameter)
     return parameters

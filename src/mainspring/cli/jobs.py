@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Annotated
@@ -96,7 +97,7 @@ def _cancel(application: Mainspring, job_id: str) -> str:
     if application.cancel(job_id):
         return "canceled"
     status = application.get(job_id).status
-    return "asked to stop" if status is JobStatus.RUNNING else f"too late: {status}"
+    return "asked to stop" if status is JobStatus.RUNNING else _too_late(job_id, status)
 
 
 @jobs.command("retry")
@@ -138,7 +139,11 @@ def reschedule_jobs(
 
 def _reschedule(application: Mainspring, job_id: str, delay: timedelta | None, at: datetime | None) -> str:
     is_done = application.reschedule(job_id, delay=delay, at=at)
-    return "rescheduled" if is_done else f"too late: {application.get(job_id).status}"
+    return "rescheduled" if is_done else _too_late(job_id, application.get(job_id).status)
+
+
+def _too_late(job_id: str, status: JobStatus) -> str:
+    return f"too late: {status}; mainspring explain {shlex.quote(job_id)} says more"
 
 
 def _each(

@@ -35,9 +35,15 @@ def is_terminal() -> bool:
 
 
 def write(text: str) -> None:
-    """Write to the output at once."""
+    """Write all of it to the output at once.
+
+    With PYTHONUNBUFFERED, usual in containers, a write may take a part only, and Python drops the rest unsaid.
+    """
+    rest = memoryview((text + "\n").encode(sys.stdout.encoding, sys.stdout.errors or "strict"))
     try:
-        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+        while rest:
+            rest = rest[sys.stdout.buffer.write(rest) :]
         sys.stdout.flush()
     except BrokenPipeError as error:
         raise ReaderGone from error

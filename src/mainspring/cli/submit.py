@@ -56,6 +56,8 @@ def submit(
 
     Example: mainspring submit cancel_order --file orders.jsonl --delay 30m
     """
+    if delay is not None and at is not None:
+        raise typer.BadParameter("give --delay or --at, not both")
     with opened(app, url, makes_store=True) as application:
         job = _job(application, handler).options(
             delay=delay,

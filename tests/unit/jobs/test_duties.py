@@ -94,7 +94,7 @@ def test_jobs_of_a_dead_worker_are_rescued(
     info = shop.manager.get(job)
     assert (before, info.status, info.crashes, info.attempts) == (JobStatus.RUNNING, JobStatus.COMPLETED, 1, 0)
     assert ran == [job]
-    assert f"rescued 1 jobs of workers that died: {job}" in caplog.text
+    assert f"rescued 1 job of workers that died: {job}" in caplog.text
 
 
 def test_an_unknown_handler_is_spoken_of_once(

@@ -94,7 +94,7 @@ def test_a_few_of_many_rescued_jobs_are_named(caplog: pytest.LogCaptureFixture) 
 def test_quarantined_jobs_are_an_error_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     tell_sweep(Swept([], ["order-42"], ()))
     assert caplog.messages == [
-        "1 jobs killed their workers again and again and are now dead letters: order-42",
+        "1 job killed workers again and again; dead letters now: order-42",
     ]
 
 

@@ -31,13 +31,17 @@ def tell_refusal(outcome: Outcome) -> None:
 def tell_sweep(swept: Swept) -> None:
     """Say what was rescued."""
     if swept.rescued:
-        logger.warning("rescued %d jobs of workers that died: %s", len(swept.rescued), _some(swept.rescued))
+        logger.warning("rescued %s of workers that died: %s", _jobs(swept.rescued), _some(swept.rescued))
     if swept.quarantined:
         logger.error(
-            "%d jobs killed their workers again and again and are now dead letters: %s",
-            len(swept.quarantined),
+            "%s killed workers again and again; dead letters now: %s",
+            _jobs(swept.quarantined),
             _some(swept.quarantined),
         )
+
+
+def _jobs(ids: list[str]) -> str:
+    return f"{len(ids)} job{'' if len(ids) == 1 else 's'}"
 
 
 def _some(ids: list[str]) -> str:
