@@ -21,10 +21,13 @@ def name_of(source: Departure) -> str:
     return f"{source.description} on {platform.node()}"
 
 
-def removing(target: NatsEngine, move_id: str) -> Iterator[int]:
-    """Take away what a move has brought, and its receipt last; yields after each batch how many jobs it had."""
+def removing(target: NatsEngine, move_id: str, stage: Stage) -> Iterator[int]:
+    """Take away what a move has brought that is at this stage, and its receipt last.
+
+    Yields after each batch how many jobs it had.
+    """
     receipts = target.parts.receipts
-    receipts.turn_to(move_id, Stage.UNDOING)
+    receipts.turn_to(move_id, Stage.UNDOING, after=[stage])
     target.parts.inheritance.remove_schedules(move_id)
     yield from target.parts.arrivals.removing(move_id)
     receipts.forget(move_id)

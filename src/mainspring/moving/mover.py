@@ -76,7 +76,7 @@ class Mover:
         if receipt is None and (state.is_known or state.target != self._url):
             raise wrong_target(self._source, state, self._url)
         if receipt is not None and receipt.stage is Stage.IN_REVIEW:  # whoever wanted to take it back did not
-            self._receipts.turn_to(state.id, Stage.COMPLETE)
+            self._receipts.turn_to(state.id, Stage.COMPLETE, after=[Stage.IN_REVIEW])
         receipt = self._receipts.begin(state.id, name_of(self._source), last=state.last)
         if not state.is_known:
             self._source.note_known()
@@ -122,7 +122,7 @@ class Mover:
         """Take away what a move of this file left that was given up: some of its jobs may have been run here."""
         for receipt in self._receipts.find_open(name_of(self._source)):
             if receipt.id != self._id:
-                for _ in removing(self._target, receipt.id):
+                for _ in removing(self._target, receipt.id, receipt.stage):
                     pass
 
     def verifying(self) -> Iterator[int]:
@@ -138,9 +138,15 @@ class Mover:
 
     def finish(self) -> None:
         """Let workers begin there, and let the file say where its jobs are."""
-        self._receipts.turn_to(self._id, Stage.COMPLETE)
         state = self._source.state()
-        if state is not None and state.finished is None:
+        if state is None or state.id != self._id:
+            raise EngineUnavailable(
+                engine=self._source.description,
+                reason="its move was given up meanwhile, so jobs may run here",
+                remedy="--undo takes away what is there, then move anew",
+            )
+        self._receipts.turn_to(self._id, Stage.COMPLETE, after=[Stage.MOVING, Stage.IN_REVIEW])
+        if state.finished is None:
             self._source.finish()
 
 

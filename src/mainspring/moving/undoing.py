@@ -50,7 +50,8 @@ class Undoing:
         if receipt is not None:
             if receipt.stage is not Stage.UNDOING:
                 yield from self._reviewing(state, receipt)
-            yield from removing(self._target, receipt.id)
+            self._source.note_undone()  # before the receipt is gone: then only the file knows
+            yield from removing(self._target, receipt.id, Stage.UNDOING)
         self._source.take_back()
 
     def _clearing(self) -> Iterator[int]:
@@ -59,12 +60,17 @@ class Undoing:
         if not given_up:
             require_move(self._source)
         for receipt in given_up:
-            yield from removing(self._target, receipt.id)
+            yield from removing(self._target, receipt.id, receipt.stage)
 
     def _reviewing(self, state: Leaving, receipt: Receipt) -> Iterator[int]:
-        """Refuse to take back what somebody has worked on; while we look, no worker begins there."""
-        if receipt.stage is Stage.COMPLETE:
-            self._receipts.turn_to(state.id, Stage.IN_REVIEW)
+        """Refuse to take back what somebody has worked on; while we look, no worker begins there.
+
+        If a mover finishes it meanwhile, one does, and it cannot be taken back any more.
+        """
+        stage = receipt.stage
+        if stage is Stage.COMPLETE:
+            stage = Stage.IN_REVIEW
+            self._receipts.turn_to(state.id, stage, after=[Stage.COMPLETE])
         try:
             self._require_no_workers()
             for jobs in pages(self._source, 0, receipt.position):
@@ -75,9 +81,9 @@ class Undoing:
             self._require_none([deviation.name for deviation in found if deviation.problem == CHANGED], "schedule")
         except BaseException:
             if receipt.stage is Stage.COMPLETE:
-                self._receipts.turn_to(state.id, Stage.COMPLETE)
+                self._receipts.turn_to(state.id, Stage.COMPLETE, after=[Stage.IN_REVIEW])
             raise
-        self._source.note_undone()
+        self._receipts.turn_to(state.id, Stage.UNDOING, after=[stage])
 
     def _require_no_workers(self) -> None:
         workers = self._receipts.find_workers()

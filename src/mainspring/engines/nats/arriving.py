@@ -72,7 +72,7 @@ class Arrivals:
         def work(workspace: Workspace) -> None:
             receipt = self._receipts.require(workspace, move_id)
             wanted = [job for job in part if job.place > receipt.position]
-            if not wanted:
+            if not wanted or not self._receipts.keep_open(workspace, move_id):
                 return  # it was stored, only the answer to that was lost
             self._prefetch(workspace, wanted, is_first_try=not tries)
             tries.append(None)

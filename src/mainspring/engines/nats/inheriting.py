@@ -98,6 +98,8 @@ class Inheritance:
             there = read_schedule(workspace, record.name)
             if there.nonce == move_id or (there.record is not None and there.record.last_due is not None):
                 return
+            if not self._receipts.keep_open(workspace, move_id):
+                return  # another mover was quicker, so workers may have begun
             revision = 0 if there.record is None else there.record.revision + 1
             stored = StoredSchedule(
                 replace(record, revision=max(record.revision, revision)), schedule.alive[-KEPT_JOBS:], move_id

@@ -3,11 +3,16 @@
 The receipt of a move is written in one draft with the jobs that it confirms. So whoever goes on, after a death at
 any moment, knows exactly which jobs are here, even if they have been run and forgotten since.
 
+A stage follows only upon those after which it makes sense: whoever finishes a move and whoever takes it back at
+the same time cannot both go on.
+
 No worker begins while a move is under way. Both sides write first and look afterwards, the worker its sign of life
 and the mover its receipt, so one of them sees the other.
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -58,7 +63,7 @@ class Receipts:
         receipt = self.read(workspace, move_id)
         if receipt is None:
             raise EngineUnavailable(
-                engine=f"NATS at {self._workshop.link.address}, prefix {workspace.names.prefix!r}",
+                engine=self._description,
                 reason=f"nothing is known here of the move {move_id}",
                 remedy="check the servers and the prefix, and whether somebody has deleted the stream",
             )
@@ -80,15 +85,38 @@ class Receipts:
 
         return self._workshop.carry_through(work)
 
-    def turn_to(self, move_id: str, stage: Stage) -> None:
-        """Let a move be at another stage."""
+    def keep_open(self, workspace: Workspace, move_id: str) -> bool:
+        """Answer whether a move goes on; what else the workspace writes is stored only if that is still so."""
+        receipt = self.require(workspace, move_id)
+        if receipt.stage not in (Stage.MOVING, Stage.COMPLETE):
+            raise self._overtaken(receipt)
+        if receipt.stage is Stage.MOVING:
+            self.write(workspace, receipt)
+        return receipt.stage is Stage.MOVING
+
+    def turn_to(self, move_id: str, stage: Stage, *, after: Collection[Stage]) -> None:
+        """Let a move be at another stage, if it is at one of these, or is there already."""
 
         def work(workspace: Workspace) -> None:
             receipt = self.require(workspace, move_id)
-            if receipt.stage is not stage:
-                self.write(workspace, replace(receipt, stage=stage))
+            if receipt.stage is stage:
+                return
+            if receipt.stage not in after:
+                raise self._overtaken(receipt)
+            self.write(workspace, replace(receipt, stage=stage))
 
         self._workshop.carry_through(work)
+
+    def _overtaken(self, receipt: Receipt) -> EngineUnavailable:
+        return EngineUnavailable(
+            engine=self._description,
+            reason=f"somebody else goes on with the move from {receipt.source}; its stage is now: {receipt.stage}",
+            remedy="run the same command again, which says what can be done now",
+        )
+
+    @property
+    def _description(self) -> str:
+        return f"NATS at {self._workshop.link.address}, prefix {self._workshop.names.prefix!r}"
 
     def forget(self, move_id: str) -> None:
         """Let there be no receipt: its move was taken back."""
@@ -112,7 +140,7 @@ class Receipts:
         """Refuse a worker while jobs are on their way: it would run some before those whose turn is earlier."""
         for receipt in self.find_open():
             raise EngineUnavailable(
-                engine=f"NATS at {self._workshop.link.address}, prefix {self._workshop.names.prefix!r}",
+                engine=self._description,
                 reason=f"jobs are being moved here from {receipt.source}, and workers wait for the last",
                 remedy="finish it with the same mainspring migrate, or take it back with --undo",
             )

@@ -1,0 +1,103 @@
+"""Who moves a file and who takes the move back, at the same time: one goes on, and no job is in both stores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from mainspring.engines.nats.engine import NatsEngine
+from mainspring.errors import EngineUnavailable
+from mainspring.moving import Mover, Undoing, mover
+from tests.nats.moves import Contents, Target, departing, move, records_of, source_bench
+from tests.nats.servers import Servers
+
+pytestmark = pytest.mark.long
+
+IDS = [f"job {number}" for number in range(12)]
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(mover, "PAGE", 4)
+    with source_bench(tmp_path / "shop.db") as bench:
+        bench.submit(*IDS)
+    return tmp_path / "shop.db"
+
+
+@pytest.fixture
+def target(nats_server: Servers, nats_prefix: str, tmp_path: Path) -> Target:
+    return Target(nats_server.url, nats_prefix, tmp_path)
+
+
+@contextmanager
+def both(path: Path, target: Target) -> Iterator[tuple[Mover, Undoing, NatsEngine]]:
+    """Two who have the same file and the same target open."""
+    with departing(path) as one, departing(path) as other, target.opened() as engine, target.opened() as second:
+        yield Mover(one, engine, target.url), Undoing(other, second, target.url), engine
+
+
+def assert_is_back(path: Path, engine: NatsEngine) -> None:
+    """Fail unless all jobs are in the file and nowhere else."""
+    assert records_of(engine, IDS) == {}
+    assert list(Contents(path).jobs) == IDS
+
+
+def test_nothing_is_stored_any_more_while_a_move_is_taken_back(path: Path, target: Target) -> None:
+    with both(path, target) as (mover, undoing, engine):
+        mover.begin()
+        copying = mover.copying()
+        next(copying)
+        steps = undoing.undoing()
+        next(steps)  # what is there was looked at,
+        next(steps)  # and was taken away
+        with pytest.raises(EngineUnavailable, match="stage is now: undoing"):
+            next(copying)
+        list(steps)
+        assert_is_back(path, engine)
+
+
+def test_a_move_that_is_finished_while_somebody_looks_is_not_taken_back(path: Path, target: Target) -> None:
+    with both(path, target) as (mover, undoing, engine):
+        mover.begin()
+        list(mover.copying())
+        steps = undoing.undoing()
+        next(steps)
+        list(mover.verifying())
+        mover.finish()
+        with target.bench() as bench:
+            worker = bench.enroll()
+            bench.complete(worker, *bench.take(worker, starts=2))
+        with pytest.raises(EngineUnavailable, match="stage is now: complete"):
+            list(steps)
+        assert len(records_of(engine, IDS)) == len(IDS)
+    move(path, target)  # the file still says that its jobs are there
+
+
+def test_a_move_that_is_being_taken_back_cannot_be_finished(path: Path, target: Target) -> None:
+    with both(path, target) as (mover, undoing, engine):
+        mover.begin()
+        list(mover.copying())
+        list(mover.verifying())
+        assert mover.deviations == []
+        steps = undoing.undoing()
+        for _ in IDS[::4]:
+            next(steps)
+        next(steps)
+        with pytest.raises(EngineUnavailable, match="stage is now: undoing"):
+            mover.finish()
+        list(steps)
+        assert_is_back(path, engine)
+
+
+def test_a_move_that_was_given_up_meanwhile_cannot_be_finished(path: Path, target: Target) -> None:
+    with both(path, target) as (mover, _, _engine), departing(path) as source:
+        mover.begin()
+        list(mover.copying())
+        source.take_back()
+        with pytest.raises(EngineUnavailable, match="given up meanwhile"):
+            mover.finish()
+    with target.bench() as bench, pytest.raises(EngineUnavailable, match="jobs are being moved here"):
+        bench.enroll()
