@@ -10,11 +10,13 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import nats
 import pytest
+from nats.js.errors import NoStreamResponseError
 
 from mainspring.cli.nats_ports import free_ports, is_free
 
@@ -76,7 +78,11 @@ async def store(urls: str, subject: str) -> int:
     try:
         stream = client.jetstream()
         await stream.add_stream(name="TRIED", subjects=["tried.>"])
-        await stream.publish(subject, b"hello")
+        async with asyncio.timeout(PATIENCE):
+            while True:  # word of a new stream comes to other nodes than its leader a little later
+                with suppress(NoStreamResponseError):
+                    await stream.publish(subject, b"hello")
+                    break
         return (await stream.stream_info("TRIED")).state.messages
     finally:
         await client.close()
