@@ -8,6 +8,7 @@ import ssl
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import chain, repeat
 from pathlib import Path
 from threading import Thread
@@ -105,6 +106,25 @@ def test_a_token_may_stand_in_the_url(tmp_path: Path, make_nats_server: MakeServ
     access = token()
     server = make_nats_server(access)
     run_a_job(make_app(server.url.replace("://", f"://{access.token}@"), tmp_path))
+
+
+def test_tls_is_never_given_up_in_silence(tmp_path: Path, make_nats_server: MakeServers) -> None:
+    server = make_nats_server(user_and_password())
+    open_url = server.url.replace("nats://", "tls://ann:swordfish@")
+    assert "TLS is asked for, and the server has none; nothing was sent" in refusal_of(
+        make_app(open_url, tmp_path)
+    )
+    settings = NatsSettings(user="ann", password="swordfish", tls=ssl.create_default_context())
+    assert "give the server a certificate" in refusal_of(make_app(server.url, tmp_path, settings))
+
+
+def test_a_server_that_leaves_tls_to_its_clients_is_asked_for_it(
+    tmp_path: Path, make_nats_server: MakeServers
+) -> None:
+    access = tls(tmp_path)
+    server = make_nats_server(replace(access, settings=access.settings | {"allow_non_tls": True}))
+    run_a_job(make_app(server.url, tmp_path, settings_for(access)))
+    assert "CERTIFICATE_VERIFY_FAILED" in refusal_of(make_app(server.url, tmp_path))
 
 
 # -- servers that do not do

@@ -148,7 +148,9 @@ def test_settings_of_a_url_go_before_those_that_were_given() -> None:
     assert (settings.lease, settings.user, settings.projection) == (5.0, "ann", "/tmp/x.db")
 
 
-@pytest.mark.parametrize("url", ["nats://", "nats://,", "nats://:4222", "nats://?prefix=a", "nats://user:p@"])
+@pytest.mark.parametrize(
+    "url", ["nats://", "nats://,", "nats://:4222", "nats://?prefix=a", "nats://user:p@", "nats://a:b"]
+)
 def test_a_url_without_a_server_is_refused(url: str) -> None:
     with pytest.raises(
         EngineUnavailable, match="it names no server; write nats://host:4222, several servers with"

@@ -22,7 +22,7 @@ from mainspring.clock import Clock
 from mainspring.engines.nats.answers import Inbox, read_forbidden
 from mainspring.engines.nats.messages import Pulls, status_of
 from mainspring.engines.nats.settings import NatsSettings, without_secrets
-from mainspring.engines.nats.wire import WireClient, to_wire
+from mainspring.engines.nats.wire import NO_TLS, WireClient, to_wire
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs.instants import to_instant
 
@@ -34,6 +34,8 @@ TRY_SECONDS = 2.0  # after which an unanswered request is sent again
 NO_LEADER = 503
 PENDING_BYTES = 64 * 1024 * 1024
 CREDENTIALS_REMEDY = "check user and password, token, nkey or credentials, and that the server knows them"
+TLS_REMEDY = "give the server a certificate (`tls` in its configuration), or ask for none: nats:// and no tls="
+NO_ANSWER = "it does not answer"
 
 logger = logging.getLogger("mainspring.nats")
 
@@ -86,8 +88,8 @@ class Connection:
             await asyncio.wait_for(self._connect_client(client, options), max(0.1, (settings.timeout or 60) - 0.5))
         except (OSError, nats.errors.Error, TimeoutError, ValueError) as error:
             await _close(client)
-            reason = self._refused or self._trouble or str(error) or type(error).__name__
-            remedy = CREDENTIALS_REMEDY if self._refused else None
+            reason = self._refused or self._trouble or str(error) or NO_ANSWER
+            remedy = CREDENTIALS_REMEDY if self._refused else TLS_REMEDY if reason == NO_TLS else None
             raise self.unavailable(f"no connection: {reason}", remedy=remedy) from error
         client.options["max_reconnect_attempts"] = -1  # once it was there, it is worth waiting for
         self._client = client
@@ -146,7 +148,7 @@ class Connection:
 
     async def _note_error(self, error: Exception) -> None:
         text = str(error)
-        self._trouble = text or type(error).__name__
+        self._trouble = text or NO_ANSWER
         if "uthorization" in text:
             self._refused = text
         elif isinstance(error, ConnectionResetError):  # it may have hung up before its reason came through

@@ -108,13 +108,21 @@ def parse_url(url: str, settings: NatsSettings) -> tuple[list[str], NatsSettings
     """Return the servers that a URL names, and the settings with those of its query."""
     address, _, query = url.partition("?")
     servers = [_with_scheme(part.strip(), url) for part in address.split(",") if part.strip()]
-    if not servers or not all(urlsplit(server).hostname for server in servers):
+    if not servers or not all(map(_is_address, servers)):
         raise EngineUnavailable(
             engine=f"url {without_password(url)!r}",
             reason="it names no server",
             remedy="write nats://host:4222, several servers with commas: nats://a:4222,b:4222",
         )
     return servers, replace(settings, **_read_query(query, url))
+
+
+def _is_address(server: str) -> bool:
+    try:
+        parts = urlsplit(server)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number
+        return False
 
 
 def _with_scheme(server: str, url: str) -> str:

@@ -2,8 +2,8 @@
 
 `nats-py` publishes one message at a time, at 8 microseconds each; a draft of a thousand is assembled here and
 handed over as one, at one microsecond each. That uses parts of the client that are not public,
-`_send_command` and the flusher, as `publish` does, and what the server said of itself; `tests/nats` would show at
-once if they changed.
+`_send_command` and the flusher, as `publish` does, and what the server said of itself, which
+also decides about TLS; `tests/nats` would show at once if they changed.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nats.aio.client import Client
+from nats.errors import Error
 
 LINE = b"NATS/1.0\r\n"
+NO_TLS = "TLS is asked for, and the server has none; nothing was sent to it"
 
 
 class WireClient(Client):
@@ -23,6 +25,15 @@ class WireClient(Client):
     def server(self) -> dict[str, Any]:
         """What the server says of itself when one connects."""
         return dict(self._server_info)
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002 - its name
+        """Refuse to go on without the encryption that was asked for; the password is sent after this."""
+        await super()._process_info(info, initial_connection)
+        is_wanted = "tls" in self.options or (self._current_server and self._current_server.uri.scheme == "tls")
+        if is_wanted and initial_connection and not info.get("tls_required"):
+            if not info.get("tls_available"):
+                raise Error(NO_TLS)
+            self._server_info["tls_required"] = True  # the client encrypts what the server requires only
 
     @staticmethod
     def _parse_header_lines(raw: bytes) -> dict[str, str]:
