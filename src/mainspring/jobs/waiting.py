@@ -1,8 +1,8 @@
 """What waits and could start: due jobs that lack nothing but a worker with room that knows their handler.
 
-Not among them is what a pause, a limit or a sequence holds up. Engines tell it with every sweep, so it costs a
-look at the first jobs of each lane, however many there are. Whether anybody takes them shows in the mark: it stays
-the same while nobody takes any.
+Not among them is what a pause, a limit or a sequence holds up, or, for suspects, another one that is at work.
+Engines tell it with every sweep, so it costs a look at the first jobs of each lane, however many there are.
+Whether anybody takes them shows in the mark: it stays the same while nobody takes any.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ class Waiting(Struct, frozen=True):
     """and since when."""
     rank: int | None = None
     """Where they stand in line: jobs with a lower one come first. None: nobody stands in line behind others."""
+    age: int = 0
+    """How many microseconds ago the engine has looked; so long nobody knows whether they still wait."""
 
 
 class First(Struct, frozen=True, gc=False):

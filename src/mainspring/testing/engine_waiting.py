@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mainspring.jobs.engine import MOST_COUNTED, Capability, Waiting
+from mainspring.jobs.engine import MOST_COUNTED, SUSPECT_CRASHES, Capability, Waiting
 from mainspring.testing.engine_base import EngineSuite
 from mainspring.testing.engine_bench import TYPE, Bench
 from mainspring.testing.engine_needs import needs
@@ -132,6 +132,20 @@ class WhatWaits(EngineSuite):
         bench.pause("paused")
         bench.look(worker, starts=0, ahead=0)
         assert bench.eventually(lambda: bench.waiting(worker) == {})
+
+    @needs(Capability.VIRTUAL_TIME)
+    def test_a_suspect_that_waits_for_another_one_waits_for_no_worker(self, bench: Bench) -> None:
+        bench.submit("a", "b")
+        for _ in range(SUSPECT_CRASHES):
+            worker = bench.enroll()
+            assert len(bench.take(worker)) == 2
+            bench.crash(worker)
+        worker = bench.enroll()
+        assert one_that_waits(bench, worker).count == 2
+        (lease,) = bench.take(worker)
+        assert bench.waiting(worker) == {}
+        bench.complete(worker, lease)
+        assert one_that_waits(bench, worker).count == 1
 
     @needs(Capability.EXACT_ORDER)
     def test_ranks_stand_in_the_order_in_which_jobs_start(self, bench: Bench) -> None:

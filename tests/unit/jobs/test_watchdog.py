@@ -5,9 +5,11 @@ from collections.abc import Iterator
 from threading import Condition, Event
 
 import pytest
+from msgspec.structs import replace
 
 from mainspring import JobStatus
 from mainspring.jobs.engine import MOST_COUNTED, Waiting
+from mainspring.jobs.instants import MICROSECONDS
 from mainspring.jobs.working.occupancy import Longest, Occupancy
 from mainspring.jobs.working.slots import Kind
 from mainspring.jobs.working.watchdog import Watchdog
@@ -76,6 +78,14 @@ def test_it_barks_again_at_growing_intervals(caplog: pytest.LogCaptureFixture) -
 def test_a_backlog_that_is_worked_off_is_no_stall() -> None:
     kennel = Kennel()
     assert [kennel.watch(50, jobs(mark)) for mark in "abcdef"] == [None] * 6
+
+
+def test_while_the_engine_does_not_look_nobody_knows_whether_they_still_wait() -> None:
+    kennel = Kennel()
+    for second in range(200):
+        kennel.watch(1, replace(jobs(), age=second * MICROSECONDS))
+    assert kennel.dog.complaint is None
+    assert kennel.watch(1, jobs()) is not None
 
 
 def test_what_stands_in_line_behind_others_waits_for_its_turn() -> None:

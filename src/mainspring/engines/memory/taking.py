@@ -24,6 +24,7 @@ from mainspring.jobs.engine import (
     Lease,
 )
 from mainspring.jobs.fairness import FRESH, FreshShare
+from mainspring.jobs.status import JobStatus
 from mainspring.jobs.transitions import expired, held, lease_of, started, started_by_holder
 from mainspring.jobs.waiting import MOST_COUNTED, First, Waiting, gather
 
@@ -116,7 +117,10 @@ class Taking:
         """Return the jobs that anybody who knows their handlers could start."""
         self._groups.refresh(now)
         firsts = []
+        is_suspect_busy = any(_is_busy_suspect(job) for job in self._jobs.in_hands())
         for lane, entries in self._claims.due(now):
+            if lane[3] and is_suspect_busy:
+                continue  # of these, a worker takes one at a time
             startable = (entry for entry in entries if self._may_start(self._jobs.records[entry[-1]], now))
             found = list(islice(startable, MOST_COUNTED))
             if found:
@@ -190,3 +194,7 @@ class Taking:
 
 def _rank(lease: Lease) -> int:
     return lease.due - HEAD_START * lease.priority
+
+
+def _is_busy_suspect(job: JobRecord) -> bool:
+    return job.status is JobStatus.RUNNING and job.crashes >= SUSPECT_CRASHES

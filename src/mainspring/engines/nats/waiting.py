@@ -1,13 +1,16 @@
 """What waits and could start, by lane: what its consumer has not delivered, or has got back.
 
 A look costs up to three requests for each lane, so each sweep looks at a few: those in which something waits, and
-some of the others in turn. Of lanes for handlers that we do not know it is enough to know that there are jobs.
+some of the others in turn. What was not looked at is told with its age. Of lanes for handlers that we do not know
+it is enough to know that there are jobs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from msgspec.structs import replace
 
 from mainspring.engines.nats.gate_records import is_ready
 from mainspring.engines.nats.lanes import Lane, Lanes
@@ -33,7 +36,8 @@ class WhatWaits:
         self._lanes = lanes
         self._book = book
         self._turns = {True: 0, False: 0}  # whose turn it is, among the lanes that we serve and the others
-        self._found: dict[Lane, Waiting] = {}  # when they were last looked at
+        self._found: dict[Lane, Waiting] = {}  # when they were last looked at,
+        self._looked: dict[Lane, int] = {}  # and when that was
 
     def look(self, types: frozenset[str]) -> tuple[Waiting, ...]:
         """Return what waits, for handlers that we know and for others."""
@@ -51,7 +55,10 @@ class WhatWaits:
         pages = self._workshop.link.scan_each([(self._lanes.all[lane], 0) for lane in others], most=1)
         for lane, page in zip(others, pages, strict=True):
             self._note(lane, Waiting(lane.type, lane.queue, "", 1) if page else None)
-        return _by_name(self._found)
+        now = self._workshop.now()
+        return _by_name(
+            {lane: replace(each, age=max(0, now - self._looked[lane])) for lane, each in self._found.items()}
+        )
 
     def _in_turn(self, lanes: list[Lane], most: int, *, is_ours: bool = False) -> list[Lane]:
         if len(lanes) <= most:
@@ -63,6 +70,7 @@ class WhatWaits:
         self._found.pop(lane, None)
         if found is not None:
             self._found[lane] = found
+            self._looked[lane] = self._workshop.now()
 
     def _look_at(self, lanes: Sequence[Lane]) -> dict[Lane, Waiting]:
         """Look at lanes, all at once: it takes three requests' time, however many there are."""
@@ -119,4 +127,5 @@ def _by_name(found: dict[Lane, Waiting]) -> tuple[Waiting, ...]:
 def _join(one: Waiting, other: Waiting) -> Waiting:
     older = min(one, other, key=lambda waiting: waiting.since or 0)
     count = min(MOST_COUNTED, one.count + other.count)
-    return Waiting(one.type, one.queue, f"{one.mark} {other.mark}", count, older.oldest, older.since)
+    age = max(one.age, other.age)
+    return Waiting(one.type, one.queue, f"{one.mark} {other.mark}", count, older.oldest, older.since, age=age)

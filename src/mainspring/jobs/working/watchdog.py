@@ -2,7 +2,7 @@
 
 A backlog is no reason to bark: somebody works it off. So it judges by what it has observed itself, as `Vigil`
 does: a mark that stays the same for a while. And jobs that stand in line behind others, which are being taken,
-have to wait for their turn. Time in which this process itself did not look is not counted.
+have to wait for their turn. Time in which this process itself, or the engine, did not look is not counted.
 
 Belongs to the control sequence.
 """
@@ -32,6 +32,11 @@ class _Silence:
     waiting: Waiting
     kind: Kind
     ns: int = 0
+
+    @property
+    def observed(self) -> int:
+        """For how long up to the last look of the engine."""
+        return self.ns - 1_000 * self.waiting.age
 
 
 class Watchdog:
@@ -67,7 +72,7 @@ class Watchdog:
         gap = min(LONGEST_GAP_NS, self._after // 2, now - self._looked)
         self._looked = now
         self._note(waiting, gap)
-        stalled = {name: silence for name, silence in self._silent.items() if silence.ns >= self._after}
+        stalled = {name: silence for name, silence in self._silent.items() if silence.observed >= self._after}
         if stalled:
             self._complain(stalled, now)
         elif self.complaint is not None:
@@ -106,11 +111,11 @@ class Watchdog:
             self._pause = min(2 * self._pause, LONGEST_SILENCE_NS)
 
     def _describe(self, stalled: list[_Silence]) -> str:
-        longest = max(stalled, key=lambda silence: silence.ns)
+        longest = max(stalled, key=lambda silence: silence.observed)
         what = "; ".join(self._describe_one(silence.waiting) for silence in stalled[:5])
         more = f"; and of {len(stalled) - 5} more handlers" if len(stalled) > 5 else ""
         places = self._occupancy(longest.waiting.type)
-        seconds = longest.ns // NANOSECONDS
+        seconds = longest.observed // NANOSECONDS
         return f"nobody has taken any of these for {seconds} s: {what}{more}. {places}; {places.remedy}"
 
     def _describe_one(self, waiting: Waiting) -> str:
