@@ -62,6 +62,18 @@ def test_an_application_with_a_url_works_on_that_store(shop: Shop) -> None:
     assert not (shop.folder / "shop.db").exists()
 
 
+def test_code_that_cannot_be_imported_is_one_line_below_its_own_traceback(shop: Shop) -> None:
+    (shop.folder / "broken.py").write_text("raise OSError('no\\nconfiguration')\n")
+    done = shop.run("jobs", "list", "--app", "broken:app")
+    assert done.code == REFUSED
+    first, *_, last = done.errors.splitlines()
+    assert first == "Traceback (most recent call last):"
+    assert "importlib" not in done.errors
+    assert (
+        last == "mainspring: 'broken:app' cannot be imported: OSError: no configuration; mend that, and try again"
+    )
+
+
 def test_looking_does_not_make_a_store(shop: Shop) -> None:
     done = shop.on("jobs", "list")
     assert done.code == UNAVAILABLE

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from mainspring import EngineUnavailable, Mainspring
+from mainspring.cli.exits import NotImportable
 from mainspring.cli.loading import load_app
 from mainspring.cli.main import commands
 
@@ -85,11 +86,24 @@ def test_a_module_without_an_application_is_said_to_have_none(folder: Path) -> N
     assert "it has none" in message_of(run("run", "broken_for_cli:app"))
 
 
-def test_a_module_that_imports_what_is_not_there_is_told_by_its_own_error(folder: Path) -> None:
-    (folder / "broken_for_cli.py").write_text("import gone_for_cli\n")
-    result = run("run", "broken_for_cli:app")
-    assert result.exit_code == 1
-    assert "gone_for_cli" in repr(result.exception)
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        ("import gone_for_cli", "ModuleNotFoundError: No module named 'gone_for_cli'"),
+        ("def f(:", "SyntaxError: invalid syntax (broken_for_cli.py, line 1)"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_told_by_its_own_error(
+    folder: Path, code: str, error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "broken_for_cli.py").write_text(f"{code}\n")
+    with pytest.raises(NotImportable) as refused:
+        load_app("broken_for_cli:app")
+    assert str(refused.value) == f"'broken_for_cli:app' cannot be imported: {error}"
+    way = capsys.readouterr().err
+    assert f'{folder / "broken_for_cli.py"}", line 1' in way
+    assert "importlib" not in way
 
 
 @pytest.mark.parametrize("threads", ["0", "-1", "many"])

@@ -53,6 +53,10 @@ class OutputLost(Exception):
     """The output cannot be written: the disk is full, or broken."""
 
 
+class NotImportable(Exception):
+    """The code of the application has an error; it may be in the middle of a deploy."""
+
+
 def run_to_exit(commands: Callable[..., Any]) -> int:
     """Run the command that the command line names, and return the exit code."""
     try:
@@ -64,6 +68,8 @@ def run_to_exit(commands: Callable[..., Any]) -> int:
     except OutputLost as error:
         _let_go_of_stdout()
         return _say(f"mainspring: the output was lost: {error}; let it go where there is room", ExitCode.REFUSED)
+    except NotImportable as error:
+        return _say(f"mainspring: {error}; mend that, and try again", ExitCode.REFUSED)
     except MainspringError as error:
         return _say(f"mainspring: {in_words(error)}", code_of(error))
     except typer.Abort:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from importlib import import_module
 from pathlib import Path
+from types import TracebackType
 
 import typer
 
 from mainspring.app import Mainspring
-from mainspring.errors import EngineUnavailable
+from mainspring.cli.exits import NotImportable
+from mainspring.errors import EngineUnavailable, MainspringError
 
 
 def load_app(reference: str, *, folder: Path | None = None) -> Mainspring:
@@ -27,18 +30,34 @@ def load_app(reference: str, *, folder: Path | None = None) -> Mainspring:
         sys.path.insert(0, place)
     try:
         module = import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name != module_name.partition(".")[0]:
-            raise  # something that it imports is missing: its own message says so
-        raise typer.BadParameter(
-            f"there is no module {module_name!r} in {place} or among the installed packages"
-        ) from error
+    except MainspringError:
+        raise  # one line, as everywhere
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
+            raise typer.BadParameter(
+                f"there is no module {module_name!r} in {place} or among the installed packages"
+            ) from error
+        sys.stderr.write(_way_to(error))
+        words = " ".join(str(error).split())
+        raise NotImportable(f"{reference!r} cannot be imported: {type(error).__name__}: {words}") from error
     app = getattr(module, name, None)
     if not isinstance(app, Mainspring):
         found = [key for key, value in vars(module).items() if isinstance(value, Mainspring)]
         hint = f"it has {', '.join(f'{module_name}:{key}' for key in found)}" if found else "it has none"
         raise typer.BadParameter(f"{reference!r} is not a Mainspring application; {hint}")
     return app
+
+
+def _way_to(error: Exception) -> str:
+    """Write where it went wrong in the code of the application; how that was imported is left out."""
+    place = error.__traceback__
+    while place is not None and (place.tb_frame.f_code.co_filename == __file__ or _imports(place)):
+        place = place.tb_next
+    return "".join(traceback.format_exception(type(error), error, place))
+
+
+def _imports(place: TracebackType) -> bool:
+    return str(place.tb_frame.f_globals.get("__name__")).startswith("importlib")
 
 
 def app_at(url: str) -> Mainspring:

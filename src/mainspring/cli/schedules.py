@@ -41,7 +41,7 @@ def list_schedules(*, as_json: AsJson = False, app: App = None, url: Url = None)
         show_table(
             ("NAME", "NEXT (UTC)", "RULE", "QUEUE", "HANDLER", "LAST (UTC)"),
             map(_row, found),
-            whole=("NAME", "NEXT (UTC)", "RULE"),
+            whole=("NAME", "NEXT (UTC)"),
             spare=("HANDLER", "LAST (UTC)", "QUEUE"),
         )
     else:
