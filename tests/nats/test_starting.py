@@ -133,7 +133,7 @@ def test_a_configuration_that_the_server_refuses_is_told_in_its_words(tmp_path: 
 def test_a_server_that_does_not_get_ready_in_time_is_an_error() -> None:
     with NatsServers() as servers:
         Servers(servers).stop_process()
-        with pytest.raises(EngineUnavailable, match=r"mainspring was not ready within 0\.1 s; see "):
+        with pytest.raises(EngineUnavailable, match=r"mainspring was not ready within 0\.1 s; its log"):
             servers.wait_until_ready(0.1)
 
 

@@ -155,7 +155,25 @@ def test_a_server_that_ends_by_itself_ends_the_program(start_cli: StartCli, port
     os.kill(read_json(process)["nodes"][0]["pid"], signal.SIGKILL)
     _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 3
-    assert "mainspring: nats-server: mainspring has ended by itself; see " in errors
+    assert (
+        "mainspring: nats-server: mainspring has ended by itself; its log, kept with a store, ends with" in errors
+    )
+
+
+def test_a_node_of_a_cluster_that_is_killed_comes_back_while_the_others_go_on(
+    start_cli: StartCli, port: int
+) -> None:
+    process = start_cli("--nodes", "3", "--port", str(port), "--json")
+    said = read_json(process)
+    os.kill(said["nodes"][1]["pid"], signal.SIGKILL)
+    assert process.stderr is not None
+    assert (
+        process.stderr.readline() == "mainspring-2 has ended; the others go on, and it is started again in 5 s\n"
+    )
+    again = process.stderr.readline()
+    assert again.startswith("mainspring-2 is started again, pid ")
+    assert is_alive(int(again.split()[-1]))
+    assert asyncio.run(store(said["url"], "tried.once")) == 1
 
 
 def test_a_port_that_is_taken_is_named(start_cli: StartCli, port: int, tmp_path: Path) -> None:

@@ -15,8 +15,10 @@ from rich.table import Table
 
 from mainspring.cli.nats_permissions import permissions
 from mainspring.cli.nats_servers import NatsServers
+from mainspring.cli.output import say
 
 LOOK_SECONDS = 1.0  # how often servers are looked after
+AWAY_LOOKS = 5  # for so long a node of a cluster that was killed stays away, as one that is lost would
 
 nats = typer.Typer(
     name="nats", help="NATS servers for trying out, and rights for real ones.", no_args_is_help=True
@@ -63,11 +65,30 @@ def dev(
                 typer.echo(json.dumps(_describe(servers)))
             else:
                 _show(console, servers, is_kept=store is not None)
+            away: dict[str, int] = {}
             while not Event().wait(LOOK_SECONDS):  # until a signal interrupts it
-                servers.require_running()
+                _look_after(servers, away)
     except KeyboardInterrupt:
         if not as_json:
             console.print("stopped")
+
+
+def _look_after(servers: NatsServers, away: dict[str, int]) -> None:
+    """Start nodes of a cluster again that somebody has killed; `away` counts the looks until then."""
+    if not any(node.process.is_running for node in servers.nodes):
+        servers.require_running()
+    for node in servers.nodes:
+        if node.process.is_running:
+            continue
+        if node.name not in away:
+            away[node.name] = AWAY_LOOKS
+            say(f"{node.name} has ended; the others go on, and it is started again in {AWAY_LOOKS} s")
+        elif away[node.name] > 1:
+            away[node.name] -= 1
+        else:
+            del away[node.name]
+            node.process.start()
+            say(f"{node.name} is started again, pid {node.process.pid}")
 
 
 def _describe(servers: NatsServers) -> dict[str, Any]:

@@ -130,7 +130,7 @@ class NatsServers:
         peers = len(self.nodes) - 1
         for node in self.nodes:
             if not self.wait_until(partial(self._looks_ready, node, peers), seconds):
-                raise _failed(node, f"was not ready within {seconds:g} s")
+                raise self._failed(node, f"was not ready within {seconds:g} s")
 
     def wait_until(self, condition: Callable[[], bool], seconds: float = READY_SECONDS) -> bool:
         """Look again and again whether a condition holds, for servers do not tell; answer whether it came to."""
@@ -148,7 +148,11 @@ class NatsServers:
         """Raise if a node has ended by itself."""
         for node in self.nodes:
             if not node.process.is_running:
-                raise _failed(node, "has ended by itself")
+                raise self._failed(node, "has ended by itself")
+
+    def _failed(self, node: Node, what: str) -> EngineUnavailable:
+        log = "its log, kept with a store," if self._given_store is None else f"see {node.process.log}, which"
+        return failure(f"{node.name} {what}", f"{log} ends with\n{node.process.last_words()}")
 
     def _looks_ready(self, node: Node, peers: int) -> bool:
         self.require_running()
@@ -191,11 +195,6 @@ class NatsServers:
 
     def _given_ports(self) -> list[int]:
         return [] if self._port is None else [self._port + index for index in range(len(self._names))]
-
-
-def _failed(node: Node, what: str) -> EngineUnavailable:
-    log = node.process.log
-    return failure(f"{node.name} {what}", f"see {log}, which ends with\n{node.process.last_words()}")
 
 
 def _taken(port: int) -> EngineUnavailable:
