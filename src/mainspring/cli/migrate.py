@@ -83,7 +83,8 @@ def _application_at(source: str, goal: str | None, app: str | None) -> Mainsprin
     else:
         application = Mainspring(goal, nats=None if app is None else find_application(app, None).nats)
     if not is_nats(application.url):
-        raise typer.BadParameter(f"jobs move to nats:// or tls://, not to {without_password(application.url)!r}")
+        where = without_password(application.url)
+        raise typer.BadParameter(f"jobs move to nats:// or tls://, not to {where!r}; name the target, too")
     return application
 
 

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from mainspring.jobs.instants import MICROSECONDS
+from mainspring.jobs.instants import MICROSECONDS, describe_duration
 
-_SPANS = (
-    (86_400 * 2, 86_400, "days"),
-    (3_600 * 2, 3_600, "h"),
-    (120, 60, "min"),
-    (1, 1, "s"),
-    (0.001, 0.001, "ms"),
-)
+_SPANS = ((86_400 * 2, 86_400, "days"), (1, 1, "s"), (0.001, 0.001, "ms"))
+_MINUTES_AND_HOURS = range(120, 86_400 * 2)
 _SIZES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 NAMED = 5
 
 
 def in_seconds(seconds: float) -> str:
-    """Write a duration: `3 days`, `90 s`, `1.2 ms`, `4 µs`."""
+    """Write a duration: `3 days`, `2 h 5 min`, `90 s`, `1.2 ms`, `4 µs`."""
+    if int(seconds) in _MINUTES_AND_HOURS:
+        return describe_duration(round(seconds * MICROSECONDS))
     for least, unit, name in _SPANS:
         if seconds >= least:
             return f"{seconds / unit:.3g} {name}" if seconds < 10 * unit else f"{seconds / unit:,.0f} {name}"

@@ -59,7 +59,7 @@ class DeadLetters:
         info = self._source.manager().get(job_id)
         if info.status is not JobStatus.FAILED:
             raise InvalidTransition(
-                job_id=job_id, status=str(info.status), action="read as a dead letter", needs="FAILED"
+                job_id=job_id, status=str(info.status), action="find a dead letter in", needs="FAILED"
             )
         return info
 

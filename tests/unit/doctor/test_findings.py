@@ -53,6 +53,7 @@ def test_a_report_is_as_bad_as_the_worst_in_it() -> None:
         (1.5, "1.5 s"),
         (119, "119 s"),
         (120, "2 min"),
+        (152.4, "2 min 32 s"),
         (7_200, "2 h"),
         (86_400 * 30, "30 days"),
     ],
