@@ -57,6 +57,12 @@ def test_help_of_the_program_names_its_commands() -> None:
     assert "run" in result.output
 
 
+@pytest.fixture(autouse=True)
+def log_of_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log stays as it is: it belongs to all tests of this process."""
+    monkeypatch.setattr("mainspring.cli.run.start_logging", lambda *_: None)
+
+
 def test_an_application_is_found_in_the_working_directory(shop: str) -> None:
     assert isinstance(load_app(f"{shop}:app"), Mainspring)
 
@@ -126,7 +132,6 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[Mainspring]:
             applications.append(self._app)
 
     monkeypatch.setattr("mainspring.cli.run.Foreground", Noted)
-    monkeypatch.setattr("mainspring.cli.run.start_logging", lambda *_: None)
     return applications
 
 

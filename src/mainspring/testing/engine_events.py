@@ -29,6 +29,7 @@ from mainspring.testing.engine_needs import needs
 from mainspring.testing.engine_timetable import NAME, Timetable
 
 AN_HOUR = 3600.0
+ATTEMPTS = 50  # to be heard by somebody who has just begun to listen
 BY_OUTCOME = {
     OutcomeKind.COMPLETED: [EventKind.COMPLETED],
     OutcomeKind.FAILED: [EventKind.FAILED],
@@ -99,7 +100,11 @@ class Events(EngineSuite):
     def test_another_process_writes_for_those_who_listen_here(self, bench: Bench, other: Bench) -> None:
         other.submit("before")
         listener = Listener(bench)
-        bench.pass_time(0.2)  # word of it has to get around
+        for attempt in range(ATTEMPTS):  # word of it has to get around
+            other.submit(f"attempt {attempt}")
+            if listener.hear():
+                break
+            bench.pass_time(0.2)
         other.submit("a")
         assert listener.hear_kinds() == [(EventKind.SUBMITTED, "a")]
 
