@@ -177,6 +177,16 @@ def pretended_server(version: str, *, answers: Sequence[bytes] = (b"PONG\r\n",))
     assert not thread.is_alive()
 
 
+def test_whoever_waits_for_a_server_that_is_silent_is_told_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.create_server((HOST, 0)) as listener:  # it lets clients in, and says nothing
+        address = f"{HOST}:{listener.getsockname()[1]}"
+        words = refusal_of(make_app(f"nats://{address}", tmp_path))
+    assert words.startswith(f"NATS at {address}: no connection: it does not answer; check that nats-server runs")
+    assert caplog.messages == [f"no answer from {address} yet; giving up after 3 s"]
+
+
 def test_a_server_that_is_too_old_is_named_with_what_is_needed(tmp_path: Path) -> None:
     with pretended_server("2.10.26") as url:
         words = refusal_of(make_app(url, tmp_path))

@@ -42,7 +42,12 @@ jobs = typer.Typer(name="jobs", help="List, look at, call off, put off and repea
 def list_jobs(
     *,
     status: Annotated[
-        StatusName | None, typer.Option(help="Only jobs in this state.", case_sensitive=False)
+        StatusName | None,
+        typer.Option(
+            help="Only jobs that are pending, running, completed, failed or canceled.",
+            metavar="STATE",
+            case_sensitive=False,
+        ),
     ] = None,
     queue: QueueName = None,
     type: TypeName = None,

@@ -36,6 +36,7 @@ PENDING_BYTES = 64 * 1024 * 1024
 CREDENTIALS_REMEDY = "check user and password, token, nkey or credentials, and that the server knows them"
 TLS_REMEDY = "give the server a certificate (`tls` in its configuration), or ask for none: nats:// and no tls="
 NO_ANSWER = "it does not answer"
+QUIET_SECONDS = 2.0  # after which whoever waits for a connection is told so
 
 logger = logging.getLogger("mainspring.nats")
 
@@ -84,17 +85,24 @@ class Connection:
             "tls": settings.tls,
         }
         client = WireClient()
+        seconds = settings.timeout or 60
+        impatience = asyncio.get_running_loop().call_later(QUIET_SECONDS, self._say_that_it_takes_long, seconds)
         try:
-            await asyncio.wait_for(self._connect_client(client, options), max(0.1, (settings.timeout or 60) - 0.5))
+            await asyncio.wait_for(self._connect_client(client, options), max(0.1, seconds - 0.5))
         except (OSError, nats.errors.Error, TimeoutError, ValueError) as error:
             await _close(client)
             reason = self._refused or self._trouble or str(error) or NO_ANSWER
             remedy = CREDENTIALS_REMEDY if self._refused else TLS_REMEDY if reason == NO_TLS else None
             raise self.unavailable(f"no connection: {reason}", remedy=remedy) from error
+        finally:
+            impatience.cancel()
         client.options["max_reconnect_attempts"] = -1  # once it was there, it is worth waiting for
         self._client = client
         await self._inbox.open(client)
         await self.pulls.subscribe(client)
+
+    def _say_that_it_takes_long(self, seconds: float) -> None:
+        logger.warning("no answer from %s yet; giving up after %g s", self.address, seconds)
 
     async def _connect_client(self, client: WireClient, options: dict[str, Any]) -> None:
         seconds: dict[str, Any] = {
