@@ -2,6 +2,8 @@
 
 from inspect import isclass
 
+import pytest
+
 import mainspring
 from mainspring import errors, jobs, runners, testing, timing
 
@@ -118,3 +120,13 @@ def test_every_listed_name_is_there_and_says_what_it_is() -> None:
             assert hasattr(module, name), f"{module.__name__}.{name}"
             if name != "TimerEntry":  # an alias of int
                 assert getattr(module, name).__doc__, f"{module.__name__}.{name} has no docstring"
+
+
+def test_a_name_that_a_test_has_replaced_stays_replaced_whatever_is_looked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    replaced = object()
+    monkeypatch.setattr(mainspring, "current_job", replaced)
+    assert not hasattr(mainspring, "no_such_name")
+    assert "current_job" in dir(mainspring)
+    assert mainspring.current_job is replaced
