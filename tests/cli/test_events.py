@@ -7,6 +7,7 @@ import pytest
 
 from mainspring import JobEvent
 from mainspring.cli import events, output
+from mainspring.cli.exits import ExitCode
 from mainspring.jobs.events import EventKind
 from tests.cli.shop import PATIENCE, Shop
 
@@ -30,6 +31,22 @@ def test_events_are_printed_as_they_happen_a_line_each(shop: Shop) -> None:
     assert (process.returncode, errors) == (0, "")
     said = [json.loads(line) for line in output.splitlines()]
     assert [(event["kind"], event["job_id"]) for event in said] == [("submitted", "three"), ("canceled", "three")]
+
+
+def test_following_ends_when_the_reader_goes_though_nothing_happens(shop: Shop) -> None:
+    shop.submit({"order_id": 1})
+    process = shop.start("events", "--follow", "--url", shop.url)
+    try:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stderr.readline() == "listening, stop with Ctrl+C\n"
+        process.stdout.close()
+        assert process.wait(PATIENCE) == ExitCode.READER_GONE
+        assert process.stderr.read() == ""
+        process.stderr.close()
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_listening_ends_by_itself_and_says_if_there_was_less_than_asked_for(shop: Shop) -> None:

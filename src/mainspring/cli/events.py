@@ -14,6 +14,7 @@ from mainspring.cli.documents import event_fields
 from mainspring.cli.exits import ExitCode
 from mainspring.cli.options import App, AsJson, QueueName, TypeName, Url, to_duration
 from mainspring.cli.output import GAP, at, clean, is_terminal, say, show, show_json_line, write
+from mainspring.cli.reader import ReaderWatch
 from mainspring.cli.stopping import Stopping
 from mainspring.cli.target import opened
 from mainspring.jobs.events import EventKind
@@ -60,7 +61,7 @@ def events(
         stream = application.events(timeout=limit)
         full_type = None if type is None else application.registry.full_name(type)
         wanted = {"job_id": job_id, "queue": queue, "type": full_type}
-        with Stopping(on_ask=stream.stop) as stopping:
+        with Stopping(on_ask=stream.stop) as stopping, ReaderWatch(on_gone=stream.stop) as reader:
             say("listening" + (", stop with Ctrl+C" if limit is None else f" for {limit.total_seconds():g} s"))
             for event in stream:
                 if any(value is not None and getattr(event, name) != value for name, value in wanted.items()):
@@ -70,6 +71,7 @@ def events(
                 if printed == count:
                     return
         stopping.end_if_asked()
+        reader.end_if_gone()
     if count is not None:
         raise typer.Exit(ExitCode.REFUSED)
 

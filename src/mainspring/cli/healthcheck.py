@@ -14,7 +14,7 @@ import typer
 
 from mainspring.cli.exits import ExitCode
 from mainspring.cli.options import App, AsJson, HealthDir, Url, to_duration
-from mainspring.cli.output import say, show_json, write
+from mainspring.cli.output import counted, say, show_json, write
 from mainspring.cli.target import find_target
 from mainspring.clock import NANOSECONDS, SystemClock
 from mainspring.foreground.health_files import Sign, read_signs
@@ -110,7 +110,7 @@ def _nobody(store: str | None, pid: int | None) -> str:
 def _tell(sign: Sign, problem: str | None) -> None:
     name = f"worker {sign.worker.pid} on {sign.worker.engine}"
     if problem is None:
-        write(f"{name}: {sign.health.state}, {sign.health.jobs} jobs in hand")
+        write(f"{name}: {sign.health.state}, {counted(sign.health.jobs, 'job')} in hand")
     else:
         say(f"mainspring: {name}: {' '.join(problem.split())}")
 
