@@ -18,6 +18,18 @@ CAUSES = pytest.mark.parametrize("cause", [Cause.FAILURE, Cause.TIMEOUT])
 class Settling(EngineSuite):
     """`settle`."""
 
+    def test_a_lease_ends_once_and_frees_its_place_once(self, bench: Bench) -> None:
+        bench.limit("l", 2)
+        bench.submit(*"abcd", limits=("l\x1f",))
+        worker = bench.enroll()
+        first, second = bench.take_when_there(worker, 2)
+        outcome = Outcome(first, OutcomeKind.COMPLETED)
+        again = Outcome(first, OutcomeKind.COMPLETED)
+        assert bench.engine.settle(worker, [outcome, outcome, again]) == [True, False, False]
+        assert len(bench.take_when_there(worker, 1)) == 1
+        assert bench.take(worker) == []
+        bench.complete(worker, second)
+
     # -- kinds
 
     def test_a_completed_job_keeps_its_result(self, bench: Bench) -> None:

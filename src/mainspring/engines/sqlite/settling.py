@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from mainspring.engines.sqlite import statements as sql
@@ -64,8 +65,7 @@ class Settling:
         if not refused:  # as nearly always
             self._follow(outcomes)
             return [True] * len(outcomes)
-        identities = set(map(id, refused))
-        answers = [id(outcome) not in identities for outcome in outcomes]
+        answers = _without(refused, outcomes)
         self._follow([outcome for outcome, is_accepted in zip(outcomes, answers, strict=True) if is_accepted])
         return answers
 
@@ -80,7 +80,12 @@ class Settling:
         if self._database.changes() != len(outcomes):
             write("ROLLBACK TO settling")
             current = set(pairs_of_integers(write(sql.CURRENT, (batch, worker, RUNNING))))
-            refused = [outcome for outcome in outcomes if (outcome.lease.ref, outcome.lease.token) not in current]
+            for outcome in outcomes:
+                identity = (outcome.lease.ref, outcome.lease.token)
+                if identity in current:
+                    current.remove(identity)  # a lease ends once, and frees its places once
+                else:
+                    refused.append(outcome)
             write(statement, (batch, worker, now))
         write("RELEASE settling")
         return refused
@@ -120,6 +125,18 @@ class Settling:
         if self._journal.is_listened():
             self._journal.write(_progress_event(report) for report, ok in zip(reports, answers, strict=True) if ok)
         return answers
+
+
+def _without(refused: Iterable[Outcome], outcomes: Sequence[Outcome]) -> list[bool]:
+    """Answer for each outcome whether it was accepted; of one that was given twice, the first."""
+    left = Counter(map(id, refused))
+    answers = [True] * len(outcomes)
+    for place in reversed(range(len(outcomes))):
+        identity = id(outcomes[place])
+        if left[identity]:
+            left[identity] -= 1
+            answers[place] = False
+    return answers
 
 
 def _progress_event(report: ProgressReport) -> Event:
