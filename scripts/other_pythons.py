@@ -40,11 +40,12 @@ def run_tests(version: str, python: Path) -> str:
     venv = f".venv-{version}"
     setup = ["make", "--no-print-directory", "setup", f"VENV={venv}", "EXTRA=test", f"PYTHON={python}"]
     # One interpreter is enough for mypy, which checks for all versions; and for what takes long: applications,
-    # crashes, processes and servers test the storage more than the interpreter. Two must not share a cache, and
-    # each has one process: the versions run side by side already.
+    # crashes, processes, programs and servers test the storage more than the interpreter. Two must not share a
+    # cache. The versions run side by side, each in two processes: half of the time is waiting.
     pytest = [f"{venv}/bin/python", "-m", "pytest", "-p", "no:cacheprovider"]
-    left_out = [f"--ignore=tests/{folder}" for folder in ("typing", "processes", "nats")]
-    commands = (setup, [*pytest, "-m", "not stress and not long", *left_out], [*pytest, "tests/stress"])
+    left_out = [f"--ignore=tests/{folder}" for folder in ("typing", "processes", "nats", "cli", "deploy")]
+    usual = [*pytest, "-n", "2", "-m", "not stress and not long", *left_out]
+    commands = (setup, usual, [*pytest, "tests/stress"])
     with TemporaryFile("w+") as output:
         passed = all(
             subprocess.run(command, cwd=ROOT, check=False, stdout=output, stderr=subprocess.STDOUT).returncode == 0

@@ -42,8 +42,9 @@ starts when that one has ended. The limit is set in the application, with concur
 it:
   mainspring explain occupant <WHERE>
 
-Job unknown (shop.gone) has been due since <AGO>, and the one worker does not know its handler 'shop.gone'. Start a
-worker whose application imports it (include=[...]), or has it as an alias of another handler:
+Job unknown (shop.gone) has been due since <AGO>, and the one worker does not know its handler 'shop.gone'. Give it
+to its successor, with @app.job(aliases=('shop.gone',)), or import its module, with include=[...]; then start a
+worker:
   mainspring run module:app <WHERE>
 
 Job queued (shop.work) has been due since <AGO> and waits for a free place in queue 'default'; one worker knows its

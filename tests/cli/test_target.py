@@ -89,6 +89,7 @@ def test_memory_is_refused_because_it_would_be_gone_at_once(shop: Shop) -> None:
 
 def test_what_cannot_be_understood_is_wrong_usage(shop: Shop) -> None:
     assert "no engine is known" in refused(shop, "--url", "redis://x")
+    assert "prefx" in refused(shop, "--url", "nats://127.0.0.1:1?prefx=shop")
     assert "there is no module 'gone'" in refused(shop, "--app", "gone:app")
     (shop.folder / "pyproject.toml").write_text("[tool.mainspring]\napp = 7\n")
     assert "app in [tool.mainspring] must be a text, got 7" in refused(shop)

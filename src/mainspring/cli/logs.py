@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from mainspring.cli.output import clean
 from mainspring.jobs.context import JobContext, current_batch, runs_job
 
 FIELDS = ("job", "attempt", "handler", "queue")
@@ -87,14 +88,14 @@ class JsonLines(logging.Formatter):
 
 
 class ConsoleLines(logging.Formatter):
-    """Writes a record for people; the level in colours on a terminal."""
+    """Writes a record for people, in which a terminal finds nothing to obey but the colours of the level."""
 
     def __init__(self, *, is_coloured: bool) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
         self._is_coloured = is_coloured
 
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - as the base class calls it
-        text = super().formatMessage(record)
+    def format(self, record: logging.LogRecord) -> str:
+        text = clean(super().format(record), keep="\n\t")
         code = COLOURS.get(record.levelname) if self._is_coloured else None
         level = record.levelname
         return text if code is None else text.replace(level, f"\x1b[{code}m{level}\x1b[0m", 1)

@@ -90,7 +90,8 @@ def _know(_: Explanation, job: JobInfo, terminal: Terminal) -> Remedy:
     if job.type in terminal.application.registry:
         return Remedy("To start one that knows it:", (terminal.worker(),))
     return Remedy(
-        "Start a worker whose application imports it (include=[...]), or has it as an alias of another handler:",
+        f"Give it to its successor, with @app.job(aliases=({job.type!r},)), or import its module, with "
+        "include=[...]; then start a worker:",
         (terminal.worker(),),
     )
 
