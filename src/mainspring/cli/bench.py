@@ -16,7 +16,7 @@ from mainspring.bench.suite import MEASUREMENTS, Measurement, describe, measured
 from mainspring.cli.meter import Meter
 from mainspring.cli.options import App, AsJson, Url
 from mainspring.cli.output import Cell, clean, say, show_json, show_table, write
-from mainspring.cli.stopping import Stopping, end_tidily
+from mainspring.cli.stopping import ALL, Stopping
 from mainspring.cli.target import find_application, find_target
 
 CAVEAT = (
@@ -52,10 +52,9 @@ def bench(
 
     Example: mainspring bench --in /mnt/disk --seconds 0.5 --json
     """
-    end_tidily()
     place = _place(folder, app, url)
     figures: Figures = []
-    with Stopping() as stopping, Meter(seconds, len(MEASUREMENTS)) as meter:
+    with Stopping(signals=ALL) as stopping, Meter(seconds, len(MEASUREMENTS)) as meter:
         pace = Pace(seconds=seconds, jobs=jobs, tell=meter.tell, is_stopped=lambda: stopping.is_asked)
         here, engine = machine(), describe(place)
         try:

@@ -1,4 +1,4 @@
-"""Ctrl+C between two steps of long work, so that what was done can be told exactly; a second ends it at once."""
+"""Signals between two steps of long work, so that what was done can be told exactly; a second ends it at once."""
 
 from __future__ import annotations
 
@@ -11,37 +11,47 @@ from typing import Any, Self
 
 import typer
 
-from mainspring.cli.exits import ExitCode
+CTRL_C = (signal.SIGINT,)
+ALL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""For work that leaves something behind if it is ended in the middle."""
 
 
 class Stopping:
     """Whether somebody has asked to stop: `with Stopping() as stopping: ... if stopping.is_asked: break`."""
 
-    def __init__(self, on_ask: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, on_ask: Callable[[], None] | None = None, *, signals: tuple[signal.Signals, ...] = CTRL_C
+    ) -> None:
         self._on_ask = on_ask
-        self.is_asked = False
-        self._before: Any = None
+        self._signals = signals
+        self._received: int | None = None
+        self._before: dict[signal.Signals, Any] = {}
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether a signal has come."""
+        return self._received is not None
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():  # no other can be interrupted
-            self._before = signal.signal(signal.SIGINT, self._note)
+            self._before = {number: signal.signal(number, self._note) for number in self._signals}
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
     def end_if_asked(self) -> None:
         """End the command, if somebody has asked for it."""
-        if self.is_asked:
-            raise typer.Exit(ExitCode.INTERRUPTED)
+        if self._received is not None:
+            raise typer.Exit(128 + self._received)
 
-    def _note(self, _number: int, _frame: FrameType | None) -> None:
+    def _note(self, number: int, _frame: FrameType | None) -> None:
         if self.is_asked:
             raise KeyboardInterrupt
-        self.is_asked = True
+        self._received = number
         if self._on_ask is not None:
             self._on_ask()
 
