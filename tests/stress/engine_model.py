@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mainspring.jobs.engine import (
     MAX_CRASHES,
     STATUS_AFTER,
@@ -74,7 +76,15 @@ class Model(Turns, Schedules):
 
     # -- ending
 
-    def settle(self, worker: int, outcome: Outcome, now: int) -> bool:
+    def settle(self, worker: int, outcomes: Sequence[Outcome], now: int) -> list[bool]:
+        """End leases, and only then submit what follows them: unique keys of those that end together are free."""
+        answers = [self._settle(worker, outcome, now) for outcome in outcomes]
+        for outcome, is_settled in zip(outcomes, answers, strict=True):
+            if is_settled and outcome.follow_up is not None:
+                self.submit(outcome.follow_up, now)
+        return answers
+
+    def _settle(self, worker: int, outcome: Outcome, now: int) -> bool:
         is_back = outcome.kind is OutcomeKind.HANDED_BACK
         is_held = is_back and not outcome.lease.is_started
         job = self.leased(worker, outcome.lease, JobStatus.PENDING if is_held else JobStatus.RUNNING)
@@ -97,8 +107,6 @@ class Model(Turns, Schedules):
             job["error"] = outcome.error or job["error"]
             return True
         job |= {"result": outcome.result, "error": None, "keep_result_until": outcome.keep_result_until}
-        if outcome.follow_up is not None:
-            self.submit(outcome.follow_up, now)
         return True
 
     def _charge(self, job: Job, outcome: Outcome, now: int) -> None:

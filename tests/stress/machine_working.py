@@ -187,9 +187,7 @@ class Working(Stage):
             return
         worker, leases = self.choose_leases(chosen, JobStatus.RUNNING)
         batch = [self.outcome(lease, **end) for lease, end in zip(leases, cycle(ends), strict=False)]
-        assert self.engine.settle(worker, batch) == [
-            self.model.settle(worker, outcome, self.bench.now) for outcome in batch
-        ]
+        assert self.engine.settle(worker, batch) == self.model.settle(worker, batch, self.bench.now)
 
     def outcome(
         self,

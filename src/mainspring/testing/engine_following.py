@@ -10,6 +10,7 @@ from mainspring.jobs.engine import (
     Capability,
     Cause,
     FollowUp,
+    Outcome,
     OutcomeKind,
     Progress,
     ProgressReport,
@@ -135,6 +136,21 @@ class Following(EngineSuite):
             assert bench.status(f"first {number}") is JobStatus.COMPLETED
         assert bench.record("second").payload == b"1"
         assert "third" not in bench.find_ids()
+
+    @needs(Capability.ATOMIC_UNIT)
+    def test_jobs_that_end_together_are_not_in_the_way_of_what_follows_them(self, bench: Bench) -> None:
+        unique = UniqueKey("key", (JobStatus.PENDING, JobStatus.RUNNING))
+        bench.submit("first")
+        bench.submit("holder", unique=unique)
+        worker = bench.enroll()
+        first, holder = bench.sorted_when_there(worker, 2)
+        follow_up = bench.job("second", unique=unique)
+        outcomes = [
+            Outcome(first, OutcomeKind.COMPLETED, follow_up=follow_up),
+            Outcome(holder, OutcomeKind.COMPLETED),
+        ]
+        assert bench.engine.settle(worker, outcomes) == [True, True]
+        assert bench.status("second") is JobStatus.PENDING
 
     def test_a_replay_is_followed_by_the_same(self, bench: Bench) -> None:
         follow_up = FollowUp("next", "orders", 2, argument="result")

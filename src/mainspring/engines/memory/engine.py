@@ -184,8 +184,7 @@ class MemoryEngine:
 
     def settle(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
         with self.unit(durable=True):
-            now = self.now()
-            return [self._settling.settle(worker, outcome, now) for outcome in outcomes]
+            return self._settling.settle(worker, outcomes, self.now())
 
     def report(self, worker: int, reports: Sequence[ProgressReport]) -> list[bool]:
         with self.unit(durable=False):

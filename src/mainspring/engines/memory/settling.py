@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from mainspring.engines.memory.intake import Intake
@@ -29,16 +31,23 @@ class Settling:
         self.results = Line()
         """Results that are to be forgotten, by the instant."""
 
-    def settle(self, worker: int, outcome: Outcome, now: int) -> bool:
-        """End a lease; answer whether it was still good."""
+    def settle(self, worker: int, outcomes: Sequence[Outcome], now: int) -> list[bool]:
+        """End leases; answer for each whether it was still good. Only then what follows them comes in."""
+        answers = [self._settle(worker, outcome, now) for outcome in outcomes]
+        for outcome, is_settled in zip(outcomes, answers, strict=True):
+            if is_settled and outcome.kind is OutcomeKind.COMPLETED and outcome.follow_up is not None:
+                self._intake.add(outcome.follow_up, now)
+        return answers
+
+    def _settle(self, worker: int, outcome: Outcome, now: int) -> bool:
         job = self._jobs.given(outcome.lease)
         if job is None or not is_good(job, outcome, worker):
             return False
         after = settled(job, outcome, now)
         self._jobs.put(after, is_placed_anew=job.steps_aside and outcome.kind in RUNS_LATER)
         self._tell(after, outcome, now)
-        if after.status is JobStatus.COMPLETED:
-            self._complete(after, outcome, now)
+        if after.status is JobStatus.COMPLETED and outcome.keep_result_until is not None:
+            self.results.enter(after.id, outcome.keep_result_until, self._jobs.places[after.id])
         return True
 
     def report(self, worker: int, report: ProgressReport, now: int) -> bool:
@@ -48,12 +57,6 @@ class Settling:
             self._jobs.records[job.id] = replace(job, progress=report.progress)  # nothing else depends on it
             self._journal.write(EventKind.PROGRESS, job, now)
         return job is not None
-
-    def _complete(self, job: JobRecord, outcome: Outcome, now: int) -> None:
-        if outcome.keep_result_until is not None:
-            self.results.enter(job.id, outcome.keep_result_until, self._jobs.places[job.id])
-        if outcome.follow_up is not None:
-            self._intake.add(outcome.follow_up, now)
 
     def _tell(self, job: JobRecord, outcome: Outcome, now: int) -> None:
         if job.status is JobStatus.FAILED:
