@@ -9,7 +9,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from mainspring.engines.sqlite import SqliteEngine, departing, schema
+from mainspring.engines.sqlite import SqliteEngine, database, departing, schema
 from mainspring.engines.sqlite.departing import Departure
 from mainspring.errors import EngineUnavailable, StoreMoved, StoreTooNew
 from mainspring.jobs.status import JobStatus
@@ -64,6 +64,21 @@ def test_whoever_opens_the_file_later_is_refused(source: Departure, path: Path) 
     source.begin("move", TARGET)
     with pytest.raises(StoreMoved, match=f"mainspring migrate sqlite:///{path}"):
         SqliteEngine(path).open(lambda: None)
+
+
+def test_a_mover_opens_a_file_that_is_marked_in_that_very_instant(
+    source: Departure, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source.begin("move", TARGET)
+    looks = iter([False])  # the first look was before the mark
+    really = schema.is_moved
+    monkeypatch.setattr(database, "is_moved", lambda connection: next(looks, really(connection)))
+    other = Departure(path)
+    other.open()
+    state = other.state()
+    other.close()
+    assert state is not None
+    assert state.id == "move"
 
 
 def test_an_older_process_takes_the_file_for_too_new(

@@ -25,7 +25,7 @@ from mainspring.engines.sqlite.scheduling import read_occurrences, read_schedule
 from mainspring.engines.sqlite.schema import MOVED, VERSION, is_moved
 from mainspring.engines.sqlite.store import Store
 from mainspring.engines.sqlite.sweeping import Sweeping
-from mainspring.errors import EngineUnavailable
+from mainspring.errors import EngineUnavailable, StoreMoved
 from mainspring.jobs.engine import MAX_CRASHES, STALE
 from mainspring.jobs.instants import to_instant
 from mainspring.jobs.status import JobStatus
@@ -120,7 +120,10 @@ class Departure:
 
     def open(self) -> None:
         """Open the file, whether or not it is marked."""
-        self._database.open()
+        try:
+            self._database.open()
+        except StoreMoved:  # somebody has marked it after this one had looked, and before it had opened it
+            self._database.open()
 
     def close(self) -> None:
         """Give it back."""
