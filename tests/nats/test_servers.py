@@ -13,6 +13,7 @@ from typing import Any
 import nats
 import pytest
 from nats.aio.client import Client
+from nats.aio.msg import Msg
 from nats.errors import TimeoutError as NatsTimeoutError
 from nats.js.errors import APIError, NoStreamResponseError, ServiceUnavailableError
 
@@ -63,7 +64,10 @@ async def read(client: Client, stream: str, count: int = 3) -> list[bytes]:
         while True:
             with suppress(ServiceUnavailableError):
                 subscription = await client.jetstream().pull_subscribe(f"{stream}.>", stream=stream)
-                return [message.data for message in await subscription.fetch(count, timeout=PATIENCE)]
+                messages: list[Msg] = []
+                while len(messages) < count:  # a leader that has just been elected may have some of them only
+                    messages += await subscription.fetch(count - len(messages), timeout=PATIENCE)
+                return [message.data for message in messages]
             await client.flush()
 
 
