@@ -30,7 +30,7 @@ def send_invoice(order: int) -> None:
 
 
 def test_an_unpaid_order_is_cancelled_after_half_an_hour() -> None:
-    with time_travel(app) as travel:
+    with time_travel(app, start=datetime(2026, 1, 5, 12, tzinfo=UTC)) as travel:
         cancel_order.after(timedelta(minutes=30)).submit(42)
         travel.fast_forward(minutes=29, seconds=59)
         assert cancelled == []

@@ -1,6 +1,6 @@
 """At most one job for each key: a double click, a debounce, and a welcome that is sent once a day."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from mainspring import DuplicateJob, JobStatus, Mainspring, Unique
 from mainspring.testing import time_travel
@@ -24,7 +24,7 @@ def welcome(customer: str) -> None:
     pass
 
 
-with time_travel(app) as travel:
+with time_travel(app, start=datetime(2026, 1, 5, 12, tzinfo=UTC)) as travel:
     app.queue("default").pause()
     first, second = ship.submit(42), ship.submit(42, note="clicked twice")
     print(f"two clicks, {app.counts(type='ship')[JobStatus.PENDING]} job")

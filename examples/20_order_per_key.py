@@ -1,6 +1,7 @@
 """Jobs of one customer run one after another, in order; those of different customers side by side."""
 
 import logging
+from datetime import UTC, datetime
 from threading import Lock
 
 from mainspring import Mainspring, Retry, current_job
@@ -37,7 +38,7 @@ def send_mail(customer: str, text: str) -> None:
     note(customer, text)
 
 
-with time_travel(app) as travel:
+with time_travel(app, start=datetime(2026, 1, 5, 12, tzinfo=UTC)) as travel:
     parcels = {}
     for customer in ("ann", "bob"):
         charge.options(sequence=customer).submit(customer)  # one sequence over all handlers and queues

@@ -1,5 +1,6 @@
 """Limits over all workers: one at a time for each tenant, ten a second in all, and nobody starves anybody."""
 
+from datetime import UTC, datetime
 from threading import Lock
 
 from mainspring import Concurrency, JobStatus, Mainspring, Rate, Reason, current_job
@@ -24,7 +25,7 @@ def send(tenant: str, number: int) -> None:
         running.remove(tenant)
 
 
-with time_travel(app) as travel:
+with time_travel(app, start=datetime(2026, 1, 5, 12, tzinfo=UTC)) as travel:
     app.queue("provider").pause()
     send.submit_many([("greedy", number) for number in range(1_000)])
     travel.fast_forward(seconds=1)

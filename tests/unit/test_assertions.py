@@ -271,7 +271,7 @@ def test_jobs_count_in_every_state(app: Mainspring, cancel_order: Job[..., None]
     with inline(app):
         cancel_order.submit(42)
         assert assert_submitted(cancel_order, 42).status is JobStatus.COMPLETED
-    with time_travel(app):
+    with time_travel(app, start=NOON):
         cancel_order.after(60).submit(42).cancel()
         assert assert_submitted(cancel_order, 42).status is JobStatus.CANCELED
 

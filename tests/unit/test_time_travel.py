@@ -8,6 +8,7 @@ from time import perf_counter  # noqa: TID251 - one test measures that thirty da
 import pytest
 
 from mainspring import Cron, Job, JobStatus, Mainspring, Retry, Snooze
+from mainspring.clock import SystemClock
 from mainspring.testing import TimeTravel, time_travel
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -22,7 +23,7 @@ def cancel_order(app: Mainspring) -> Job[..., None]:
 
 
 def test_the_example_of_the_manual_runs_as_it_stands(app: Mainspring, cancel_order: Job[..., None]) -> None:
-    with time_travel(app) as travel:
+    with time_travel(app, start=NOON) as travel:
         cancel_order.after(timedelta(minutes=30)).submit(42)
         travel.fast_forward(minutes=30)  # runs everything due on the way, in order, in milliseconds
         assert app.counts()["COMPLETED"] == 1  # type: ignore[index, unused-ignore]
@@ -39,7 +40,7 @@ def test_thirty_days_with_retries_take_less_than_a_second(app: Mainspring) -> No
     @app.job
     def daily(number: int) -> None: ...
 
-    with time_travel(app) as travel:
+    with time_travel(app, start=NOON) as travel:
         begin = perf_counter()
         for _ in range(3):
             flaky.submit()
@@ -80,7 +81,7 @@ def test_jobs_submitted_on_the_way_run_too(app: Mainspring) -> None:
         seen.append(number)
         hourly.after(3_600).submit(number + 1)
 
-    with time_travel(app) as travel:
+    with time_travel(app, start=NOON) as travel:
         hourly.submit(0)
         travel.fast_forward(hours=10)
     assert seen == list(range(11))
@@ -145,7 +146,7 @@ def test_coroutines_travel_too(app: Mainspring) -> None:
         await asyncio.sleep(0)
         seen.append(number)
 
-    with time_travel(app) as travel:
+    with time_travel(app, start=NOON) as travel:
         for number in (3, 1, 2):
             handler.after(number * 60).submit(number)
         travel.fast_forward(minutes=3)
@@ -153,7 +154,7 @@ def test_coroutines_travel_too(app: Mainspring) -> None:
 
 
 def test_a_cancelled_job_does_not_run_on_the_way(app: Mainspring, cancel_order: Job[..., None]) -> None:
-    with time_travel(app) as travel:
+    with time_travel(app, start=NOON) as travel:
         handles = [cancel_order.after(60).submit(number) for number in range(4)]
         assert all(handle.cancel() for handle in handles[:3])
         travel.fast_forward(minutes=2)
@@ -164,7 +165,7 @@ def test_a_cancelled_job_does_not_run_on_the_way(app: Mainspring, cancel_order: 
 
 
 def test_a_wall_clock_set_forward_by_an_hour_makes_jobs_due(app: Mainspring, cancel_order: Job[..., None]) -> None:
-    with time_travel(app) as travel:
+    with time_travel(app, start=NOON) as travel:
         near = cancel_order.after(60).submit(1)
         far = cancel_order.after(7_200).submit(2)
         travel.step_wall_clock(timedelta(hours=1))
@@ -177,7 +178,7 @@ def test_a_wall_clock_set_forward_by_an_hour_makes_jobs_due(app: Mainspring, can
 def test_a_wall_clock_set_back_by_an_hour_puts_jobs_off_and_loses_none(
     app: Mainspring, cancel_order: Job[..., None], delay: float
 ) -> None:
-    with time_travel(app) as travel:
+    with time_travel(app, start=NOON) as travel:
         handle = cancel_order.after(delay).submit(1)
         travel.settle()
         travel.step_wall_clock(timedelta(hours=-1))
@@ -194,7 +195,7 @@ def test_a_wall_clock_set_back_and_forth_runs_each_job_once(app: Mainspring) -> 
     def handler(number: int) -> None:
         seen.append(number)
 
-    with time_travel(app) as travel:
+    with time_travel(app, start=NOON) as travel:
         for number in range(10):
             handler.after(number * 300).submit(number)
         for hours in (-1, 1, 1, -1):
@@ -213,6 +214,13 @@ def test_a_journey_starts_where_it_is_told_to(app: Mainspring, cancel_order: Job
         assert (travel.now, info.created, info.due) == (NOON, NOON, NOON + timedelta(minutes=1))
 
 
+def test_a_journey_without_a_start_begins_at_the_next_full_second(app: Mainspring) -> None:
+    before = SystemClock().now()
+    with time_travel(app, start=None) as travel:
+        assert before < travel.now <= SystemClock().now() + timedelta(seconds=1)
+        assert travel.now.microsecond == 0
+
+
 def test_time_moves_only_when_it_is_told_to(app: Mainspring) -> None:
     with time_travel(app, start=NOON) as travel:
         travel.fast_forward(1.5)
@@ -227,13 +235,13 @@ def test_a_naive_start_is_refused(app: Mainspring) -> None:
 
 
 def test_a_negative_journey_is_refused(app: Mainspring) -> None:
-    with time_travel(app) as travel, pytest.raises(ValueError, match="negative"):
+    with time_travel(app, start=NOON) as travel, pytest.raises(ValueError, match="negative"):
         travel.fast_forward(-1)
 
 
 def test_a_journey_neither_sees_nor_touches_the_real_store(app: Mainspring, cancel_order: Job[..., None]) -> None:
     before = cancel_order.submit(1)
-    with time_travel(app) as travel:
+    with time_travel(app, start=NOON) as travel:
         cancel_order.submit(2)
         travel.settle()
         assert app.counts()[JobStatus.COMPLETED] == 1
@@ -245,7 +253,7 @@ def test_a_journey_neither_sees_nor_touches_the_real_store(app: Mainspring, canc
 def test_a_journey_makes_no_file_of_its_application(tmp_path: Path) -> None:
     app = Mainspring(f"sqlite:///{tmp_path / 'orders.db'}")
     job = app.job(name="ping")(lambda: None)
-    with time_travel(app) as travel:
+    with time_travel(app, start=NOON) as travel:
         job.submit()
         travel.settle()
     assert list(tmp_path.iterdir()) == []
@@ -255,13 +263,13 @@ def test_a_journey_may_use_the_store_of_its_application(tmp_path: Path) -> None:
     with Mainspring(f"sqlite:///{tmp_path / 'orders.db'}") as app:
         job = app.job(name="ping")(lambda: None)
         handle = job.after(60).submit()
-        with time_travel(app, isolated=False) as travel:
+        with time_travel(app, start=handle.info().created, isolated=False) as travel:
             travel.fast_forward(minutes=2)
         assert handle.status() is JobStatus.COMPLETED
 
 
 def test_after_a_journey_the_application_is_as_before(app: Mainspring, cancel_order: Job[..., None]) -> None:
-    with time_travel(app):
+    with time_travel(app, start=NOON):
         pass
     with app.running():
         assert cancel_order.submit(1).wait(timeout=10) is JobStatus.COMPLETED
@@ -269,14 +277,14 @@ def test_after_a_journey_the_application_is_as_before(app: Mainspring, cancel_or
 
 def test_two_journeys_know_nothing_of_each_other(app: Mainspring, cancel_order: Job[..., None]) -> None:
     for _ in range(2):
-        with time_travel(app) as travel:
+        with time_travel(app, start=NOON) as travel:
             cancel_order.submit(1)
             travel.settle()
             assert app.counts()[JobStatus.COMPLETED] == 1
 
 
 def test_an_error_on_the_way_ends_the_journey(app: Mainspring, cancel_order: Job[..., None]) -> None:
-    with pytest.raises(ZeroDivisionError), time_travel(app):
+    with pytest.raises(ZeroDivisionError), time_travel(app, start=NOON):
         _ = 1 // 0
     cancel_order.submit(1)
     assert app.counts()[JobStatus.PENDING] == 1
@@ -287,7 +295,7 @@ def test_a_handler_that_exits_does_not_end_the_journey(app: Mainspring) -> None:
     def leave() -> None:
         raise SystemExit(3)
 
-    with time_travel(app) as travel:
+    with time_travel(app, start=NOON) as travel:
         handle = leave.submit()
         travel.fast_forward(minutes=1)
         assert (handle.status(), handle.info().failures) == (JobStatus.FAILED, 2)

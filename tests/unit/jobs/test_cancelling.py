@@ -8,12 +8,13 @@ import pytest
 from mainspring import JobStatus, Mainspring, current_job
 from mainspring.testing import ManualClock, TimeTravel, time_travel
 from tests.support import Gate
+from tests.unit.jobs.diary import START
 from tests.unit.jobs.workshop import Workshop, workshop
 
 
 @pytest.fixture
 def travel(app: Mainspring) -> Iterator[TimeTravel]:
-    with time_travel(app) as travel:
+    with time_travel(app, start=START) as travel:
         yield travel
 
 

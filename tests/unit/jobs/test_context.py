@@ -9,6 +9,7 @@ import pytest
 from mainspring import Cancel, JobContext, Mainspring, Retry, Snooze, current_job
 from mainspring.jobs.instants import to_datetime
 from mainspring.testing import time_travel
+from tests.unit.jobs.diary import START
 from tests.unit.jobs.leases import DUE, make_lease
 
 
@@ -54,7 +55,7 @@ def test_a_handler_sees_its_own_job(app: Mainspring) -> None:
     def handler() -> None:
         seen.append(current_job())
 
-    with time_travel(app) as travel:
+    with time_travel(app, start=START) as travel:
         handle = handler.after(60).submit()
         due = travel.now + timedelta(seconds=60)
         travel.fast_forward(60)
@@ -73,7 +74,7 @@ def test_the_fencing_token_grows_with_every_attempt(app: Mainspring) -> None:
         tokens.append(current_job().fencing_token)
         raise ValueError("again")
 
-    with time_travel(app) as travel:
+    with time_travel(app, start=START) as travel:
         handler.submit()
         travel.fast_forward(minutes=1)
     assert tokens == sorted(set(tokens))
@@ -90,7 +91,7 @@ def test_an_async_handler_sees_its_own_job_after_it_has_waited(app: Mainspring) 
         assert current_job().id == before
         seen.append(before)
 
-    with time_travel(app) as travel:
+    with time_travel(app, start=START) as travel:
         ids = [handler.submit(number).id for number in range(5)]
         travel.settle()
     assert sorted(seen) == sorted(ids)
@@ -101,7 +102,7 @@ def test_a_plain_call_of_a_handler_is_no_job(app: Mainspring) -> None:
     def handler() -> str:
         return current_job().id
 
-    with time_travel(app) as travel:
+    with time_travel(app, start=START) as travel:
         handler.submit()
         travel.settle()
         with pytest.raises(RuntimeError, match="no job runs here"):

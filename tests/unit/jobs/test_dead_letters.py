@@ -20,6 +20,7 @@ from mainspring import (
 from mainspring.jobs import dead_letters
 from mainspring.testing import TimeTravel, time_travel
 from tests.support import Background
+from tests.unit.jobs.diary import START
 
 ONCE = Retry(max_attempts=1)
 
@@ -49,7 +50,7 @@ class Letters:
 
 @pytest.fixture
 def letters(app: Mainspring) -> Iterator[Letters]:
-    with time_travel(app) as travel:
+    with time_travel(app, start=START) as travel:
         yield Letters(app, travel)
 
 

@@ -69,7 +69,7 @@ def test_a_schedule_has_the_name_of_its_job_unless_it_has_one_of_its_own(app: Ma
     job = app.job(name="shop.sync")(sync)
     app.every(60)(job)
     app.cron("0 2 * * *", name="nightly")(job)
-    with time_travel(app):
+    with time_travel(app, start=START):
         rules = {schedule.name: schedule.rule for schedule in app.schedules.list()}
     assert rules.keys() == {"shop.sync", "nightly"}
     assert isinstance(rules["nightly"], Cron)
@@ -123,7 +123,7 @@ def test_a_batch_handler_gets_a_list_and_its_jobs_carry_one_element_each(app: Ma
     def index(documents: list[int]) -> list[int]:
         return [document * 2 for document in documents]
 
-    with time_travel(app) as travel:
+    with time_travel(app, start=START) as travel:
         ids = index.submit_many([(number,) for number in range(7)])
         travel.settle()
         assert [app.get(job_id).result for job_id in ids] == [number * 2 for number in range(7)]
@@ -156,7 +156,7 @@ def test_headers_reach_the_handler_and_the_jobs_that_it_submits(app: Mainspring)
         child.options(headers={"user": "7", "step": "2"}).submit("changed")
         child.submit_many([("many",)])
 
-    with time_travel(app) as travel:
+    with time_travel(app, start=START) as travel:
         parent.options(headers={"user": "42", "trace": "abc"}).submit()
         travel.settle()
     inherited = {"user": "42", "trace": "abc"}
@@ -182,7 +182,7 @@ def test_headers_reach_what_follows_and_what_a_coroutine_submits(app: Mainspring
     async def first() -> None:
         await middle.submit_async()
 
-    with time_travel(app) as travel:
+    with time_travel(app, start=START) as travel:
         first.options(headers={"user": "42"}).submit()
         travel.settle()
     assert seen == {"middle": "42", "last": "42"}
@@ -197,7 +197,7 @@ def test_without_headers_a_job_has_none_and_they_cannot_be_changed_from_inside(a
         seen.append(dict(headers))
         headers["user"] = "42"
 
-    with time_travel(app) as travel:
+    with time_travel(app, start=START) as travel:
         handle = plain.submit()
         travel.settle()
         assert "TypeError" in (handle.info().error or "")
@@ -216,7 +216,7 @@ def test_middleware_adds_headers_at_the_submit(app: Mainspring) -> None:
 
     app.middleware(Tracing())
     job = app.job(name="shop.sync", queue="slow")(sync)
-    with time_travel(app):
+    with time_travel(app, start=START):
         handle = job.options(headers={"user": "42"}).submit()
         (other,) = job.submit_many([("us",)])
         record = app.manager().record

@@ -16,6 +16,7 @@ from mainspring.jobs.limits import bucket_of
 from mainspring.jobs.serializers import JsonSerializer, MsgpackSerializer
 from mainspring.jobs.working.execution import Execution
 from mainspring.testing import TimeTravel, time_travel
+from tests.unit.jobs.diary import START
 from tests.unit.jobs.leases import make_active, make_lease
 
 NOW = 1_900_000_000_000_000
@@ -151,7 +152,7 @@ def test_nothing_is_not_kept_for_a_time(execution: Execution) -> None:
 
 @pytest.fixture
 def travel(app: Mainspring) -> Iterator[TimeTravel]:
-    with time_travel(app) as travel:
+    with time_travel(app, start=START) as travel:
         yield travel
 
 

@@ -154,7 +154,7 @@ def test_what_follows_a_job_is_told_with_it(app: Mainspring) -> None:
     @app.job(name="first", then=second)
     def first() -> None: ...
 
-    with time_travel(app) as travel:
+    with time_travel(app, start=START) as travel:
         events = app.events()
         first.submit()
         travel.settle()

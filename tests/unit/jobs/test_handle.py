@@ -11,12 +11,13 @@ from mainspring import Cancel, JobFailed, JobHandle, JobNotFound, JobStatus, Mai
 from mainspring.jobs.completions import Completions
 from mainspring.testing import TimeTravel, time_travel
 from tests.support import PATIENCE, Background, Gate, WatchedClock
+from tests.unit.jobs.diary import START
 from tests.unit.jobs.workshop import workshop
 
 
 @pytest.fixture
 def travel(app: Mainspring) -> Iterator[TimeTravel]:
-    with time_travel(app) as travel:
+    with time_travel(app, start=START) as travel:
         yield travel
 
 

@@ -170,7 +170,7 @@ def test_a_result_that_is_not_kept_is_never_stored(app: Mainspring) -> None:
     def silent() -> int:
         return 42
 
-    with time_travel(app) as travel:
+    with time_travel(app, start=START) as travel:
         handle = silent.submit()
         travel.settle()
         assert (handle.status(), handle.info().result) == (JobStatus.COMPLETED, None)

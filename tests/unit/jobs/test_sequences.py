@@ -333,7 +333,7 @@ def test_a_submit_may_name_another_sequence_than_its_arguments_make(app: Mainspr
     @app.job(sequence_by="order")
     def step(order: int) -> None: ...
 
-    with time_travel(app):
+    with time_travel(app, start=START):
         record = app.manager().record
         own, other, named = step.submit(1), step.submit(2), step.options(sequence="mine").submit(1)
         sequences = [record(handle.id).sequence for handle in (own, other, named)]

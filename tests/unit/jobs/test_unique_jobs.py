@@ -71,7 +71,7 @@ def test_a_job_that_runs_is_in_the_way(app: Mainspring) -> None:
     def again() -> None:
         ids.append(again.submit().id)
 
-    with time_travel(app) as travel:
+    with time_travel(app, start=START) as travel:
         ids.append(again.submit().id)
         travel.settle()
         assert total(app) == 1
@@ -83,7 +83,7 @@ def test_a_job_that_waits_for_its_retry_is_in_the_way(app: Mainspring) -> None:
     def flaky(number: int) -> None:
         raise ValueError("no")
 
-    with time_travel(app) as travel:
+    with time_travel(app, start=START) as travel:
         first = flaky.submit(1)
         travel.settle()
         assert flaky.submit(1).id == first.id
@@ -180,7 +180,7 @@ def test_a_job_that_runs_is_not_replaced(app: Mainspring) -> None:
         if number < 3:
             save.submit(number + 1)
 
-    with time_travel(app) as travel:
+    with time_travel(app, start=START) as travel:
         save.submit(1)
         travel.settle()
         assert app.counts()[JobStatus.COMPLETED] == 3
@@ -205,7 +205,7 @@ def test_a_replacement_comes_under_the_limits_of_its_new_arguments(app: Mainspri
     )
     def save(tenant: str) -> None: ...
 
-    with time_travel(app):
+    with time_travel(app, start=START):
         handle = save.after(60).submit("a")
         save.after(60).submit("b")
         limits = app.manager().record(handle.id).limits

@@ -11,12 +11,13 @@ from mainspring import Job, JobStatus, Mainspring, Priority, Retry, current_job
 from mainspring.jobs.engine import OutcomeKind
 from mainspring.testing import ManualClock, TimeTravel, time_travel
 from tests.support import Gate
+from tests.unit.jobs.diary import START
 from tests.unit.jobs.workshop import Workshop, workshop
 
 
 @pytest.fixture
 def travel(app: Mainspring) -> Iterator[TimeTravel]:
-    with time_travel(app) as travel:
+    with time_travel(app, start=START) as travel:
         yield travel
 
 
@@ -82,7 +83,7 @@ def test_jobs_run_in_the_order_of_their_due_times(url: str) -> None:
         def handler(delay: float) -> None:
             seen.append(delay)
 
-        with time_travel(app) as travel:
+        with time_travel(app, start=START) as travel:
             delays = [7, 0.5, 3600, 2, 0.02, 61, 0, 1.5]
             for delay in delays:
                 handler.after(delay).submit(delay)
@@ -98,7 +99,7 @@ def test_jobs_with_one_due_time_run_in_the_order_of_their_submit(url: str) -> No
         def handler(number: int) -> None:
             seen.append(number)
 
-        with time_travel(app) as travel:
+        with time_travel(app, start=START) as travel:
             handler.at(travel.now + timedelta(hours=1)).submit_many([(number,) for number in range(100)])
             travel.fast_forward(hours=2)
         assert seen == list(range(100))
@@ -112,7 +113,7 @@ def test_a_more_urgent_job_of_the_same_instant_goes_first(url: str) -> None:
         def handler(priority: Priority) -> None:
             seen.append(priority)
 
-        with time_travel(app) as travel:
+        with time_travel(app, start=START) as travel:
             manager = app.manager()
             manager.shutdown(0)
             for priority in Priority:
@@ -136,7 +137,7 @@ def test_overdue_jobs_run_oldest_first_and_do_not_starve_new_urgent_ones(url: st
         def urgent() -> None:
             seen.append("urgent")
 
-        with time_travel(app) as travel:
+        with time_travel(app, start=START) as travel:
             manager = app.manager()
             manager.shutdown(0)
             old.submit_many([(number,) for number in range(1_500)])
@@ -164,7 +165,7 @@ def test_no_more_handlers_run_at_once_than_there_are_threads(url: str) -> None:
             with lock:
                 counts["now"] -= 1
 
-        with time_travel(app) as travel:
+        with time_travel(app, start=START) as travel:
             handler.submit_many([()] * 500)
             travel.settle()
             assert app.counts()[JobStatus.COMPLETED] == 500
@@ -183,7 +184,7 @@ def test_no_more_coroutines_run_at_once_than_allowed(url: str) -> None:
                 await asyncio.sleep(0)
             counts["now"] -= 1
 
-        with time_travel(app) as travel:
+        with time_travel(app, start=START) as travel:
             handler.submit_many([()] * 100)
             travel.settle()
             assert app.counts()[JobStatus.COMPLETED] == 100
@@ -198,7 +199,7 @@ def test_only_the_queues_asked_for_are_served(url: str) -> None:
         def handler(name: str) -> None:
             seen.append(name)
 
-        with time_travel(app) as travel:
+        with time_travel(app, start=START) as travel:
             for queue in ("mail", "orders"):
                 handler.options(queue=queue).submit(queue)
             travel.fast_forward(minutes=1)
