@@ -43,7 +43,6 @@ TestMemoryEngine = MemoryMachine.TestCase
 TestMemoryEngine.settings = settings(
     max_examples=200,
     stateful_step_count=40,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     phases=set(Phase) - {Phase.explain},  # which takes several times as long as all the others, under a tracer
 )

@@ -234,7 +234,7 @@ def pages(copy: SqliteProjection | Engine, query: Query) -> list[JobRecord]:
         query = msgspec.structs.replace(query, after=page.end)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.lists(steps, max_size=6), max_size=5), st.lists(queries, min_size=1, max_size=5))
 def test_lists_and_counts_are_those_of_a_dict(
     batches: list[list[tuple[str, dict[str, Any] | None]]], wanted: list[Query]
@@ -256,7 +256,7 @@ def test_lists_and_counts_are_those_of_a_dict(
         assert copy.open("stream") == len(batches)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.lists(steps, max_size=12))
 def test_a_copy_that_is_built_anew_has_the_same_order(changes: list[tuple[str, dict[str, Any] | None]]) -> None:
     oracle = Oracle()

@@ -202,7 +202,7 @@ EXPRESSION = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(EXPRESSION, st.sampled_from(CHANGING_ZONES), st.integers(0, 2), st.sampled_from(POLICIES))
 def test_any_expression_is_as_the_oracle_says_around_a_change(
     expression: str, tz: str, which: int, policy: tuple[DstGap, DstFold]
@@ -253,7 +253,7 @@ def test_forty_years_may_lie_between_two_occurrences(weekday: str) -> None:
     check_days(f"0 0 29 2 {weekday}", date(2070, 1, 1), date(2120, 1, 1))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(DAYS, MONTHS, WEEKDAYS, st.integers(1990, 2090))
 def test_any_days_are_as_the_oracle_says(day: str, month: str, weekday: str, year: int) -> None:
     check_days(f"0 0 {day} {month} {weekday}", date(year, 1, 15), date(year + 1, 3, 10))

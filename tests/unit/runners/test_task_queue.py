@@ -316,8 +316,8 @@ class FifoMachine(QueueMachine):
     has_priorities = False
 
 
-QueueMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
-FifoMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+QueueMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40)
+FifoMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
 
 TestPriorityQueueAgainstAList = QueueMachine.TestCase
 TestFifoQueueAgainstAList = FifoMachine.TestCase

@@ -141,9 +141,9 @@ class FrugalWheelMachine(WheelMachine):
 
 
 TestWheel = WheelMachine.TestCase
-TestWheel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestWheel.settings = settings(max_examples=60, stateful_step_count=40)
 TestFrugalWheel = FrugalWheelMachine.TestCase
-TestFrugalWheel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestFrugalWheel.settings = settings(max_examples=60, stateful_step_count=40)
 
 
 @given(
@@ -152,7 +152,7 @@ TestFrugalWheel.settings = settings(max_examples=60, stateful_step_count=40, dea
     start=starts,
     tick=ticks,
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_many_timers_fire_in_order(delays: list[int], steps: list[int], start: int, tick: int) -> None:
     wheel: TimingWheel[tuple[int, int]] = TimingWheel(now=start, tick=tick)
     expected = sorted((start + delay, number) for number, delay in enumerate(delays))
