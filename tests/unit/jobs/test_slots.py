@@ -78,14 +78,16 @@ def test_the_window_stays_shut_without_more_work() -> None:
     assert slots.demand(TYPES).starts == 4
 
 
-def test_the_window_shrinks_when_jobs_had_to_wait() -> None:
+def test_the_window_is_halved_each_time_that_jobs_had_to_wait() -> None:
     slots = make(4)
-    for _ in range(3):
+    for _ in range(4):
         slots.adapt(is_more=True)
-    wide = slots.demand(TYPES).starts
-    slots.waited(SLOW_NS + 1)
-    slots.adapt(is_more=True)
-    assert slots.demand(TYPES).starts < wide
+    asked = [slots.demand(TYPES).starts]
+    for _ in range(6):
+        slots.waited(SLOW_NS + 1)
+        slots.adapt(is_more=True)
+        asked.append(slots.demand(TYPES).starts)
+    assert asked == [4 + 2 * window for window in (32, 16, 8, 4, 2, 1, 0)]
 
 
 @pytest.mark.parametrize("wait", [QUICK_NS, SLOW_NS])
