@@ -37,6 +37,7 @@ PARTS = (
     "rates",
     "queues",
     "settling",
+    "transitions",
     "following",
     "commanding",
     "schedules",
@@ -69,6 +70,7 @@ from mainspring.testing.engine_sequences import Sequences
 from mainspring.testing.engine_settling import Settling
 from mainspring.testing.engine_submitting import Submitting
 from mainspring.testing.engine_taking import Taking
+from mainspring.testing.engine_transitions import Transitions
 from mainspring.testing.engine_uniqueness import Uniqueness
 from mainspring.testing.engine_waiting import WhatWaits
 
@@ -82,6 +84,7 @@ class EngineConformance(
     Rates,
     Queues,
     Settling,
+    Transitions,
     Following,
     Commanding,
     Schedules,
