@@ -9,10 +9,14 @@ from typing import Any, Generic, TypeVar
 
 from mainspring import TaskRunner, TaskTraits
 from mainspring.testing import ManualClock
+from mainspring.testing.patience import PATIENCE_SECONDS, eventually
+
+__all__ = ["PATIENCE", "Background", "Gate", "WatchedClock", "eventually", "occupied", "within"]
 
 T = TypeVar("T")
 
-PATIENCE = 10.0  # real seconds after which a test gives up: far more than anything takes
+PATIENCE = PATIENCE_SECONDS
+"""The one deadline of all tests for what must happen; pytest ends a test only after three of them."""
 
 
 class Gate:

@@ -17,9 +17,9 @@ from mainspring.cli.exits import ExitCode
 from mainspring.demo.books import Books, Outage
 from mainspring.demo.journal import Entry, Event
 from mainspring.demo.orders import app
+from tests.support import PATIENCE
 
 COMMAND = ("demo", "--quick")
-SECONDS = 50
 
 
 class Finished(NamedTuple):
@@ -59,7 +59,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     folder = tmp_path_factory.mktemp("demo")
     temporary = folder / "tmp"
     with started(temporary, "--json") as process:
-        output, told = process.communicate(timeout=SECONDS)
+        output, told = process.communicate(timeout=2 * PATIENCE)
     assert output, told
     return Finished(process.returncode, told, json.loads(output), list(temporary.iterdir()))
 
@@ -142,7 +142,7 @@ def test_stopped_on_the_way_it_leaves_no_file_and_no_process_behind(
         assert process.stdout is not None
         said = [process.stdout.readline() for _ in range(3)]  # the shop is open, and something has happened in it
         process.send_signal(number)
-        rest, errors = process.communicate(timeout=SECONDS)
+        rest, errors = process.communicate(timeout=2 * PATIENCE)
     assert (process.returncode, errors) == (exit_code, ""), rest
     assert list(temporary.iterdir()) == []
     workers = worker_ids("".join(said))
@@ -158,7 +158,7 @@ def test_it_ends_when_nobody_reads_what_it_tells(tmp_path: Path) -> None:
         process.stdout.close()
         assert process.stderr is not None
         assert process.stderr.read() == ""
-        assert process.wait(SECONDS) == ExitCode.READER_GONE
+        assert process.wait(2 * PATIENCE) == ExitCode.READER_GONE
     assert list(temporary.iterdir()) == []
 
 
@@ -215,7 +215,7 @@ def test_the_exit_code_says_that_the_books_do_not_add_up(tmp_path: Path) -> None
         env={**os.environ, "TMPDIR": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=SECONDS,
+        timeout=2 * PATIENCE,
         check=False,
     )
     assert (run.returncode, run.stderr) == (1, "")

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import PATIENCE
+
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples"
 EXAMPLES = sorted(FOLDER.glob("*.py"))
@@ -40,7 +42,7 @@ def run_in(folder: Path, *command: str) -> None:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=2 * PATIENCE,
         check=False,
     )
     assert (run.returncode, run.stderr) == (0, "")

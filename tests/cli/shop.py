@@ -17,8 +17,8 @@ from termios import TIOCSWINSZ
 from typing import Any
 
 from mainspring import JobStatus, Mainspring, Retry
+from tests.support import PATIENCE
 
-PATIENCE = 40.0
 CLEAN = {
     name: value
     for name, value in os.environ.items()

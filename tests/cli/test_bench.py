@@ -9,7 +9,8 @@ import pytest
 
 from mainspring.bench.suite import MEASUREMENTS
 from mainspring.cli.exits import ExitCode
-from tests.cli.shop import PATIENCE, Shop
+from tests.cli.shop import Shop
+from tests.support import PATIENCE
 
 pytestmark = pytest.mark.long
 

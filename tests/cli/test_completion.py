@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.shop import CLEAN, PATIENCE, Shop
+from tests.cli.shop import CLEAN, Shop
+from tests.support import PATIENCE
 
 pytestmark = pytest.mark.long
 

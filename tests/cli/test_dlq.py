@@ -3,7 +3,8 @@
 from datetime import datetime
 
 from mainspring import Mainspring, Retry
-from tests.cli.shop import PATIENCE, Shop
+from tests.cli.shop import Shop
+from tests.support import PATIENCE
 
 REFUSED, USAGE = 1, 2
 

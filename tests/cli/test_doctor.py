@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.shop import CLEAN, PATIENCE, Shop
+from tests.cli.shop import CLEAN, Shop
 from tests.nats.servers import Servers
+from tests.support import PATIENCE
 
 pytestmark = pytest.mark.long
 

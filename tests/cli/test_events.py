@@ -9,7 +9,8 @@ from mainspring import JobEvent
 from mainspring.cli import events, output
 from mainspring.cli.exits import ExitCode
 from mainspring.jobs.events import EventKind
-from tests.cli.shop import PATIENCE, Shop
+from tests.cli.shop import Shop
+from tests.support import PATIENCE
 
 REFUSED = 1
 

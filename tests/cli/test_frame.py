@@ -12,7 +12,8 @@ from typing import Any
 from mainspring.cli.exits import ExitCode
 from mainspring.cli.main import Commands
 from mainspring.cli.on_demand import load
-from tests.cli.shop import CLEAN, PATIENCE, Shop
+from tests.cli.shop import CLEAN, Shop
+from tests.support import PATIENCE
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
 NO_DATA = {"mainspring run"}

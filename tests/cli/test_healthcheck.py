@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 
 from mainspring.clock import SystemClock
-from tests.cli.shop import CLEAN, PATIENCE, Done, Shop
+from tests.cli.shop import CLEAN, Done, Shop
 from tests.nats.servers import MakeServers, make_nats_server
+from tests.support import PATIENCE
 
 __all__ = ["make_nats_server"]
 

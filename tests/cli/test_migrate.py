@@ -9,9 +9,9 @@ import pytest
 
 from mainspring import Mainspring
 from mainspring.engines.sqlite.departing import Departure
-from tests.cli.shop import CLEAN, PATIENCE, Done, Shop
+from tests.cli.shop import CLEAN, Done, Shop
 from tests.nats.servers import Servers
-from tests.unit.runners.pools import eventually
+from tests.support import PATIENCE, eventually
 
 pytestmark = pytest.mark.long
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from mainspring.cli.nats_process import find_server
-from tests.cli.shop import PATIENCE, Shop
+from tests.cli.shop import Shop
+from tests.support import PATIENCE
 
 pytestmark = pytest.mark.long
 

@@ -8,7 +8,8 @@ import pytest
 
 from mainspring.cli.exits import ExitCode
 from mainspring.cli.main import Commands
-from tests.cli.shop import CLEAN, PATIENCE, Shop
+from tests.cli.shop import CLEAN, Shop
+from tests.support import PATIENCE
 
 pytestmark = pytest.mark.long
 

@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 import pytest
 
 from mainspring import JobInfo
-from tests.cli.shop import MODULE, PATIENCE, Shop
+from tests.cli.shop import MODULE, Shop
+from tests.support import PATIENCE
 
 REFUSED, USAGE, INTERRUPTED = 1, 2, 130
 

@@ -112,7 +112,7 @@ class Ending(RunnerBase):
             runner.post(seen.append, -1)
             gate.open()
             report = shutting.result(PATIENCE)
-        assert done.wait(5), f"only {len(seen)} of {count} BLOCK tasks have run"
+        assert done.wait(PATIENCE), f"only {len(seen)} of {count} BLOCK tasks have run"
         seen_must_run = sorted(number for number in seen if number >= 0)
         assert seen_must_run == list(range(count))
         assert seen.count(-1) + report.skipped == 1
@@ -149,7 +149,7 @@ class Ending(RunnerBase):
             gate.open()
         assert ending.result().skipped == 1
         with pytest.raises(CancelledError):
-            future.result(1)
+            future.result(PATIENCE)
 
     def test_whoever_awaits_a_dropped_task_is_told(self, runner: TaskRunner, clock: WatchedClock) -> None:
         async def main() -> None:
@@ -157,7 +157,7 @@ class Ending(RunnerBase):
             await asyncio.sleep(0)
             ending = Background(runner.shutdown, clock)
             clock.wait_until_asleep(ending)
-            done, _ = await asyncio.wait([waiting], timeout=1)
+            done, _ = await asyncio.wait([waiting], timeout=PATIENCE)
             assert done == {waiting}
 
         with occupied(runner, self.places):

@@ -392,7 +392,7 @@ class TestThreadPool(OnThreads, RunnerConformance):
         seen: list[int] = []
         thread = Thread(target=lambda: seen.append(pool.submit(int, "1").result(PATIENCE)), daemon=True)
         thread.start()
-        thread.join(3)
+        thread.join(PATIENCE)
         assert seen == [1]
         pool.shutdown()
 

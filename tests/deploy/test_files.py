@@ -25,10 +25,10 @@ from tests.deploy.files import (
     read_passwords,
     read_unit,
 )
+from tests.support import PATIENCE
 
 pytestmark = pytest.mark.long
 
-PATIENCE = 60.0
 DEFAULT_GRACE = 10.0
 INSTRUCTIONS = {
     *("ADD", "ARG", "CMD", "COPY", "ENTRYPOINT", "ENV", "EXPOSE", "FROM", "HEALTHCHECK", "LABEL", "ONBUILD"),

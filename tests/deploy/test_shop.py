@@ -16,10 +16,10 @@ import pytest
 from mainspring import JobStatus, Mainspring
 from tests.deploy.files import DEPLOY, read_compose, read_dockerfile, read_passwords
 from tests.nats.servers import MakeServers, Servers
+from tests.support import PATIENCE
 
 pytestmark = pytest.mark.long
 
-PATIENCE = 50.0
 PROGRAM = {"mainspring": ["-m", "mainspring"], "python": []}
 
 

@@ -15,10 +15,9 @@ from pathlib import Path
 import pytest
 
 from tests.deploy.files import DEPLOY, UNIT, read_unit
+from tests.support import PATIENCE
 
 pytestmark = pytest.mark.long
-
-PATIENCE = 40.0
 
 
 class Machine:

@@ -15,7 +15,8 @@ from mainspring.engines.nats.engine import NatsEngine
 from mainspring.engines.sqlite import SqliteProjection
 from mainspring.testing import ManualClock
 from mainspring.testing.engine_bench import Bench
-from tests.nats.servers import PATIENCE, Servers
+from tests.nats.servers import Servers
+from tests.support import PATIENCE
 
 MakeBench: TypeAlias = Callable[[], Bench]
 """Each bench is used by one thread at a time."""

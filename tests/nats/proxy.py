@@ -10,10 +10,10 @@ from threading import Thread
 from typing import Any, TypeVar
 
 from mainspring.cli.nats_ports import HOST, free_ports
+from tests.support import PATIENCE
 
 T = TypeVar("T")
 
-PATIENCE = 10.0
 CHUNK = 65_536
 TURNS_OF_AN_ACCEPT = 5  # of the loop, from a connection that was taken to the coroutine that looks after it
 

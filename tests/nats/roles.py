@@ -25,8 +25,8 @@ from mainspring import (
 from mainspring.cli.nats_permissions import make_grant
 from mainspring.engines.nats.settings import Role
 from tests.nats.servers import MakeServers, Servers
+from tests.support import PATIENCE
 
-PATIENCE = 30.0
 PASSWORD = "s3cret"
 
 

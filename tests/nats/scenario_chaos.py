@@ -19,8 +19,9 @@ from tests.nats.apps import mixed
 from tests.nats.crew import Crew, copy_in
 from tests.nats.judging import Judge, Verdict, without_zombies
 from tests.nats.servers import Servers
-from tests.processes.harness import PATIENCE, Site
+from tests.processes.harness import Site
 from tests.processes.runs import Run, by_group, by_job, is_one_after_another, most_at_once, put_together
+from tests.support import PATIENCE
 
 KEYS = 3
 TENANTS = 2

@@ -9,9 +9,10 @@ from datetime import UTC, datetime, timedelta
 from tests.nats.apps import timed
 from tests.nats.crew import Crew, copy_in, now_ns
 from tests.nats.servers import Servers
-from tests.processes.harness import PATIENCE, Site
+from tests.processes.harness import Site
 from tests.processes.ledger import work_for
 from tests.processes.runs import by_job, put_together
+from tests.support import PATIENCE
 
 INSTANTS = 25  # in a second, at each of which some jobs are due
 AHEAD = 4.0  # seconds that a job is submitted before it is due, at least

@@ -18,8 +18,9 @@ from mainspring import JobInfo, JobStatus
 from tests.nats.apps import mixed
 from tests.nats.crew import Crew, copy_in, now_ns
 from tests.nats.servers import Servers
-from tests.processes.harness import PATIENCE, Site
+from tests.processes.harness import Site
 from tests.processes.ledger import work_for
+from tests.support import PATIENCE
 
 LEAD = 1.0  # seconds before its due time that a job is handed over
 SPREAD = 0.15

@@ -9,8 +9,9 @@ from mainspring import JobStatus
 from tests.nats.apps import mixed
 from tests.nats.crew import Crew, copy_in, now_ns
 from tests.nats.servers import Servers
-from tests.processes.harness import PATIENCE, Site
+from tests.processes.harness import Site
 from tests.processes.runs import put_together
+from tests.support import PATIENCE
 
 CHUNK = 10_000
 LEASE = 3.0

@@ -24,8 +24,7 @@ from mainspring.cli.nats_ports import is_listening
 from mainspring.cli.nats_servers import NatsServers
 from tests.nats.access import OPEN, Access
 from tests.nats.proxy import Proxy
-
-PATIENCE = 30.0  # real seconds after which a test gives up: an election takes up to ten
+from tests.support import PATIENCE
 
 
 class Servers:

@@ -16,7 +16,8 @@ from tests.nats.apps import mixed
 from tests.nats.crew import copy_in
 from tests.nats.scenario_chaos import submit_all_kinds
 from tests.nats.servers import Servers
-from tests.processes.harness import PATIENCE, Site
+from tests.processes.harness import Site
+from tests.support import PATIENCE
 
 pytestmark = pytest.mark.long
 

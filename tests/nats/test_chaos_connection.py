@@ -14,8 +14,9 @@ from tests.nats.apps import mixed
 from tests.nats.crew import Crew, copy_in, now_ns
 from tests.nats.proxy import Proxy
 from tests.nats.servers import MakeServers, Servers
-from tests.processes.harness import PATIENCE, Site
+from tests.processes.harness import Site
 from tests.processes.ledger import work_for
+from tests.support import PATIENCE
 
 pytestmark = pytest.mark.long
 

@@ -11,8 +11,9 @@ from mainspring import JobStatus, Mainspring
 from tests.nats.apps import mixed
 from tests.nats.crew import Crew, copy_in
 from tests.nats.servers import MakeServers, Servers
-from tests.processes.harness import PATIENCE, Site
+from tests.processes.harness import Site
 from tests.processes.ledger import work_for
+from tests.support import PATIENCE
 
 pytestmark = pytest.mark.long
 

@@ -11,7 +11,6 @@ from tests.processes.harness import Site
 pytestmark = pytest.mark.long
 
 
-@pytest.mark.timeout(90)
 def test_three_workers_start_every_job_once_and_on_time(tmp_path: Path, make_nats_server: MakeServers) -> None:
     with Site(tmp_path) as site:
         load = run_load(site, make_nats_server(), workers=3, per_second=100, seconds=10)

@@ -16,7 +16,8 @@ from tests.nats.apps import mixed
 from tests.nats.crew import Crew, copy_in
 from tests.nats.scenario_chaos import submit_all_kinds
 from tests.nats.servers import MakeServers, Servers
-from tests.processes.harness import PATIENCE, Site
+from tests.processes.harness import Site
+from tests.support import PATIENCE
 
 pytestmark = pytest.mark.long
 
@@ -61,14 +62,12 @@ def rebuild_under_load(tmp_path: Path, servers: Servers) -> None:
         crew.stop()
 
 
-@pytest.mark.timeout(90)
 def test_lists_equal_the_records_after_the_copy_was_built_again_under_load(
     tmp_path: Path, make_nats_server: MakeServers
 ) -> None:
     rebuild_under_load(tmp_path, make_nats_server())
 
 
-@pytest.mark.timeout(90)
 def test_lists_equal_the_records_in_a_cluster_whoever_is_asked(
     tmp_path: Path, make_nats_cluster: MakeServers
 ) -> None:

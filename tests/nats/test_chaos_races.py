@@ -15,12 +15,12 @@ from tests.nats.apps import timed
 from tests.nats.crew import Crew, copy_in
 from tests.nats.scenario_races import race_cancels, race_reschedules
 from tests.nats.servers import MakeServers, Servers
-from tests.processes.harness import PATIENCE, Site
+from tests.processes.harness import Site
+from tests.support import PATIENCE
 
 pytestmark = pytest.mark.long
 
 
-@pytest.mark.timeout(90)
 def test_a_cancel_that_said_true_is_never_followed_by_a_run(tmp_path: Path, make_nats_server: MakeServers) -> None:
     with Site(tmp_path) as site:
         races = race_cancels(site, make_nats_server(), count=200, seconds=5, seed=21)
@@ -29,7 +29,6 @@ def test_a_cancel_that_said_true_is_never_followed_by_a_run(tmp_path: Path, make
     assert 0.1 < races.share < 1, "the calls did not come around the critical moments"
 
 
-@pytest.mark.timeout(90)
 def test_a_job_that_was_put_off_does_not_run_at_its_old_time_and_runs_once_at_the_new(
     tmp_path: Path, make_nats_server: MakeServers
 ) -> None:
@@ -40,7 +39,6 @@ def test_a_job_that_was_put_off_does_not_run_at_its_old_time_and_runs_once_at_th
     assert 0.1 < races.share < 1, "the calls did not come around the critical moments"
 
 
-@pytest.mark.timeout(90)
 def test_three_workers_run_each_second_of_a_cron_once(tmp_path: Path, make_nats_server: MakeServers) -> None:
     servers = make_nats_server()
     options = "lease=2&timeout=10"

@@ -13,7 +13,6 @@ pytestmark = pytest.mark.long
 COUNT = 50_000
 
 
-@pytest.mark.timeout(120)
 def test_a_server_that_was_killed_with_fifty_thousand_schedules_has_them_all_and_goes_on(
     tmp_path: Path, make_nats_server: MakeServers
 ) -> None:

@@ -11,7 +11,6 @@ from tests.processes.harness import Site
 pytestmark = pytest.mark.long
 
 
-@pytest.mark.timeout(120)
 def test_one_server_loses_no_job_and_starts_none_again_without_a_reason(
     tmp_path: Path, make_nats_server: MakeServers
 ) -> None:
@@ -21,7 +20,6 @@ def test_one_server_loses_no_job_and_starts_none_again_without_a_reason(
     chaos.check()
 
 
-@pytest.mark.timeout(120)
 def test_three_servers_lose_no_job_and_start_none_again_without_a_reason(
     tmp_path: Path, make_nats_cluster: MakeServers
 ) -> None:

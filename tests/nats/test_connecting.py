@@ -20,10 +20,9 @@ from mainspring.cli.nats_ports import HOST
 from mainspring.engines.nats import NatsSettings
 from tests.nats.access import Access, creds, nkey, tls, token, user_and_password
 from tests.nats.servers import MakeServers
+from tests.support import PATIENCE
 
 pytestmark = pytest.mark.long
-
-PATIENCE = 20.0
 
 
 def make_app(url: str, folder: Path, settings: NatsSettings | None = None) -> Mainspring:

@@ -16,7 +16,8 @@ from mainspring.jobs.instants import MICROSECONDS, to_instant
 from mainspring.testing.engine_bench import seconds
 from tests.nats.crew import copy_in
 from tests.nats.rig import MakeRig, Rig, rigs
-from tests.nats.servers import PATIENCE, Servers
+from tests.nats.servers import Servers
+from tests.support import PATIENCE
 
 TOLERANCE = seconds(0.25)
 AFTER = 1.5

@@ -16,6 +16,7 @@ from mainspring.jobs.status import JobStatus
 from mainspring.testing import ManualClock
 from tests.nats.servers import Servers
 from tests.nats.yard import MICROSECONDS, Yard
+from tests.support import PATIENCE
 
 pytestmark = pytest.mark.long
 
@@ -502,4 +503,4 @@ def test_a_note_tells_others_that_settings_have_changed(yard: Yard, nats_server:
     heard = Event()
     yard.link.subscribe(f"{yard.names.notes}settings", lambda _subject, _data: heard.set())
     yard.book.arrange(PauseQueue("q", True))
-    assert heard.wait(10)
+    assert heard.wait(PATIENCE)

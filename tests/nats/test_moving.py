@@ -18,6 +18,7 @@ from mainspring.moving import Mover, Undoing, plan
 from mainspring.testing.engine_bench import Bench
 from tests.nats.moves import ALIVE, Target, departing, fill, move, records_of, source_bench
 from tests.nats.servers import MakeServers, Servers
+from tests.support import PATIENCE
 
 pytestmark = pytest.mark.long
 
@@ -191,9 +192,9 @@ def test_a_submit_at_the_moment_of_the_mark_is_moved_or_refused(path: Path, targ
 
     thread = Thread(target=go_on_submitting)
     thread.start()
-    assert is_under_way.wait(30)
+    assert is_under_way.wait(PATIENCE)
     move(path, target)
-    thread.join(30)
+    thread.join(PATIENCE)
     assert [type(error) for error in errors] == [StoreMoved]
     with target.opened() as engine:
         assert records_of(engine, [*stored, f"job {len(stored)}"]).keys() == set(stored)
@@ -355,7 +356,7 @@ def test_every_occurrence_of_a_schedule_happens_once_here_or_there(path: Path, t
         so_far, enough = len(dues), Event()
         here: list[datetime] = []
         with ticking(url, here, enough) as app, app.running():
-            assert enough.wait(30)
+            assert enough.wait(PATIENCE)
         dues += here
         assert len(dues) >= so_far + 4
         if so_far == 0:

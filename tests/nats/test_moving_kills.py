@@ -25,6 +25,7 @@ from mainspring.jobs.engine import Query
 from mainspring.moving import Mover, Undoing, mover
 from tests.nats.moves import Contents, Target, carry_out, departing, fill, move, records_of
 from tests.nats.servers import MakeServers, Servers
+from tests.support import PATIENCE
 
 pytestmark = pytest.mark.long
 
@@ -32,7 +33,6 @@ KILLS = 8
 FAR_JOBS = 12_000
 DUE_JOBS = 600
 SEQUENCES = 20
-PATIENCE = 40.0
 
 
 class Died(BaseException):
@@ -241,7 +241,6 @@ def kill_after(process: subprocess.Popen[bytes], seconds: float) -> None:
         process.communicate()
 
 
-@pytest.mark.timeout(180)
 def test_the_program_is_killed_again_and_again_and_every_job_runs_once(
     tmp_path: Path, make_target: Callable[[int], Target], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -287,7 +286,6 @@ def _assert_all_run_once(target: Target) -> None:
 
 
 @pytest.mark.usefixtures("small_pages")
-@pytest.mark.timeout(180)
 def test_a_move_to_a_cluster_goes_on_when_the_leader_is_killed(
     tmp_path: Path, make_nats_cluster: MakeServers
 ) -> None:

@@ -15,7 +15,8 @@ from mainspring.jobs.ids import MAX_ID_LENGTH
 from mainspring.jobs.status import JobStatus
 from tests.nats.crew import copy_in
 from tests.nats.rig import MakeRig, Rig, rigs
-from tests.nats.servers import PATIENCE, MakeServers, Servers
+from tests.nats.servers import MakeServers, Servers
+from tests.support import PATIENCE
 
 NAMES = [
     "a b",

@@ -21,7 +21,8 @@ from mainspring import (
     Reason,
     Unique,
 )
-from tests.nats.roles import PATIENCE, Place, Shop, run_program
+from tests.nats.roles import Place, Shop, run_program
+from tests.support import PATIENCE
 
 pytestmark = pytest.mark.long
 

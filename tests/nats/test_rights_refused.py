@@ -15,7 +15,8 @@ from mainspring import (
 )
 from mainspring.engines.nats.link import ServerError
 from mainspring.engines.nats.settings import Role, inbox_of
-from tests.nats.roles import PASSWORD, PATIENCE, Place, Shop
+from tests.nats.roles import PASSWORD, Place, Shop
+from tests.support import PATIENCE
 
 pytestmark = pytest.mark.long
 

@@ -22,10 +22,9 @@ from mainspring.cli.nats_servers import NatsServers
 from tests.nats import access as ways_in
 from tests.nats.access import Access
 from tests.nats.servers import MakeServers, Servers, delete_streams
+from tests.support import PATIENCE
 
 pytestmark = pytest.mark.long
-
-PATIENCE = 30.0
 
 
 @asynccontextmanager

@@ -16,10 +16,9 @@ from mainspring.cli.nats_process import check_version, find_server
 from mainspring.cli.nats_servers import NatsServers
 from mainspring.errors import EngineUnavailable
 from tests.nats.servers import Servers
+from tests.support import PATIENCE
 
 pytestmark = pytest.mark.long
-
-PATIENCE = 30.0
 
 
 @pytest.fixture

@@ -14,8 +14,9 @@ from signal import SIGTERM
 from threading import Condition
 
 from mainspring import JobInfo, Mainspring
-from tests.processes.harness import APPS, GREETING, PATIENCE, Child, Site
+from tests.processes.harness import APPS, GREETING, Child, Site
 from tests.processes.runs import Run, find_doubled, find_lost, put_together
+from tests.support import PATIENCE
 
 WORKERS = 3
 HANDLER_LINES = ("start ", "end ", "fail ")

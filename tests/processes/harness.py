@@ -15,11 +15,11 @@ from typing import TypeVar
 from mainspring import JobInfo
 from tests.processes.apps.jobs import app
 from tests.processes.ledger import LEDGER, Entry, read_ledger
+from tests.support import PATIENCE
 
 T = TypeVar("T")
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 30.0  # real seconds after which a test gives up: far more than anything takes
 GREETING = "stop with Ctrl+C or SIGTERM"  # what a worker says when it is at work; handlers may be quicker
 APPS = "tests.processes.apps"
 

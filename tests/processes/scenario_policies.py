@@ -10,8 +10,9 @@ from random import Random
 
 from tests.processes.apps.policies import app, order, refresh, step
 from tests.processes.fleet import Figures, Fleet
-from tests.processes.harness import PATIENCE, Child, Site
+from tests.processes.harness import Child, Site
 from tests.processes.runs import Run, by_group, by_job, is_one_after_another, most_at_once
+from tests.support import PATIENCE
 
 SUBMITTERS = 3
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 from tests.processes.apps.crunching import app, belong
 from tests.processes.fleet import Figures, Fleet
-from tests.processes.harness import PATIENCE, Site
-from tests.support import PATIENCE as A_WHILE
+from tests.processes.harness import Site
+from tests.support import PATIENCE
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def _find_alive(processes: Iterable[int]) -> list[int]:
             handle = os.pidfd_open(process)
         except ProcessLookupError:
             continue
-        if not select.select([handle], [], [], A_WHILE)[0]:
+        if not select.select([handle], [], [], PATIENCE)[0]:
             alive.append(process)
         os.close(handle)
     return alive

@@ -7,7 +7,6 @@ from tests.processes.scenario_contention import contend
 
 
 @pytest.mark.stress
-@pytest.mark.timeout(180)
 def test_no_lock_reaches_a_user_and_no_update_is_lost(site: Site) -> None:
     contention = contend(site, seconds=10)
     assert len(contention.submitted) > 1_000

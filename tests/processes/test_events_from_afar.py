@@ -10,7 +10,8 @@ from mainspring import EventKind, Job, JobEvent, JobStatus
 from tests.processes.apps.gated import app, read_in_a_process, read_in_a_thread
 from tests.processes.fleet import Fleet
 from tests.processes.gates import make_gate, opened
-from tests.processes.harness import GREETING, PATIENCE, Site
+from tests.processes.harness import GREETING, Site
+from tests.support import PATIENCE
 
 PAGES = 10
 

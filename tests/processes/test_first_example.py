@@ -8,7 +8,8 @@ from signal import SIGTERM
 import pytest
 
 from mainspring import JobStatus, Mainspring
-from tests.processes.harness import GREETING, PATIENCE, ROOT, Site
+from tests.processes.harness import GREETING, ROOT, Site
+from tests.support import PATIENCE
 
 
 @pytest.fixture

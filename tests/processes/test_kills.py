@@ -9,7 +9,6 @@ ROUNDS = 30
 
 
 @pytest.mark.stress
-@pytest.mark.timeout(180)
 def test_no_kill_loses_a_job_or_runs_one_twice_that_was_not_in_flight(site: Site) -> None:
     killing = KillLoop(site, seed=3).run(ROUNDS)
     killing.check()

@@ -10,7 +10,6 @@ MILLISECOND = 1_000_000
 
 
 @pytest.mark.stress
-@pytest.mark.timeout(120)
 def test_no_more_run_at_once_than_limits_allow_whoever_is_killed(site: Site) -> None:
     limits = run_limited(site, each=40, kills=6, seed=7)
     assert (limits.figures.lost, limits.figures.doubled) == (0, 0)
@@ -22,7 +21,6 @@ def test_no_more_run_at_once_than_limits_allow_whoever_is_killed(site: Site) -> 
 
 
 @pytest.mark.stress
-@pytest.mark.timeout(120)
 def test_in_no_window_of_time_do_more_start_than_a_rate_allows_whoever_is_killed(site: Site) -> None:
     rates = run_rated(site, each=80, kills=3, seed=8)
     assert (rates.figures.lost, rates.figures.doubled) == (0, 0)
@@ -39,7 +37,6 @@ def test_too_many_starts_in_a_window_would_be_found() -> None:
 
 
 @pytest.mark.stress
-@pytest.mark.timeout(120)
 def test_a_tenant_with_many_jobs_does_not_starve_one_with_few(site: Site) -> None:
     turns = visit_side_by_side(site, big=500, small=5)
     assert (turns.figures.lost, turns.figures.doubled) == (0, 0)

@@ -9,7 +9,6 @@ KEYS = 24
 
 
 @pytest.mark.stress
-@pytest.mark.timeout(120)
 def test_jobs_of_a_sequence_run_one_after_another_in_their_order_whoever_is_killed(site: Site) -> None:
     sequences = run_sequences(site, keys=KEYS, length=10, kills=5, seed=4)
     assert (sequences.figures.lost, sequences.figures.doubled) == (0, 0)
@@ -23,7 +22,6 @@ def test_jobs_of_a_sequence_run_one_after_another_in_their_order_whoever_is_kill
 
 
 @pytest.mark.stress
-@pytest.mark.timeout(120)
 def test_each_completed_job_is_followed_by_exactly_one_whoever_is_killed(site: Site) -> None:
     follow_ups = run_follow_ups(site, count=300, kills=5, seed=5)
     assert (follow_ups.figures.lost, follow_ups.figures.doubled) == (0, 0)
@@ -34,7 +32,6 @@ def test_each_completed_job_is_followed_by_exactly_one_whoever_is_killed(site: S
 
 
 @pytest.mark.stress
-@pytest.mark.timeout(120)
 def test_of_unique_jobs_one_is_alive_for_each_key_whoever_submits_and_whoever_is_killed(site: Site) -> None:
     unique = run_unique(site, keys=KEYS, kills=5, seed=6)
     assert {len(ids) for ids in unique.waiting.values()} == {1}

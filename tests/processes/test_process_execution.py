@@ -15,9 +15,10 @@ from mainspring import JobInfo, JobStatus
 from tests.processes.apps.crunching import app, come_together, compute, hold
 from tests.processes.fleet import Fleet
 from tests.processes.gates import make_gate, opened
-from tests.processes.harness import GREETING, PATIENCE, Child, Site
+from tests.processes.harness import GREETING, Child, Site
 from tests.processes.ledger import Entry
 from tests.processes.scenario_processes import run_in_processes
+from tests.support import PATIENCE
 from tests.unit.jobs.process_runs import watched
 
 LEAST_ROUNDS, MOST_ROUNDS = 3, 12  # of the comparison: the best of each counts; others use the processors, too
@@ -117,7 +118,6 @@ def test_a_long_job_in_a_process_is_handed_back_after_the_grace_of_its_worker(si
 
 
 @pytest.mark.stress
-@pytest.mark.timeout(120)
 def test_no_kill_of_a_worker_loses_or_doubles_a_job_in_a_process_or_leaves_one_behind(site: Site) -> None:
     processes = run_in_processes(site, count=120, kills=3, seed=9)
     assert (processes.figures.lost, processes.figures.doubled) == (0, 0)
@@ -134,7 +134,6 @@ def test_jobs_in_two_processes_run_at_the_same_time(crew: Fleet) -> None:
 
 
 @pytest.mark.stress
-@pytest.mark.timeout(120)
 def test_two_processes_gain_most_of_what_the_machine_has_to_give(site: Site, crew: Fleet) -> None:
     start(crew, "--queues", "one", PROCESSES="1")
     start(crew, "--queues", "two", PROCESSES="2")

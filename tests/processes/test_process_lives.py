@@ -12,9 +12,9 @@ import pytest
 
 from mainspring.jobs.processes.child_process import ChildDied, Running
 from mainspring.jobs.processes.pool import ProcessPool
-from tests.support import Background, within
+from tests.support import PATIENCE, Background, within
 from tests.unit.jobs import process_handlers as handlers
-from tests.unit.jobs.process_runs import SPAWNING, request_for, run, watched
+from tests.unit.jobs.process_runs import request_for, run, watched
 
 
 @pytest.fixture(scope="module")
@@ -111,18 +111,18 @@ def test_killing_a_request_that_is_over_does_not_hit_the_next(own_pool: ProcessP
 
 def test_a_kill_that_meets_the_answer_on_its_way_spoils_neither_it_nor_the_next(own_pool: ProcessPool) -> None:
     def kill_when_answered(running: Running) -> None:
-        assert running._child._connection.poll(SPAWNING), "no answer has come"
+        assert running._child._connection.poll(PATIENCE), "no answer has come"
         assert running.kill()
 
     request = request_for(handlers.square, number=3)
-    reply = within(lambda: own_pool.run(request, on_start=kill_when_answered, on_note=print), SPAWNING)
+    reply = within(lambda: own_pool.run(request, on_start=kill_when_answered, on_note=print))
     assert reply.answers[0].result == b"9"
     assert run(own_pool, handlers.square, number=4).result() == 16
 
 
 def test_what_a_handler_has_started_is_killed_with_it(own_pool: ProcessPool, fifo: str) -> None:
     attempt = run(own_pool, handlers.start_another, path=fifo)
-    assert attempt.has_spoken.wait(SPAWNING)
+    assert attempt.has_spoken.wait(PATIENCE)
     with watched(int(attempt.notes[0].done)) as wait_for_end:
         attempt.started().kill()
         wait_for_end()
@@ -141,7 +141,7 @@ def test_an_error_of_the_caller_ends_the_child_and_is_passed_on(own_pool: Proces
 
     request = request_for(handlers.spin)
     with pytest.raises(OSError, match="the store is gone"):
-        within(lambda: own_pool.run(request, on_start=refuse, on_note=print), SPAWNING)
+        within(lambda: own_pool.run(request, on_start=refuse, on_note=print))
     assert run(own_pool, handlers.square, number=2).result() == 4
 
 

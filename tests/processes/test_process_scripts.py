@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.jobs.process_runs import SPAWNING, watched
+from tests.support import PATIENCE
+from tests.unit.jobs.process_runs import watched
 
 ROOT = Path(__file__).parents[2]
 
@@ -72,7 +73,7 @@ def program(tmp_path: Path) -> Iterator[Program]:
 
 
 def output_of(process: subprocess.Popen[str]) -> str:
-    output, _ = process.communicate(timeout=SPAWNING)
+    output, _ = process.communicate(timeout=PATIENCE)
     return output
 
 
@@ -121,7 +122,7 @@ def quadruple(number: int) -> int:
 
 def main() -> None:
     with app, app.running():
-        say(quadruple.submit(10).result(timeout=30))
+        say(quadruple.submit(10).result(timeout=60))
 """
 
 

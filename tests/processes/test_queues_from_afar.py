@@ -11,8 +11,8 @@ from mainspring import JobStatus
 from tests.processes.apps.gated import app, elsewhere, sell, wrap
 from tests.processes.fleet import WORKERS, Fleet
 from tests.processes.gates import make_gate, opened
-from tests.processes.harness import PATIENCE, Site
-from tests.support import Background
+from tests.processes.harness import Site
+from tests.support import PATIENCE, Background
 
 MANY = 1_500
 
@@ -40,7 +40,6 @@ def show_that_workers_work(seconds: float = 0.0) -> None:
 
 
 @pytest.mark.stress
-@pytest.mark.timeout(120)
 def test_a_pause_stops_starts_at_once_and_a_resume_goes_on_with_all_of_them(site: Site, fleet: Fleet) -> None:
     ids = sell.submit_many([(number,) for number in range(MANY)])
     fleet.wait_for_lines(100)

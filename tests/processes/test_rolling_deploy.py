@@ -5,6 +5,7 @@ from signal import SIGTERM
 from mainspring import JobStatus, Mainspring
 from tests.processes.apps.deployed import bill, ship
 from tests.processes.harness import Site
+from tests.support import PATIENCE
 
 
 def test_a_worker_leaves_the_jobs_of_a_handler_it_does_not_know_and_warns_once(site: Site) -> None:
@@ -17,7 +18,7 @@ def test_a_worker_leaves_the_jobs_of_a_handler_it_does_not_know_and_warns_once(s
         old_jobs = client.job(name="shop.bill")(bill)
         last = old_jobs.after(2.5).submit(1)  # it has swept twice more by then
         old.expect("billed 1")
-        assert last.wait(10) is JobStatus.COMPLETED
+        assert last.wait(PATIENCE) is JobStatus.COMPLETED
         assert [(job.status, job.starts) for job in map(client.get, new_jobs)] == [(JobStatus.PENDING, 0)] * 3
 
         new = site.start_worker("deployed", "new")
@@ -32,7 +33,7 @@ def test_jobs_find_a_handler_that_was_renamed_by_its_alias(site: Site) -> None:
         handle = client.job(name="shop.bill")(bill).submit(7)
         worker = site.start_worker("deployed", "new")
         worker.expect("billed 7")
-        assert handle.wait(10) is JobStatus.COMPLETED
+        assert handle.wait(PATIENCE) is JobStatus.COMPLETED
 
 
 def test_the_old_release_runs_what_was_submitted_under_the_old_name_beside_the_new_one(site: Site) -> None:

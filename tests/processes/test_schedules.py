@@ -7,7 +7,6 @@ from tests.processes.scenario_schedules import recur, roll
 
 
 @pytest.mark.stress
-@pytest.mark.timeout(120)
 def test_each_occurrence_makes_exactly_one_job_whoever_is_killed(site: Site) -> None:
     recurrence = recur(site, kills=6, lines=320, seed=1)
     assert (recurrence.missing, recurrence.twice, recurrence.stray) == ([], [], [])
@@ -18,7 +17,6 @@ def test_each_occurrence_makes_exactly_one_job_whoever_is_killed(site: Site) -> 
 
 
 @pytest.mark.stress
-@pytest.mark.timeout(120)
 def test_a_deploy_that_changes_schedules_loses_no_occurrence_and_doubles_none(site: Site) -> None:
     recurrence = roll(site, releases=["old", "new", "old"], lines=8, seed=2)
     assert (recurrence.missing, recurrence.twice, recurrence.stray) == ([], [], [])

@@ -15,7 +15,7 @@ from mainspring.testing import ManualClock
 from tests.stress.machine_arranging import Arranging
 from tests.stress.machine_working import Working
 
-pytestmark = [pytest.mark.stress, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.stress
 
 
 class EngineMachine(Arranging, Working):

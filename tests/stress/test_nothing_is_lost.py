@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from mainspring.runners import FuncQueue, Priority, RingBuffer, TaskHandle, TaskRunner, TaskTraits, ThreadPool
+from tests.support import PATIENCE
 from tests.unit.runners.pools import restless, running
 
-pytestmark = [pytest.mark.stress, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.stress
 
 PRODUCERS = 32
 SEQUENCES = 200
-PATIENCE = 60.0
 
 calm = pytest.param(1_000_000, nullcontext, id="a million, calm")
 tense = pytest.param(200_000, restless, id="restless")

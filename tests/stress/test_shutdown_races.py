@@ -9,11 +9,11 @@ import pytest
 from mainspring import RunnerClosed
 from mainspring.runners import ShutdownBehavior, TaskFuture, TaskRunner, TaskTraits, ThreadPool
 from tests.stress.kinds import kinds
+from tests.support import PATIENCE
 from tests.unit.runners.pools import restless, running
 
-pytestmark = [pytest.mark.stress, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.stress
 
-PATIENCE = 10.0
 ROUNDS = 32
 BLOCK = TaskTraits(shutdown=ShutdownBehavior.BLOCK)
 SKIP = TaskTraits(shutdown=ShutdownBehavior.SKIP, category="not the plain way")
@@ -120,7 +120,7 @@ def test_every_future_ends_whatever_a_shutdown_does() -> None:
         results = 0
         for future in futures:
             try:
-                results += future.result(0.5) == 0
+                results += future.result(PATIENCE) == 0
             except CancelledError:
                 continue
         assert results + report.skipped == len(futures)

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support import PATIENCE
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 REJECTED = HERE / "rejected.py"
@@ -15,7 +17,7 @@ MARK = re.compile(r"# error: (?P<codes>[\w-]+(, [\w-]+)*)$")
 def mypy(*files: Path) -> set[tuple[str, int, str]]:
     """The errors in these files: file name, line, code."""
     command = [sys.executable, "-m", "mypy", "--no-error-summary", "--output=json", *map(str, files)]
-    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=50, check=False)
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=2 * PATIENCE, check=False)
     assert run.returncode in {0, 1}, run.stderr
     findings = [json.loads(line) for line in run.stdout.splitlines()]
     return {(Path(f["file"]).name, f["line"], f["code"]) for f in findings if f["severity"] == "error"}

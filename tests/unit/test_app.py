@@ -16,7 +16,7 @@ from mainspring import (
     Retry,
     UnknownHandler,
 )
-from tests.support import within
+from tests.support import PATIENCE, within
 
 
 def double(number: int) -> int:
@@ -247,7 +247,7 @@ def test_a_file_keeps_its_jobs_when_it_is_closed_and_opened_again(tmp_path: Path
     with Mainspring(url) as again:
         again.job(name="double")(double)
         with again.running():
-            assert again.handle(handle.id).result(timeout=10) == 42
+            assert again.handle(handle.id).result(PATIENCE) == 42
 
 
 def test_a_closed_application_opens_again_when_it_is_used(tmp_path: Path) -> None:
@@ -274,7 +274,7 @@ def test_jobs_of_an_application_are_seen_by_another_on_the_same_file(tmp_path: P
         handle = web.job(name="double")(double).submit(21)
         worker.job(name="double")(double)
         with worker.running():
-            assert handle.result(timeout=10) == 42
+            assert handle.result(PATIENCE) == 42
 
 
 def test_memory_belongs_to_its_application() -> None:
@@ -290,7 +290,7 @@ def test_jobs_run_while_the_block_lasts(app: Mainspring) -> None:
     job = app.job(double)
     with app.running() as same:
         assert same is app
-        assert job.submit(21).result(timeout=10) == 42
+        assert job.submit(21).result(PATIENCE) == 42
     assert job.submit(21).status() is JobStatus.PENDING
 
 
@@ -299,14 +299,14 @@ def test_running_twice_in_one_process_is_refused_and_the_first_goes_on(app: Main
     with app.running():
         with pytest.raises(RuntimeError, match="already"), app.running():
             pass
-        assert job.submit(21).result(timeout=10) == 42
+        assert job.submit(21).result(PATIENCE) == 42
 
 
 def test_running_again_later_is_fine(app: Mainspring) -> None:
     job = app.job(double)
     for _ in range(2):
         with app.running():
-            assert job.submit(21).result(timeout=10) == 42
+            assert job.submit(21).result(PATIENCE) == 42
 
 
 def test_an_error_inside_of_the_block_stops_the_worker_too(app: Mainspring) -> None:
@@ -331,7 +331,7 @@ def test_modules_are_included_when_jobs_are_run(url: str, tmp_path: Path, monkey
         before = "included_handlers.greet" in app.registry
         with app, app.running():
             job = app.manager().submit("included_handlers.greet")
-            assert app.handle(job).result(timeout=10) == "hi"
+            assert app.handle(job).result(PATIENCE) == "hi"
         assert not before
     finally:
         for name in ("included_app", "included_handlers"):
@@ -356,7 +356,7 @@ def test_each_serializer_carries_arguments_and_results(url: str, serializer: Any
         def pair(left: bytes, right: set[int]) -> tuple[bytes, set[int]]:
             return left, right
 
-        assert pair.submit(b"\xff\x00", {1, 2}).result(timeout=10) == (b"\xff\x00", {1, 2})
+        assert pair.submit(b"\xff\x00", {1, 2}).result(PATIENCE) == (b"\xff\x00", {1, 2})
 
 
 def test_jobs_stored_by_another_serializer_still_run(tmp_path: Path) -> None:
@@ -366,7 +366,7 @@ def test_jobs_stored_by_another_serializer_still_run(tmp_path: Path) -> None:
     with Mainspring(url, serializer="json") as after:
         after.job(name="double")(double)
         with after.running():
-            assert after.handle(handle.id).result(timeout=10) == 42
+            assert after.handle(handle.id).result(PATIENCE) == 42
 
 
 # -- backups

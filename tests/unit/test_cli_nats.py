@@ -19,10 +19,10 @@ import pytest
 from nats.js.errors import NoStreamResponseError
 
 from mainspring.cli.nats_ports import free_ports, is_free
+from tests.support import PATIENCE
 
 pytestmark = pytest.mark.long
 
-PATIENCE = 30.0
 USAGE = 2
 PLAIN = {"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb", "PYTHONUNBUFFERED": "1"}
 

@@ -12,6 +12,7 @@ from mainspring import EngineUnavailable, Mainspring
 from mainspring.cli.exits import NotImportable
 from mainspring.cli.loading import load_app
 from mainspring.cli.main import commands
+from tests.support import PATIENCE
 
 USAGE = 2
 
@@ -189,7 +190,7 @@ def test_an_error_of_ours_is_one_line_and_exit_code_three(tmp_path: Path) -> Non
         "from mainspring import Mainspring\napp = Mainspring('sqlite:///gone/orders.db')\n"
     )
     command = [sys.executable, "-m", "mainspring", "run", "shop:app"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 3
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith("mainspring: SQLite file ")

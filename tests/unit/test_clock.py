@@ -10,9 +10,7 @@ from hypothesis import given
 
 from mainspring.clock import NANOSECONDS, Clock, Duration, SystemClock, deadline_after, to_nanoseconds
 from mainspring.testing import ManualClock
-
-PATIENCE = 10.0
-
+from tests.support import PATIENCE
 
 # -- durations
 

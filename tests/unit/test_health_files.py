@@ -21,11 +21,11 @@ from mainspring.foreground.publishing import Publisher
 from mainspring.foreground.stores import store_of
 from mainspring.foreground.systemd import Systemd
 from mainspring.vital_signs import Health, WorkerState
+from tests.support import PATIENCE
 
 WELL = Health(WorkerState.READY, 1, 1, None, None, 3)
 STARTING = msgspec.structs.replace(WELL, state=WorkerState.STARTING)
 STOPPING = msgspec.structs.replace(WELL, state=WorkerState.STOPPING)
-PATIENCE = 10.0
 SECONDS = 1_000_000_000
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from mainspring import Mainspring, Retry, current_job
 from mainspring.cli.logs import ConsoleLines, JsonLines, LogFormat, LogLevel, add_job, start_logging
+from tests.support import PATIENCE
 
 
 def record_of(message: str, **extra: Any) -> logging.LogRecord:
@@ -98,7 +99,7 @@ def test_whatever_is_logged_while_a_job_runs_says_which() -> None:
     logging.getLogger().addHandler(kept)
     try:
         with app, app.running():
-            cancel.options(id="order-42").submit(42).wait(10)
+            cancel.options(id="order-42").submit(42).wait(PATIENCE)
     finally:
         logging.getLogger().removeHandler(kept)
     name = cancel.name

@@ -13,12 +13,10 @@ import pytest
 
 from mainspring.jobs.engine import Capability, Engine
 from mainspring.testing.manual_clock import ManualClock
+from mainspring.testing.patience import eventually
 
 MOST_REAL_SECONDS = 2.0
 """What a test may really wait for an engine that has a time of its own."""
-PATIENCE_SECONDS = 5.0
-"""How long such an engine may take until what is due is there, and workers are woken."""
-TICK_SECONDS = 0.02
 
 
 class EngineTime:
@@ -59,12 +57,8 @@ class EngineTime:
         time.sleep(duration)  # noqa: TID251 - there is no other way to let the time of a real server go by
 
     def eventually(self, check: Callable[[], bool]) -> bool:
-        """Check; an engine with a time of its own is looked at until the check holds, for a few seconds."""
-        for _ in range(0 if self.is_virtual else round(PATIENCE_SECONDS / TICK_SECONDS)):
-            if check():
-                return True
-            time.sleep(TICK_SECONDS)  # noqa: TID251 - nothing tells when a real server has got that far
-        return check()
+        """Check; an engine with a time of its own is looked at until the check holds, for up to a minute."""
+        return check() if self.is_virtual else eventually(check)
 
     def is_since(self, before: int, instant: int | None) -> bool:
         """Say whether something happened between then and now; on virtual time they may be one instant."""

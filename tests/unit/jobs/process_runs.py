@@ -21,8 +21,6 @@ from mainspring.jobs.serializers import JsonSerializer
 from tests.support import PATIENCE, Background
 from tests.unit.jobs.leases import make_lease
 
-SPAWNING = 30.0  # real seconds: a process that starts on a busy machine
-
 
 class Run:
     """A request on a thread of its own."""
@@ -44,12 +42,12 @@ class Run:
         self.has_spoken.set()
 
     def started(self) -> Running:
-        assert self.has_started.wait(SPAWNING), "the handler has not begun"
+        assert self.has_started.wait(PATIENCE), "the handler has not begun"
         assert self.running is not None
         return self.running
 
     def reply(self) -> Reply:
-        return self._call.result(SPAWNING)
+        return self._call.result()
 
     def answer(self) -> Answer:
         (answer,) = self.reply().answers

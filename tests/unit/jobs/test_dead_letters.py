@@ -19,7 +19,7 @@ from mainspring import (
 )
 from mainspring.jobs import dead_letters
 from mainspring.testing import TimeTravel, time_travel
-from tests.support import Background
+from tests.support import PATIENCE, Background
 from tests.unit.jobs.diary import START
 
 ONCE = Retry(max_attempts=1)
@@ -219,7 +219,7 @@ def test_a_replay_that_comes_too_early_ends_and_makes_new_letters(letters: Lette
     letters.make(3)
     replayed = Background(letters.app.dead_letters.replay)
     try:
-        assert len(replayed.result(2)) == 3
+        assert len(replayed.result(PATIENCE)) == 3
     finally:
         letters.is_broken = False  # or it would never end
     letters.travel.settle()

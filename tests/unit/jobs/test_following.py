@@ -26,7 +26,7 @@ from mainspring.engines.memory import MemoryEngine
 from mainspring.jobs import following
 from mainspring.jobs.engine import NewJob
 from mainspring.testing import TimeTravel, time_travel
-from tests.support import Background, WatchedClock, within
+from tests.support import PATIENCE, Background, WatchedClock, within
 from tests.unit.jobs.diary import START
 
 
@@ -217,7 +217,7 @@ def test_more_events_than_a_page_are_all_told_in_order(
     app: Mainspring, travel: TimeTravel, work: Job[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(following, "PAGE", 7)
-    events = app.events(timeout=1)
+    events = app.events(timeout=PATIENCE)
     ids = work.after(3_600).submit_many([()] * 50)
     told = [next(events).job_id for _ in range(50)]
     assert told == ids
@@ -265,7 +265,7 @@ def test_an_iteration_ends_at_its_timeout(engine: MemoryEngine, watched: Watched
 def test_events_are_followed_by_a_coroutine(app: Mainspring, work: Job[..., None]) -> None:
     async def follow() -> list[str]:
         found = []
-        async for event in app.events(timeout=10):
+        async for event in app.events(timeout=PATIENCE):
             found.append(event.kind.value)
             if event.kind is EventKind.COMPLETED:
                 break

@@ -116,7 +116,7 @@ def test_a_worker_in_this_process_tells_at_once(app: Mainspring) -> None:
         return number * 2
 
     with app.running():
-        assert [handler.submit(number).result(timeout=10) for number in range(5)] == [0, 2, 4, 6, 8]
+        assert [handler.submit(number).result(PATIENCE) for number in range(5)] == [0, 2, 4, 6, 8]
 
 
 def test_a_wait_for_a_job_that_was_purged_meanwhile_ends(app: Mainspring) -> None:
@@ -178,7 +178,7 @@ def test_all_who_wait_for_one_job_are_told_at_once() -> None:
         clock.wait_until_asleep(one)
     status[0] = JobStatus.COMPLETED
     completions.announce(["a"])
-    assert [one.result(2) for one in waiting] == [JobStatus.COMPLETED] * 5
+    assert [one.result(PATIENCE) for one in waiting] == [JobStatus.COMPLETED] * 5
 
 
 class Looks:

@@ -16,7 +16,7 @@ from mainspring.jobs.instants import MICROSECONDS
 from mainspring.jobs.io_layer import IoLayer
 from mainspring.jobs.recurrence.recurring import BATCH, BATCH_JOBS, Recurring
 from mainspring.testing import ManualClock
-from tests.support import Background, Gate
+from tests.support import PATIENCE, Background, Gate
 from tests.unit.jobs.timetable import Timetable, every
 
 MINUTE = 60 * MICROSECONDS
@@ -239,7 +239,7 @@ def test_whoever_comes_second_says_nothing_and_goes_on(
         timetable.before_fire = lambda: None
         with firing(timetable) as other:
             other.expect(timetable.next_firing)
-            other.settle(10)
+            other.settle(PATIENCE)
 
     timetable.before_fire = be_quicker
     recurring.expect(due)
@@ -396,4 +396,4 @@ def test_a_firing_that_does_not_come_to_rest_has_a_name(timetable: Timetable) ->
         gate.wait_until_entered()
         assert recurring.settle(0.01) == "the schedules of a worker"
         gate.open()
-        assert recurring.settle(10) is None
+        assert recurring.settle(PATIENCE) is None

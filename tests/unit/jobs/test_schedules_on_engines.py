@@ -24,6 +24,7 @@ from mainspring.jobs.recurrence.recurring import Recurring
 from mainspring.jobs.recurrence.schedule_records import OccurrenceKind
 from mainspring.jobs.recurrence.schedules import Schedules
 from mainspring.testing import ManualClock
+from tests.support import PATIENCE
 from tests.unit.jobs.timetable import Source, every
 
 
@@ -41,7 +42,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -
 def io(engine: Engine, clock: ManualClock) -> Iterator[IoLayer]:
     pool = ThreadPool(1, name="io", clock=clock)
     yield IoLayer(engine, pool)
-    pool.shutdown(timeout=1)
+    pool.shutdown(timeout=PATIENCE)
 
 
 @pytest.fixture

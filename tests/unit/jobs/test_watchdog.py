@@ -15,11 +15,11 @@ from mainspring.jobs.working.slots import Kind
 from mainspring.jobs.working.watchdog import Watchdog
 from mainspring.testing import ManualClock
 from mainspring.vital_signs import Health
+from tests.support import PATIENCE
 from tests.unit.jobs.workshop import Workshop, workshop
 
 SECONDS = 1_000_000_000
 FULL = Occupancy(Kind.THREADS, 8, 8, Longest(90.0, "job-1", "slow"))
-PATIENCE = 10.0
 
 
 class Kennel:

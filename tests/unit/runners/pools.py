@@ -3,13 +3,12 @@
 import atexit
 import gc
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
 
 from mainspring.runners import TaskRunner, TaskTraits, ThreadPool
-
-PATIENCE = 10.0  # real seconds for what should take milliseconds
+from tests.support import PATIENCE
 
 
 @contextmanager
@@ -58,16 +57,6 @@ def occupied(runner: TaskRunner, traits: TaskTraits | None = None) -> Iterator[H
         yield hold
     finally:
         hold.release()
-
-
-def eventually(is_reached: Callable[[], bool], patience: float = PATIENCE) -> bool:
-    """Answer whether something that nobody announces comes true in reasonable time."""
-    never = Event()
-    for _ in range(int(patience * 1000)):
-        if is_reached():
-            return True
-        never.wait(0.001)
-    return is_reached()
 
 
 @contextmanager

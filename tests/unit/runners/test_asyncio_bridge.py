@@ -353,7 +353,7 @@ def test_a_flush_of_the_pool_waits_for_running_coroutines_and_no_longer(
     clock.wait_until_asleep(flushing)
     assert not flushing.is_done
     loop.post(pause.leave.set)
-    flushing.result(3)
+    flushing.result(PATIENCE)
 
 
 @pytest.mark.parametrize("of_pool", [False, True], ids=["of the loop", "of the pool"])

@@ -8,6 +8,8 @@ from textwrap import dedent
 
 import pytest
 
+from tests.support import PATIENCE
+
 PRELUDE = """
 import asyncio
 import sys
@@ -199,7 +201,7 @@ def test_at_exit(name: str) -> None:
         [sys.executable, "-X", "dev", "-W", "error", "-c", PRELUDE + dedent(script)],
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=PATIENCE,
         check=False,
     )
     assert result.stderr == ""

@@ -18,7 +18,8 @@ from mainspring.runners import (
     ThreadPool,
 )
 from mainspring.testing import ManualClock
-from tests.unit.runners.pools import PATIENCE, Hold, eventually, occupied, restless, running, without_collector
+from tests.support import PATIENCE, eventually
+from tests.unit.runners.pools import Hold, occupied, restless, running, without_collector
 
 BLOCK = TaskTraits(shutdown=ShutdownBehavior.BLOCK)
 
@@ -190,7 +191,7 @@ def test_a_full_pool_refuses_the_item_and_the_queue_lives_on() -> None:
                 queue.dispatch(1)
         pool.wait_idle(PATIENCE)
         queue.dispatch(2)
-        queue.wait_idle(2)
+        queue.wait_idle(PATIENCE)
     assert handled == [2]
 
 
@@ -211,7 +212,7 @@ def test_a_full_pool_does_not_stop_a_queue_that_has_more_to_do() -> None:
             queue.dispatch(number)
         pool.post(int)  # now the pool is full, and the drain cannot post the next one
         hold.release()
-        queue.wait_idle(2)
+        queue.wait_idle(PATIENCE)
     assert handled == list(range(100))
 
 

@@ -13,7 +13,8 @@ import pytest
 
 from mainspring.runners import TaskFuture, ThreadPool
 from mainspring.testing import ManualClock
-from tests.unit.runners.pools import PATIENCE, Hold, occupied, restless, running, without_collector
+from tests.support import PATIENCE
+from tests.unit.runners.pools import Hold, occupied, restless, running, without_collector
 
 
 @pytest.fixture
@@ -249,7 +250,7 @@ def test_the_future_of_a_task_that_a_shutdown_skips_is_cancelled(delay: float | 
         closing.start()
         try:
             with pytest.raises(CancelledError):
-                future.result(1)  # nobody may wait for ever for what never comes
+                future.result(PATIENCE)  # nobody may wait for ever for what never comes
             assert told.is_set()
         finally:
             hold.release()

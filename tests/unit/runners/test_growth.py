@@ -9,7 +9,8 @@ import pytest
 
 from mainspring.runners import TaskTraits, ThreadPool, blocking
 from mainspring.testing import ManualClock
-from tests.unit.runners.pools import PATIENCE, Hold, close, eventually, occupied, running
+from tests.support import PATIENCE, eventually
+from tests.unit.runners.pools import Hold, close, occupied, running
 
 IDLE_TIMEOUT = 30
 MAY_BLOCK = TaskTraits(may_block=True)
@@ -306,7 +307,7 @@ def test_a_refused_thread_does_not_keep_a_sleeping_one_from_the_work(
         reached = Event()
         with no_new_threads(monkeypatch):
             pool.post(reached.set)
-            ran = reached.wait(1)
+            ran = reached.wait(PATIENCE)
         inside.release()
         assert ran, "the task lay in the queue although a worker was free"
 
@@ -339,7 +340,7 @@ def test_a_pool_without_any_thread_says_so_or_tries_again(monkeypatch: pytest.Mo
             except RuntimeError as error:
                 refusal = error
         if refusal is None:
-            assert pool.submit(int).result(1) == 0
+            assert pool.submit(int).result(PATIENCE) == 0
     finally:
         assert close(pool)
 
@@ -358,6 +359,6 @@ def test_a_refused_timer_thread_loses_no_delayed_task(
     assert pool.statistics().delayed == int(is_accepted)
     pool.post(second.set, delay=1)
     clock.advance(2)
-    assert second.wait(1), "the timer never recovered"
+    assert second.wait(PATIENCE), "the timer never recovered"
     assert first.is_set() == is_accepted
     assert pool.statistics().delayed == 0

@@ -11,7 +11,8 @@ import pytest
 from mainspring import MainspringError
 from mainspring.runners import FuncQueue, Priority, TaskRunner, TaskTraits, ThreadPool
 from mainspring.testing import ManualClock
-from tests.unit.runners.pools import PATIENCE, occupied, running, without_collector
+from tests.support import PATIENCE
+from tests.unit.runners.pools import occupied, running, without_collector
 
 BURST = 60_000
 BYTES_KEPT = 60_000  # a byte for each task of a burst: nothing that grows with it

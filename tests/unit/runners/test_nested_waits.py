@@ -8,7 +8,8 @@ import pytest
 from mainspring import WouldDeadlock
 from mainspring.runners import TaskRunner, TaskTraits, ThreadPool, blocking, current_runner
 from mainspring.testing import ManualClock
-from tests.unit.runners.pools import PATIENCE, Hold, occupied, running
+from tests.support import PATIENCE
+from tests.unit.runners.pools import Hold, occupied, running
 
 
 @pytest.fixture
@@ -258,7 +259,7 @@ def test_ones_own_sequence_is_recognised_through_a_task_that_runs_inline(pool: T
 
     def inner() -> None:
         with pytest.raises(WouldDeadlock):
-            sequence.submit(int).result(1)  # the time-out only keeps a failure short
+            sequence.submit(int).result(PATIENCE)  # the time-out only keeps a failure short
 
     def outer() -> None:
         pool.submit(inner).result(PATIENCE)

@@ -314,7 +314,7 @@ def test_an_observer_that_fails_over_a_long_task_does_not_stop_the_timer(
     seen = Event()
     pool.post(seen.set, delay=1)
     clock.jump(1)
-    assert seen.wait(3)
+    assert seen.wait(PATIENCE)
 
 
 def test_long_tasks_are_logged_without_an_observer(

@@ -14,7 +14,8 @@ from hypothesis import given
 
 from mainspring import QueueEmpty, QueueFull
 from mainspring.runners import RingBuffer
-from tests.unit.runners.pools import PATIENCE, restless, without_collector
+from tests.support import PATIENCE
+from tests.unit.runners.pools import restless, without_collector
 
 T = TypeVar("T")
 

@@ -10,7 +10,8 @@ import pytest
 
 from mainspring import RunnerClosed
 from mainspring.runners import SequenceBound, TaskRunner, ThreadPool, current_runner
-from tests.unit.runners.pools import PATIENCE, occupied, running, without_collector
+from tests.support import PATIENCE
+from tests.unit.runners.pools import occupied, running, without_collector
 
 
 class Counter:
@@ -155,7 +156,7 @@ def test_the_object_is_released_on_its_sequence_even_if_that_is_full(pool: Threa
     with occupied(sequence):
         sequence.post(int)  # now it is full
         bound = None
-    assert released.wait(2)
+    assert released.wait(PATIENCE)
     assert released_on == [sequence]
 
 

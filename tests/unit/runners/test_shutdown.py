@@ -85,7 +85,7 @@ def test_a_runner_may_be_shut_down_before_its_pool(pool: ThreadPool, which: int)
     runner.shutdown()
     assert pool.submit(int, "1").result(PATIENCE) == 1
     pool.wait_idle()
-    assert Background(pool.shutdown).result(5) == ShutdownReport(ran=0, skipped=0, abandoned=0)
+    assert Background(pool.shutdown).result(PATIENCE) == ShutdownReport(ran=0, skipped=0, abandoned=0)
     assert pool.statistics().completed == 2
 
 
@@ -105,7 +105,7 @@ def test_a_runner_and_its_pool_may_be_shut_down_at_once(
             clock.wait_until_asleep(ending)
         gate.open()
     for ending in endings:
-        assert ending.result(5) == ShutdownReport(ran=places + 3, skipped=0, abandoned=0)
+        assert ending.result(PATIENCE) == ShutdownReport(ran=places + 3, skipped=0, abandoned=0)
     assert sorted(ran) == [0, 1, 2]
 
 
@@ -248,7 +248,7 @@ def test_a_coroutine_that_nobody_waits_for_is_cancelled(pool: ThreadPool, failur
 
     loop.post(work, traits=CONTINUE)
     assert started.wait(PATIENCE)
-    report = Background(pool.shutdown).result(5)
+    report = Background(pool.shutdown).result(PATIENCE)
     assert cleaned_up.wait(PATIENCE)
     assert report.skipped == 0
     assert report.ran + report.abandoned == 1

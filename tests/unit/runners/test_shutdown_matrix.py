@@ -21,7 +21,7 @@ from mainspring import (
     blocking,
 )
 from tests.runner_fixtures import MakePool
-from tests.support import Background, Gate, WatchedClock
+from tests.support import PATIENCE, Background, Gate, WatchedClock
 
 BLOCK, SKIP, CONTINUE = ShutdownBehavior.BLOCK, ShutdownBehavior.SKIP, ShutdownBehavior.CONTINUE
 WORKERS = 2
@@ -159,7 +159,7 @@ def test_without_a_limit_every_task_is_accounted_for(
     ending = Background(ends[how], clock)
     clock.wait_until_asleep(ending)
     scene.gate.open()
-    report = ending.result(5)
+    report = ending.result(PATIENCE)
     expected = expected_without_limit(scene)
     if scene.state == "behind" and scene.behavior is BLOCK and scene.occupants > 1:
         # It starts when one of the occupants has ended; nobody waits for the other.
@@ -185,7 +185,7 @@ def test_when_time_runs_out_every_task_is_accounted_for(
     ending = Background(lambda: closed.shutdown(timeout=5), clock)
     clock.wait_until_asleep(ending)
     clock.jump(5)
-    report = ending.result(5)
+    report = ending.result(PATIENCE)
     scene.gate.open()
     assert report == expected_when_time_runs_out(scene)
     if scene.state in ("queued", "delayed", "due", "behind"):
@@ -202,7 +202,7 @@ def test_leaving_normally_runs_everything_that_is_due(
     ending = Background(lambda: leave(scene.pool), clock)
     clock.wait_until_asleep(ending)
     scene.gate.open()
-    ending.result(5)
+    ending.result(PATIENCE)
     now = scene.pool.statistics()
     assert (now.queued, now.active, now.delayed) == (0, 0, 0)
     if state == "delayed":
@@ -226,7 +226,7 @@ def test_a_pool_that_cannot_grow_ends_as_well(
     ending = Background(pool.shutdown, clock)
     clock.wait_until_asleep(ending)
     scene.gate.open()
-    assert ending.result(5) == expected_without_limit(scene)
+    assert ending.result(PATIENCE) == expected_without_limit(scene)
 
 
 @pytest.mark.parametrize("timeout", [None, 5])
@@ -253,7 +253,7 @@ def test_leaving_normally_runs_what_is_due_while_the_timer_is_busy(
         pool.post(runs.append, "due", delay=1)
         pool.post(runs.append, "not due", delay=2)
         clock.jump(1)
-        Background(lambda: leave(pool)).result(5)
+        Background(lambda: leave(pool)).result(PATIENCE)
     assert sorted(runs) == ["due", "must run"]
 
 

@@ -14,7 +14,8 @@ from mainspring.runners import TaskFailure, TaskTraits, ThreadPool
 from mainspring.runners.task import Task, describe_function
 from mainspring.runners.worker import Worker
 from mainspring.testing import ManualClock
-from tests.unit.runners.pools import PATIENCE, occupied, restless, running, without_collector
+from tests.support import PATIENCE
+from tests.unit.runners.pools import occupied, restless, running, without_collector
 
 TRACED = TaskTraits(category="a task of the longer kind")
 
@@ -281,5 +282,5 @@ def test_no_failing_callable_kills_its_worker(function: Callable[[int], object])
     with running(ThreadPool(1, max_workers=1, on_error=failures.append)) as pool:
         pool.post(function, 1)
         pool.post(reached.set)
-        assert reached.wait(2)
+        assert reached.wait(PATIENCE)
     assert len(failures) == 1

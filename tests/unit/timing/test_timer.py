@@ -13,8 +13,8 @@ import pytest
 from mainspring.clock import NANOSECONDS, SystemClock
 from mainspring.testing import ManualClock
 from mainspring.timing.timer import Timer
+from tests.support import PATIENCE
 
-PATIENCE = 10.0
 SECOND = NANOSECONDS
 
 
@@ -232,7 +232,7 @@ def test_a_callback_that_raises_is_logged_and_the_timer_goes_on(
     timer.call_at(2 * SECOND, reached.set)
     clock.jump(1)
     clock.jump(1)
-    assert reached.wait(2)
+    assert reached.wait(PATIENCE)
     assert called == ["same time"]
     assert "a callback failed" in caplog.text
     assert "as expected" in caplog.text
@@ -305,7 +305,7 @@ def test_a_call_in_a_thousand_years_does_not_hurt_the_others() -> None:
     reached = Event()
     timer.call_at(clock.monotonic_ns() + 5_000_000, reached.set)
     try:
-        assert reached.wait(2)
+        assert reached.wait(PATIENCE)
         assert len(timer) == 1
     finally:
         timer.close()
@@ -325,7 +325,7 @@ def test_a_timer_whose_thread_was_refused_tries_again(
     reached = Event()
     timer.call_at(SECOND, reached.set)
     clock.jump(1)
-    assert reached.wait(2)
+    assert reached.wait(PATIENCE)
     assert called == []
 
 
