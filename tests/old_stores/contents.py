@@ -14,6 +14,7 @@ import tarfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from threading import Event
 from typing import Any, TypeAlias
@@ -33,6 +34,7 @@ LOOK = 0.02
 
 Job: TypeAlias = tuple[str, str, int]
 """A name, a status, and how often it was started."""
+NONE: Counter[Job] = Counter()
 
 
 def unpack(*names: str) -> list[str]:
@@ -142,7 +144,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 # -- what can be looked at
 
 
-def check_as_made(app: Mainspring, held: Counter[Job] = Counter()) -> None:  # noqa: B008 - it is not changed
+def check_as_made(app: Mainspring, held: Counter[Job] = NONE) -> None:
     """Look at everything in a store that no worker has opened since it was made."""
     found = read(app)
     wanted = AS_MADE + held
@@ -193,9 +195,9 @@ def _check_letters(app: Mainspring) -> None:
     assert sorted(job.id for job in app.dead_letters.list()) == ["letter", "letter-edited", "quarantined"]
     replayed = {job.id: job.replayed_as for job in app.dead_letters.list(replayed=True)}
     assert sorted(replayed) == ["letter-replayed", "letter-replayed-and-done"]
-    for letter, replay in replayed.items():
+    for replayed_id, replay in replayed.items():
         assert replay is not None
-        assert app.get(replay).origin == letter
+        assert app.get(replay).origin == replayed_id
     letter = app.dead_letters.get("letter")
     assert (letter.arguments, letter.failures, letter.attempts) == ({"number": 0}, 2, 2)
     assert [(attempt.number, attempt.cause) for attempt in letter.history] == [(1, "failure"), (2, "failure")]
@@ -233,7 +235,7 @@ def _check_schedules(app: Mainspring) -> None:
 # -- what has happened
 
 
-def check_calls(shop: Shop, held: Counter[Job] = Counter()) -> None:  # noqa: B008 - it is not changed
+def check_calls(shop: Shop, held: Counter[Job] = NONE) -> None:
     """Look at what the handlers of a worker were called with, which has done all that was due."""
     app, ledger = shop.app, shop.ledger
     names = Counter(name_of(app.get(job_id)) for job_id in ledger.ids)
@@ -258,7 +260,7 @@ def check_calls(shop: Shop, held: Counter[Job] = Counter()) -> None:  # noqa: B0
 
 def assert_one_after_another(jobs: list[JobInfo]) -> None:
     spans = sorted((job.started, job.finished) for job in jobs)
-    for (_, finished), (started, _) in zip(spans, spans[1:], strict=False):
+    for (_, finished), (started, _) in pairwise(spans):
         assert finished is not None
         assert started is not None
         assert finished <= started
@@ -320,8 +322,8 @@ AFTERWARDS = (
     - jobs("FAILED", 3, "quarantined")
     - jobs("FAILED", 0, "expired")
     - jobs("PENDING", 0, *PAUSED, "far", "far-rescheduled")
-    + jobs("COMPLETED", 1, "again-for-a-minute", "again-while-alive", "replay of letter", "replay of letter-edited")
-    + jobs("COMPLETED", 1, "expired", "far-rescheduled", *PAUSED)
+    + jobs("COMPLETED", 1, "replay of letter", "replay of letter-edited", "expired", *PAUSED)
+    + jobs("COMPLETED", 1, "again-for-a-minute", "again-while-alive", "far-rescheduled")
     + jobs("COMPLETED", 4, "quarantined")
     + jobs("CANCELED", 0, "far")
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from typing import Any
 from uuid import UUID
 
 import apsw
@@ -24,7 +25,13 @@ PACKED = (
     UUID("12345678-1234-5678-1234-567812345678"),
     b"\x00\xff bytes",
 )
-WEIGHED = (Decimal("1234567890.123456789"), timedelta(days=1, microseconds=1), Color.BLUE, {"kg": 1.5}, (3, "three"))
+WEIGHED = (
+    Decimal("1234567890.123456789"),
+    timedelta(days=1, microseconds=1),
+    Color.BLUE,
+    {"kg": 1.5},
+    (3, "three"),
+)
 LETTERS = ("letter", "letter-edited", "letter-replayed", "letter-replayed-and-done")
 TEXTS = tuple("x" * number for number in range(1, 21))
 
@@ -202,7 +209,7 @@ def insert_first_schema(connection: apsw.Connection, now: int) -> None:
     history = '[{"number":1,"started":1,"ended":2,"cause":"failure","error":"it broke"}]'
     connection.execute("INSERT INTO lanes VALUES (1, 'default', 'greet', 1), (2, 'imports', 'import', 2)")
     connection.execute("INSERT INTO workers VALUES (7, 'gone', 1, '[\"greet\"]', ?1, ?1)", (now,))
-    rows = {
+    rows: dict[str, dict[str, Any]] = {
         "due": {},
         "far": {"due": round(FAR.timestamp()) * 1_000_000},
         "msgpack": {"payload": b"\x81\xa4name\xa7msgpack", "codec": "msgpack"},
@@ -217,7 +224,7 @@ def insert_first_schema(connection: apsw.Connection, now: int) -> None:
         "canceled": {"status": 4, "finished": now},
     }
     for job_id, columns in rows.items():
-        values = {"id": job_id, "lane": 1, "due": now, "created": now, "codec": "json"}
+        values: dict[str, Any] = {"id": job_id, "lane": 1, "due": now, "created": now, "codec": "json"}
         values |= {"payload": f'{{"name":"{job_id}"}}'} | columns
         marks = ", ".join("?" * len(values))
         connection.execute(f"INSERT INTO jobs ({', '.join(values)}) VALUES ({marks})", tuple(values.values()))

@@ -138,7 +138,11 @@ class Shop:
 
         @app.job(name="weigh", queue="orders")
         def weigh(
-            amount: Decimal, wait: timedelta, color: Color, weights: dict[str, float], parts: tuple[int, str] | None
+            amount: Decimal,
+            wait: timedelta,
+            color: Color,
+            weights: dict[str, float],
+            parts: tuple[int, str] | None,
         ) -> Decimal:
             ledger.write(amount, wait, color, weights, parts)
             return amount * 2

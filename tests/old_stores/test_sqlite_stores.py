@@ -128,8 +128,9 @@ def test_what_is_due_far_in_the_future_runs_then(shop: Shop, clock: ManualClock)
         assert (counts[JobStatus.PENDING], counts[JobStatus.RUNNING]) == (2, 0)  # those of the paused queue
 
 
-def test_each_job_ends_as_expected_in_real_time(serializer: Serializer, tmp_path: Path) -> None:
-    shop = Shop(f"sqlite:///{tmp_path / 'jobs.db'}", serializer=serializer)
+def test_each_job_ends_as_expected_in_real_time(tmp_path: Path) -> None:
+    unpack_store("json", tmp_path)
+    shop = Shop(f"sqlite:///{tmp_path / 'jobs.db'}")
     with shop.app, shop.app.running():
         wait_for(AT_REST + HELD[1], shop.app)
         check_calls(shop, HELD[1])
