@@ -1,5 +1,7 @@
 """The servers, for all tests here."""
 
+import pytest
+
 from tests.nats.roles import guarded_server, guarded_servers
 from tests.nats.servers import make_nats_cluster, make_nats_server, nats_prefix, nats_server
 
@@ -11,3 +13,5 @@ __all__ = [
     "nats_prefix",
     "nats_server",
 ]
+
+pytest.register_assert_rewrite("tests.old_stores.contents")
