@@ -51,7 +51,7 @@ class Model(Turns, Schedules):
     def _start(self, job: Job, now: int) -> None:
         self.use_up(job, now)
         job |= {"status": JobStatus.RUNNING, "starts": job["starts"] + 1, "started": max(now, job["due"])}
-        self.tell(EventKind.STARTED, job["id"])
+        self.untold.add(job["id"])
 
     def start(self, worker: int, lease: Lease, now: int) -> bool:
         job = self.leased(worker, lease, JobStatus.PENDING)
@@ -70,8 +70,10 @@ class Model(Turns, Schedules):
     def report(self, worker: int, report: ProgressReport) -> bool:
         job = self.leased(worker, report.lease, JobStatus.RUNNING)
         if job is not None:
-            job["progress"] = report.progress
-            self.tell(EventKind.PROGRESS, job["id"])
+            self.tell_start(job["id"])
+            if report.progress is not None:
+                job["progress"] = report.progress
+                self.tell(EventKind.PROGRESS, job["id"])
         return job is not None
 
     # -- ending
@@ -90,6 +92,10 @@ class Model(Turns, Schedules):
         job = self.leased(worker, outcome.lease, JobStatus.PENDING if is_held else JobStatus.RUNNING)
         if job is None:
             return False
+        if is_back:
+            self.untold.discard(job["id"])
+        else:
+            self.tell_start(job["id"])
         self._charge(job, outcome, now)
         if is_back and not is_held:
             job["starts"] -= 1
@@ -135,6 +141,7 @@ class Model(Turns, Schedules):
             if job["status"] is JobStatus.PENDING:
                 job["owner"] = None
                 continue
+            self.tell_start(job["id"])
             job["crashes"] += 1
             when = died[job["id"]]
             job["history"] += (Attempt(job["starts"], job["started"], when, "crash", f"its worker {worker} died"),)

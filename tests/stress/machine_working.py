@@ -176,7 +176,8 @@ class Working(Stage):
     @rule(chosen=st.lists(places, min_size=1, max_size=4))
     def report(self, chosen: list[int]) -> None:
         worker, leases = self.choose_leases(chosen, JobStatus.RUNNING)
-        progress = Progress(chosen[0], None, None, self.bench.now)
+        begins = chosen[0] % 2 == 0
+        progress = None if begins else Progress(chosen[0], None, None, self.bench.now)
         batch = [ProgressReport(lease, progress) for lease in leases]
         assert self.engine.report(worker, batch) == [self.model.report(worker, report) for report in batch]
 

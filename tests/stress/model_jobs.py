@@ -38,10 +38,17 @@ class Jobs:
         self.jobs: dict[str, Job] = {}
         self.workers: list[int] = []
         self.told: list[tuple[EventKind, str]] = []
+        self.untold: set[str] = set()  # jobs that were started, and whose handlers have not begun
         self._places = 0
 
     def tell(self, kind: EventKind, job_id: str) -> None:
         self.told.append((kind, job_id))
+
+    def tell_start(self, job_id: str) -> None:
+        """Tell that a handler has begun, once for each start."""
+        if job_id in self.untold:
+            self.untold.remove(job_id)
+            self.tell(EventKind.STARTED, job_id)
 
     def counts(self) -> dict[JobStatus, int]:
         statuses = [job["status"] for job in self.jobs.values()]

@@ -10,6 +10,8 @@ Invariants of every engine
 - A handler may run only after `start` (or `take`, for what is due) has marked its job RUNNING. A cancel that
   answered CANCELED is never followed by a start.
 - Times are microseconds of the engine's own clock, `now()`.
+- Each attempt that a job's `starts` counts has one `started` event. It is written when the worker reports that the
+  handler begins, at the latest before the next event of the job. A job that is handed back has none.
 """
 
 from __future__ import annotations
@@ -251,6 +253,10 @@ class Engine(Protocol):
     def start_lead(self) -> int:
         """How many microseconds before a job is due its start is to be committed."""
 
+    @property
+    def is_followed(self) -> bool:
+        """Whether events were written when jobs were last started: then a worker reports handlers that begin."""
+
     def now(self) -> int:
         """Return the engine's own time, in microseconds since 1970."""
 
@@ -295,7 +301,7 @@ class Engine(Protocol):
         """End leases; False for those whose token is stale, of which nothing is kept."""
 
     def report(self, worker: int, reports: Sequence[ProgressReport]) -> list[bool]:
-        """Note how far jobs have come; False for those whose token is stale."""
+        """Note that handlers begin, or how far jobs have come; False for those whose token is stale."""
 
     def sweep(self, worker: int) -> Swept:
         """Rescue the jobs of dead workers, and say what waits."""

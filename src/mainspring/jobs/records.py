@@ -245,4 +245,5 @@ class ProgressReport(Struct, frozen=True, gc=False):
     """News of a job that runs."""
 
     lease: Lease
-    progress: Progress
+    progress: Progress | None
+    """None: its handler begins, and nothing more is known."""

@@ -48,6 +48,7 @@ PARTS = (
     "explaining",
     "crew",
     "events",
+    "starts",
     "pruning",
 )
 MODULES = [f"mainspring.testing.engine_{part}" for part in PARTS]
@@ -68,6 +69,7 @@ from mainspring.testing.engine_rescuing import Rescuing
 from mainspring.testing.engine_schedules import Schedules
 from mainspring.testing.engine_sequences import Sequences
 from mainspring.testing.engine_settling import Settling
+from mainspring.testing.engine_starts import Starts
 from mainspring.testing.engine_submitting import Submitting
 from mainspring.testing.engine_taking import Taking
 from mainspring.testing.engine_transitions import Transitions
@@ -95,6 +97,7 @@ class EngineConformance(
     Explaining,
     Crew,
     Events,
+    Starts,
     Pruning,
 ):
     """What holds for every engine."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from msgspec.structs import replace
+
 from mainspring.jobs.engine import (
     STALE,
     Arrangement,
@@ -192,6 +194,14 @@ class Bench(EngineTime):
         """End leases well."""
         outcomes = [Outcome(lease, OutcomeKind.COMPLETED) for lease in leases]
         assert self.engine.settle(worker, outcomes) == [True] * len(leases)
+
+    def started(self, lease: Lease) -> Lease:
+        """Return the lease of a held job after its start."""
+        return replace(lease, is_started=True)
+
+    def report_begin(self, worker: int, *leases: Lease) -> bool:
+        """Report that handlers begin; answer whether all reports were accepted."""
+        return all(self.engine.report(worker, [ProgressReport(lease, None) for lease in leases]))
 
     def report(self, worker: int, lease: Lease, done: float) -> bool:
         """Tell how far a job has come."""

@@ -35,6 +35,10 @@ class TestEngine(MemoryEngine):
         """Wait until a verb was carried out, once more than it was waited for; return what it was given."""
         return self._done[verb].get(timeout=PATIENCE)
 
+    def is_idle(self, verb: str) -> bool:
+        """Answer whether a verb was not carried out since it was last waited for."""
+        return self._done[verb].empty()
+
     @contextmanager
     def unit(self, *, durable: bool) -> Iterator[None]:
         gate, self.gate = self.gate, None

@@ -88,6 +88,10 @@ class MemoryEngine:
         self._wake: Callable[[], None] = lambda: None
         self._depth = 0  # units inside of units
 
+    @property
+    def is_followed(self) -> bool:
+        return self._journal.is_followed(self.now())
+
     def now(self) -> int:
         return to_instant(self._clock.now(), "now")
 

@@ -18,6 +18,7 @@ class Journal:
         self._events: deque[Event] = deque(maxlen=KEPT)
         self._last = 0
         self._until = 0
+        self._untold: set[str] = set()  # jobs whose start was committed, and whose `started` event is to come
 
     def listen(self, until: int) -> str:
         """Let events be written down until then; return the place after the last one."""
@@ -28,6 +29,28 @@ class Journal:
         """Note what happened to a job."""
         if self._until > now:
             self._add(Event(kind, now, job.id, job.type, job.queue, note))
+
+    def is_followed(self, now: int) -> bool:
+        """Answer whether events are written."""
+        return self._until > now
+
+    def note_start(self, job: JobRecord, now: int) -> None:
+        """Expect that the handler of a job begins: `tell_start` writes its event then."""
+        if self.is_followed(now):
+            self._untold.add(job.id)
+        else:
+            self._untold.discard(job.id)
+
+    def tell_start(self, job: JobRecord, now: int, at: int | None = None) -> None:
+        """Write the `started` event of an attempt, unless it was written."""
+        if job.id in self._untold:
+            self._untold.remove(job.id)
+            if self.is_followed(now):
+                self._add(Event(EventKind.STARTED, at or now, job.id, job.type, job.queue))
+
+    def take_start_back(self, job: JobRecord) -> None:
+        """Write no `started` event: the job was handed back."""
+        self._untold.discard(job.id)
 
     def write_failed(self, job: JobRecord, now: int) -> None:
         """Note that a job was given up, and why in a line."""

@@ -43,6 +43,10 @@ class Settling:
         job = self._jobs.given(outcome.lease)
         if job is None or not is_good(job, outcome, worker):
             return False
+        if outcome.kind is OutcomeKind.HANDED_BACK:
+            self._journal.take_start_back(job)
+        else:
+            self._journal.tell_start(job, now, outcome.began)
         after = settled(job, outcome, now)
         self._jobs.put(after, is_placed_anew=job.steps_aside and outcome.kind in RUNS_LATER)
         self._tell(after, outcome, now)
@@ -54,8 +58,10 @@ class Settling:
         """Note how far a job has come; answer whether its lease was still good."""
         job = self._jobs.leased(report.lease, worker, JobStatus.RUNNING)
         if job is not None:
-            self._jobs.records[job.id] = replace(job, progress=report.progress)  # nothing else depends on it
-            self._journal.write(EventKind.PROGRESS, job, now)
+            self._journal.tell_start(job, now)
+            if report.progress is not None:
+                self._jobs.records[job.id] = replace(job, progress=report.progress)  # nothing else depends on it
+                self._journal.write(EventKind.PROGRESS, job, now)
         return job is not None
 
     def _tell(self, job: JobRecord, outcome: Outcome, now: int) -> None:

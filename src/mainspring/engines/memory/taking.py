@@ -19,7 +19,6 @@ from mainspring.jobs.engine import (
     SUSPECT_CRASHES,
     Backlog,
     Demand,
-    EventKind,
     JobRecord,
     Lease,
 )
@@ -189,7 +188,7 @@ class Taking:
 
     def _note_start(self, job: JobRecord, now: int) -> None:
         self._jobs.put(job)
-        self._journal.write(EventKind.STARTED, job, now)
+        self._journal.note_start(job, now)
 
 
 def _rank(lease: Lease) -> int:

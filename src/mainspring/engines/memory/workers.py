@@ -85,6 +85,7 @@ class Rescue:
         self._jobs.put(after)
         if job.status is JobStatus.PENDING:
             return  # nobody ran it
+        self._journal.tell_start(job, now, job.started)
         if after.status is JobStatus.CANCELED:
             self._journal.write(EventKind.CANCELED, after, now)
         elif after.status is JobStatus.FAILED:

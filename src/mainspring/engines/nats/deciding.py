@@ -25,11 +25,11 @@ from mainspring.engines.nats.queueing import LEAD, Queueing
 from mainspring.engines.nats.rescuing import Rescuing
 from mainspring.engines.nats.rooms import Room
 from mainspring.engines.nats.settings_book import SettingsBook
-from mainspring.engines.nats.stored import StoredJob
+from mainspring.engines.nats.stored import StoredJob, change
 from mainspring.engines.nats.workers import Workers
 from mainspring.engines.nats.workspace import Workspace
 from mainspring.jobs import transitions
-from mainspring.jobs.engine import SUSPECT_CRASHES, EventKind, Outcome, OutcomeKind
+from mainspring.jobs.engine import SUSPECT_CRASHES, Outcome, OutcomeKind
 from mainspring.jobs.instants import MICROSECONDS
 from mainspring.jobs.status import JobStatus
 
@@ -156,10 +156,10 @@ class Deciding:
         room.starts -= 1
         room.suspects -= job.crashes >= SUSPECT_CRASHES
         started = transitions.started(job, worker, workspace.now, is_held=False)
+        started = change(started, is_start_untold=self._journal.is_heard(workspace))
         if job.is_gated:
             started = self._gates.started(workspace, started)
         workspace.put_job(started)
-        self._journal.write(workspace, EventKind.STARTED, started)
         return Decision(message, Fate.STARTED, started)
 
     def _decide_about_owned(self, workspace: Workspace, message: Message, job: StoredJob) -> Decision:

@@ -105,6 +105,10 @@ class NatsEngine:
         """How long before a job is due its start is committed: longer where several servers have to agree."""
         return CLUSTER_START_LEAD if self._link.reads_leader else START_LEAD
 
+    @property
+    def is_followed(self) -> bool:
+        return self.parts.journal.is_followed
+
     def now(self) -> int:
         return self._link.now()
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from mainspring.engines.nats.link import Link
 from mainspring.engines.nats.naming import Names
-from mainspring.engines.nats.stored import decode, encode
+from mainspring.engines.nats.stored import StoredJob, decode, encode
 from mainspring.engines.nats.workspace import Workspace
 from mainspring.jobs.engine import Event, EventKind, EventPage, JobRecord
 
@@ -43,6 +43,12 @@ class Journal:
         """Tell of a job, once the workspace is stored."""
         self.write_event(workspace, Event(kind, workspace.now, job.id, job.type, job.queue, note))
 
+    def tell_start(self, workspace: Workspace, job: StoredJob, at: int | None = None) -> None:
+        """Tell that the handler of a job has begun, unless that was told; the caller writes the job."""
+        if job.is_start_untold:
+            event = Event(EventKind.STARTED, at or job.started or workspace.now, job.id, job.type, job.queue)
+            self.write_event(workspace, event)
+
     def write_failed(self, workspace: Workspace, job: JobRecord) -> None:
         """Tell of a job that was given up, with the first line of why."""
         line = (job.error or "").partition("\n")[0][:NOTE_LENGTH]
@@ -58,6 +64,11 @@ class Journal:
         if self.must_refresh:
             self.refresh()
         return workspace.now < self._until
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether somebody listens, as far as is known without asking."""
+        return self._until > 0 and self._link.now() < self._until
 
     def listen(self, until: int) -> str:
         """Let events be written until an instant; return the place from which on there are some."""

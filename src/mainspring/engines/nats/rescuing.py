@@ -48,6 +48,7 @@ class Rescuing:
         else:
             workspace.put_job(after)
         if was_running:
+            self._journal.tell_start(workspace, job)
             self._tell(workspace, after)
 
     def _tell(self, workspace: Workspace, job: StoredJob) -> None:

@@ -121,7 +121,9 @@ class Settling:
         outcome = _with_lost_start(job, outcome, worker)
         if job is None or job.place != outcome.lease.ref or not transitions.is_good(job, outcome, worker):
             return False
-        after = change(transitions.settled(job, outcome, workspace.now), settled_by=nonce)
+        if outcome.kind is not OutcomeKind.HANDED_BACK:
+            self._journal.tell_start(workspace, job, outcome.began)
+        after = change(transitions.settled(job, outcome, workspace.now), settled_by=nonce, is_start_untold=False)
         is_placed_anew = job.steps_aside and outcome.kind in RUNS_LATER
         if is_placed_anew:
             after = change(after, turn=after.due)
@@ -168,27 +170,34 @@ class Settling:
         self._workshop.link.send(answers)
 
     def report(self, worker: int, reports: Sequence[ProgressReport]) -> list[bool]:
-        """Note how far jobs have come."""
-        return [self._report(worker, report) for report in reports]
+        """Note that handlers begin, and how far jobs have come."""
+        return self._workshop.carry_through_many(
+            reports, lambda workspace, report: self._report(workspace, worker, report), before=_prefetch
+        )
 
-    def _report(self, worker: int, report: ProgressReport) -> bool:
-        workspaces: list[Workspace] = []
-
-        def note(workspace: Workspace) -> StoredJob | None:
-            workspaces[:] = [workspace]
-            job = workspace.job(report.lease.id)
-            if job is None or not _is_running(job, report.lease, worker):
-                return None
-            after = change(job, progress=report.progress)
-            workspace.put_job(after)
+    def _report(self, workspace: Workspace, worker: int, report: ProgressReport) -> bool:
+        job = workspace.job(report.lease.id)
+        if job is None or not _is_running(job, report.lease, worker):
+            return False
+        if report.progress is None and not job.is_start_untold:
+            return True
+        self._journal.tell_start(workspace, job, workspace.now)
+        after = change(job, is_start_untold=False)
+        if report.progress is not None:
+            after = change(after, progress=report.progress)
             self._journal.write(workspace, EventKind.PROGRESS, after)
-            return after
+        workspace.put_job(after)
+        workspace.draft.then(lambda: self._note_report(workspace, after))
+        return True
 
-        job = self._workshop.carry_through(note)
-        hand = self._hands.get(report.lease.id)
-        if job is not None and hand is not None and hand.job.token == job.token:
-            hand.job, hand.revision = job, workspaces[0].revisions()[workspaces[0].names.job(job.id)]
-        return job is not None
+    def _note_report(self, workspace: Workspace, job: StoredJob) -> None:
+        hand = self._hands.get(job.id)
+        if hand is not None and (hand.job.place, hand.job.token) == (job.place, job.token):
+            hand.job, hand.revision = job, workspace.revisions()[workspace.names.job(job.id)]
+
+
+def _prefetch(workspace: Workspace, reports: Sequence[ProgressReport]) -> None:
+    workspace.prefetch_jobs(report.lease.id for report in reports)
 
 
 def _was_stored(workspace: Workspace, outcome: Outcome, nonce: str) -> bool:

@@ -8,11 +8,11 @@ from mainspring.engines.nats.hands import Hands
 from mainspring.engines.nats.journal import Journal
 from mainspring.engines.nats.messages import nak
 from mainspring.engines.nats.settings_book import SettingsBook
-from mainspring.engines.nats.stored import StoredJob
+from mainspring.engines.nats.stored import StoredJob, change
 from mainspring.engines.nats.workspace import Workshop, Workspace
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs import transitions
-from mainspring.jobs.engine import EventKind, Lease
+from mainspring.jobs.engine import Lease
 from mainspring.jobs.status import JobStatus
 
 MOST_TRIES = 20
@@ -74,8 +74,8 @@ class Starting:
         if job.queue in self._book.paused:
             return None
         started = transitions.started(job, worker, workspace.now, is_held=True)
+        started = change(started, is_start_untold=self._journal.is_heard(workspace))
         workspace.put_job(started)
-        self._journal.write(workspace, EventKind.STARTED, started)
         return started
 
     def _note_starts(

@@ -35,6 +35,8 @@ class StoredJob(JobRecord, frozen=True, array_like=True):
     keep_result_until: int | None = None
     settled_by: str = ""
     """Tells whether an outcome was stored whose answer was lost."""
+    is_start_untold: bool = False
+    """Whether the `started` event of the attempt that runs is still to come."""
 
     @property
     def is_gated(self) -> bool:

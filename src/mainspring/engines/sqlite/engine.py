@@ -81,17 +81,7 @@ logger = logging.getLogger("mainspring.sqlite")
 class SqliteEngine:
     """Jobs in one file. Several processes may use it at once; each is woken by the others' submits."""
 
-    capabilities = frozenset(
-        {
-            Capability.ATOMIC_UNIT,
-            Capability.ATOMIC_BATCH,
-            Capability.VIRTUAL_TIME,
-            Capability.BACKUP,
-            Capability.SHARED,
-            Capability.EXACT_ORDER,
-            Capability.FORESIGHT,
-        }
-    )
+    capabilities = frozenset(Capability)
 
     def __init__(
         self,
@@ -136,6 +126,10 @@ class SqliteEngine:
     @property
     def description(self) -> str:
         return f"SQLite file {self.path}"
+
+    @property
+    def is_followed(self) -> bool:
+        return self._store.journal.is_followed
 
     def now(self) -> int:
         return to_instant(self._clock.now(), "now")

@@ -23,6 +23,25 @@ WRITE = """
 INSERT INTO events (kind, at, id, type, queue, note)
 SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5 FROM json_each(?1)
 """
+# Starts that were committed, and whose `started` event is to come: under negative places, which no reader sees.
+# batch of ids; ?2 now
+EXPECT_STARTS = """
+INSERT OR REPLACE INTO events (seq, kind, at, id, type, queue)
+SELECT -j.seq, 'started', ?2, j.id, l.type, l.queue
+FROM json_each(?1) AS v CROSS JOIN jobs AS j ON j.id = v.value JOIN lanes AS l ON l.id = j.lane
+"""
+# batch of [id, when its handler began, or NULL]
+TELL_STARTS = """
+INSERT INTO events (kind, at, id, type, queue)
+SELECT e.kind, coalesce(v.value ->> 1, e.at), e.id, e.type, e.queue
+FROM json_each(?1) AS v CROSS JOIN jobs AS j ON j.id = v.value ->> 0 CROSS JOIN events AS e ON e.seq = -j.seq
+ORDER BY v.key
+"""
+# batch of ids
+EXPECT_NO_STARTS = """
+DELETE FROM events WHERE seq IN (
+    SELECT -j.seq FROM json_each(?1) AS v CROSS JOIN jobs AS j ON j.id = v.value)
+"""
 # batch of ids; ?2 kind, ?3 now, ?4 note: events of jobs that are known by their ids only
 WRITE_OF_IDS = """
 INSERT INTO events (kind, at, id, type, queue, note)
@@ -39,7 +58,7 @@ FROM json_each(?1) AS v CROSS JOIN jobs AS j ON j.id = v.value JOIN lanes AS l O
 CALLED_OFF = """
 SELECT json_group_array(j.id) FROM json_each(?1) AS v CROSS JOIN jobs AS j ON j.id = v.value AND j.status = 4
 """
-DROP_OLD = "DELETE FROM events WHERE seq <= (SELECT max(seq) FROM events) - ?1"
+DROP_OLD = "DELETE FROM events WHERE seq > 0 AND seq <= (SELECT max(seq) FROM events) - ?1"
 FORGET = "DELETE FROM events WHERE (SELECT listening FROM settings) <= ?1"
 READ = """
 SELECT json_group_array(json_array(seq, kind, at, id, type, queue, note)) FROM (
@@ -64,10 +83,30 @@ class Journal:
     def __init__(self, database: Database, now: Callable[[], int]) -> None:
         self._database = database
         self._now = now
+        self.is_followed = False
+        """What `is_listened` last answered, for any thread."""
 
     def is_listened(self) -> bool:
         """Answer whether anybody wants to know."""
-        return bool(self._database.write(IS_LISTENED, (self._now(),)))
+        self.is_followed = bool(self._database.write(IS_LISTENED, (self._now(),)))
+        return self.is_followed
+
+    def expect_starts(self, ids: list[str]) -> None:
+        """Note, if anybody listens, that starts were committed: `tell_starts` writes their events."""
+        if ids and self.is_listened():
+            self._database.write(EXPECT_STARTS, (to_json(ids), self._now()))
+
+    def tell_starts(self, starts: list[tuple[str, int | None]], ended: Iterable[str] = ()) -> None:
+        """Write the `started` events of attempts, by id and instant, unless they were written.
+
+        No such event comes any more of those that have `ended`, handed back among them. The caller has asked
+        whether anybody listens.
+        """
+        if starts:
+            self._database.write(TELL_STARTS, (to_json(starts),))
+        over = {*ended, *(job_id for job_id, _ in starts)}
+        if over:
+            self._database.write(EXPECT_NO_STARTS, (to_json(list(over)),))
 
     def write(self, events: Iterable[Event]) -> None:
         """Write events; the caller has asked whether anybody listens."""
@@ -92,6 +131,8 @@ class Journal:
         outcomes = list(outcomes)
         again = [o.lease.id for o in outcomes if STATUS_AFTER[o.kind] is JobStatus.PENDING]
         called_off = set(strings(self._database.write(CALLED_OFF, (to_json(again),)))) if again else set()
+        begun = [(o.lease.id, o.began) for o in outcomes if o.kind is not OutcomeKind.HANDED_BACK]
+        self.tell_starts(begun, ended=[outcome.lease.id for outcome in outcomes])
         now = self._now()
         events = []
         for outcome in outcomes:

@@ -19,7 +19,16 @@ from mainspring.engines.sqlite.rows import (
 )
 from mainspring.engines.sqlite.store import Store
 from mainspring.engines.sqlite.submitting import Submitting
-from mainspring.jobs.engine import STATUS_AFTER, Event, EventKind, Lease, Outcome, OutcomeKind, ProgressReport
+from mainspring.jobs.engine import (
+    STATUS_AFTER,
+    Event,
+    EventKind,
+    Lease,
+    Outcome,
+    OutcomeKind,
+    Progress,
+    ProgressReport,
+)
 from mainspring.jobs.status import JobStatus
 
 
@@ -41,13 +50,7 @@ class Settling:
         current = set(pairs_of_integers(self._database.write(sql.CURRENT, (batch, worker, PENDING))))
         self._database.write(sql.START, (batch, worker, self._now()))
         answers = [(lease.ref, lease.token) in current for lease in leases]
-        if self._journal.is_listened():
-            now = self._now()
-            self._journal.write(
-                Event(EventKind.STARTED, now, lease.id, lease.type, lease.queue)
-                for lease, is_started in zip(leases, answers, strict=True)
-                if is_started
-            )
+        self._journal.expect_starts([lease.id for lease, ok in zip(leases, answers, strict=True) if ok])
         return answers
 
     def settle(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
@@ -118,12 +121,18 @@ class Settling:
 
     def report(self, worker: int, reports: Sequence[ProgressReport]) -> list[bool]:
         """Note how far jobs have come."""
-        batch = to_json([(report.lease.ref, report.lease.token, report.progress) for report in reports])
-        current = set(pairs_of_integers(self._database.write(sql.CURRENT, (batch, worker, RUNNING))))
-        self._database.write(sql.REPORT, (batch, worker))
+        leases = to_json([(report.lease.ref, report.lease.token) for report in reports])
+        current = set(pairs_of_integers(self._database.write(sql.CURRENT, (leases, worker, RUNNING))))
         answers = [(report.lease.ref, report.lease.token) in current for report in reports]
-        if self._journal.is_listened():
-            self._journal.write(_progress_event(report) for report, ok in zip(reports, answers, strict=True) if ok)
+        accepted = [report for report, ok in zip(reports, answers, strict=True) if ok]
+        news = [(report.lease, report.progress) for report in accepted if report.progress is not None]
+        if news:
+            batch = to_json([(lease.ref, lease.token, progress) for lease, progress in news])
+            self._database.write(sql.REPORT, (batch, worker))
+        if accepted and self._journal.is_listened():
+            now = self._now()
+            self._journal.tell_starts([(report.lease.id, now) for report in accepted])
+            self._journal.write(_progress_event(lease, progress) for lease, progress in news)
         return answers
 
 
@@ -139,8 +148,7 @@ def _without(refused: Iterable[Outcome], outcomes: Sequence[Outcome]) -> list[bo
     return answers
 
 
-def _progress_event(report: ProgressReport) -> Event:
-    lease, progress = report.lease, report.progress
+def _progress_event(lease: Lease, progress: Progress) -> Event:
     total = "" if progress.total is None else f" of {progress.total:g}"
     note = f"{progress.done:g}{total}{f' {progress.note}' if progress.note else ''}"
     return Event(EventKind.PROGRESS, progress.at, lease.id, lease.type, lease.queue, note)

@@ -113,9 +113,15 @@ class Sweeping:
             write(sql.RELEASE, (batch,))
             write(sql.BURY, (batch,))
             self._parking.leave(places)
-            self._journal.write_states(rescued + quarantined + stopped, EventKind.RESCUED)
+            self._tell(rescued + quarantined + stopped)
         self._parking.admit_to_free_places()
         return Swept(rescued, quarantined, find_waiting(self._store, now))
+
+    def _tell(self, crashed: list[str]) -> None:
+        """Write what became of jobs whose workers died; their handlers may have begun, and that comes first."""
+        if crashed and self._journal.is_listened():
+            self._journal.tell_starts([(job_id, None) for job_id in crashed])
+            self._journal.write_states(crashed, EventKind.RESCUED)
 
     def _set_right(self, now: int) -> None:
         """Repair what an old process has stored, and what a clock that was set back has left in the future."""

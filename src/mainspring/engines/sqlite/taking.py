@@ -24,7 +24,6 @@ from mainspring.jobs.engine import (
     HEAD_START,
     SUSPECT_CRASHES,
     Demand,
-    Event,
     EventKind,
     Lease,
     Taken,
@@ -77,7 +76,7 @@ class Taking:
         if self._has_parked:
             next_look = self._next_look()
         stops = strings(write(sql.STOPS, (worker,)))
-        self._tell_started(leases)
+        self._journal.expect_starts([lease.id for lease in leases if lease.is_started])
         return Taken(leases, min(dues, default=None), is_more, stops, next_look=next_look, next_firing=next_firing)
 
     def _do_what_is_due(self, now: int) -> tuple[int | None, int | None]:
@@ -176,15 +175,6 @@ class Taking:
         if rows:
             self._database.write(sql.MARK_HELD, (to_json([row.seq for row in rows]), worker))
         return self._leases(rows, is_started=False)
-
-    def _tell_started(self, leases: list[Lease]) -> None:
-        if any(lease.is_started for lease in leases) and self._journal.is_listened():
-            now = self._now()
-            self._journal.write(
-                Event(EventKind.STARTED, now, lease.id, lease.type, lease.queue)
-                for lease in leases
-                if lease.is_started
-            )
 
 
 def _is_suspect(lease: Lease) -> bool:

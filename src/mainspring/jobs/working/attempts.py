@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 
 from mainspring.clock import Clock
-from mainspring.jobs.engine import Outcome
+from mainspring.jobs.engine import Lease, Outcome
 from mainspring.jobs.working.active import ActiveJob
 from mainspring.jobs.working.hands import is_suspect
 from mainspring.timing.timer import Timer
@@ -71,15 +71,21 @@ class Attempts:
     """Begins and ends calls. From any thread."""
 
     def __init__(
-        self, timer: Timer, clock: Clock, on_outcomes: Callable[[Sequence[ActiveJob], Sequence[Outcome]], None]
+        self,
+        timer: Timer,
+        clock: Clock,
+        on_begin: Callable[[Lease], None],
+        on_outcomes: Callable[[Sequence[ActiveJob], Sequence[Outcome]], None],
     ) -> None:
         self._timer = timer
         self._clock = clock
+        self._on_begin = on_begin
         self._on_outcomes = on_outcomes
 
     def begin(self, job: ActiveJob) -> int:
         """Note that the handler of a job begins now, in a place where nobody can stop it; return when that is."""
         now = self._clock.monotonic_ns()
+        self._on_begin(job.lease)
         job.slots.waited(job.waited(now))
         handler = job.handler
         if handler.timeout is not None or handler.soft_timeout is not None:
@@ -98,6 +104,7 @@ class Attempts:
         """Note that the handler begins now; return when that is, by the engine."""
         now = self._clock.monotonic_ns()
         for job in call.jobs:
+            self._on_begin(job.lease)
             job.slots.waited(job.waited(now))
             job.call = call
         call.watch(self._timer, now)

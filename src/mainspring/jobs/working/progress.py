@@ -5,6 +5,7 @@ Invariants
 - One report of a job is under way at a time, so they arrive in order.
 - What a handler said last is stored before the outcome of its job.
 - A job that reports nothing costs nothing.
+- The begin of a handler is reported while the engine writes events, before anything that the handler says.
 """
 
 from __future__ import annotations
@@ -88,6 +89,16 @@ class Reporting:
                 course.latest = latest
         self._go_on(course)
 
+    def begin(self, lease: Lease) -> None:
+        """Let the engine write that the handler of a job begins, if it writes events."""
+        if self._engine.is_followed:
+            with self._lock:
+                self._under_way += 1
+                self.sent += 1
+            reply = Callback(lambda _answers: self._end_one(), lambda _error: self._end_one())
+            news = [ProgressReport(lease, None)]
+            self._io.dispatch(Operation("report", news, reply, worker=self._worker(), durable=False))
+
     def finish(self, lease: Lease, then: Callable[[], None]) -> None:
         """Do something as soon as the last report of a job is stored; at once if there is none."""
         with self._lock:
@@ -157,6 +168,9 @@ class Reporting:
         with self._lock:
             course.is_under_way = False
         self._go_on(course)
-        with self._lock:  # only now: whoever waits for rest must see what follows from the answer
+        self._end_one()  # only now: whoever waits for rest must see what follows from the answer
+
+    def _end_one(self) -> None:
+        with self._lock:
             self._under_way -= 1
         self._announce()

@@ -109,7 +109,7 @@ class Worker:
             processes=processes,
             queues=queues,
         )
-        attempts = Attempts(self._timer, clock, self._end_with)
+        attempts = Attempts(self._timer, clock, self._reporting.begin, self._end_with)
         self._running = Running(
             {
                 Kind.THREADS: lambda: OnThreads(execution, threads, executor, attempts),
