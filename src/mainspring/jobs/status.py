@@ -42,3 +42,11 @@ TRANSITIONS: dict[JobStatus, frozenset[JobStatus]] = {
 def may_become(before: JobStatus, after: JobStatus) -> bool:
     """Answer whether the table allows this move."""
     return after in TRANSITIONS[before]
+
+
+def to_status(status: JobStatus | str) -> JobStatus:
+    """Convert a name, with an error that lists them."""
+    try:
+        return JobStatus(status)
+    except ValueError:
+        raise ValueError(f"status must be one of {', '.join(JobStatus)}, got {status!r}") from None
