@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from threading import TIMEOUT_MAX, Lock
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -265,15 +265,15 @@ class Answer(Generic[T]):
 
         A pool whose worker waits here may start another thread: the io layer may have to run on that pool.
         """
-        limit = -1 if seconds is None else min(seconds, TIMEOUT_MAX)
         worker = current_worker()
-        if worker is None:
-            has_arrived = self._arrived.acquire(timeout=limit)
+        if worker is None and seconds is None:  # as nearly always
+            self._arrived.acquire()
         else:
-            with worker.standing_in():
+            limit = -1 if seconds is None else min(seconds, TIMEOUT_MAX)
+            with nullcontext() if worker is None else worker.standing_in():
                 has_arrived = self._arrived.acquire(timeout=limit)
-        if not has_arrived:
-            raise TimeoutError(f"the store has not answered within {seconds} s; the request stays queued")
+            if not has_arrived:
+                raise TimeoutError(f"the store has not answered within {seconds} s; the request stays queued")
         if self._error is not None:
             raise self._error
         return self._value
