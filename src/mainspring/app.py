@@ -28,8 +28,7 @@ from mainspring.jobs.decorators import Decorators
 from mainspring.jobs.engine import Engine
 from mainspring.jobs.explaining import Explanation
 from mainspring.jobs.following import EventStream
-from mainspring.jobs.handle import JobHandle
-from mainspring.jobs.ids import require_id
+from mainspring.jobs.handle import JobHandle, open_manager
 from mainspring.jobs.info import JobInfo, JobPage
 from mainspring.jobs.manager import DEFAULT_COROUTINES, DEFAULT_GRACE, DEFAULT_STALL, JobManager
 from mainspring.jobs.middleware import Middleware, Middlewares
@@ -38,11 +37,12 @@ from mainspring.jobs.process_settings import ProcessSettings
 from mainspring.jobs.processes import is_child
 from mainspring.jobs.projecting import Projection
 from mainspring.jobs.pruning import Keep
-from mainspring.jobs.queues import Queue, queue_names
+from mainspring.jobs.queues import Queue, queue_names, require_queues
 from mainspring.jobs.recurrence.schedules import Schedules
 from mainspring.jobs.serializers import SERIALIZERS, JsonSerializer, MsgpackSerializer
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.submission import MAX_PAYLOAD
+from mainspring.jobs.working.stopping import PATIENCE_FOR_ANSWERS
 from mainspring.runners.checks import require_instance, require_positive
 from mainspring.runners.thread_pool import ThreadPool
 from mainspring.urls import MEMORY, is_nats, is_sqlite, require_url, to_path
@@ -90,14 +90,16 @@ class Runtime:
 
     def close(self, grace: Duration) -> None:
         """Stop the worker, if there is one, and give everything back."""
-        self.manager.shutdown(grace)
-        self._shutdown_pools()
-        self.engine.close()
+        try:
+            self.manager.shutdown(grace)
+        finally:
+            self._shutdown_pools()
+            self.manager.close(0)
 
     def _shutdown_pools(self) -> None:
         self._execution.shutdown(timeout=0)
-        self._control.shutdown()
-        self._io.shutdown()
+        self._control.shutdown(timeout=PATIENCE_FOR_ANSWERS)
+        self._io.shutdown(timeout=PATIENCE_FOR_ANSWERS)
 
 
 class Mainspring(Decorators):
@@ -140,7 +142,7 @@ class Mainspring(Decorators):
         _load_engine(url)
         self.threads = threads
         self.coroutines = coroutines
-        self.queues = _require_names(queues)
+        self.queues = require_queues(queues)
         self.durability: Literal["full", "normal"] = durability
         self.max_payload = max_payload
         self.serializer: JsonSerializer | MsgpackSerializer = SERIALIZERS[serializer]()
@@ -168,6 +170,10 @@ class Mainspring(Decorators):
     def _source(self) -> Mainspring:
         return self
 
+    def _handler_added(self) -> None:
+        if self.is_open:
+            self.manager().announce_handlers()
+
     def middleware(self, middleware: MiddlewareT) -> MiddlewareT:
         """Add middleware, inside of what was added before: `app.middleware(Tracing())`."""
         self.middlewares.add(middleware)
@@ -176,10 +182,6 @@ class Mainspring(Decorators):
     def queue(self, name: str, *, concurrency: Concurrency | None = None, rate: Rate | None = None) -> Queue:
         """Return a queue, to pause, drain or count it; with limits, declare them for all workers."""
         queue = Queue(name, self)
-        if concurrency is not None:
-            require_instance(concurrency, Concurrency, "concurrency", "Concurrency(5)")
-        if rate is not None:
-            require_instance(rate, Rate, "rate", "Rate(10, per=60)")
         if concurrency is not None or rate is not None:
             self.limits.limit_queue(name, concurrency, rate)
         return queue
@@ -219,12 +221,17 @@ class Mainspring(Decorators):
         """Count jobs by state."""
         return self.manager().counts(queue=queue, type=type)
 
-    def cancel(self, job_id: str) -> bool:
+    def cancel(self, job_id: str, *, timeout: Duration | None = None) -> bool:
         """Call a job off: True means that it never runs, False that it runs or has ended.
 
-        One that runs is asked to stop, and if its attempt fails it is not repeated.
+        One that runs is asked to stop, and if its attempt fails it is not repeated. It waits until the store has
+        committed that. `TimeoutError` after `timeout`: the request stays queued and may still take effect.
         """
-        return self.manager().cancel(job_id)
+        return self.manager().cancel(job_id, timeout=timeout)
+
+    async def cancel_async(self, job_id: str) -> bool:
+        """Do as `cancel` does without blocking the event loop."""
+        return await (await open_manager(self)).cancel_async(job_id)
 
     def reschedule(self, job_id: str, *, delay: Duration | None = None, at: datetime | None = None) -> bool:
         """Give a job another due time: True if it had not started."""
@@ -273,6 +280,11 @@ class Mainspring(Decorators):
         """Import the modules named by `include`."""
         for module in self._include:
             import_module(module)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether this process has the store open."""
+        return self._runtime is not None and self._runtime.process == os.getpid()
 
     def manager(self) -> JobManager:
         """Return the job manager of this process, opened with the first use."""
@@ -374,12 +386,6 @@ def _make_projection(name: str) -> Projection:
     path = Path(name) if os.sep in name else folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     return SqliteProjection(path)
-
-
-def _require_names(queues: list[str] | tuple[str, ...] | None) -> tuple[str, ...] | None:
-    if isinstance(queues, str):
-        raise TypeError(f"queues must be a list of names, got {queues!r}; write queues=[{queues!r}]")
-    return None if queues is None else tuple(require_id(name, "a queue") for name in queues)
 
 
 def _forget_after_fork(app: Mainspring) -> None:

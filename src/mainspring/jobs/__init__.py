@@ -23,6 +23,7 @@ from mainspring.jobs.retry import Retry
 from mainspring.jobs.serializers import JsonSerializer, MsgpackSerializer, Serializer
 from mainspring.jobs.signals import Cancel, Snooze
 from mainspring.jobs.status import JobStatus
+from mainspring.jobs.working.stopping import StopReport
 
 __all__ = [
     "AttemptInfo",
@@ -60,6 +61,7 @@ __all__ = [
     "Schedules",
     "Serializer",
     "Snooze",
+    "StopReport",
     "Submit",
     "Unique",
     "current_batch",

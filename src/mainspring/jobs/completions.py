@@ -8,6 +8,7 @@ from threading import Condition
 
 from mainspring.clock import NANOSECONDS, Clock
 from mainspring.jobs.status import JobStatus
+from mainspring.runners.blocking import blocking
 
 FIRST_LOOK_NS = 5_000_000
 LAST_LOOK_NS = NANOSECONDS // 2  # the pause between looks grows up to this
@@ -35,7 +36,7 @@ class Completions:
     def wait(self, job_id: str, look: Callable[[], JobStatus], deadline: int | None) -> JobStatus:
         """Wait until `look` sees a final state; `TimeoutError` if that takes too long."""
         pause = FIRST_LOOK_NS
-        with self._registered(job_id):
+        with blocking(), self._registered(job_id):
             while True:
                 seen = self._news[job_id]
                 status = look()
@@ -63,7 +64,7 @@ class Completions:
             if self._stands_still or (deadline is not None and now >= deadline):
                 raise TimeoutError(f"{problem}{', and time stands still' if self._stands_still else ' in time'}")
             until = now + pause if deadline is None else min(now + pause, deadline)
-            with self._changed:
+            with blocking(), self._changed:
                 self._clock.wait(self._changed, until)
             pause = min(LAST_LOOK_NS, pause * 2)
 

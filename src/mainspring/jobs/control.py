@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import nullcontext
 from threading import Lock, get_ident
 from typing import Any, TypeVar, TypeVarTuple
 
@@ -18,6 +19,7 @@ from mainspring.runners.failure import TaskFailure
 from mainspring.runners.runner import TaskRunner
 from mainspring.runners.task import describe_function
 from mainspring.runners.traits import DEFAULT_TRAITS
+from mainspring.runners.worker import current_worker
 
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
@@ -114,7 +116,10 @@ class _Answer:
             self._found.release()
 
     def get(self) -> Any:
-        self._found.acquire()
+        if not self._found.acquire(blocking=False):  # another thread, or the runner, makes the call
+            worker = current_worker()
+            with nullcontext() if worker is None else worker.standing_in():  # the runner may share its pool
+                self._found.acquire()
         if self._error is not None:
             raise self._error
         return self._value

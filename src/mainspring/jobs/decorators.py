@@ -116,9 +116,14 @@ class Decorators(ABC):
         chosen = require_id(name, "name") if name is not None else default_name(function)
         handler = Handler(chosen, function, HandlerOptions(**given), self.serializer)
         self.registry.add(handler)
+        self._handler_added()
         if handler.options.batch is not None:
             return (AsyncBatchJob if handler.is_coroutine else BatchJob)(handler, function, self._source())
         return (AsyncJob if handler.is_coroutine else Job)(handler, function, self._source())
+
+    @abstractmethod
+    def _handler_added(self) -> None:
+        """Called after each registration: a worker may be running already."""
 
     @abstractmethod
     def _source(self) -> ManagerSource:

@@ -288,6 +288,9 @@ class Engine(Protocol):
     def renew(self, worker: int) -> bool:
         """Show that this worker lives; False if it was declared dead and its jobs were taken over."""
 
+    def announce(self, worker: int, types: tuple[str, ...]) -> bool:
+        """Note which handlers a worker knows now; False if it was declared dead or has left."""
+
     def leave(self, worker: int) -> None:
         """End an incarnation whose jobs are settled."""
 

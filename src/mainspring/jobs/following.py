@@ -15,6 +15,7 @@ from threading import Condition
 from mainspring.clock import NANOSECONDS, Clock, Duration, deadline_after
 from mainspring.jobs.engine import Engine, Event, EventKind
 from mainspring.jobs.instants import MICROSECONDS, to_datetime
+from mainspring.runners.blocking import blocking
 
 LISTEN_FOR = 60 * MICROSECONDS
 LISTEN_AGAIN_NS = 15 * NANOSECONDS
@@ -58,7 +59,7 @@ class EventStream:
             until = self._until()
             if until is None:
                 raise StopIteration
-            with self._condition:
+            with blocking(), self._condition:
                 self._clock.wait(self._condition, until)
         return event
 

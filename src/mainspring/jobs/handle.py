@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime
 from typing import Generic, Protocol, TypeVar
 
@@ -24,8 +25,17 @@ class ManagerSource(Protocol):
     def limits(self) -> LimitBook:
         """The limits that are declared."""
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the manager of this process is open."""
+
     def manager(self) -> JobManager:
         """Return the manager of this process."""
+
+
+async def open_manager(source: ManagerSource) -> JobManager:
+    """Return the manager of this process. A store is opened in a thread: files and servers may take their time."""
+    return source.manager() if source.is_open else await asyncio.to_thread(source.manager)
 
 
 class JobHandle(Generic[R]):
@@ -72,9 +82,17 @@ class JobHandle(Generic[R]):
         """Say why it is where it is."""
         return self._source.manager().explain(self.id)
 
-    def cancel(self) -> bool:
-        """Call it off: True means that it never runs, False that it runs or has ended."""
-        return self._source.manager().cancel(self.id)
+    def cancel(self, *, timeout: Duration | None = None) -> bool:
+        """Call it off: True means that it never runs, False that it runs or has ended.
+
+        It waits until the store has committed that. `TimeoutError` after `timeout`: the request stays queued, and
+        may still take effect: `status()` shows whether it has.
+        """
+        return self._source.manager().cancel(self.id, timeout=timeout)
+
+    async def cancel_async(self) -> bool:
+        """Do as `cancel` does without blocking the event loop."""
+        return await (await open_manager(self._source)).cancel_async(self.id)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, JobHandle) and other.id == self.id

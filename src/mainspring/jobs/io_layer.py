@@ -11,14 +11,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from threading import Lock
+from contextlib import nullcontext, suppress
+from threading import TIMEOUT_MAX, Lock
 from typing import Any, Generic, Protocol, TypeVar
 
 from mainspring.errors import EngineUnavailable, RunnerClosed
 from mainspring.jobs.engine import Capability, Engine
 from mainspring.runners.func_queue import FuncQueue
 from mainspring.runners.runner import TaskRunner
+from mainspring.runners.worker import current_worker
 
 T = TypeVar("T")
 
@@ -92,25 +93,43 @@ class IoLayer:
         self._engine = engine
         self._is_atomic = Capability.ATOMIC_UNIT in engine.capabilities
         self._queue: FuncQueue[Operation] = FuncQueue(self._handle, runner, batch=True, name="io")
+        self._is_closed = False
 
     def dispatch(self, operation: Operation) -> None:
         """Queue an operation; its reply comes on the io thread."""
         try:
             self._queue.dispatch(operation)
         except RunnerClosed:
-            operation.reply.fail(
-                EngineUnavailable(
-                    engine=self._engine.description,
-                    reason="the application is closed",
-                    remedy="submit before close(), or make another Mainspring",
-                )
-            )
+            operation.reply.fail(closed_error(self._engine))
+        else:
+            if self._is_closed:  # looked at afterwards: `close` sets it first and takes back what is queued then
+                self._refuse_queued()
 
-    def call(self, verb: str, items: Sequence[Any], *, worker: int | None = None, size: int = 0) -> Any:
-        """Queue an operation and wait for its answer."""
+    def close(self) -> None:
+        """Refuse every operation from now on, those included that are queued and have not begun."""
+        self._is_closed = True
+        self._refuse_queued()
+
+    def _refuse_queued(self) -> None:
+        for operation in self._queue.withdraw_all():
+            operation.reply.fail(closed_error(self._engine))
+
+    def call(
+        self,
+        verb: str,
+        items: Sequence[Any],
+        *,
+        worker: int | None = None,
+        size: int = 0,
+        seconds: float | None = None,
+    ) -> Any:
+        """Queue an operation and wait for its answer; `TimeoutError` after `seconds` of real time.
+
+        An operation that timed out stays queued: the engine may still carry it out.
+        """
         answer: Answer[Any] = Answer()
         self.dispatch(Operation(verb, items, answer, worker=worker, size=size))
-        return answer.get()
+        return answer.get(seconds)
 
     async def call_async(self, verb: str, items: Sequence[Any], *, size: int = 0) -> Any:
         """Queue an operation and await its answer."""
@@ -181,6 +200,15 @@ class IoLayer:
         return verb(*head, *tail, **(operation.options or {}))
 
 
+def closed_error(engine: Engine) -> EngineUnavailable:
+    """Make the error of a call that came after `close`."""
+    return EngineUnavailable(
+        engine=engine.description,
+        reason="the job manager is closed",
+        remedy="make the call before close(), or make another JobManager or Mainspring",
+    )
+
+
 def _by_verb(operations: list[Operation]) -> list[list[Operation]]:
     """Divide operations into those that become one call, for an engine that cannot commit several as one."""
     if len(operations) == 1:
@@ -232,9 +260,20 @@ class Answer(Generic[T]):
         self._error = error
         self._arrived.release()
 
-    def get(self) -> T:
-        """Wait, and return the value or raise the error."""
-        self._arrived.acquire()
+    def get(self, seconds: float | None = None) -> T:
+        """Wait, and return the value or raise the error; `TimeoutError` after `seconds`.
+
+        A pool whose worker waits here may start another thread: the io layer may have to run on that pool.
+        """
+        worker = current_worker()
+        if worker is None and seconds is None:  # as nearly always
+            self._arrived.acquire()
+        else:
+            limit = -1 if seconds is None else min(seconds, TIMEOUT_MAX)
+            with nullcontext() if worker is None else worker.standing_in():
+                has_arrived = self._arrived.acquire(timeout=limit)
+            if not has_arrived:
+                raise TimeoutError(f"the store has not answered within {seconds} s; the request stays queued")
         if self._error is not None:
             raise self._error
         return self._value

@@ -10,6 +10,7 @@ from mainspring.jobs.commands import DropLimit, PutLimit
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.limits import Limit, bucket_of
 from mainspring.jobs.policies import Concurrency, Rate, names_of
+from mainspring.runners.checks import require_instance
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,10 @@ class LimitBook:
 
     def limit_queue(self, queue: str, concurrency: Concurrency | None, rate: Rate | None) -> None:
         """Declare the limits of a queue."""
+        if concurrency is not None:
+            require_instance(concurrency, Concurrency, "concurrency", "Concurrency(5)")
+        if rate is not None:
+            require_instance(rate, Rate, "rate", "Rate(10, per=60)")
         self._queues[queue] = _families(f"queue {queue}", concurrency, rate)
         self._found.clear()
 

@@ -8,46 +8,36 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from mainspring.clock import Duration, deadline_after, to_nanoseconds
+from mainspring.clock import NANOSECONDS, Duration, deadline_after, to_nanoseconds
 from mainspring.errors import InvalidTransition, JobNotFound
+from mainspring.jobs.commands import Arrangement, Cancel, Changed, Command, Reopen, Reschedule
 from mainspring.jobs.completions import Completions
 from mainspring.jobs.context import JobContext
 from mainspring.jobs.control import Control
-from mainspring.jobs.engine import (
-    Arrangement,
-    Cancel,
-    Changed,
-    Command,
-    Engine,
-    Fired,
-    Firing,
-    JobRecord,
-    Pruned,
-    PutLimit,
-    Query,
-    Reopen,
-    Reschedule,
-)
+from mainspring.jobs.engine import Engine, Fired, Firing, JobRecord, Pruned, Query
 from mainspring.jobs.explaining import Explanation, explain
 from mainspring.jobs.following import EventStream
 from mainspring.jobs.handler_options import HandlerOptions
 from mainspring.jobs.handlers import Handler, Registry
 from mainspring.jobs.ids import require_id
 from mainspring.jobs.info import JobInfo, JobPage, to_info
-from mainspring.jobs.io_layer import IoLayer
+from mainspring.jobs.io_layer import IoLayer, closed_error
 from mainspring.jobs.limit_book import LimitBook
 from mainspring.jobs.middleware import Middlewares
 from mainspring.jobs.process_settings import ProcessSettings
 from mainspring.jobs.pruning import Keep
-from mainspring.jobs.regrouping import regroup
+from mainspring.jobs.queries import require_cursor
+from mainspring.jobs.regrouping import store_limits
 from mainspring.jobs.serializers import JsonSerializer, Serializer
-from mainspring.jobs.status import JobStatus
+from mainspring.jobs.status import JobStatus, to_status
 from mainspring.jobs.submission import MAX_PAYLOAD, Submission
 from mainspring.jobs.submit_options import SubmitOptions
 from mainspring.jobs.working.execution import Execution
+from mainspring.jobs.working.stopping import StopReport
 from mainspring.jobs.working.workplace import Workplace
 from mainspring.runners.checks import require_positive
 from mainspring.runners.runner import TaskRunner
@@ -59,7 +49,10 @@ DEFAULT_STALL = 60.0
 
 
 class JobManager:
-    """Submits, queries, cancels and, once started, runs jobs."""
+    """Submits, queries, cancels and, once started, runs jobs.
+
+    After `close` every call raises `EngineUnavailable`, except `close`, `hurry` and `shutdown`.
+    """
 
     def __init__(
         self,
@@ -106,17 +99,32 @@ class JobManager:
             engine, self._io, book=self._limits, middlewares=self._middlewares, max_payload=max_payload
         )
         self._workplace: Workplace | None = None
+        self._last_stop: StopReport | None = None
+        self._is_closed = False
         self.on_turn: Callable[[Health], None] = lambda _health: None
         """Told how the worker is, about once a second, in the control sequence: it must not wait for anything."""
         engine.open(self._wake)
 
+    def _open_engine(self) -> Engine:
+        """Return the engine, or raise if this manager is closed."""
+        if self._is_closed:
+            raise closed_error(self.engine)
+        return self.engine
+
     # -- handlers and submits
 
     def register(self, name: str, function: Callable[..., Any], **options: Any) -> Handler:
-        """Register a handler under a name; options are those of `@app.job`."""
+        """Register a handler under a name; options are those of `@app.job`. A running worker takes its jobs."""
+        self._open_engine()
         handler = Handler(require_id(name, "name"), function, HandlerOptions(**options), self.serializer)
         self._control.run(self.registry.add, handler)
+        self.announce_handlers()
         return handler
+
+    def announce_handlers(self) -> None:
+        """Let a running worker tell the store about handlers that were registered after its start."""
+        if self._workplace is not None:
+            self._workplace.announce_handlers()
 
     def submit(
         self,
@@ -129,6 +137,7 @@ class JobManager:
         **options: Any,
     ) -> str:
         """Store a job for a registered handler; return its id."""
+        self._open_engine()
         handler = self._control.run(self.registry.get, name)
         chosen = SubmitOptions().changed(delay=delay, at=at, id=id, **options)
         if isinstance(arguments, Mapping):
@@ -149,7 +158,7 @@ class JobManager:
 
     def record(self, job_id: str) -> JobRecord:
         """Return a job as the store has it."""
-        found = self.engine.find(Query(ids=(require_id(job_id),))).records
+        found = self._open_engine().find(Query(ids=(require_id(job_id),))).records
         if not found:
             raise JobNotFound(job_id=job_id)
         return found[0]
@@ -166,13 +175,13 @@ class JobManager:
         is_replayed: bool | None = None,
     ) -> JobPage:
         """List jobs in the order of their submission, or the newest first."""
-        page = self.engine.find(
+        page = self._open_engine().find(
             Query(
                 status=None if status is None else to_status(status),
                 queue=queue,
                 type=self._full_name(type),
                 limit=require_positive(limit, "limit", "jobs"),
-                after=_require_cursor(after),
+                after=require_cursor(after),
                 newest_first=newest_first,
                 is_replayed=is_replayed,
             )
@@ -181,18 +190,41 @@ class JobManager:
 
     def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[str, int]:
         """Count jobs by state."""
-        counts = self.engine.counts(queue=queue, type=self._full_name(type))
+        counts = self._open_engine().counts(queue=queue, type=self._full_name(type))
         return {str(status): count for status, count in counts.items()}
 
     def _full_name(self, type_: str | None) -> str | None:
         return None if type_ is None else self.registry.full_name(type_)
 
-    def cancel(self, job_id: str) -> bool:
+    def cancel(self, job_id: str, *, timeout: Duration | None = None) -> bool:
         """Call a job off: True means that it never runs, False that it runs or has ended.
 
         A job that runs is asked to stop: see `current_job().cancelled`.
+
+        This waits until the store has committed the answer: only then does it survive a crash, and only the store
+        knows whether a worker, maybe on another machine, started the job first. `TimeoutError` means that the
+        store has not answered within `timeout`, in real time: the request stays queued and may still take effect.
         """
-        changed = self.change(Cancel(require_id(job_id)))
+        command = Cancel(require_id(job_id))
+        seconds = None if timeout is None else to_nanoseconds(timeout, "timeout") / NANOSECONDS
+        try:
+            changed: Changed = self._io.call("change", (command,), seconds=seconds)[0]
+        except TimeoutError:
+            raise TimeoutError(
+                f"the store has not confirmed within {seconds} s that job {job_id!r} is canceled; the request is "
+                f"queued and may still take effect: get({job_id!r}) shows whether it has"
+            ) from None
+        self.require_done(command, changed)
+        return changed.is_done
+
+    async def cancel_async(self, job_id: str) -> bool:
+        """Do as `cancel` does without blocking the event loop.
+
+        If the wait is canceled, by `asyncio.timeout()` for example, the request stays queued.
+        """
+        command = Cancel(require_id(job_id))
+        changed: Changed = (await self._io.call_async("change", (command,)))[0]
+        self.require_done(command, changed)
         return changed.is_done
 
     def reschedule(self, job_id: str, *, delay: Duration | None = None, at: datetime | None = None) -> bool:
@@ -212,7 +244,7 @@ class JobManager:
         self.require_done(command, changed, action=action, needs=needs)
         return changed
 
-    def require_done(self, command: Any, changed: Changed, *, action: str | None, needs: str) -> None:
+    def require_done(self, command: Any, changed: Changed, *, action: str | None = None, needs: str = "") -> None:
         """Raise what kept a command from being carried out: no such job; or its state, if there is an `action`."""
         if changed.status is None:
             raise JobNotFound(job_id=command.id)
@@ -236,17 +268,18 @@ class JobManager:
 
     def explain(self, job_id: str) -> Explanation:
         """Say why a job is where it is."""
-        situation = self.engine.situation(require_id(job_id))
+        situation = self._open_engine().situation(require_id(job_id))
         if situation is None:
             raise JobNotFound(job_id=job_id)
         return explain(situation, self.engine.workers(), self.engine.limits(), self.engine.now())
 
     def events(self, timeout: Duration | None = None) -> EventStream:
         """Follow what happens from now on."""
-        return EventStream(self.engine, self.clock, timeout=timeout)
+        return EventStream(self._open_engine(), self.clock, timeout=timeout)
 
     def wait_until(self, is_so: Callable[[], bool], timeout: Duration | None, problem: str) -> None:
         """Wait until something is so."""
+        self._open_engine()
         self._completions.wait_until(is_so, deadline_after(self.clock, timeout), problem)
 
     def wait(self, job_id: str, timeout: Duration | None) -> JobStatus:
@@ -256,6 +289,7 @@ class JobManager:
 
     def active_jobs(self) -> tuple[JobContext, ...]:
         """Return the jobs in the hands of this process, those that wait for their due time included."""
+        self._open_engine()
         workplace = self._workplace
         return () if workplace is None else tuple(job.context for job in workplace.active_jobs())
 
@@ -263,11 +297,13 @@ class JobManager:
 
     def start(self) -> None:
         """Begin to run jobs in this process, after rescuing what dead workers left behind."""
+        self._open_engine()
         if self._workplace is not None:
             raise RuntimeError("jobs are run in this process already; one worker is enough, give it more threads=")
-        self._arrange_limits()
+        store_limits(self.engine, self.arrange, self.change_all, self.registry, self._limits)
         if self._before_start is not None:
             self._before_start(self)
+        self._last_stop = None
         workplace = self._workplace = self._make_workplace()
         try:
             workplace.start()
@@ -303,16 +339,6 @@ class JobManager:
             on_turn=self.on_turn,
         )
 
-    def _arrange_limits(self) -> None:
-        arrangements = self._limits.arrangements(self.registry.all())
-        stored = {limit.family: limit.by for limit in self.engine.limits()}
-        self.arrange(arrangements)
-        declared = [a for a in arrangements if isinstance(a, PutLimit)]
-        # In a store without limits, jobs that have some were submitted by code that knows them, as this does.
-        changed = {limit.family for limit in declared if stored and stored.get(limit.family) != limit.by}
-        if declared:
-            regroup(self.engine, self.change_all, self.registry, self._limits, changed)
-
     def prune(self) -> int:
         """Forget what is older than it is to be kept, now; return how many jobs went."""
         deleted = 0
@@ -332,36 +358,38 @@ class JobManager:
             self._workplace.retime()
 
     def close(self, grace: Duration = DEFAULT_GRACE) -> None:
-        """Stop running jobs and close the engine; the runners belong to the caller."""
-        self.shutdown(grace)
-        self.engine.close()
+        """Stop running jobs and close the engine, for good; the runners belong to the caller.
+
+        Requests that are queued and have not begun fail: their callers get `EngineUnavailable`.
+        """
+        if self._is_closed:
+            return
+        try:
+            self.shutdown(grace)
+        finally:
+            self._is_closed = True
+            self._io.close()
+            self.engine.close()
 
     def hurry(self) -> None:
         """End a `shutdown` that waits for handlers."""
         if self._workplace is not None:
             self._workplace.hurry()
 
-    def shutdown(self, grace: Duration = DEFAULT_GRACE) -> int:
-        """Stop running jobs: handlers may finish within `grace`, the rest is handed back. Return how many were."""
+    def shutdown(self, grace: Duration = DEFAULT_GRACE) -> StopReport:
+        """Stop running jobs: handlers may finish within `grace`, the rest is handed back.
+
+        It takes at most `grace` and ten seconds for the store to confirm; the report says what was left. A second
+        shutdown changes nothing and returns the report of the first one, with `already_shut_down`. `start` begins
+        again.
+        """
         to_nanoseconds(grace, "grace")
         workplace = self._workplace
         if workplace is None:
-            return 0
+            is_first = self._last_stop is None
+            return replace(self._last_stop or StopReport(), was_running=False, already_shut_down=not is_first)
         try:
-            return workplace.stop(grace)
+            self._last_stop = report = workplace.stop(grace)
+            return report
         finally:
             self._workplace = None
-
-
-def to_status(status: JobStatus | str) -> JobStatus:
-    """Convert a name, with an error that lists them."""
-    try:
-        return JobStatus(status)
-    except ValueError:
-        raise ValueError(f"status must be one of {', '.join(JobStatus)}, got {status!r}") from None
-
-
-def _require_cursor(cursor: str | None) -> str | None:
-    if cursor is not None and not isinstance(cursor, str):
-        raise ValueError(f"after must be the `next` of an earlier page, got {cursor!r}")
-    return cursor

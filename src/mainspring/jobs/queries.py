@@ -36,3 +36,10 @@ class Page(Struct, frozen=True):
     records: list[JobRecord]
     end: str | None
     """The engine's own way to go on; None: there is no more."""
+
+
+def require_cursor(cursor: str | None) -> str | None:
+    """Return the place at which an earlier page ended, or refuse what cannot be one."""
+    if cursor is not None and not isinstance(cursor, str):
+        raise ValueError(f"after must be the `next` of an earlier page, got {cursor!r}")
+    return cursor

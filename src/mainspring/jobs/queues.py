@@ -92,3 +92,10 @@ def count_queues(manager: JobManager, names: Iterable[str]) -> list[QueueStatist
         by_status = {status.lower(): counts[status] for status in JobStatus}
         found.append(QueueStatistics(name=name, is_paused=name in paused, **by_status))
     return found
+
+
+def require_queues(queues: list[str] | tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """Return the names of queues, or refuse what is none."""
+    if isinstance(queues, str):
+        raise TypeError(f"queues must be a list of names, got {queues!r}; write queues=[{queues!r}]")
+    return None if queues is None else tuple(require_id(name, "a queue") for name in queues)

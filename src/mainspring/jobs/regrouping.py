@@ -11,7 +11,7 @@ from itertools import chain
 
 from msgspec.structs import replace
 
-from mainspring.jobs.engine import Command, Engine, JobRecord, Query, Regroup
+from mainspring.jobs.engine import Arrangement, Command, Engine, JobRecord, PutLimit, Query, Regroup
 from mainspring.jobs.handlers import Registry
 from mainspring.jobs.info import decode_any
 from mainspring.jobs.limit_book import LimitBook
@@ -21,6 +21,24 @@ PAGE = 1_000
 SAMPLE = 100  # jobs whose limits tell whether those of the others have changed
 
 logger = logging.getLogger("mainspring.worker")
+
+
+def store_limits(
+    engine: Engine,
+    arrange: Callable[[Sequence[Arrangement]], object],
+    change: Callable[[Sequence[Command]], object],
+    registry: Registry,
+    book: LimitBook,
+) -> None:
+    """Store the limits that are declared here, and put waiting jobs under those that have changed."""
+    arrangements = book.arrangements(registry.all())
+    stored = {limit.family: limit.by for limit in engine.limits()}
+    arrange(arrangements)
+    declared = [a for a in arrangements if isinstance(a, PutLimit)]
+    # In a store without limits, jobs that have some were submitted by code that knows them, as this does.
+    changed = {limit.family for limit in declared if stored and stored.get(limit.family) != limit.by}
+    if declared:
+        regroup(engine, change, registry, book, changed)
 
 
 def regroup(

@@ -38,3 +38,11 @@ TRANSITIONS: dict[JobStatus, frozenset[JobStatus]] = {
     JobStatus.CANCELED: frozenset(),
 }
 """The moves that engines make; the conformance suite tries everything else with each of them."""
+
+
+def to_status(status: JobStatus | str) -> JobStatus:
+    """Convert a name, with an error that lists them."""
+    try:
+        return JobStatus(status)
+    except ValueError:
+        raise ValueError(f"status must be one of {', '.join(JobStatus)}, got {status!r}") from None

@@ -142,6 +142,17 @@ class FuncQueue(Generic[T]):
             if withdrawn:
                 raise
 
+    def withdraw_all(self) -> list[T]:
+        """Take back and return every item that no handler has got."""
+        items: list[T] = []
+        while len(self._cells):
+            try:
+                items.append(self._pop().pop())
+            except (IndexError, QueueEmpty):
+                continue  # a drain was quicker
+        self._rest.announce()
+        return items
+
     def wait_idle(self, timeout: Duration | None = None) -> None:
         """Wait until every item has been handled; `TimeoutError` if that takes too long."""
         worker = current_worker()

@@ -25,6 +25,19 @@ class Crew(EngineSuite):
         ]
         assert all(bench.is_since(before, worker.heartbeat) and not worker.is_gone for worker in found)
 
+    def test_a_worker_announces_the_handlers_that_it_has_learned(self, bench: Bench, other: Bench) -> None:
+        worker, bystander = bench.enroll("ping"), other.enroll("ping")
+        assert bench.engine.announce(worker, ("ping", "pong"))
+        assert bench.engine.renew(worker)  # which keeps them
+        found = {state.number: state.info.types for state in other.engine.workers()}
+        assert found == {worker: ("ping", "pong"), bystander: ("ping",)}
+
+    def test_a_worker_that_left_announces_nothing(self, bench: Bench) -> None:
+        worker = bench.enroll("ping")
+        bench.engine.leave(worker)
+        assert not bench.engine.announce(worker, ("ping", "pong"))
+        assert bench.eventually(lambda: bench.engine.workers() == [])
+
     def test_a_worker_that_left_is_not_listed(self, bench: Bench) -> None:
         leaver, stayer = bench.enroll(), bench.enroll()
         bench.engine.leave(leaver)

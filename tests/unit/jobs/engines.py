@@ -66,6 +66,9 @@ class TestEngine(MemoryEngine):
     def renew(self, *arguments: Any) -> Any:
         return self._carry_through("renew", *arguments)
 
+    def announce(self, *arguments: Any) -> Any:
+        return self._carry_through("announce", *arguments)
+
     def take(self, *arguments: Any, **options: Any) -> Any:
         return self._carry_through("take", *arguments, **options)
 

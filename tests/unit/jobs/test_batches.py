@@ -389,7 +389,7 @@ def test_a_stop_interrupts_every_job_of_a_call(shop: Workshop) -> None:
     ids = submit(shop, 3)
     shop.manager.start()
     waiting.entered.wait_until_entered()
-    assert shop.manager.shutdown(0) == 3
+    assert shop.manager.shutdown(0).interrupted == 3
     infos = [shop.manager.get(job) for job in ids]
     assert [(info.status, info.interruptions) for info in infos] == [(JobStatus.PENDING, 1)] * 3
     assert {attempt.cause for info in infos for attempt in info.history} == {Cause.DEPLOY}
@@ -403,5 +403,5 @@ def test_a_stop_lets_a_call_finish(shop: Workshop) -> None:
     gate.wait_until_entered()
     stopping = Background(lambda: shop.manager.shutdown(60))
     gate.open()
-    assert stopping.result() == 0
+    assert stopping.result().interrupted == 0
     assert statuses(shop, ids) == [JobStatus.COMPLETED] * 3

@@ -191,7 +191,7 @@ def test_a_job_that_is_cancelled_before_its_process_is_there_does_not_run_on(sho
 def test_a_stop_kills_what_does_not_finish_in_time_and_uses_up_no_attempt(shop: Workshop) -> None:
     job, process = begin(shop, work.hang)
     with watched(process) as wait_for_end:
-        assert shop.manager.shutdown(0) == 1
+        assert shop.manager.shutdown(0).interrupted == 1
         wait_for_end()
     info = shop.manager.get(job)
     assert (info.status, info.attempts, info.crashes, info.interruptions) == (JobStatus.PENDING, 0, 0, 1)
@@ -206,7 +206,7 @@ def test_a_stop_leaves_no_process_behind(shop: Workshop) -> None:
 
 def test_a_handler_learns_of_a_shutdown_in_its_process(shop: Workshop) -> None:
     job, _ = begin(shop, work.until_stopping)
-    assert Background(lambda: shop.manager.shutdown(60)).result() == 0
+    assert Background(lambda: shop.manager.shutdown(60)).result().interrupted == 0
     info = shop.manager.get(job)
     assert (info.status, info.result) == (JobStatus.COMPLETED, "ended in order")
 

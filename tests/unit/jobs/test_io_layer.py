@@ -218,7 +218,7 @@ def test_an_operation_larger_than_a_unit_is_one_unit_of_its_own(io: IoLayer, rec
 
 def test_after_the_end_of_its_runner_an_operation_fails_with_a_remedy(io: IoLayer, pool: ThreadPool) -> None:
     pool.shutdown()
-    with pytest.raises(EngineUnavailable, match="the application is closed; submit before close"):
+    with pytest.raises(EngineUnavailable, match=r"the job manager is closed; make the call before close"):
         io.call("submit", (1,))
 
 

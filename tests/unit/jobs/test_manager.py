@@ -57,7 +57,7 @@ def test_three_layers_on_one_pool_run_a_job(serializer: Serializer | None) -> No
         job = manager.submit("double", (21,))
         assert manager.wait(job, 10) is JobStatus.COMPLETED
         assert manager.get(job).result == 42
-        assert manager.shutdown() == 0
+        assert manager.shutdown().interrupted == 0
 
 
 def test_coroutines_run_although_execution_is_no_pool() -> None:
@@ -232,7 +232,7 @@ def test_a_manager_is_started_once(manager: JobManager) -> None:
 
 
 def test_a_manager_without_a_worker_has_nothing_to_stop(manager: JobManager) -> None:
-    assert manager.shutdown() == 0
+    assert manager.shutdown().interrupted == 0
 
 
 def test_a_negative_grace_is_refused_and_the_worker_goes_on(shop: Workshop, manager: JobManager) -> None:

@@ -140,7 +140,7 @@ def test_an_interrupted_job_keeps_what_it_reported_last(shop: Workshop) -> None:
     steps = Steps(shop)
     steps.report(1)
     steps.report(7)
-    assert shop.manager.shutdown(0) == 1
+    assert shop.manager.shutdown(0).interrupted == 1
     steps.end()
     record = shop.manager.record(steps.job)
     assert (record.status, record.progress and record.progress.done) == (JobStatus.PENDING, 7)

@@ -228,6 +228,6 @@ def test_a_handler_learns_of_a_shutdown_while_there_is_time_to_end_in_order(
 
     job = start(shop, plain if kind == "def" else coroutine, entered)
     assert [context.stopping for context in shop.manager.active_jobs()] == [False]
-    assert Background(lambda: shop.manager.shutdown(60)).result() == 0
+    assert Background(lambda: shop.manager.shutdown(60)).result().interrupted == 0
     assert seen == [(True, False)]
     assert shop.manager.get(job).status is JobStatus.COMPLETED

@@ -192,7 +192,7 @@ def test_a_stop_lets_handlers_finish(shop: Workshop) -> None:
     gate.wait_until_entered()
     stopping = Background(lambda: shop.manager.shutdown(60))
     gate.open()
-    assert stopping.result() == 0
+    assert stopping.result().interrupted == 0
     assert shop.manager.get(job).status is JobStatus.COMPLETED
 
 
@@ -202,7 +202,7 @@ def test_a_stop_hands_back_what_does_not_finish_in_time_and_uses_up_no_attempt(s
     shop.manager.start()
     job = shop.manager.submit("gate")
     gate.wait_until_entered()
-    assert shop.manager.shutdown(0) == 1
+    assert shop.manager.shutdown(0).interrupted == 1
     info = shop.manager.get(job)
     gate.open()
     assert (info.status, info.attempts, info.interruptions) == (JobStatus.PENDING, 0, 1)
@@ -279,7 +279,7 @@ def test_a_stop_can_be_hurried(shop: Workshop) -> None:
     gate.wait_until_entered()
     stopping = Background(lambda: shop.manager.shutdown(3_600))
     shop.manager.hurry()
-    assert stopping.result() == 1
+    assert stopping.result().interrupted == 1
     gate.open()
     assert shop.manager.get(job).status is JobStatus.PENDING
 

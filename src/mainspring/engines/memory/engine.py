@@ -144,6 +144,10 @@ class MemoryEngine:
         with self.unit(durable=False):
             return self._workers.renew(worker, self.now())
 
+    def announce(self, worker: int, types: tuple[str, ...]) -> bool:
+        with self.unit(durable=False):
+            return self._workers.announce(worker, types)
+
     def leave(self, worker: int) -> None:
         with self.unit(durable=False):
             self._workers.leave(worker)

@@ -41,6 +41,13 @@ class Workers:
         self._heartbeats[worker] = now
         return True
 
+    def announce(self, worker: int, types: tuple[str, ...]) -> bool:
+        """Note which handlers a worker knows."""
+        if worker not in self._infos:
+            return False
+        self._infos[worker] = replace(self._infos[worker], types=types)
+        return True
+
     def leave(self, worker: int) -> None:
         """End an incarnation: what it held goes back; if it left jobs running, it is dead from now on."""
         for job in self._jobs.of({worker}):

@@ -255,6 +255,12 @@ class NatsEngine:
     def renew(self, worker: int) -> bool:
         return self._workers.renew(worker)
 
+    def announce(self, worker: int, types: tuple[str, ...]) -> bool:
+        is_known = self._workers.announce(worker, types)
+        if is_known:
+            self._types[worker] = frozenset(types)
+        return is_known
+
     def leave(self, worker: int) -> None:
         self._types.pop(worker, None)
         held = [hand for hand in self.parts.hands.of(worker) if hand.job.status is JobStatus.PENDING]

@@ -11,6 +11,7 @@ from math import ceil
 from threading import Lock
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from mainspring.engines.nats.drafts import Draft
 from mainspring.engines.nats.link import Link
@@ -91,6 +92,15 @@ class Workers:
                 renewed = self._sign(worker, info, entry.revision)
             self._ours[worker] = (info, renewed)
             return True
+
+    def announce(self, worker: int, types: tuple[str, ...]) -> bool:
+        """Give a sign with the handlers that a worker knows now; False if its sign was gone."""
+        with self._lock:
+            if worker not in self._ours:
+                return False
+            info, revision = self._ours[worker]
+            self._ours[worker] = (replace(info, types=types), revision)
+        return self.renew(worker)
 
     def leave(self, worker: int, left_behind: tuple[str, ...]) -> None:
         """End an incarnation; what it left behind is named for those who rescue it."""

@@ -227,9 +227,8 @@ class SqliteEngine:
 
     def enroll(self, worker: WorkerInfo) -> int:
         with self.unit(durable=True):
-            number: int = self._database.write(
-                sql.ENROLL, (worker.name, worker.process, to_json(worker.types), self.now())
-            )
+            values = (worker.name, worker.process, to_json(worker.types), self.now())
+            number: int = self._database.write(sql.ENROLL, values)
             if self._is_shared:  # before the commit: whoever sees the worker finds its lock held
                 self._arrived.append(number)
                 self._begin_presence(number)
@@ -253,6 +252,11 @@ class SqliteEngine:
     def renew(self, worker: int) -> bool:
         with self.unit(durable=False):
             self._database.write(sql.RENEW, (worker, self.now()))
+            return self._database.changes() == 1
+
+    def announce(self, worker: int, types: tuple[str, ...]) -> bool:
+        with self.unit(durable=False):
+            self._database.write(sql.ANNOUNCE, (worker, to_json(types)))
             return self._database.changes() == 1
 
     def leave(self, worker: int) -> None:
@@ -311,9 +315,8 @@ class SqliteEngine:
     def _find_dead(self, worker: int) -> list[int]:
         others = dict(pairs_of_integers(self._database.write(sql.OTHERS, (worker,))))
         silent = set(self._vigil.find_silent(others))
-        return [
-            number for number in others if number in silent or (self._is_shared and self._presence.is_dead(number))
-        ]
+        is_dead = self._presence.is_dead if self._is_shared else _knows_nothing
+        return [number for number in others if number in silent or is_dead(number)]
 
     # -- readers
 

@@ -71,13 +71,17 @@ class Recurring:
             self._disarm()
         self._arm(self._engine.now())
 
-    def close(self) -> None:
-        """Fire nothing more; what is being fired is waited for."""
+    def end(self) -> None:
+        """Fire nothing more."""
         with self._lock:
             self._is_closed = True
         self._timer.close()
+
+    def close(self, patience: float = PATIENCE_SECONDS) -> None:
+        """Fire nothing more, and wait so many seconds for the end of a firing that is under way."""
+        self.end()
         self._clock.detach(self)
-        if self._round.acquire(timeout=PATIENCE_SECONDS):
+        if self._round.acquire(timeout=patience):
             self._round.release()
 
     # -- timing

@@ -69,6 +69,7 @@ class Duties:
             self._offset = offset
             self._retime()
         self._ticks += 1
+        self._worker.announce_handlers()
         if self._ticks % HEARTBEAT_TICKS == 0:
             number = self._worker.number
             self._dispatch("renew", lambda is_alive: self._renewed(number, is_alive))
@@ -91,8 +92,8 @@ class Duties:
         logger.error("worker %d could not %s: %s", self._worker.number, verb, error)
 
     def _renewed(self, number: int, is_alive: bool) -> None:  # noqa: FBT001 - an answer, not an option
-        if not is_alive and number == self._worker.number:  # else it has begun again meanwhile
-            self._worker.reincarnate()
+        if not is_alive:
+            self._worker.declared_dead(number)
 
     def _prune(self, prunes: int) -> None:
         """Forget a little, up to so many times in a row: others come in between."""

@@ -29,6 +29,20 @@ class Performer(Protocol):
         """Take nothing more, and leave behind or end what still runs."""
 
 
+def in_processes(*parts: Any) -> Performer:
+    """Set up the execution in child processes."""
+    from mainspring.jobs.working.in_processes import InProcesses  # noqa: PLC0415 - most applications need none
+
+    return InProcesses(*parts)
+
+
+def require_main_guard() -> None:
+    """Refuse to run in a child process that imports a main module without a guard."""
+    from mainspring.jobs.processes.child import require_main_guard  # noqa: PLC0415 - it needs the manager
+
+    require_main_guard()
+
+
 class Running:
     """Runs jobs that are ready. `dispatch` is called in the control sequence, the rest from any thread."""
 

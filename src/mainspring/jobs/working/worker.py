@@ -26,6 +26,7 @@ from mainspring.jobs.handlers import Registry
 from mainspring.jobs.io_layer import Callback, IoLayer, Operation
 from mainspring.jobs.working.active import ActiveJob
 from mainspring.jobs.working.alarms import Alarms
+from mainspring.jobs.working.announcing import Announcing
 from mainspring.jobs.working.attempts import Attempts
 from mainspring.jobs.working.execution import Execution
 from mainspring.jobs.working.hands import Hands
@@ -34,17 +35,17 @@ from mainspring.jobs.working.news import tell_sweep
 from mainspring.jobs.working.on_loop import OnLoop
 from mainspring.jobs.working.on_threads import OnThreads
 from mainspring.jobs.working.progress import Reporting
-from mainspring.jobs.working.running import Performer, Running
+from mainspring.jobs.working.running import Running, in_processes, require_main_guard
 from mainspring.jobs.working.settling import Settling
 from mainspring.jobs.working.slots import Kind
 from mainspring.jobs.working.starting import Starting
+from mainspring.jobs.working.stopping import Stopping, StopReport
 from mainspring.runners.asyncio_runner import AsyncioRunner
 from mainspring.runners.rest import Rest
 from mainspring.runners.runner import TaskRunner
 from mainspring.timing.timer import Timer
 
 PATIENCE_NS = 100_000_000  # how long a job that is due waits for a slot before it is handed back
-PATIENCE_FOR_ANSWERS = 10.0  # seconds that a stop waits for the store
 PROCESSES = os.cpu_count() or 1
 
 logger = logging.getLogger("mainspring.worker")
@@ -52,18 +53,6 @@ logger = logging.getLogger("mainspring.worker")
 
 def _nothing(_answer: object) -> None:
     return None
-
-
-def _in_processes(*parts: Any) -> Performer:
-    from mainspring.jobs.working.in_processes import InProcesses  # noqa: PLC0415 - most applications need none
-
-    return InProcesses(*parts)
-
-
-def _require_main_guard() -> None:
-    from mainspring.jobs.processes.child import require_main_guard  # noqa: PLC0415 - it needs the manager
-
-    require_main_guard()
 
 
 class Worker:
@@ -89,7 +78,6 @@ class Worker:
         process_options: Mapping[str, Any] | None = None,
         on_firing: Callable[[int | None], None] = _nothing,
     ) -> None:
-        self._info = info
         self._engine = engine
         self._io = io
         self._control = control
@@ -114,9 +102,7 @@ class Worker:
             {
                 Kind.THREADS: lambda: OnThreads(execution, threads, executor, attempts),
                 Kind.LOOP: lambda: OnLoop(make_loop(), coroutines, executor, attempts),
-                Kind.PROCESSES: partial(
-                    _in_processes, processes, executor, attempts, clock, process_options or {}
-                ),
+                Kind.PROCESSES: partial(in_processes, processes, executor, attempts, clock, process_options or {}),
             }
         )
         self._looking = Looking(
@@ -128,11 +114,22 @@ class Worker:
         self._settling = Settling(
             io, control, self._timer, clock, worker=number, collect=self._collect, announce=announce
         )
+        self._announcing = Announcing(info, registry, io, control, worker=number, on_dead=self._declared_dead)
+        self._stopping = Stopping(
+            io,
+            control,
+            clock,
+            self._rest,
+            begin=self._begin_stopping,
+            is_at_rest=self._is_at_rest,
+            interrupt=self._interrupt_all,
+            has_answers=self._has_answers,
+            close=self._close,
+            jobs=self._hands.jobs,
+        )
         # what follows belongs to the control sequence
         self.number = 0
-        self._is_reborn = False
-        self._is_stopping = False
-        self._is_hurried = False
+        self._is_reborn = self._is_stopping = False
 
     def _number(self) -> int:
         return self.number
@@ -141,8 +138,8 @@ class Worker:
 
     def start(self) -> None:
         """Enroll, rescue what dead workers left behind, and look for jobs."""
-        _require_main_guard()
-        self.number = self._io.call("enroll", (self._info,))
+        require_main_guard()
+        self.number = self._io.call("enroll", (self._announcing.introduce(),))
         try:
             tell_sweep(self._io.call("sweep", (), worker=self.number))
         except BaseException:
@@ -154,6 +151,10 @@ class Worker:
     def wake(self) -> None:
         """Look for jobs: something may have become due. From any thread."""
         self._control.post(self._looking.look)
+
+    def announce_handlers(self) -> None:
+        """Tell the store about handlers that were registered since it was last told. From any thread."""
+        self._control.post(self._announcing.update)
 
     # -- taking
 
@@ -288,19 +289,15 @@ class Worker:
 
     # -- ending
 
-    def stop(self, grace: Duration) -> int:
-        """Take nothing more, let handlers finish, hand back the rest; return how many were interrupted."""
-        self._control.run(self._begin_stopping)
-        deadline = deadline_after(self._clock, grace, "grace")
-        self._rest.wait(lambda: self._is_at_rest() or self._is_hurried, deadline)
-        interrupted = self._control.run(self._interrupt_all)
-        self._rest.wait(self._has_answers, deadline_after(self._clock, PATIENCE_FOR_ANSWERS))
+    def stop(self, grace: Duration) -> StopReport:
+        """Take nothing more, let handlers finish within `grace`, hand back the rest, and leave the store."""
+        return self._stopping.stop(grace, self._number)
+
+    def _close(self) -> None:
         self._reporting.close()
         self._timer.close()
         self._running.close()
         self._clock.detach(self)
-        self._io.call("leave", (), worker=self.number)
-        return interrupted
 
     def _is_at_rest(self) -> bool:
         return not self._hands and self._has_answers()
@@ -311,9 +308,8 @@ class Worker:
 
     def hurry(self) -> None:
         """End a `stop` that waits for handlers. From any thread."""
-        self._is_hurried = True
         self._settling.gives_up = True
-        self._rest.announce()
+        self._stopping.hurry()
 
     def _begin_stopping(self) -> None:
         self._is_stopping = True
@@ -321,17 +317,21 @@ class Worker:
         self._running.announce_shutdown(self._hands.jobs())
         self._hand_back(self._hands.jobs())
 
-    def _interrupt_all(self) -> int:
+    def _interrupt_all(self) -> list[ActiveJob]:
         running = [job for job in self._hands.jobs() if job.is_running]
         self._end(running, OutcomeKind.INTERRUPTED)  # before they notice: what they raise then is our doing
         self._running.stop_all(running)
-        return len(running)
+        return running
 
     # -- what the duties find
 
-    def reincarnate(self) -> None:
-        """Begin again under a new number: this worker was declared dead, and its jobs belong to others."""
-        self._control.post(self._reincarnate)
+    def declared_dead(self, number: int) -> None:
+        """Begin again under a new number: others declared `number` dead and take its jobs. From any thread."""
+        self._control.post(self._declared_dead, number)
+
+    def _declared_dead(self, number: int) -> None:
+        if number == self.number:  # else it has begun again meanwhile
+            self._reincarnate()
 
     def _reincarnate(self) -> None:
         if self._is_reborn or self._is_stopping:
@@ -344,7 +344,7 @@ class Worker:
             lambda number: self._control.post(self._begin_again, number),
             lambda error: self._control.post(self._enroll_failed, error),
         )
-        self._io.dispatch(Operation("enroll", (self._info,), reply))
+        self._io.dispatch(Operation("enroll", (self._announcing.introduce(),), reply))
 
     def _enroll_failed(self, error: Exception) -> None:
         self._is_reborn = False
@@ -358,6 +358,7 @@ class Worker:
         self._io.dispatch(Operation("leave", (), Callback(_nothing, _nothing), worker=before, durable=False))
         self._is_reborn = False
         self._rest.announce()
+        self._announcing.update()
         self._looking.go_on()
 
     def active_jobs(self) -> list[ActiveJob]:
@@ -393,4 +394,5 @@ class Worker:
         return None if self._rest.wait(self._is_settled, deadline, real) else "the store of a worker"
 
     def _is_settled(self) -> bool:
-        return self._has_answers() and self._looking.is_settled() and not self._settling.is_busy()
+        is_busy = self._announcing.is_busy or self._settling.is_busy()
+        return not is_busy and self._has_answers() and self._looking.is_settled()

@@ -17,10 +17,11 @@ from mainspring.jobs.handlers import Registry
 from mainspring.jobs.io_layer import IoLayer
 from mainspring.jobs.process_settings import ProcessSettings
 from mainspring.jobs.pruning import Keep
-from mainspring.jobs.recurrence.recurring import Recurring
+from mainspring.jobs.recurrence.recurring import PATIENCE_SECONDS, Recurring
 from mainspring.jobs.working.active import ActiveJob
 from mainspring.jobs.working.duties import EVERY_SECONDS, Duties
 from mainspring.jobs.working.execution import Execution
+from mainspring.jobs.working.stopping import StopReport
 from mainspring.jobs.working.vitals import Vitals
 from mainspring.jobs.working.watchdog import Watchdog
 from mainspring.jobs.working.worker import Worker
@@ -70,9 +71,8 @@ class Workplace:
         self._duties: Repetition | None = None
         self._loop_pool: ThreadPool | None = None
         self._recurring = Recurring(engine=engine, io=io, clock=clock, new_id=lambda _: new_id())
-        types = registry.names(lambda _: True)
         self._worker = Worker(
-            WorkerInfo(f"{platform.node()}:{os.getpid()}", os.getpid(), types),
+            WorkerInfo(f"{platform.node()}:{os.getpid()}", os.getpid(), ()),
             engine=engine,
             io=io,
             control=control,
@@ -169,15 +169,25 @@ class Workplace:
         """End a `stop` that waits for handlers."""
         self._worker.hurry()
 
-    def stop(self, grace: Duration) -> int:
-        """Let handlers finish within `grace` and hand back the rest; return how many were interrupted."""
+    def announce_handlers(self) -> None:
+        """Tell the store about handlers that were registered after the start, and look for their jobs."""
+        self._worker.announce_handlers()
+        self._worker.wake()
+
+    def stop(self, grace: Duration) -> StopReport:
+        """Let handlers finish within `grace`, hand back the rest, and leave the store."""
         self._enter(WorkerState.STOPPING)
         if self._duties is not None:
             self._duties.stop()
-        self._recurring.close()
+        self._recurring.end()
+        does_store_answer = False
         try:
-            return self._worker.stop(grace)
+            report = self._worker.stop(grace)
+            does_store_answer = report.has_left
+            return report
         finally:
+            # A firing that waits for a store that does not answer is left behind: the stop has waited long enough.
+            self._recurring.close(PATIENCE_SECONDS if does_store_answer else 0)
             self._end_pulse()
             if self._loop_pool is not None:
                 with suppress(RuntimeError):

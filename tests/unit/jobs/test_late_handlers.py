@@ -1,0 +1,106 @@
+"""Handlers that are registered while a worker runs: it takes their jobs, and the store knows that it does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mainspring import JobStatus, Mainspring, Reason
+from mainspring.jobs.engine import WorkerInfo
+from mainspring.testing import ManualClock
+from tests.support import PATIENCE, Gate
+from tests.unit.jobs.engines import TestEngine
+from tests.unit.jobs.workshop import Workshop, workshop
+
+
+@pytest.fixture
+def shop(clock: ManualClock) -> Iterator[Workshop]:
+    with workshop(clock) as shop:
+        yield shop
+
+
+def _types(shop: Workshop) -> tuple[str, ...]:
+    shop.clock.settle()
+    (state,) = shop.engine.workers()
+    return state.info.types
+
+
+def test_a_worker_announces_a_handler_that_is_registered_after_its_start(shop: Workshop) -> None:
+    shop.manager.register("ping", lambda: None)
+    shop.manager.start()
+    before = _types(shop)
+    shop.manager.register("pong", lambda: None, aliases=("old.pong",))
+    assert (before, _types(shop)) == (("ping",), ("ping", "pong", "old.pong"))
+
+
+def test_jobs_that_wait_for_a_handler_run_as_soon_as_it_is_registered(shop: Workshop) -> None:
+    ran: list[str] = []
+    with workshop(shop.clock, shop.engine) as submitter:
+        submitter.manager.register("pong", lambda: None)
+        job = submitter.manager.submit("pong")
+    shop.manager.start()
+    shop.clock.settle()
+    shop.manager.register("pong", lambda: ran.append(job))
+    shop.clock.settle()
+    assert ran == [job]
+
+
+def test_handlers_that_are_registered_while_an_announcement_is_under_way_are_announced_after_it(
+    shop: Workshop,
+) -> None:
+    shop.manager.start()
+    shop.clock.settle()
+    gate = shop.engine.gate = Gate()
+    shop.manager.register("a", lambda: None)
+    gate.wait_until_entered()
+    shop.manager.register("b", lambda: None)
+    gate.open()
+    assert _types(shop) == ("a", "b")
+
+
+def test_an_announcement_that_failed_is_made_again(clock: ManualClock) -> None:
+    engine = TestEngine(clock=clock)
+    with workshop(clock, engine, duties=True) as shop:
+        shop.manager.start()
+        clock.settle()
+        engine.fail("announce")
+        shop.manager.register("ping", lambda: None)
+        assert _types(shop) == ()
+        clock.advance(1)
+        assert _types(shop) == ("ping",)
+
+
+def test_a_worker_that_was_declared_dead_begins_again_with_all_its_handlers(shop: Workshop) -> None:
+    shop.manager.register("ping", lambda: None)
+    shop.manager.start()
+    shop.clock.settle()
+    (state,) = shop.engine.workers()
+    shop.engine.leave(state.number)
+    shop.manager.register("pong", lambda: None)
+    assert _types(shop) == ("ping", "pong")
+    (state,) = shop.engine.workers()
+    assert state.info == WorkerInfo(state.info.name, state.info.process, ("ping", "pong"))
+
+
+@pytest.mark.parametrize("url", ["memory://", "sqlite:///jobs.db"])
+def test_explain_knows_that_a_worker_knows_a_handler_that_was_decorated_after_its_start(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    gate = Gate()
+    with Mainspring(url, threads=1) as app, app.running():
+
+        @app.job(name="late")
+        def late() -> None:
+            gate()
+
+        first = late.submit()
+        gate.wait_until_entered()
+        second = late.submit()  # behind the first one, for which the one thread works
+        explanation = second.explain()
+        gate.open()
+        assert second.wait(PATIENCE) is JobStatus.COMPLETED
+        assert first.wait(PATIENCE) is JobStatus.COMPLETED
+    assert explanation.reason in {Reason.QUEUED, Reason.TAKEN}, explanation.text
