@@ -62,6 +62,7 @@ from mainspring.jobs import (
 )
 from mainspring.runners import (
     FuncQueue,
+    PoolStatistics,
     Priority,
     RunnerStatistics,
     SequenceBound,
@@ -113,6 +114,7 @@ __all__ = [
     "NatsSettings",
     "OccurrenceInfo",
     "PartialSubmit",
+    "PoolStatistics",
     "Priority",
     "ProcessSettings",
     "ProgressInfo",

@@ -43,6 +43,7 @@ def test_the_package_lists_exactly_these_names() -> None:
         "NatsSettings",
         "OccurrenceInfo",
         "PartialSubmit",
+        "PoolStatistics",
         "Priority",
         "ProcessSettings",
         "ProgressInfo",

@@ -13,7 +13,7 @@ from mainspring.runners.runner import TaskRunner, current_runner
 from mainspring.runners.sequence_bound import SequenceBound
 from mainspring.runners.sequenced import SequencedRunner
 from mainspring.runners.single_thread import SingleThreadRunner
-from mainspring.runners.statistics import RunnerStatistics, ShutdownReport
+from mainspring.runners.statistics import PoolStatistics, RunnerStatistics, ShutdownReport
 from mainspring.runners.task import PostedFrom, TaskHandle
 from mainspring.runners.thread_pool import ThreadPool
 from mainspring.runners.traits import Priority, ShutdownBehavior, TaskTraits
@@ -22,6 +22,7 @@ __all__ = [
     "AsyncioRunner",
     "FuncQueue",
     "ParallelRunner",
+    "PoolStatistics",
     "PostedFrom",
     "Priority",
     "Repetition",

@@ -8,7 +8,7 @@ from threading import RLock
 from mainspring.clock import Clock
 from mainspring.runners.task import TracedTask
 from mainspring.timing.timer import Timer
-from mainspring.timing.wheel import TimerEntry
+from mainspring.timing.wheel import TimerEntry, WheelStatistics
 
 
 class DelayManager:
@@ -60,6 +60,10 @@ class DelayManager:
     def next_due(self) -> int | None:
         """Return when the next delayed task may be due."""
         return self._timer.next_due()
+
+    def statistics(self) -> WheelStatistics:
+        """Count what the wheel holds, the timers of the pool itself included."""
+        return self._timer.statistics()
 
     def settle(self, real_seconds: float) -> bool:
         """Wait until everything due by now has reached its runner."""

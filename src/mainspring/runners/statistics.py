@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mainspring.timing.wheel import WheelStatistics
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerStatistics:
@@ -25,6 +27,14 @@ class RunnerStatistics:
     cancelled: int
     skipped: int
     """Dropped by a shutdown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolStatistics(RunnerStatistics):
+    """The counts of a pool and of all its runners together, and the timing wheel that they share."""
+
+    timers: WheelStatistics
+    """What the wheel holds: delayed and repeated tasks, and the timers of the pool itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

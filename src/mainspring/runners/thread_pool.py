@@ -10,7 +10,6 @@ import atexit
 import os
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
 from itertools import count
 from threading import Lock
 from types import TracebackType
@@ -33,7 +32,7 @@ from mainspring.runners.sequenced import SequencedRunner
 from mainspring.runners.services import Services
 from mainspring.runners.single_thread import SingleThreadRunner
 from mainspring.runners.source import TaskSource
-from mainspring.runners.statistics import RunnerStatistics
+from mainspring.runners.statistics import PoolStatistics
 from mainspring.runners.task import Task
 from mainspring.runners.task_queue import Entry, FifoTaskQueue, PriorityTaskQueue
 from mainspring.runners.traits import Priority, TaskTraits
@@ -310,19 +309,23 @@ class ThreadPool(GroupRunner):
                         return False
         return True
 
-    def statistics(self) -> RunnerStatistics:
-        """Return the counts of the pool and of all its runners together."""
+    def statistics(self) -> PoolStatistics:
+        """Return the counts of the pool and of all its runners together, and what their timing wheel holds."""
         own = super().statistics()
         tally = self.services.tally
         parts = [part.statistics() for part in self._parts()]
-        return replace(
-            own,
+        return PoolStatistics(
+            name=own.name,
+            active=own.active,
+            completed=own.completed,
+            failed=own.failed,
             queued=self._queued_in_group() + sum(part.queued for part in parts),
             delayed=len(self.services.delays),
             workers=own.workers + sum(part.workers for part in parts),
             rejected=tally.rejected,
             cancelled=tally.cancelled,
             skipped=tally.skipped,
+            timers=self.services.delays.statistics(),
         )
 
     def _queued_in_group(self) -> int:

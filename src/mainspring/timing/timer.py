@@ -13,7 +13,7 @@ from threading import Condition, Thread
 from typing import TypeAlias
 
 from mainspring.clock import Clock, SystemClock, deadline_after
-from mainspring.timing.wheel import TimerEntry, TimingWheel
+from mainspring.timing.wheel import TimerEntry, TimingWheel, WheelStatistics
 
 Callback: TypeAlias = Callable[[], object]
 
@@ -56,6 +56,11 @@ class Timer:
         """Return when to look again: never later than the earliest call."""
         with self._changed:
             return self._wheel.next_due()
+
+    def statistics(self) -> WheelStatistics:
+        """Count what the wheel holds; nothing after `close`."""
+        with self._changed:
+            return self._wheel.statistics()
 
     def __len__(self) -> int:
         return len(self._wheel)

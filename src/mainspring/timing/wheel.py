@@ -55,13 +55,20 @@ _MISSING = object()
 class WheelStatistics:
     """A snapshot for monitoring. The tuples have one element per level, nearest first."""
 
-    pending: int  # timers not fired and not cancelled
-    open: int  # of these, the ones already sorted: due within the current slot, or overdue
-    occupancy: tuple[int, ...]  # the others, by level
-    slots: tuple[int, ...]  # slots in use
-    slot_spans: tuple[int, ...]  # width of one slot, in nanoseconds
-    fullest_slot: int  # timers in the fullest slot of any level
-    stale: int  # cancelled entries not yet swept out of the open span
+    pending: int
+    """Timers that have neither fired nor been cancelled."""
+    open: int
+    """Of these, the ones that are sorted already: due within the current slot, or overdue."""
+    occupancy: tuple[int, ...]
+    """The others, by level."""
+    slots: tuple[int, ...]
+    """Slots in use, by level."""
+    slot_spans: tuple[int, ...]
+    """Width of one slot of each level, in nanoseconds."""
+    fullest_slot: int
+    """Timers in the fullest slot of any level."""
+    stale: int
+    """Cancelled timers that are still in the sorted span."""
 
 
 class TimingWheel(Generic[T]):

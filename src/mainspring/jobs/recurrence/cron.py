@@ -18,8 +18,9 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim
 
+from mainspring.clock import SystemClock
 from mainspring.errors import ScheduleInvalid
-from mainspring.jobs.instants import MICROSECONDS, to_datetime
+from mainspring.jobs.instants import MICROSECONDS, to_datetime, to_instant
 from mainspring.jobs.recurrence.cron_fields import parse
 from mainspring.jobs.recurrence.zones import (
     DAY,
@@ -79,8 +80,23 @@ class Cron:
         for name, value in {**values, "_forward": forward, "_backward": backward}.items():
             object.__setattr__(self, name, value)
 
+    def next(self, after: datetime) -> datetime | None:
+        """Return the first occurrence after `after`, in the zone of the rule; None: none within fifty years."""
+        instant = self.next_after(to_instant(after, "after"))
+        return None if instant is None else self.local(instant)[0]
+
+    def upcoming(self, n: int, after: datetime | None = None) -> list[datetime]:
+        """Return the next `n` occurrences after `after`, or after now; fewer if the rule ends before."""
+        if type(n) is not int or n < 0:
+            raise ValueError(f"n must be a whole number of occurrences, got {n!r}; give 0 or more, such as 5")
+        instant: int | None = to_instant(SystemClock().now() if after is None else after, "after")
+        found: list[datetime] = []
+        while len(found) < n and instant is not None and (instant := self.next_after(instant)) is not None:
+            found.append(self.local(instant)[0])
+        return found
+
     def next_after(self, instant: int) -> int | None:
-        """Return the first occurrence after `instant`; None if there is none within fifty years."""
+        """Return the first occurrence after `instant`, both in microseconds: for the planner, as `Rule` says."""
         second = max(instant // MICROSECONDS + 1, _FIRST)
         if second > _LAST:
             return None
