@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from mainspring.errors import EngineUnavailable
@@ -38,3 +39,29 @@ def is_nats(url: str) -> bool:
 def to_path(url: str) -> Path:
     """Return the file of a `sqlite:///` URL, as it stands there: relative or absolute."""
     return Path(url.removeprefix(SQLITE))
+
+
+def look_at(path: Path) -> os.stat_result | None:
+    """Return the status of a file, None if there is none; `PermissionError` if this user may not look.
+
+    `Path.exists` answers False for a file in a closed folder, as of Python 3.14. That is another fault than a
+    missing file, and has another remedy.
+    """
+    try:
+        return path.stat()
+    except PermissionError:
+        raise
+    except (OSError, ValueError):
+        return None
+
+
+def require_sight(path: Path) -> os.stat_result | None:
+    """Do as `look_at`, but raise `EngineUnavailable` if this user may not look."""
+    try:
+        return look_at(path)
+    except PermissionError as error:
+        raise EngineUnavailable(
+            engine=f"SQLite file {path}",
+            reason=f"user {os.geteuid()} may not look at it ({error})",
+            remedy="give this user the right to enter the directory, or run as the user who owns the file",
+        ) from error

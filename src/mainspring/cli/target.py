@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from mainspring.errors import EngineUnavailable
-from mainspring.urls import MEMORY, SQLITE, is_sqlite, to_path
+from mainspring.urls import MEMORY, SQLITE, is_sqlite, require_sight, to_path
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
@@ -133,7 +133,7 @@ def require_store(application: Mainspring, *, makes_store: bool = False) -> None
     if makes_store or not is_sqlite(application.url):
         return
     path = to_path(application.url)
-    if not path.exists():
+    if require_sight(path) is None:
         raise EngineUnavailable(
             engine=f"SQLite file {path.resolve()}",
             reason="there is no such file",

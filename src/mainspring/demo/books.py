@@ -83,7 +83,7 @@ class Books:
         self._starts: list[Entry] = []
         self._promised: dict[int | None, list[tuple[Event, int]]] = {}
         self._steps: dict[int | None, list[tuple[Event, int]]] = {}
-        self.reports: list[Entry] = []
+        self.reports: dict[str, Entry] = {}  # by job: one that the kill interrupts writes its report again
 
     def add(self, entries: list[Entry]) -> None:
         """Enter what happened."""
@@ -98,7 +98,7 @@ class Books:
             elif entry.event in STEPS:
                 self._steps.setdefault(customer_of(entry.order), []).append((entry.event, entry.order))
             elif entry.event is Event.REPORTED:
-                self.reports.append(entry)
+                self.reports.setdefault(entry.job, entry)
 
     def count(self, event: Event) -> int:
         """Count the orders to which this has happened."""
@@ -145,7 +145,7 @@ class Books:
             parcels_unfinished=sum(any(order not in self._orders[step] for step in STEPS) for order in parcels),
             steps_out_of_order=sum(map(self._misplaced, self._promised)),
             nights=nights,
-            nights_without_report=nights - len({report.due for report in self.reports}),
+            nights_without_report=nights - len({report.due for report in self.reports.values()}),
         )
 
     def _misplaced(self, customer: int | None) -> int:

@@ -132,7 +132,7 @@ class Story:
         self._screen.show(self._books)
 
     def _tell_reports(self) -> None:
-        for report in self._books.reports[self._reports_told :]:
+        for report in list(self._books.reports.values())[self._reports_told :]:
             job = app.get(report.job)
             if job.status is not JobStatus.COMPLETED:
                 return

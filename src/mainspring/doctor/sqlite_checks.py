@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from mainspring.doctor import sqlite_content as content
 from mainspring.doctor import sqlite_place as place
 from mainspring.doctor.file_systems import MOUNTS, check_file_system
 from mainspring.doctor.findings import Check, Finding, error, ok
+from mainspring.urls import look_at
 
 
 def store_checks(
@@ -19,11 +21,12 @@ def store_checks(
     """Return what can be checked of a store that may not be there yet; a look for damage has so many seconds."""
     checks = [Check("file", lambda: check_file(path))]
     try:
-        if path.parent.is_dir():
+        if _is_folder(path.parent):
             checks += _checks_of_place(path, clock, durability)
-        if path.is_file():
+        found = look_at(path)
+        if found is not None and stat.S_ISREG(found.st_mode):
             checks.append(Check("schema", lambda: content.check_schema(path)))
-            if path.stat().st_size:
+            if found.st_size:
                 checks += _checks_of_content(
                     path, clock, lambda: content.check_integrity(path, clock, budget, on_step)
                 )
@@ -46,17 +49,22 @@ def check_file(path: Path) -> Finding:
 
 def _judge_file(path: Path) -> Finding:
     remedy = "Check the path and the working directory; the first submit or worker makes the file."
-    if not path.parent.is_dir():
+    if not _is_folder(path.parent):
         return error(
             f"there is no folder {path.parent}", "Nobody can make the store there.", "Make it, or name another."
         )
-    if path.is_dir():
+    if _is_folder(path):
         return error(f"{path} is a folder", "A store is one file.", "Name a file inside of it.")
-    if not path.exists():
+    if look_at(path) is None:
         return error(
             f"there is no file {path}", "Nobody has used this store yet, or another one is meant.", remedy
         )
     return ok(f"the store is {path}")
+
+
+def _is_folder(path: Path) -> bool:
+    found = look_at(path)
+    return found is not None and stat.S_ISDIR(found.st_mode)
 
 
 def _checks_of_place(path: Path, clock: Clock, durability: str | None) -> list[Check]:

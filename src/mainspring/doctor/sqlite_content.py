@@ -20,6 +20,7 @@ from mainspring.engines.sqlite.failures import translated
 from mainspring.engines.sqlite.schema import VERSION, check
 from mainspring.errors import MainspringError
 from mainspring.jobs.instants import MICROSECONDS, to_instant
+from mainspring.urls import look_at
 
 BUSY_MS = 2_000
 STEPS = 10_000  # of SQLite between two looks at the clock
@@ -171,7 +172,7 @@ def check_times(path: Path, now: datetime) -> Finding:
 def why_not_open(path: Path) -> str | None:
     """Say why the engine is better not opened: it would change the file, or fail; None if all is well."""
     try:
-        if not path.exists():
+        if look_at(path) is None:
             return "there is no file"
         with reading(path) as connection:
             if not check(connection, str(path)):

@@ -7,6 +7,7 @@ Invariants
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -21,6 +22,7 @@ from mainspring.engines.sqlite.failures import translated
 from mainspring.engines.sqlite.schema import check, is_moved, migrate, require_not_moved, require_version
 from mainspring.engines.sqlite.turn import Turn
 from mainspring.errors import EngineUnavailable
+from mainspring.urls import require_sight
 
 Durability: TypeAlias = Literal["full", "normal"]
 Probe: TypeAlias = Callable[[str, str], None]
@@ -69,7 +71,8 @@ class Database:
         with self._writing, translated(self.path):
             if self._is_open:
                 return
-            if Path(self.path).is_dir():
+            found = require_sight(Path(self.path))
+            if found is not None and stat.S_ISDIR(found.st_mode):
                 raise EngineUnavailable(
                     engine=f"SQLite file {self.path}",
                     reason="it is a directory",

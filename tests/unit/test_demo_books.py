@@ -1,0 +1,15 @@
+"""The books of the demonstration: what its journal says, by order and by job."""
+
+from mainspring.demo.books import Books
+from mainspring.demo.journal import Entry, Event
+
+
+def report(job: str, due: float, at: float) -> Entry:
+    return Entry(Event.REPORTED, 0, job, at, due)
+
+
+def test_a_report_that_is_written_again_after_a_kill_is_one_report() -> None:
+    books = Books()
+    books.add([report("night 1", due=5, at=5), report("night 2", due=10, at=10)])
+    books.add([report("night 2", due=10, at=12), report("night 3", due=15, at=15)])
+    assert [entry.due for entry in books.reports.values()] == [5, 10, 15]
