@@ -35,6 +35,13 @@ class TestEngine(MemoryEngine):
         """Wait until a verb was carried out, once more than it was waited for; return what it was given."""
         return self._done[verb].get(timeout=PATIENCE)
 
+    def wait_for_all(self, verb: str, count: int) -> list[Any]:
+        """Wait until a verb was given so much in all, in however many calls: what comes together goes together."""
+        given: list[Any] = []
+        while len(given) < count:
+            given += self.wait_for(verb)
+        return given
+
     @contextmanager
     def unit(self, *, durable: bool) -> Iterator[None]:
         gate, self.gate = self.gate, None
