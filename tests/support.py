@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from socket import socket
 from threading import Condition, Event, Semaphore, Thread, current_thread
 from typing import Any, Generic, TypeVar
 
@@ -11,7 +12,7 @@ from mainspring import TaskRunner, TaskTraits
 from mainspring.testing import ManualClock
 from mainspring.testing.patience import PATIENCE_SECONDS, eventually
 
-__all__ = ["PATIENCE", "Background", "Gate", "WatchedClock", "eventually", "occupied", "within"]
+__all__ = ["PATIENCE", "Background", "Gate", "WatchedClock", "eventually", "occupied", "wait_for_end_of", "within"]
 
 T = TypeVar("T")
 
@@ -120,3 +121,14 @@ class Background(Generic[T]):
 def within(call: Callable[[], T], patience: float = PATIENCE) -> T:
     """Return what the call returns, but fail if it hangs."""
     return Background(call).result(patience)
+
+
+def wait_for_end_of(connection: socket) -> None:
+    """Wait until the process at the other end is gone; what it sent and what it left unread do not matter.
+
+    The kernel says so by an end of file, or by a reset if the other end died before it had read everything.
+    """
+    connection.settimeout(PATIENCE)
+    with suppress(ConnectionResetError):
+        while connection.recv(4096):
+            pass

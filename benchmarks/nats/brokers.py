@@ -10,7 +10,7 @@ from time import monotonic, sleep
 from typing import TypeAlias
 
 from mainspring.cli.nats_node import Node
-from mainspring.cli.nats_ports import HOST, free_ports, is_listening
+from mainspring.cli.nats_ports import HOST, HeldPorts, is_listening
 from mainspring.cli.nats_servers import NatsServers
 
 READY_SECONDS = 10
@@ -31,21 +31,22 @@ def nats_server(store: Path) -> Iterator[Node]:
 @contextmanager
 def redis_server(store: Path) -> Iterator[None]:
     """Start a server beside the store, and write there where it is."""
-    port = next(free_ports())
-    place = ["--bind", HOST, "--port", str(port), "--dir", str(store.parent)]
-    command = [redis_program(), *place, "--loglevel", "warning"]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    try:
-        deadline = monotonic() + READY_SECONDS
-        while not is_listening(port):
-            if process.poll() is not None or monotonic() > deadline:
-                raise RuntimeError(f"{command[0]} did not listen on port {port} within {READY_SECONDS} s")
-            sleep(LOOK_SECONDS)
-        store.write_text(f"redis://{HOST}:{port}/0")
-        yield
-    finally:
-        process.kill()  # nobody needs its last snapshot
-        process.wait()
+    with HeldPorts() as held:
+        port = held.choose()
+        place = ["--bind", HOST, "--port", str(port), "--dir", str(store.parent)]
+        command = [redis_program(), *place, "--loglevel", "warning"]
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        try:
+            deadline = monotonic() + READY_SECONDS
+            while not is_listening(port):
+                if process.poll() is not None or monotonic() > deadline:
+                    raise RuntimeError(f"{command[0]} did not listen on port {port} within {READY_SECONDS} s")
+                sleep(LOOK_SECONDS)
+            store.write_text(f"redis://{HOST}:{port}/0")
+            yield
+        finally:
+            process.kill()  # nobody needs its last snapshot
+            process.wait()
 
 
 def redis_program() -> str:

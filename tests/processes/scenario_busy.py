@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from mainspring import JobStatus
 from tests.processes.apps import busy, jobs
 from tests.processes.harness import Site
+from tests.support import PATIENCE
 
 THREADS = 8
 
@@ -12,28 +15,29 @@ THREADS = 8
 def compute_beside_a_worker(site: Site, *, seconds: float) -> None:
     """Compute for so long; nobody may take the computing worker for dead."""
     computing = site.start_worker("busy")
-    ids = submit(seconds)
+    ids = submit()
     for _ in ids:
         computing.expect("start")
     other = site.start_worker()  # sweeps at its start and once a second
-    jobs.speak.after(seconds / 4).submit(100)
-    other.expect("end 100", timeout=seconds + 30)
+    jobs.speak.after(seconds).submit(100)
+    other.expect("end 100", timeout=seconds + PATIENCE)
     assert [site.app.get(job_id).status for job_id in ids] == [JobStatus.RUNNING] * THREADS, "nobody computed"
+    Path(busy.ENOUGH).touch()
     for job_id in ids:
-        site.app.manager().wait(job_id, seconds + 30)
+        site.wait(job_id)
     assert [(job.starts, job.crashes) for job in map(site.app.get, ids)] == [(1, 0)] * THREADS
     assert [line for line in computing.lines + other.lines if line.startswith(("WARNING", "ERROR"))] == []
 
 
-def submit(seconds: float) -> list[str]:
+def submit() -> list[str]:
     """Submit a job for each thread of the computing worker."""
-    return [busy.compute.submit(number, seconds).id for number in range(THREADS)]
+    return [busy.compute.submit(number).id for number in range(THREADS)]
 
 
-def time_settles(site: Site, *, seconds: float = 4.0) -> list[float]:
+def time_settles(site: Site) -> list[float]:
     """Settle batches of 200 jobs in the computing worker, and return how many milliseconds each took."""
     worker = site.start_worker("busy", "timed")
-    ids = submit(seconds)
+    ids = submit()
     lines = [worker.expect(f"settled {busy.BATCH} in") for _ in range(busy.ROUNDS)]
     assert [site.app.get(job_id).status for job_id in ids] == [JobStatus.RUNNING] * THREADS, "nobody computed"
     return [float(line.split()[3]) for line in lines]

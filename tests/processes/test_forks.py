@@ -2,8 +2,6 @@
 
 from tests.processes.harness import Child, Site
 
-RESCUED_AT_ONCE = 5.0  # seconds; a heartbeat that stays away is noticed after 45
-
 
 def submitted(child: Child) -> list[str]:
     """Wait for the end of a process and of its children, and return the jobs that they submitted."""
@@ -68,12 +66,12 @@ def test_an_orphan_loses_no_submit_when_others_close_the_file(site: Site) -> Non
     assert stored(site) == sorted(ids)
 
 
-def test_a_killed_parent_is_found_dead_at_once_though_its_child_lives(site: Site) -> None:
+def test_a_killed_parent_is_found_dead_by_its_lock_though_its_child_lives(site: Site) -> None:
     parent = site.start_app("forking", "parent_to_be_killed")
     parent.expect_all("forked", "start 1")
     parent.kill()
-    worker = site.start_worker()
-    worker.expect("start 1", timeout=RESCUED_AT_ONCE)
+    worker = site.start_worker("told")  # for which only a lock tells of a death
+    worker.expect("start 1")
     (job,) = site.app.jobs()
     assert (job.starts, job.crashes) == (2, 1)
     assert not parent.is_at_end, "the child has gone as well, and this shows nothing"

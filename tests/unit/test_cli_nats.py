@@ -18,8 +18,8 @@ import nats
 import pytest
 from nats.js.errors import NoStreamResponseError
 
-from mainspring.cli.nats_ports import free_ports, is_free
-from tests.support import PATIENCE
+from mainspring.cli.nats_ports import HeldPorts
+from tests.support import PATIENCE, wait_for_end_of
 
 pytestmark = pytest.mark.long
 
@@ -52,9 +52,10 @@ def start_cli(tmp_path: Path) -> Iterator[StartCli]:
 
 
 @pytest.fixture
-def port() -> int:
+def port() -> Iterator[int]:
     """The first of three free ports in a row."""
-    return next(port for port in free_ports() if is_free(port + 1) and is_free(port + 2))
+    with HeldPorts() as held:
+        yield held.choose(in_a_row=3)
 
 
 def read_json(process: subprocess.Popen[str]) -> dict[str, Any]:
@@ -143,9 +144,7 @@ def test_no_server_outlives_a_program_that_was_killed(start_cli: StartCli, port:
     said = read_json(process)
     with socket.create_connection(("127.0.0.1", port)) as connection:
         process.kill()
-        connection.settimeout(PATIENCE)
-        while connection.recv(4096):  # until the server is gone, and its end of the connection with it
-            pass
+        wait_for_end_of(connection)  # which comes when the server is gone
     assert process.wait() == -signal.SIGKILL
     assert said["nodes"][0]["url"] == f"nats://127.0.0.1:{port}"
 

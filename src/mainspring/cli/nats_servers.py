@@ -17,7 +17,7 @@ from threading import Condition
 from typing import Any
 
 from mainspring.cli.nats_node import Node
-from mainspring.cli.nats_ports import HOST, free_ports, is_free
+from mainspring.cli.nats_ports import HOST, HeldPorts, is_free
 from mainspring.cli.nats_process import STOP_SECONDS, ServerProcess, check_version, failure, find_server
 from mainspring.clock import NANOSECONDS, Clock, SystemClock
 from mainspring.errors import EngineUnavailable
@@ -59,6 +59,7 @@ class NatsServers:
         self._settings = settings or {}
         self._include = include
         self._clock = clock or SystemClock()
+        self._held = HeldPorts()
         self.store = Path()
         self.nodes: list[Node] = []
 
@@ -119,9 +120,10 @@ class NatsServers:
             self.kill()
 
     def kill(self) -> None:
-        """`kill -9` for all nodes; a temporary store is removed."""
+        """`kill -9` for all nodes; a temporary store is removed, and the ports are free for others."""
         for node in self.nodes:
             node.process.kill()
+        self._held.release()
         if self._given_store is None:
             shutil.rmtree(self.store, ignore_errors=True)
 
@@ -159,16 +161,16 @@ class NatsServers:
         return node.is_ready(peers)
 
     def _plan(self) -> list[Node]:
-        """Choose the ports, and configure the nodes for them."""
+        """Choose the ports, hold them until the end, and configure the nodes for them."""
         count = len(self._names)
         given = self._given_ports()
-        free = (port for port in free_ports() if port not in given)
-        ports = given or [next(free) for _ in range(count)]
-        for port in ports:
+        for port in given:
             if not is_free(port):
                 raise _taken(port)
-        monitor_ports = [next(free) for _ in range(count)]
-        route_ports = [next(free) for _ in range(count)]
+        self._held.release()
+        chosen = [self._held.choose(besides=given) for _ in range(3 * count)]
+        ports = given or chosen[:count]
+        monitor_ports, route_ports = chosen[count : 2 * count], chosen[2 * count :]
         nodes = []
         for index, name in enumerate(self._names):
             folder = self.store / name

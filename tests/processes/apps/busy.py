@@ -3,6 +3,7 @@
 import logging
 import sys
 import time
+from pathlib import Path
 from threading import Event, Thread
 
 from mainspring.engines.sqlite import SqliteEngine
@@ -14,18 +15,19 @@ from tests.processes.ledger import recorded, say
 
 BATCH = 200
 ROUNDS = 5
+ENOUGH = "enough"
 computing = Event()
 
 
 @app.job(queue="busy")
-def compute(number: int, seconds: float) -> int:
-    """Keep the interpreter busy for so long."""
+def compute(number: int) -> int:
+    """Keep the interpreter busy until there is a file that says so."""
     with recorded(number, aloud=True):
         computing.set()
-        end = time.monotonic() + seconds  # noqa: TID251 - a real load for a real time
         count = 0
-        while time.monotonic() < end:  # noqa: TID251 - a real load for a real time
-            count += sum(range(100))
+        while not Path(ENOUGH).exists():
+            for _ in range(1_000):
+                count += sum(range(100))
     return count
 
 

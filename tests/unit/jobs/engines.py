@@ -39,6 +39,13 @@ class TestEngine(MemoryEngine):
         """Answer whether a verb was not carried out since it was last waited for."""
         return self._done[verb].empty()
 
+    def wait_for_all(self, verb: str, count: int) -> list[Any]:
+        """Wait until a verb was given so much in all, in however many calls: what comes together goes together."""
+        given: list[Any] = []
+        while len(given) < count:
+            given += self.wait_for(verb)
+        return given
+
     @contextmanager
     def unit(self, *, durable: bool) -> Iterator[None]:
         gate, self.gate = self.gate, None

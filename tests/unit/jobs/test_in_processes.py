@@ -120,8 +120,7 @@ def test_threads_for_plain_handlers_are_not_used_up(shop: Workshop) -> None:
 def test_no_more_run_at_once_than_there_are_processes(shop: Workshop) -> None:
     register(shop, work.hang)
     ids = [shop.manager.submit("work") for _ in range(3)]
-    for _ in range(2):
-        shop.engine.wait_for("report")
+    shop.engine.wait_for_all("report", 2)
     assert [shop.manager.get(job).status for job in ids] == [
         JobStatus.RUNNING,
         JobStatus.RUNNING,

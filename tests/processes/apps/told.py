@@ -1,0 +1,15 @@
+"""A worker that learns of jobs only by being woken, and of deaths only by locks: it does not look by itself."""
+
+import logging
+
+from mainspring.engines.sqlite import presence
+from mainspring.jobs.working import vigil
+from tests.processes.apps.jobs import app
+
+HOUR = 3_600
+
+if __name__ == "__main__":
+    logging.basicConfig(format="%(levelname)s %(message)s")
+    presence.LOOK_SECONDS = HOUR
+    vigil.STALE_NS = HOUR * 1_000_000_000
+    app.run()
