@@ -3,9 +3,9 @@
 Hypothesis: examples have no deadline, because on a busy machine any of them may take long. They are random; a
 failure prints a line `@reproduce_failure(...)` that repeats it.
 
-Temporary files: tests make thousands of small databases, and an fsync on a busy disk takes up to a tenth of a second.
-On Linux `/dev/shm` is a file system with the same locks, shared memory and survival of `kill -9`, without the disk.
-No test cuts the power, so no test needs the disk. Set `TMPDIR` to have the files elsewhere.
+Temporary files: tests make thousands of small databases, and an fsync on a busy disk takes up to a tenth of a
+second. On Linux `/dev/shm` is a file system with the same locks and the same shared memory, and its files survive
+`kill -9`. No test cuts the power, so no test needs the disk. Set `TMPDIR` to have the files elsewhere.
 """
 
 import os

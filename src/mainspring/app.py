@@ -218,7 +218,7 @@ class Mainspring(Decorators):
         )
 
     def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[str, int]:
-        """Count jobs by state."""
+        """Count jobs by state; under FAILED, the dead letters: jobs that failed and were not replayed."""
         return self.manager().counts(queue=queue, type=type)
 
     def cancel(self, job_id: str, *, timeout: Duration | None = None) -> bool:

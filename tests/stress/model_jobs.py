@@ -51,7 +51,8 @@ class Jobs:
             self.tell(EventKind.STARTED, job_id)
 
     def counts(self) -> dict[JobStatus, int]:
-        statuses = [job["status"] for job in self.jobs.values()]
+        counted = [job for job in self.jobs.values() if not _is_replayed_letter(job)]
+        statuses = [job["status"] for job in counted]
         return {status: statuses.count(status) for status in JobStatus}
 
     def submit(self, job: NewJob, now: int) -> Conflict | None:
@@ -100,3 +101,7 @@ class Jobs:
 
     def alive(self) -> list[Job]:
         return [job for job in self.jobs.values() if job["status"] not in FINAL]
+
+
+def _is_replayed_letter(job: Job) -> bool:
+    return job["status"] is JobStatus.FAILED and job["replayed_as"] is not None

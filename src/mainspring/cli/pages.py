@@ -25,6 +25,8 @@ class Layout:
     """The column for terminals only: in a pipe it would be another text with every run."""
     whole: tuple[str, ...]
     spare: tuple[str, ...]
+    if_any: tuple[str, ...] = ()
+    """Columns that are left out if no job of the page has something to say there."""
 
 
 def _error(job: JobInfo, _: int) -> str:
@@ -43,11 +45,13 @@ JOBS = Layout(
         "STATUS": lambda job, _: styled(job.status),
         "DUE": lambda job, now: seen(job.due, now, in_short=True),
         "DUE (UTC)": lambda job, _: at(job.due),
+        "REPLAYED AS": lambda job, _: job.replayed_as or "",
         **_KIND,
     },
     seen_from_now="DUE",
-    whole=("ID", "STATUS", "DUE", "DUE (UTC)"),
+    whole=("ID", "STATUS", "DUE", "DUE (UTC)", "REPLAYED AS"),
     spare=("DUE (UTC)", "QUEUE", "STARTS", "ERROR", "DUE", "HANDLER"),
+    if_any=("REPLAYED AS",),
 )
 LETTERS = Layout(
     {
@@ -71,7 +75,8 @@ def show_page(page: JobPage, now: int, layout: Layout, *, as_json: bool, none: s
         columns = {
             title: column
             for title, column in layout.columns.items()
-            if is_terminal() or title != layout.seen_from_now
+            if (is_terminal() or title != layout.seen_from_now)
+            and (title not in layout.if_any or any(column(job, now) for job in page))
         }
         rows = [[column(job, now) for column in columns.values()] for job in page]
         show_table(tuple(columns), rows, whole=layout.whole, spare=layout.spare, numbers=("STARTS",))

@@ -30,6 +30,8 @@ def list_queues(
 ) -> None:
     """Count the jobs of queues by state: all queues of jobs, handlers and schedules, and those that are paused.
 
+    FAILED are the dead letters that were not replayed, as in `mainspring dlq list`.
+
     Example: mainspring queues list
     """
     with opened(app, url) as application:

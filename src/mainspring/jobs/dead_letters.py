@@ -1,4 +1,4 @@
-"""The dead letters: jobs that were given up. They stay until somebody looks at them.
+"""The dead letters: jobs that FAILED and were not replayed. They stay until they are replayed, retried or purged.
 
 A replay is a new job that is linked with the letter, both ways, and a letter is replayed once: a filtered replay
 that is run again continues where it stopped.
@@ -53,6 +53,10 @@ class DeadLetters:
             newest_first=newest_first,
             is_replayed=replayed,
         )
+
+    def count(self, *, queue: str | None = None, type: str | None = None) -> int:
+        """Count the dead letters that were not replayed: what `app.counts()["FAILED"]` says."""
+        return self._source.manager().counts(queue=queue, type=type)[JobStatus.FAILED]
 
     def get(self, job_id: str) -> JobInfo:
         """Return one; `InvalidTransition` if the job is not a dead letter."""

@@ -321,7 +321,7 @@ class Engine(Protocol):
         """List jobs."""
 
     def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[JobStatus, int]:
-        """Count jobs by state."""
+        """Count jobs by state; under FAILED, the dead letters: jobs that failed and were not replayed."""
 
     def queues(self) -> tuple[str, ...]:
         """List the queues in which there are jobs, in whatever state, by name."""

@@ -189,7 +189,7 @@ class JobManager:
         return JobPage([to_info(record) for record in page.records], page.end)
 
     def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[str, int]:
-        """Count jobs by state."""
+        """Count jobs by state; under FAILED, the dead letters: jobs that failed and were not replayed."""
         counts = self._open_engine().counts(queue=queue, type=self._full_name(type))
         return {str(status): count for status, count in counts.items()}
 

@@ -50,7 +50,7 @@ class Projection(Protocol):
         """List jobs, as an engine does."""
 
     def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[JobStatus, int]:
-        """Count jobs by state."""
+        """Count jobs by state, as `Engine.counts` does."""
 
     def queues(self) -> tuple[str, ...]:
         """List the queues in which there are jobs, by name."""

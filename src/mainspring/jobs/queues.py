@@ -23,6 +23,7 @@ class QueueStatistics:
     running: int
     completed: int
     failed: int
+    """Dead letters: jobs that failed and were not replayed."""
     canceled: int
 
 

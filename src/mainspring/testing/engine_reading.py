@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mainspring.errors import EngineUnavailable
-from mainspring.jobs.engine import Capability, Delete, JobRecord, OutcomeKind, Query, Replay
+from mainspring.jobs.engine import Capability, Cause, Delete, JobRecord, OutcomeKind, Query, Replay
 from mainspring.jobs.instants import to_instant
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.engine_base import EngineSuite
@@ -165,6 +165,22 @@ class Reading(EngineSuite):
             JobStatus.FAILED: 2,
             JobStatus.CANCELED: 3,
         }
+
+    def test_a_dead_letter_that_was_replayed_is_counted_no_more(self, bench: Bench) -> None:
+        for job_id, queue in (("a", "orders"), ("b", "orders"), ("c", "mail")):
+            bench.bury(job_id, queue=queue)
+        assert bench.change(Replay("a", "copy", bench.now)).is_done
+        failed = JobStatus.FAILED
+        assert bench.engine.counts()[failed] == 2
+        assert bench.engine.counts(queue="orders")[failed] == 1
+        assert bench.engine.counts(queue="mail", type="ping")[failed] == 1
+        assert bench.engine.counts(type="other")[failed] == 0
+        assert len(bench.find_ids(status=failed)) == 3
+        worker, lease = bench.take_by_new_worker()
+        assert lease.id == "copy"
+        assert bench.settle(worker, lease, OutcomeKind.FAILED, error="again", cause=Cause.FAILURE)
+        assert bench.engine.counts()[failed] == 3  # the replay is a dead letter now
+        assert bench.find_ids(status=failed, is_replayed=False) == ["b", "c", "copy"]
 
     def test_counts_can_be_filtered(self, bench: Bench) -> None:
         bench.submit("a", "b", type="x", queue="one")

@@ -38,8 +38,8 @@ CHANGING_ZONES = [
     "Pacific/Chatham",
 ]
 STEADY_ZONES = ["America/Sao_Paulo", "Asia/Taipei", "Asia/Tehran", "UTC"]
-# The date line forwards and back, half an hour, changes that reach over the end of a UTC year, and a Ramadan: Morocco
-# set its clocks for it until 2026, which the data of a machine may know or not.
+# The date line forwards and back, half an hour, changes that reach over the end of a UTC year, and a Ramadan: the
+# data of a machine may or may not know that Morocco stopped setting its clocks for it in 2026.
 PAST_CHANGES = [
     ("Pacific/Apia", datetime(2011, 12, 30, 10, tzinfo=UTC)),
     ("Pacific/Kwajalein", datetime(1969, 9, 30, 13, tzinfo=UTC)),

@@ -35,10 +35,11 @@ def _places(jobs: Jobs, query: Query) -> Iterable[int]:
 
 
 def count(jobs: Iterable[JobRecord], query: Query) -> dict[JobStatus, int]:
-    """Count jobs by state."""
+    """Count jobs by state; of those that FAILED, the ones that were not replayed."""
     counts = dict.fromkeys(JobStatus, 0)
     for job in jobs:
-        if matches(job, query):
+        is_settled = job.status is JobStatus.FAILED and job.replayed_as is not None
+        if not is_settled and matches(job, query):
             counts[job.status] += 1
     return counts
 

@@ -19,7 +19,7 @@ from mainspring.engines.sqlite import statements as sql
 from mainspring.engines.sqlite.database import Database, Probe
 from mainspring.engines.sqlite.limit_table import read_limits
 from mainspring.engines.sqlite.presence import Presence
-from mainspring.engines.sqlite.reading import count
+from mainspring.engines.sqlite.reading import count_all
 from mainspring.engines.sqlite.rows import RECORD_COLUMNS, pairs_of_integers, strings, to_record
 from mainspring.engines.sqlite.scheduling import read_occurrences, read_schedules
 from mainspring.engines.sqlite.schema import MOVED, VERSION, is_moved
@@ -226,9 +226,9 @@ class Departure:
     # -- what leaves
 
     def counts(self) -> dict[JobStatus, int]:
-        """Count jobs by state."""
+        """Count jobs by state; dead letters that were replayed leave, too."""
         with self._database.reader() as connection:
-            return count(connection, queue=None, type_=None)
+            return count_all(connection, queue=None, type_=None)
 
     def jobs(self, after: int, most: int) -> list[TravellingJob]:
         """Return the next jobs that wait, and dead letters, in the order of their submission."""

@@ -43,7 +43,16 @@ def statement_of(query: Query) -> tuple[str, dict[str, Any]]:
 
 
 def count(connection: apsw.Connection, *, queue: str | None, type_: str | None) -> dict[JobStatus, int]:
-    """Count jobs by state."""
+    """Count jobs by state; of those that FAILED, the ones that were not replayed."""
+    with connection:  # both statements see the same jobs
+        counts = count_all(connection, queue=queue, type_=type_)
+        if counts[JobStatus.FAILED]:
+            counts[JobStatus.FAILED] -= connection.execute(*statement_of_replayed(queue, type_)).get
+    return counts
+
+
+def count_all(connection: apsw.Connection, *, queue: str | None, type_: str | None) -> dict[JobStatus, int]:
+    """Count jobs by state, dead letters that were replayed included."""
     rows: list[Any] = connection.execute(*statement_of_counts(queue, type_)).fetchall()
     found = dict(rows)
     return {status: found.get(code, 0) for code, status in enumerate(STATUSES)}
@@ -74,6 +83,12 @@ def statement_of_counts(queue: str | None, type_: str | None) -> tuple[str, dict
     bindings: dict[str, Any] = {}
     lanes = _lane_conditions(queue, type_, bindings)
     return sql.COUNTS.format(lanes=_in_lanes("lane", lanes) if lanes else "true"), bindings
+
+
+def statement_of_replayed(queue: str | None, type_: str | None) -> tuple[str, dict[str, Any]]:
+    """Return the statement that counts jobs that FAILED and were replayed, with its bindings."""
+    bindings: dict[str, Any] = {}
+    return sql.COUNT_REPLAYED.format(lanes=_all(_lane_conditions(queue, type_, bindings))), bindings
 
 
 def find_queues(connection: apsw.Connection) -> tuple[str, ...]:

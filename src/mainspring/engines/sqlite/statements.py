@@ -356,6 +356,11 @@ SELECT status, sum(number) FROM (
     SELECT status, count(*) AS number FROM jobs INDEXED BY jobs_by_lane WHERE {lanes} GROUP BY lane, status)
 GROUP BY status
 """
+# Jobs that FAILED and were replayed: it reads the rows of those that FAILED, and no others.
+COUNT_REPLAYED = """
+SELECT count(*) FROM lanes AS w CROSS JOIN jobs AS j INDEXED BY jobs_by_lane
+ON j.lane = w.id AND j.status = 3 AND j.replayed_as IS NOT NULL WHERE {lanes}
+"""
 QUEUES = """
 SELECT json_group_array(DISTINCT queue) FROM lanes
 WHERE EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_by_lane WHERE lane = lanes.id)
