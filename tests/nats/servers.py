@@ -16,13 +16,13 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import nats
 import pytest
 
 from mainspring.cli.nats_node import Node
 from mainspring.cli.nats_ports import is_listening
 from mainspring.cli.nats_servers import NatsServers
 from tests.nats.access import OPEN, Access
+from tests.nats.clients import connected
 from tests.nats.proxy import Proxy
 from tests.support import PATIENCE
 
@@ -221,11 +221,8 @@ def make_nats_cluster() -> Iterator[MakeServers]:
 
 async def delete_streams(urls: list[str], prefix: str) -> None:
     """Delete all streams whose names contain this, those of buckets, too."""
-    client = await nats.connect(urls)
-    try:
-        stream = client.jetstream()
+    async with connected(urls) as client:
+        stream = client.jetstream(timeout=PATIENCE)
         for info in await stream.streams_info():
             if info.config.name is not None and prefix in info.config.name:
                 await stream.delete_stream(info.config.name)
-    finally:
-        await client.close()

@@ -5,69 +5,25 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import nats
 import pytest
 from nats.aio.client import Client
-from nats.aio.msg import Msg
 from nats.errors import TimeoutError as NatsTimeoutError
-from nats.js.errors import APIError, NoStreamResponseError, ServiceUnavailableError
 
 from mainspring.cli.nats_ports import HOST
 from mainspring.cli.nats_servers import NatsServers
 from tests.nats import access as ways_in
 from tests.nats.access import Access
+from tests.nats.clients import add, connected, read
 from tests.nats.servers import MakeServers, Servers, delete_streams
 from tests.support import PATIENCE
 
 pytestmark = pytest.mark.long
-
-
-@asynccontextmanager
-async def connected(urls: str | list[str], **options: Any) -> AsyncIterator[Client]:
-    """A client that tries for as long as it takes to come back."""
-    client = await nats.connect(urls, reconnect_time_wait=0.05, max_reconnect_attempts=-1, **options)
-    try:
-        yield client
-    finally:
-        await client.close()
-
-
-async def add(client: Client, stream: str, *, replicas: int = 1, count: int = 3) -> None:
-    """Make a stream, and store messages in it."""
-    jetstream = client.jetstream()
-    await jetstream.add_stream(name=stream, subjects=[f"{stream}.>"], num_replicas=replicas)
-    await wait_until_known(client, stream)
-    for number in range(count):
-        await jetstream.publish(f"{stream}.number", str(number).encode())
-
-
-async def wait_until_known(client: Client, stream: str) -> None:
-    """Wait until a new stream is known to the node of this client: to others than its leader word comes later."""
-    async with asyncio.timeout(PATIENCE):
-        while True:
-            with suppress(NoStreamResponseError):
-                # Refused by the stream, as it expects another one: so it is there, and nothing is stored.
-                with pytest.raises(APIError, match="expected stream does not match"):
-                    await client.jetstream().publish(f"{stream}.number", headers={"Nats-Expected-Stream": "other"})
-                return
-
-
-async def read(client: Client, stream: str, count: int = 3) -> list[bytes]:
-    """Read what a stream has, as a consumer does; a cluster that elects somebody is asked again."""
-    async with asyncio.timeout(PATIENCE):
-        while True:
-            with suppress(ServiceUnavailableError):
-                subscription = await client.jetstream().pull_subscribe(f"{stream}.>", stream=stream)
-                messages: list[Msg] = []
-                while len(messages) < count:  # a leader that has just been elected may have some of them only
-                    messages += await subscription.fetch(count - len(messages), timeout=PATIENCE)
-                return [message.data for message in messages]
-            await client.flush()
 
 
 async def why_refused(urls: list[str], **options: Any) -> BaseException:

@@ -10,15 +10,13 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import nats
 import pytest
-from nats.js.errors import NoStreamResponseError
 
 from mainspring.cli.nats_ports import HeldPorts
+from tests.nats.clients import add_stream, answered, connected
 from tests.support import PATIENCE, wait_for_end_of
 
 pytestmark = pytest.mark.long
@@ -73,20 +71,12 @@ def is_alive(pid: int) -> bool:
     return True
 
 
-async def store(urls: str, subject: str) -> int:
+async def store(urls: str, name: str) -> int:
     """Store a message in a stream that there may be already, and return how many it holds."""
-    client = await nats.connect(urls.split(","))
-    try:
-        stream = client.jetstream()
-        await stream.add_stream(name="TRIED", subjects=["tried.>"])
-        async with asyncio.timeout(PATIENCE):
-            while True:  # word of a new stream comes to other nodes than its leader a little later
-                with suppress(NoStreamResponseError):
-                    await stream.publish(subject, b"hello")
-                    break
-        return (await stream.stream_info("TRIED")).state.messages
-    finally:
-        await client.close()
+    async with connected(urls.split(",")) as client:
+        jetstream = await add_stream(client, "TRIED")
+        await answered(lambda: jetstream.publish("TRIED.number", b"hello", headers={"Nats-Msg-Id": name}))
+        return (await answered(lambda: jetstream.stream_info("TRIED"))).state.messages
 
 
 def test_it_says_where_the_server_is_and_what_to_write(start_cli: StartCli, port: int) -> None:
@@ -99,7 +89,7 @@ def test_it_says_where_the_server_is_and_what_to_write(start_cli: StartCli, port
         said += line
     assert f'app = Mainspring("nats://127.0.0.1:{port}")' in said
     assert "removed at the end" in said
-    assert asyncio.run(store(f"nats://127.0.0.1:{port}", "tried.once")) == 1
+    assert asyncio.run(store(f"nats://127.0.0.1:{port}", "once")) == 1
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -120,7 +110,7 @@ def test_three_nodes_are_a_cluster_on_ports_in_a_row(start_cli: StartCli, port: 
     said = read_json(start_cli("--nodes", "3", "--port", str(port), "--json"))
     assert said["url"] == ",".join(f"nats://127.0.0.1:{port + index}" for index in range(3))
     assert len({node["pid"] for node in said["nodes"]}) == 3
-    assert asyncio.run(store(said["url"], "tried.once")) == 1
+    assert asyncio.run(store(said["url"], "once")) == 1
 
 
 def test_a_store_that_is_given_is_kept(start_cli: StartCli, port: int, tmp_path: Path) -> None:
@@ -128,7 +118,7 @@ def test_a_store_that_is_given_is_kept(start_cli: StartCli, port: int, tmp_path:
         process = start_cli("--port", str(port), "--store", str(tmp_path / "data"), "--json")
         said = read_json(process)
         assert said["store"] == str(tmp_path / "data")
-        assert asyncio.run(store(said["url"], "tried.again")) == expected
+        assert asyncio.run(store(said["url"], f"number {expected}")) == expected
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=PATIENCE)
 
@@ -172,7 +162,7 @@ def test_a_node_of_a_cluster_that_is_killed_comes_back_while_the_others_go_on(
     again = process.stderr.readline()
     assert again.startswith("mainspring-2 is started again, pid ")
     assert is_alive(int(again.split()[-1]))
-    assert asyncio.run(store(said["url"], "tried.once")) == 1
+    assert asyncio.run(store(said["url"], "once")) == 1
 
 
 def test_a_port_that_is_taken_is_named(start_cli: StartCli, port: int, tmp_path: Path) -> None:

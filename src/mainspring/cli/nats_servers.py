@@ -24,7 +24,7 @@ from mainspring.errors import EngineUnavailable
 
 CLUSTER = "mainspring"
 LOOK_NS = 20_000_000  # how often a starting server is asked whether it is ready
-READY_SECONDS = 30.0
+READY_SECONDS = 60.0
 TRIES = 3  # a free port may be taken before the server is there
 
 
