@@ -45,6 +45,7 @@ PARTS = (
     "waiting",
     "reading",
     "explaining",
+    "blocked",
     "crew",
     "events",
     "starts",
@@ -53,6 +54,7 @@ PARTS = (
 MODULES = [f"mainspring.testing.engine_{part}" for part in PARTS]
 pytest.register_assert_rewrite(*(name for name in MODULES if name not in sys.modules))
 
+from mainspring.testing.engine_blocked import BlockedJobs
 from mainspring.testing.engine_commanding import Commanding
 from mainspring.testing.engine_crew import Crew
 from mainspring.testing.engine_events import Events
@@ -92,6 +94,7 @@ class EngineConformance(
     WhatWaits,
     Reading,
     Explaining,
+    BlockedJobs,
     Crew,
     Events,
     Starts,
