@@ -30,8 +30,8 @@ itself. To see the whole error, or to try it now:
 Job paused (shop.work) waits because queue 'held' is paused. To let the queue go on:
   mainspring queues resume held <WHERE>
 
-Job behind (shop.work) waits in sequence 'ann' behind job front, and goes on when that one has ended. Why that one
-has not ended:
+Job behind (shop.work) waits in sequence 'ann' behind job front, and goes on when that one has ended. Job front
+(shop.work) has been running since <AGO> on worker tester. Why that one has not ended:
   mainspring explain front <WHERE>
 
 Job rated (shop.work) is held back by the rate of handler shop.mail (1 in 1 h), until <THEN>. It starts then by

@@ -6,9 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from mainspring.doctor.findings import Finding, error, info, ok, warning
 from mainspring.doctor.snapshot import READ, Snapshot
-from mainspring.doctor.words import count, in_microseconds, some
+from mainspring.doctor.words import NAMED, count, in_microseconds, some
+from mainspring.jobs.blocked import Blocked
 from mainspring.jobs.engine import Backlog, WorkerState
 from mainspring.jobs.instants import MICROSECONDS
+from mainspring.jobs.limits import describe_bucket
 from mainspring.jobs.status import JobStatus
 
 LATE = 60 * MICROSECONDS
@@ -108,16 +110,57 @@ def _wait(backlogs: Sequence[Backlog]) -> str:
     return count(sum(backlog.count for backlog in backlogs), "job waits", "jobs wait")
 
 
-def check_lateness(snapshot: Snapshot) -> Finding:
-    """Judge how long jobs wait for workers that know them."""
+def check_lateness(snapshot: Snapshot) -> Iterator[Finding]:
+    """Judge how long jobs wait for workers that know them, and for other jobs."""
     known = snapshot.known
     late = [w for w in snapshot.waiting if w.type in known and snapshot.now - w.oldest > LATE]
-    if not late:
-        return ok("no job that a worker knows is late")
+    blocked = [each for each in snapshot.blocked if snapshot.now - each.since > LATE]
+    if late:
+        yield _about_late(late, snapshot.now)
+    for each in blocked[:NAMED]:
+        yield _about_blocked(each, snapshot.now)
+    rest = blocked[NAMED:]
+    if rest:
+        yield warning(
+            f"{_wait_behind(rest)} behind {count(len(rest), 'sequence or limit', 'other sequences or limits')}",
+            "They start when those in front have ended.",
+            "What runs:",
+            ("jobs", "list", "--status", "running"),
+        )
+    if snapshot.counts is None:
+        yield info(
+            "jobs that wait behind sequences and limits were not counted",
+            "The store has too many jobs to do so in passing.",
+            "When there is time:",
+            ("doctor", "--thorough"),
+        )
+    elif not late and not blocked:
+        yield ok("no job that a worker knows is late")
+
+
+def _wait_behind(blocked: Sequence[Blocked]) -> str:
+    return count(sum(each.count for each in blocked), "due job waits", "due jobs wait")
+
+
+def _about_blocked(blocked: Blocked, now: int) -> Finding:
+    """Say which jobs are in the way of others, and how to find out why they do not end."""
+    first = blocked.by[0]
+    waits = f"{_wait_behind([blocked])}, the oldest ({blocked.oldest}) for {in_microseconds(now - blocked.since)},"
+    commands = (("explain", *blocked.by[:NAMED]), ("jobs", "cancel", first))
+    if blocked.bucket is None:
+        what = f"{waits} in sequence {blocked.sequence!r} behind job {first}"
+        reason = "Jobs of a sequence run one after another: they start when that one has ended."
+    else:
+        what = f"{waits} for the {describe_bucket(blocked.bucket)}, which is reached by {some(blocked.by)}"
+        reason = "They start when one of those that run has ended."
+    return warning(what, reason, "Why it has not ended, and to ask it to stop:", *commands)
+
+
+def _about_late(late: Sequence[Backlog], now: int) -> Finding:
     oldest = min(late, key=lambda waiting: waiting.oldest)
     return warning(
         f"{_wait(late)} for workers that are there, the oldest for "
-        f"{in_microseconds(snapshot.now - oldest.oldest)}: {oldest.type} in queue {oldest.queue}",
+        f"{in_microseconds(now - oldest.oldest)}: {oldest.type} in queue {oldest.queue}",
         "The workers do not keep up, or take from other queues only.",
         "Give them more threads (--threads 16), or start more. What those do that run:",
         ("jobs", "list", "--status", "running"),

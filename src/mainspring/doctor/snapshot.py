@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mainspring.app import Mainspring
+from mainspring.jobs.blocked import Blocked, find_blocked
 from mainspring.jobs.engine import STALE, Backlog, Engine, JobRecord, Query, ScheduleRecord, WorkerState
 from mainspring.jobs.status import JobStatus
 
@@ -22,6 +23,8 @@ class Snapshot:
     workers: Sequence[WorkerState] = ()
     backlog: Sequence[Backlog] = ()
     paused: frozenset[str] = frozenset()
+    blocked: Sequence[Blocked] = ()
+    """Due jobs that wait for others to end; none if `counts` is None."""
     schedules: Sequence[ScheduleRecord] = ()
     counts: Mapping[JobStatus, int] | None = None
     """How many jobs there are of each state; None: counting them would take too long."""
@@ -72,6 +75,7 @@ def take_snapshot(engine: Engine, app: Mainspring | None, *, counts: bool, patie
         patience=patience,
         workers=engine.workers(),
         backlog=engine.backlog(),
+        blocked=find_blocked(engine) if counts else (),
         paused=frozenset(engine.paused_queues()),
         schedules=schedules,
         counts=engine.counts() if counts else None,

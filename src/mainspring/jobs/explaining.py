@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
@@ -113,9 +113,28 @@ class _Case:
 
 
 def explain(
+    situation: Situation,
+    workers: Sequence[WorkerState],
+    limits: Sequence[PutLimit],
+    now: int,
+    *,
+    front: Situation | None = None,
+) -> Explanation:
+    """Say why a job is where it is; `workers` and `limits` are all that the store knows of.
+
+    `front` is the situation of the job before it in its sequence: both wait for what that one waits for.
+    """
+    found = _explain(situation, workers, limits, now)
+    if found.reason is not Reason.BEHIND or front is None:
+        return found
+    ahead = _explain(front, workers, limits, now)
+    blocked_by = tuple(dict.fromkeys((*found.blocked_by, *ahead.blocked_by)))
+    return replace(found, text=f"{found.text} {ahead.text}", blocked_by=blocked_by)
+
+
+def _explain(
     situation: Situation, workers: Sequence[WorkerState], limits: Sequence[PutLimit], now: int
 ) -> Explanation:
-    """Say why a job is where it is; `workers` and `limits` are all that the store knows of."""
     case = _Case(situation, [worker for worker in workers if not worker.is_gone], limits, now)
     if case.record.status is JobStatus.PENDING:
         for find in _CAUSES:

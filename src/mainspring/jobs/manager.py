@@ -271,7 +271,8 @@ class JobManager:
         situation = self._open_engine().situation(require_id(job_id))
         if situation is None:
             raise JobNotFound(job_id=job_id)
-        return explain(situation, self.engine.workers(), self.engine.limits(), self.engine.now())
+        front = None if situation.behind is None else self.engine.situation(situation.behind)
+        return explain(situation, self.engine.workers(), self.engine.limits(), self.engine.now(), front=front)
 
     def events(self, timeout: Duration | None = None) -> EventStream:
         """Follow what happens from now on."""

@@ -24,6 +24,8 @@ class Query(Struct, frozen=True):
     """Only jobs that are due by then."""
     is_limited: bool | None = None
     """Only jobs that are under a limit, or under none."""
+    is_bound: bool | None = None
+    """Only jobs that are under a limit or in a sequence, or under none and in none."""
     limit: int = 50
     after: str | None = None
     """The place at which the last page ended; the same in both directions."""

@@ -46,6 +46,7 @@ PARTS = (
     "waiting",
     "reading",
     "explaining",
+    "blocked",
     "crew",
     "events",
     "starts",
@@ -54,6 +55,7 @@ PARTS = (
 MODULES = [f"mainspring.testing.engine_{part}" for part in PARTS]
 pytest.register_assert_rewrite(*(name for name in MODULES if name not in sys.modules))
 
+from mainspring.testing.engine_blocked import BlockedJobs
 from mainspring.testing.engine_commanding import Commanding
 from mainspring.testing.engine_crew import Crew
 from mainspring.testing.engine_events import Events
@@ -95,6 +97,7 @@ class EngineConformance(
     WhatWaits,
     Reading,
     Explaining,
+    BlockedJobs,
     Crew,
     Events,
     Starts,

@@ -8,8 +8,10 @@ from msgspec.structs import replace
 from mainspring.doctor import jobs
 from mainspring.doctor.findings import Severity
 from mainspring.doctor.snapshot import READ, Snapshot
+from mainspring.jobs.blocked import Blocked
 from mainspring.jobs.engine import STALE, Backlog, JobRecord, NewJob, WorkerInfo, WorkerState
 from mainspring.jobs.instants import MICROSECONDS
+from mainspring.jobs.limits import bucket_of
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.transitions import submitted
 from tests.unit.doctor.judging import is_silent, listed, speaks
@@ -162,3 +164,45 @@ def test_letters_that_were_not_all_read_are_more_than_counted() -> None:
     many = [letter("a")] * READ
     speaks(jobs.check_dead_letters(snapshot(letters=many)), Severity.INFO, "1,000 dead letters or more")
     speaks(jobs.check_dead_letters(snapshot(counts=None)), Severity.INFO, "not counted")
+
+
+# -- jobs behind others
+
+
+def behind(**changes: Any) -> Blocked:
+    blocked = Blocked("customer=7", None, 29, "late-1", NOW - 5 * MINUTE, ("head",))
+    return replace(blocked, **changes)
+
+
+def test_jobs_behind_one_of_their_sequence_are_late() -> None:
+    finding = speaks(
+        jobs.check_lateness(snapshot(blocked=[behind()])),
+        Severity.WARNING,
+        "29 due jobs wait, the oldest (late-1) for 5 min, in sequence 'customer=7' behind job head",
+    )
+    assert finding.commands == (("explain", "head"), ("jobs", "cancel", "head"))
+
+
+def test_jobs_that_wait_for_a_limit_are_late() -> None:
+    blocked = behind(sequence=None, bucket=bucket_of("mail", 'tenant="a"'), by=("x", "y"))
+    finding = speaks(
+        jobs.check_lateness(snapshot(blocked=[blocked])), Severity.WARNING, 'mail, tenant="a"', "reached by x, y"
+    )
+    assert finding.commands == (("explain", "x", "y"), ("jobs", "cancel", "x"))
+
+
+def test_jobs_that_wait_a_short_time_behind_others_are_not_late() -> None:
+    (finding,) = jobs.check_lateness(snapshot(blocked=[behind(since=NOW - MINUTE)]))
+    assert finding.severity is Severity.OK
+
+
+def test_of_many_sequences_the_first_are_named_and_the_rest_is_counted() -> None:
+    findings = listed(jobs.check_lateness(snapshot(blocked=[behind(by=(f"head-{n}",)) for n in range(12)])))
+    assert len(findings) == 6
+    assert findings[-1].what == "203 due jobs wait behind 7 other sequences or limits"
+
+
+def test_jobs_behind_others_that_were_not_counted_are_not_called_punctual() -> None:
+    (finding,) = jobs.check_lateness(snapshot(counts=None))
+    assert finding.severity is Severity.INFO
+    assert finding.commands == (("doctor", "--thorough"),)

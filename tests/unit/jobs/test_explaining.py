@@ -129,6 +129,25 @@ def test_a_job_behind_another_names_it_whether_that_one_waits_or_runs(
     assert app.explain(after_last.id).blocked_by == (last.id,)
 
 
+def test_a_job_behind_one_that_waits_for_a_limit_names_the_job_that_occupies_it(
+    app: Mainspring, gate: Gate
+) -> None:
+    @app.job(name="shop.fetch", concurrency=Concurrency(1))
+    def fetch() -> None:
+        gate()
+
+    with time_travel(app, start=START):
+        running = fetch.submit()
+        gate.wait_until_entered()
+        in_line = fetch.options(sequence="order-42")
+        front, last = in_line.submit(), in_line.submit()
+        explanation = app.explain(last.id)
+        gate.open()
+    assert (explanation.reason, explanation.blocked_by) == (Reason.BEHIND, (front.id, running.id))
+    assert f"behind job {front.id}" in explanation
+    assert f"(1 at once) is reached by {running.id}" in explanation
+
+
 def test_a_job_that_is_rate_limited_says_until_when(app: Mainspring) -> None:
     @app.job(name="shop.mail", rate=Rate(1, per=90, by="tenant"))
     def mail(tenant: str) -> None: ...

@@ -52,6 +52,8 @@ def matches(job: JobRecord, query: Query) -> bool:
         return False
     if query.is_limited not in (None, bool(job.limits)):
         return False
+    if query.is_bound not in (None, bool(job.limits) or job.sequence is not None):
+        return False
     return is_wanted and query.type in (None, job.type) and query.is_replayed in (None, is_replayed)
 
 

@@ -74,5 +74,6 @@ def _is_wanted(job: JobRecord, query: Query) -> bool:
         and query.type in (None, job.type)
         and query.is_replayed in (None, job.replayed_as is not None)
         and query.is_limited in (None, bool(job.limits))
+        and query.is_bound in (None, bool(job.limits) or job.sequence is not None)
         and (query.due_until is None or job.due <= query.due_until)
     )

@@ -27,6 +27,8 @@ def statement_of(query: Query) -> tuple[str, dict[str, Any]]:
     bindings: dict[str, Any] = {}
     conditions = _conditions(query, bindings)
     lanes = _lane_conditions(query.queue, query.type, bindings)
+    if query.is_bound is not None:
+        lanes.append(f"w.exact = {int(query.is_bound)}")  # such jobs have lanes of their own
     direction = "DESC" if query.newest_first else "ASC"
     limit = " LIMIT :limit"
     if query.ids is not None:
