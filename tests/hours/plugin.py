@@ -13,7 +13,8 @@ import os
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from tempfile import mkstemp
+from shutil import rmtree
+from tempfile import mkdtemp
 
 import pytest
 
@@ -54,22 +55,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_configure(config: pytest.Config) -> None:
-    """Shift the clock before any test module is imported, since some copy the environment when they are."""
-    instant: datetime | None = config.getoption("--hour")
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Shift the clock before any module of the tests is imported: some copy the environment then."""
+    instant: datetime | None = early_config.known_args_namespace.hour
     if instant is None:
         return
     if instant.tzinfo is None:
         raise pytest.UsageError(f"--hour {instant.isoformat()} has no time zone; add Z for UTC")
-    descriptor, name = mkstemp(prefix="mainspring-hour-")
-    os.close(descriptor)
-    hour = Hour(instant, Path(name))
+    if (
+        OFFSET_FILE in os.environ
+    ):  # a worker of pytest-xdist, which has a file of its own beside that of its parent
+        folder = Path(os.environ[OFFSET_FILE]).parent
+    else:
+        folder = Path(mkdtemp(prefix="mainspring-hour-"))
+        early_config.add_cleanup(lambda: rmtree(folder))
+    file = folder / str(os.getpid())
+    hour = early_config.stash[HOUR] = Hour(instant, file)
     hour.set_back()
-    config.stash[HOUR] = hour
-    config.add_cleanup(Path(name).unlink)
-    os.environ[OFFSET_FILE] = name
-    paths = [str(START), *filter(None, [os.environ.get("PYTHONPATH")])]
-    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+    os.environ[OFFSET_FILE] = str(file)
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(START), *filter(None, [os.environ.get("PYTHONPATH")])])
     SystemClock.now = lambda self: hour.now()  # type: ignore[method-assign]
 
 
