@@ -10,7 +10,7 @@ TYPED  := $(wildcard src tests scripts examples benchmarks deploy)
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test unit check demo bench soak format clean
+.PHONY: help setup test unit hours check demo bench soak format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -27,6 +27,9 @@ test: check ## check, then run all tests on every supported Python of this machi
 
 unit: setup ## run the unit tests: under a minute
 	$(BIN)/python -m pytest -n 2 -m "not stress and not long" tests/unit tests/architecture
+
+hours: setup ## run the tests that read the date, as if at hours at which clocks change, months and years end
+	$(BIN)/python -m scripts.hours
 
 check: setup ## lint, format check, types, layering
 	$(BIN)/ruff check .

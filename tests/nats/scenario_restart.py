@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from mainspring import JobStatus
+from mainspring.clock import SystemClock
 from tests.nats.apps import mixed
 from tests.nats.crew import Crew, copy_in, now_ns
 from tests.nats.servers import Servers
@@ -37,7 +38,7 @@ def restart_with_schedules(site: Site, servers: Servers, *, count: int) -> Resta
     app = mixed.app
     options = f"lease={LEASE}&timeout=60"
     app.url = f"{servers.url}?{options}&{copy_in(site.folder)}"
-    far = datetime.now(UTC) + timedelta(days=400)  # noqa: TID251 - due times are on the wall clock
+    far = SystemClock().now() + timedelta(days=400)
     with app:
         begin = now_ns()
         for place in range(0, count, CHUNK):

@@ -20,6 +20,7 @@ from tests.support import PATIENCE
 T = TypeVar("T")
 
 ROOT = Path(__file__).parents[2]
+PATHS = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
 GREETING = "stop with Ctrl+C or SIGTERM"  # what a worker says when it is at work; handlers may be quicker
 APPS = "tests.processes.apps"
 
@@ -43,7 +44,7 @@ class Child:
         self._process = subprocess.Popen(
             [sys.executable, *arguments],
             cwd=folder,
-            env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"} | (environment or {}),
+            env=os.environ | {"PYTHONPATH": PATHS, "PYTHONUNBUFFERED": "1"} | (environment or {}),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

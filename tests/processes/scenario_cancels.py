@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from mainspring import JobInfo, JobStatus
+from mainspring.clock import SystemClock
 from tests.processes.apps import jobs
 from tests.processes.harness import Site
 from tests.processes.ledger import Entry
@@ -55,7 +56,7 @@ def cancel_around_due(site: Site, *, count: int, seconds: float, seed: int) -> C
     for _ in range(2):
         site.start_worker()
     canceller = site.start_app("cancelling", str(seed))
-    begin = datetime.now(UTC) + PREPARATION  # noqa: TID251 - the processes live by the wall clock
+    begin = SystemClock().now() + PREPARATION
     for place in range(0, count, GROUP):
         due = begin + timedelta(seconds=place / count * seconds)
         for job_id in jobs.work.at(due).submit_many([(number,) for number in range(place, place + GROUP)]):

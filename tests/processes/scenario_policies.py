@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from itertools import pairwise
 from random import Random
 
+from mainspring.clock import SystemClock
 from tests.processes.apps.policies import app, order, refresh, step
 from tests.processes.fleet import Figures, Fleet
 from tests.processes.harness import Child, Site
@@ -51,7 +52,7 @@ def run_sequences(site: Site, *, keys: int, length: int, kills: int, seed: int) 
 
 def _submit_steps(keys: int, length: int, chance: Random) -> list[str]:
     """Submit steps whose due times come in pairs: pairs in any order, within a pair in the order of submission."""
-    begin = datetime.now(UTC)  # noqa: TID251 - due times are on the wall clock
+    begin = SystemClock().now()
     pairs = [(f"key{key}", number) for key in range(keys) for number in range(0, length, 2)]
     chance.shuffle(pairs)
     ids = []

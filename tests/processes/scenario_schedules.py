@@ -5,7 +5,6 @@ The judge is arithmetic: occurrences of a schedule are the whole multiples of it
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,6 +13,8 @@ from random import Random
 from signal import SIGTERM
 
 from mainspring import Every, Mainspring, ScheduleInfo
+from mainspring.clock import SystemClock
+from mainspring.jobs.instants import to_instant
 from tests.processes.apps import released, scheduled
 from tests.processes.fleet import Aftermath, Figures, Fleet
 from tests.processes.harness import GREETING, Site
@@ -174,4 +175,4 @@ def _find_switch(before: Period | None, period: Period, found: set[int]) -> int:
 
 
 def _wall_clock() -> int:
-    return time.time_ns() // 1_000  # noqa: TID251 - occurrences are on the wall clock
+    return to_instant(SystemClock().now(), "now")

@@ -2,21 +2,23 @@
 
 import random
 import sys
-import time
 from threading import Event, Thread
 
+from mainspring.clock import SystemClock
 from tests.processes.apps.jobs import app
 from tests.processes.ledger import say
 
 THREADS = 32
 SPREAD = 0.020  # seconds before or after its due instant that a job is cancelled
 
+clock = SystemClock()
+
 
 def cancel(orders: list[tuple[float, str]]) -> None:
     """Cancel each job at its instant, and say the answers."""
     for instant, job_id in orders:
-        Event().wait(max(0.0, instant - time.time()))  # noqa: TID251 - due instants are on the wall clock
-        called = time.time()  # noqa: TID251 - due instants are on the wall clock
+        Event().wait(max(0.0, instant - clock.now().timestamp()))
+        called = clock.now().timestamp()
         say(f"{app.cancel(job_id)} {job_id} {called}")
 
 
