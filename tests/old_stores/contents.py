@@ -22,6 +22,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from mainspring import CatchUp, Cron, DuplicateJob, Every, JobInfo, Mainspring, Priority, Unique
+from mainspring.clock import NANOSECONDS, SystemClock
 from tests.old_stores.filling import PACKED, TEXTS, WEIGHED
 from tests.old_stores.shop import ALWAYS, FAR, Shop
 
@@ -29,7 +30,7 @@ STORES = Path(__file__).parents[1] / "data"
 MACHINE = {"python", "open-files", "time-zones", "synchronised", "clock", "file-system", "permissions", "disk"}
 MACHINE |= {"fsync", "durability", "storage", "replicas", "sync", "server-clock", "round-trip", "monitor"}
 """Checks of the doctor that say nothing about a store, but about the machine and the server of a test."""
-PATIENCE = 40.0  # real seconds after which a test gives up
+PATIENCE = 40.0  # real seconds after which a test gives up, before pytest does
 LOOK = 0.02
 
 Job: TypeAlias = tuple[str, str, int]
@@ -134,11 +135,12 @@ def wait_for(wanted: Counter[Job], app: Mainspring) -> None:
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    for _ in range(round(PATIENCE / LOOK)):
-        if condition():
-            return
+    clock = SystemClock()
+    deadline_ns = clock.monotonic_ns() + round(PATIENCE * NANOSECONDS)
+    while not condition():
+        if clock.monotonic_ns() >= deadline_ns:
+            raise TimeoutError(condition.__name__)
         Event().wait(LOOK)
-    raise TimeoutError(condition.__name__)
 
 
 # -- what can be looked at
