@@ -10,7 +10,7 @@ TYPED  := $(wildcard src tests scripts examples benchmarks deploy)
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test unit hours check demo bench soak format clean
+.PHONY: help setup test pythons unit hours check demo bench soak format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -21,9 +21,12 @@ $(VENV)/.has-%: pyproject.toml scripts/make_venv.py
 	@$(PYTHON) scripts/make_venv.py $(VENV) $*
 	@touch $@
 
-test: check ## check, then run all tests on every supported Python of this machine
+test: check ## check, then run all tests, and those that depend on the interpreter on the other Pythons of this machine
 	$(BIN)/python -m pytest -n 4 --dist worksteal # half of their time is waiting
 	$(BIN)/python scripts/other_pythons.py
+
+pythons: setup ## run all tests on every supported Python (OPTIONS=--help lists the options; missing ones need root)
+	$(BIN)/python -m scripts.pythons $(OPTIONS)
 
 unit: setup ## run the unit tests: under a minute
 	$(BIN)/python -m pytest -n 2 -m "not stress and not long" tests/unit tests/architecture

@@ -1,9 +1,11 @@
-"""Run the tests on every supported Python of this machine, except the one that runs this script.
+"""Run the tests that depend on the interpreter on the other supported Pythons of this machine: about a minute.
 
-Each gets an environment of its own, such as .venv-3.12. A Python that is not here is reported, not missed.
+Each Python gets an environment of its own, such as .venv-3.12. One that is not on this machine is reported, and
+does not fail the run. `make pythons` runs all tests on all versions.
 """
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,11 +13,39 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryFile
 
-SUPPORTED = ["3.11", "3.12", "3.13"]
 ROOT = Path(__file__).parents[1]
+SUPPORTED = re.findall(r'"Programming Language :: Python :: (3\.\d+)"', (ROOT / "pyproject.toml").read_text())
 
 # Asks for ensurepip too: without it no environment can be made.
 PROBE = "import ensurepip, sys; print('{}.{}'.format(*sys.version_info))"
+
+JOBS = (
+    "argument_types arguments context control cron decorators execution handle handlers ids instants io_layer "
+    "manager processes retry serializers shaping watchdog worker worker_trouble"
+)
+# What a Python may do differently: threads and their end, asyncio, time, signatures and types, pickling, the start
+# of processes, signals, files. Of each engine a little: the rest tests the storage more than the interpreter.
+PART = [
+    "tests/unit/runners",
+    "tests/unit/timing",
+    *(f"tests/unit/jobs/test_{name}.py" for name in JOBS.split()),
+    *(f"tests/unit/test_{name}.py" for name in ("app", "clock", "errors", "foreground", "logs", "stop_signals")),
+    *(f"tests/unit/engines/test_sqlite_{name}.py" for name in ("backup", "files", "migration", "presence")),
+    *(f"tests/unit/engines/test_nats_{name}.py" for name in ("drafts", "rooms", "workspace")),
+    "tests/conformance/test_runners.py",
+    "tests/conformance/test_flush_and_starting_tasks.py",
+    "tests/conformance/test_engines.py::TestMemoryEngine",
+    "tests/stress/test_nothing_is_lost.py",
+    "tests/stress/test_wakeups.py",
+]
+# Of the folders above: what takes long, and walks through combinations or measures memory.
+LEFT_OUT = [
+    "tests/unit/runners/test_memory.py",
+    "tests/unit/runners/test_shutdown_matrix.py",
+    "tests/unit/runners/test_task_queue.py",
+    "tests/unit/timing/test_wheel_against_a_list.py",
+    "tests/unit/timing/test_wheel_memory.py",
+]
 
 
 def candidates(version: str) -> Iterator[Path]:
@@ -35,17 +65,16 @@ def find(version: str) -> Path | None:
     return None
 
 
+def setup_command(version: str, python: Path) -> list[str]:
+    """Return the command that brings the environment of a version up to date, without the tools of a developer."""
+    return ["make", "--no-print-directory", "setup", f"VENV=.venv-{version}", "EXTRA=test", f"PYTHON={python}"]
+
+
 def run_tests(version: str, python: Path) -> str:
     """Bring the environment of this version up to date and run the tests in it; return how that went."""
-    venv = f".venv-{version}"
-    setup = ["make", "--no-print-directory", "setup", f"VENV={venv}", "EXTRA=test", f"PYTHON={python}"]
-    # One interpreter is enough for mypy, which checks for all versions; and for what takes long: applications,
-    # crashes, processes, programs and servers test the storage more than the interpreter. Two must not share a
-    # cache. The versions run side by side, each in two processes: half of the time is waiting.
-    pytest = [f"{venv}/bin/python", "-m", "pytest", "-p", "no:cacheprovider"]
-    left_out = [f"--ignore=tests/{folder}" for folder in ("typing", "processes", "nats", "cli", "deploy")]
-    usual = [*pytest, "-n", "2", "-m", "not stress and not long", *left_out]
-    commands = (setup, usual, [*pytest, "tests/stress"])
+    # Two must not share a cache. The versions run side by side, each in two processes: half of it is waiting.
+    pytest = [f".venv-{version}/bin/python", "-m", "pytest", "-p", "no:cacheprovider", "-n", "2"]
+    commands = (setup_command(version, python), [*pytest, *PART, *(f"--ignore={path}" for path in LEFT_OUT)])
     with TemporaryFile("w+") as output:
         passed = all(
             subprocess.run(command, cwd=ROOT, check=False, stdout=output, stderr=subprocess.STDOUT).returncode == 0
@@ -63,7 +92,7 @@ def main() -> int:
     print(f"\nrunning the tests on Python {', '.join(found) or '(none other)'}", flush=True)
     with ThreadPoolExecutor(max_workers=len(others)) as executor:
         results = dict(zip(found, executor.map(run_tests, found, found.values()), strict=True))
-    reports = {version: results.get(version, "not on this machine") for version in others}
+    reports = {version: results.get(version, "not on this machine (see make pythons)") for version in others}
     for version, report in reports.items():
         print(f"Python {version}: {report}")
     return list(reports.values()).count("FAILED")
