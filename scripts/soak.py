@@ -28,6 +28,7 @@ from tests.processes.scenario_limits import run_limited, run_rated, visit_side_b
 from tests.processes.scenario_policies import run_follow_ups, run_sequences, run_unique
 from tests.processes.scenario_processes import run_in_processes
 from tests.processes.scenario_schedules import Recurrence, recur, roll
+from tests.processes.scenario_speedup import compare_processes
 from tests.processes.scenario_waking import measure_idleness, time_waking
 
 
@@ -135,6 +136,12 @@ def soak_processes(site: Site, seed: int) -> str:
     return f"{processes.figures}; no process left behind"
 
 
+def soak_speedup(site: Site, _seed: int) -> str:
+    """Compute in one process and in two, twelve times."""
+    with_jobs, bare = compare_processes(site, rounds=12)
+    return f"two processes are {with_jobs:.2f} times as fast as one; without jobs {bare:.2f} times"
+
+
 def soak_waking(site: Site, _seed: int) -> str:
     """Submit and cancel 200 times beside a worker of another process."""
     return f"{time_waking(site, rounds=200)}"
@@ -172,6 +179,7 @@ SCENARIOS: dict[str, Callable[[Site, int], str]] = {
         soak_schedules,
         soak_releases,
         soak_processes,
+        soak_speedup,
         soak_waking,
         soak_idleness,
         *soak_nats.SCENARIOS,

@@ -107,10 +107,6 @@ class Background(Generic[T]):
     def is_done(self) -> bool:
         return self._done.is_set()
 
-    def ends_within(self, seconds: float) -> bool:
-        """Answer whether the call ends; a call that must not end costs the test this long."""
-        return self._done.wait(seconds)
-
     def result(self, patience: float = PATIENCE) -> T:
         assert self._done.wait(patience), "the call hangs"
         if self._error is not None:

@@ -81,11 +81,17 @@ def on_three_nodes(lease: float) -> list[Act]:
 
 
 def run_chaos(
-    site: Site, servers: Servers, acts: Sequence[Act], *, rounds: int, lease: float, seed: int, timeout: float = 20
+    site: Site,
+    servers: Servers,
+    acts: Sequence[Act],
+    *,
+    rounds: int,
+    lease: float,
+    seed: int,
 ) -> Chaos:
     """Run so many rounds, with every fault in turn."""
     chance = Random(seed)
-    options = f"lease={lease}&timeout={timeout}&replicas={len(servers.nodes)}"
+    options = f"lease={lease}&timeout={PATIENCE:g}&replicas={len(servers.nodes)}"
     app = mixed.app
     app.url = f"{servers.url}?{options}&{copy_in(site.folder)}"
     ids: list[str] = []

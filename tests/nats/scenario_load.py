@@ -46,7 +46,7 @@ class Load:
 
 def run_load(site: Site, servers: Servers, *, workers: int, per_second: int, seconds: float) -> Load:
     """Submit a second's jobs at a time, some seconds ahead; then look at what the handlers wrote down."""
-    options = f"lease=10&timeout=20&replicas={len(servers.nodes)}"
+    options = f"lease=10&timeout=60&replicas={len(servers.nodes)}"
     app = timed.app
     app.url = f"{servers.url}?{options}&{copy_in(site.folder)}"
     each = max(1, per_second // INSTANTS)

@@ -24,7 +24,7 @@ from tests.support import PATIENCE
 
 LEAD = 1.0  # seconds before its due time that a job is handed over
 SPREAD = 0.15
-PREPARATION = 0.02  # for submitting one of them
+SAMPLE = 10  # submits that tell how long one takes
 THREADS = 8
 LATER = 1.5  # seconds by which jobs are put off
 PRECISION = 2_000_000  # nanoseconds: two clocks are compared
@@ -93,7 +93,7 @@ Order = tuple[int, str, datetime]
 
 
 def _race(site: Site, servers: Servers, act: Act, *, count: int, seconds: float, seed: int) -> Races:
-    options = f"lease=5&timeout=20&replicas={len(servers.nodes)}"
+    options = f"lease=10&timeout=60&replicas={len(servers.nodes)}"
     app = mixed.app
     app.url = f"{servers.url}?{options}&{copy_in(site.folder)}"
     chance = Random(seed)
@@ -101,7 +101,7 @@ def _race(site: Site, servers: Servers, act: Act, *, count: int, seconds: float,
     with app:
         crew = Crew(site, servers, options=options, workers=2, proxied=0, seed=seed)
         crew.start()
-        begin = now_ns() + offset + round(count * PREPARATION * 1e9)
+        begin = now_ns() + offset + round((2 * count * _time_a_submit() + 2 * LEAD) * 1e9)
         orders: list[Order] = []
         for number in range(count):
             due = begin + round(number / count * seconds * 1e9)
@@ -122,6 +122,14 @@ def _race(site: Site, servers: Servers, act: Act, *, count: int, seconds: float,
         if entry.event == "start":
             starts[entry.job].append(entry.instant_ns)
     return Races(calls, jobs, starts)
+
+
+def _time_a_submit() -> float:
+    """Return how many seconds a submit takes, as it is now."""
+    begin = now_ns()
+    for _ in range(SAMPLE):
+        mixed.plain.after(3_600).submit("sample/0", 0.0)
+    return (now_ns() - begin) / SAMPLE / 1e9
 
 
 def _call_in_time(orders: Sequence[Order], act: Act, offset: int) -> list[Call]:

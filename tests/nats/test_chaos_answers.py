@@ -44,7 +44,7 @@ def test_changes_whose_answers_are_lost_lose_no_job_and_start_none_twice(
     seed: int, tmp_path: Path, nats_server: Servers, nats_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chance = Random(seed)
-    mixed.app.url = f"{nats_server.url}?prefix={nats_prefix}&lease=3&timeout=10&{copy_in(tmp_path)}"
+    mixed.app.url = f"{nats_server.url}?prefix={nats_prefix}&lease=10&timeout=60&{copy_in(tmp_path)}"
     with Site(tmp_path) as site, mixed.app as app, app.running():
         engine = app.manager().engine
         assert isinstance(engine, NatsEngine)
@@ -52,7 +52,7 @@ def test_changes_whose_answers_are_lost_lose_no_job_and_start_none_twice(
         ids = [job_id for number in range(3) for job_id in submit_all_kinds(f"{number}", chance)]
         for job_id in ids:
             try:
-                assert app.handle(job_id).wait(PATIENCE / 2) is JobStatus.COMPLETED
+                assert app.handle(job_id).wait(PATIENCE) is JobStatus.COMPLETED
             except TimeoutError as error:
                 raise AssertionError(f"seed {seed}: {app.get(job_id)}") from error
         monkeypatch.undo()

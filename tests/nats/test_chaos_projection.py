@@ -25,7 +25,7 @@ ROUNDS = 6
 
 
 def rebuild_under_load(tmp_path: Path, servers: Servers) -> None:
-    options = f"lease=3&timeout=20&replicas={len(servers.nodes)}"
+    options = f"lease=10&timeout=60&replicas={len(servers.nodes)}"
     mixed.app.url = f"{servers.url}?{options}&{copy_in(tmp_path)}"
     is_over = Event()
     rebuilt = 0

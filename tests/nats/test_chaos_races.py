@@ -41,7 +41,7 @@ def test_a_job_that_was_put_off_does_not_run_at_its_old_time_and_runs_once_at_th
 
 def test_three_workers_run_each_second_of_a_cron_once(tmp_path: Path, make_nats_server: MakeServers) -> None:
     servers = make_nats_server()
-    options = "lease=2&timeout=10"
+    options = "lease=10&timeout=60"
     timed.app.url = f"{servers.url}?{options}&{copy_in(tmp_path)}"
     with Site(tmp_path) as site, timed.app as app:
         crew = Crew(site, servers, options=options, module="timed", workers=3, proxied=0)
@@ -61,7 +61,7 @@ def test_three_workers_run_each_second_of_a_cron_once(tmp_path: Path, make_nats_
 
 
 def make_client(servers: Servers, folder: Path) -> Mainspring:
-    return Mainspring(f"{servers.url}?lease=5&timeout=10&{copy_in(folder)}")
+    return Mainspring(f"{servers.url}?lease=10&timeout=60&{copy_in(folder)}")
 
 
 def echo(number: int) -> int:

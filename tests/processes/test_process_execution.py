@@ -5,26 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
-from math import inf
 from pathlib import Path
 from signal import SIGKILL, SIGTERM
 
 import pytest
 
 from mainspring import JobInfo, JobStatus
-from tests.processes.apps.crunching import app, come_together, compute, hold
+from tests.processes.apps.crunching import app, come_together, hold
 from tests.processes.fleet import Fleet
 from tests.processes.gates import make_gate, opened
 from tests.processes.harness import GREETING, Child, Site
-from tests.processes.ledger import Entry
 from tests.processes.scenario_processes import run_in_processes
 from tests.support import PATIENCE
 from tests.unit.jobs.process_runs import watched
-
-LEAST_ROUNDS, MOST_ROUNDS = 3, 12  # of the comparison: the best of each counts; others use the processors, too
-JOBS = 4
-SHARE = 0.7  # of what two bare processes gain over one: 1.4 times as fast if that is two
-WORK = 800_000  # steps of a job: a tenth of a second, about
 
 
 @pytest.fixture
@@ -131,56 +124,3 @@ def test_jobs_in_two_processes_run_at_the_same_time(crew: Fleet) -> None:
     meeting = [come_together.submit(number) for number in range(2)]
     one, other = [handle.result(PATIENCE) for handle in meeting]
     assert one != other
-
-
-@pytest.mark.stress
-def test_two_processes_gain_most_of_what_the_machine_has_to_give(site: Site, crew: Fleet) -> None:
-    start(crew, "--queues", "one", PROCESSES="1")
-    start(crew, "--queues", "two", PROCESSES="2")
-    bare = [site.start_app("bare") for _ in range(2)]
-    for child in bare:
-        child.expect("ready")
-    compute.options(queue="one").submit(0, 1).result(PATIENCE)  # all processes are up now
-    for handle in [come_together.options(queue="two").submit(number) for number in range(2)]:
-        handle.result(PATIENCE)
-    best = Best()
-    for rounds in range(1, MOST_ROUNDS + 1):
-        best.note("one", measure(site, "one"))
-        best.note("two", measure(site, "two"))
-        best.note("bare one", measure_bare(bare[:1]))
-        best.note("bare two", measure_bare(bare))
-        if rounds >= LEAST_ROUNDS and best.ratio("one", "two") >= SHARE * best.ratio("bare one", "bare two"):
-            break
-    # Twice as fast on a machine with two processors to spare; nobody gains where there is one, or others are busy.
-    assert best.ratio("one", "two") >= SHARE * best.ratio("bare one", "bare two"), best.seconds
-
-
-class Best:
-    """The shortest time of each of several things."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    def note(self, what: str, seconds: float) -> None:
-        self.seconds[what] = min(seconds, self.seconds.get(what, inf))
-
-    def ratio(self, slow: str, fast: str) -> float:
-        return self.seconds[slow] / self.seconds[fast]
-
-
-def measure_bare(children: list[Child]) -> float:
-    """Compute as much without jobs, and return how many seconds that took."""
-    for child in children:
-        child.tell(f"{JOBS * WORK // len(children)}")
-    spans = [child.expect("computed").split()[1:] for child in children]
-    return (max(int(end) for _, end in spans) - min(int(begin) for begin, _ in spans)) / 1e9
-
-
-def measure(site: Site, queue: str) -> float:
-    """Compute, and return how many seconds passed from the first line of the ledger to the last."""
-    ids = set(compute.options(queue=queue).submit_many([(number, WORK) for number in range(JOBS)]))
-    for job_id in ids:
-        end(job_id)
-    entries: list[Entry] = [entry for entry in site.ledger() if entry.job in ids]
-    assert len(entries) == 2 * JOBS
-    return (entries[-1].instant_ns - entries[0].instant_ns) / 1e9

@@ -16,7 +16,7 @@ from mainspring.jobs.instants import MICROSECONDS
 from mainspring.jobs.io_layer import IoLayer
 from mainspring.jobs.recurrence.recurring import BATCH, BATCH_JOBS, Recurring
 from mainspring.testing import ManualClock
-from tests.support import PATIENCE, Background, Gate
+from tests.support import PATIENCE, Background, Gate, eventually
 from tests.unit.jobs.timetable import Timetable, every
 
 MINUTE = 60 * MICROSECONDS
@@ -380,11 +380,16 @@ def test_the_end_waits_for_what_is_being_fired(timetable: Timetable) -> None:
         recurring.expect(timetable.put("report", every(minutes=1)).next_due)
         timetable.clock.jump(60)
         gate.wait_until_entered()
-        end = Background(recurring.close)
-        assert not end.ends_within(0.05)
+
+        def close() -> int:
+            recurring.close()
+            return len(timetable.jobs)
+
+        end = Background(close)
+        assert eventually(lambda: recurring._is_closed)
+        assert not end.is_done
         gate.open()
-        end.result()
-        assert len(timetable.jobs) == 1
+        assert end.result() == 1, "it has not waited for what was being fired"
 
 
 def test_a_firing_that_does_not_come_to_rest_has_a_name(timetable: Timetable) -> None:
