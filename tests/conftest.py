@@ -1,4 +1,4 @@
-"""Settings of all tests: one profile of Hypothesis, and temporary files in memory.
+"""Settings of all tests: one profile of Hypothesis, temporary files in memory, and a patient manual clock.
 
 Hypothesis: examples have no deadline, because on a busy machine any of them may take long. They are random; a
 failure prints a line `@reproduce_failure(...)` that repeats it.
@@ -6,6 +6,8 @@ failure prints a line `@reproduce_failure(...)` that repeats it.
 Temporary files: tests make thousands of small databases, and an fsync on a busy disk takes up to a tenth of a
 second. On Linux `/dev/shm` is a file system with the same locks and the same shared memory, and its files survive
 `kill -9`. No test cuts the power, so no test needs the disk. Set `TMPDIR` to have the files elsewhere.
+
+Manual clock: it gives users ten real seconds for what has to come to rest. A busy machine may need more.
 """
 
 import os
@@ -14,6 +16,9 @@ import tempfile
 from pathlib import Path
 
 from hypothesis import settings
+
+from mainspring.testing import manual_clock
+from mainspring.testing.patience import PATIENCE_SECONDS
 
 MEMORY = Path("/dev/shm")
 ROOM = 2 * 1024**3  # bytes: several times what a run of all tests occupies at once
@@ -30,3 +35,5 @@ def has_room(folder: Path) -> bool:
 if "TMPDIR" not in os.environ and has_room(MEMORY):
     os.environ["TMPDIR"] = str(MEMORY)  # for child processes
     tempfile.tempdir = str(MEMORY)
+
+manual_clock.PATIENCE_SECONDS = PATIENCE_SECONDS

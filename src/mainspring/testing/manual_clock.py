@@ -18,9 +18,9 @@ from datetime import UTC, datetime, timedelta
 from threading import Condition, Lock
 
 from mainspring.clock import ClockMember, Duration, to_nanoseconds
-from mainspring.testing.patience import PATIENCE_SECONDS
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
+PATIENCE_SECONDS = 10.0
 
 
 class ManualClock:
@@ -80,7 +80,7 @@ class ManualClock:
         """Move on by `duration`; everything due on the way has run, in order, when this returns.
 
         `advance(90)`, `advance(timedelta(minutes=1.5))` and `advance(minutes=1, seconds=30)` are the same. Fails
-        after a real minute with the name of the task that does not come to rest.
+        after ten real seconds with the name of the task that does not come to rest.
         """
         units = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds)
         target = self._now_ns + to_nanoseconds(duration, "duration") + to_nanoseconds(units, "the duration")

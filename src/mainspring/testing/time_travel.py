@@ -48,7 +48,7 @@ class TimeTravel:
     ) -> None:
         """Move on; everything due on the way has run, in order, when this returns.
 
-        Fails after a real minute with the name of what does not come to rest.
+        Fails after ten real seconds with the name of what does not come to rest.
         """
         self.clock.advance(
             duration, days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds
