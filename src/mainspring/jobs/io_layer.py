@@ -94,6 +94,7 @@ class IoLayer:
         self._is_atomic = Capability.ATOMIC_UNIT in engine.capabilities
         self._queue: FuncQueue[Operation] = FuncQueue(self._handle, runner, batch=True, name="io")
         self._is_closed = False
+        self._handling = Lock()  # held while the engine carries out a batch
 
     def dispatch(self, operation: Operation) -> None:
         """Queue an operation; its reply comes on the io thread."""
@@ -103,15 +104,20 @@ class IoLayer:
             operation.reply.fail(closed_error(self._engine))
         else:
             if self._is_closed:  # looked at afterwards: `close` sets it first and takes back what is queued then
-                self._refuse_queued()
+                self._refuse(self._queue.withdraw_all())
 
-    def close(self) -> None:
-        """Refuse every operation from now on, those included that are queued and have not begun."""
+    def close(self, seconds: float) -> None:
+        """Refuse every operation from now on, those included that are queued and have not begun.
+
+        Operations that the engine carries out now may end within `seconds`.
+        """
         self._is_closed = True
-        self._refuse_queued()
+        self._refuse(self._queue.withdraw_all())
+        if self._handling.acquire(timeout=seconds):
+            self._handling.release()
 
-    def _refuse_queued(self) -> None:
-        for operation in self._queue.withdraw_all():
+    def _refuse(self, operations: list[Operation]) -> None:
+        for operation in operations:
             operation.reply.fail(closed_error(self._engine))
 
     def call(
@@ -139,6 +145,13 @@ class IoLayer:
         return await answer.future
 
     def _handle(self, operations: list[Operation]) -> None:
+        with self._handling:
+            if self._is_closed:
+                self._refuse(operations)
+            else:
+                self._carry_out_all(operations)
+
+    def _carry_out_all(self, operations: list[Operation]) -> None:
         for operation in operations:
             operation.load()
         parts = [operations] if self._is_atomic else _by_verb(operations)

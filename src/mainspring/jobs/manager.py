@@ -36,6 +36,7 @@ from mainspring.jobs.serializers import JsonSerializer, Serializer
 from mainspring.jobs.status import JobStatus, to_status
 from mainspring.jobs.submission import MAX_PAYLOAD, Submission
 from mainspring.jobs.submit_options import SubmitOptions
+from mainspring.jobs.working import stopping
 from mainspring.jobs.working.execution import Execution
 from mainspring.jobs.working.stopping import StopReport
 from mainspring.jobs.working.workplace import Workplace
@@ -368,7 +369,7 @@ class JobManager:
             self.shutdown(grace)
         finally:
             self._is_closed = True
-            self._io.close()
+            self._io.close(stopping.PATIENCE_FOR_ANSWERS)
             self.engine.close()
 
     def hurry(self) -> None:

@@ -145,8 +145,8 @@ class SqliteEngine:
         self._database.open()
 
     def close(self) -> None:
-        for worker in list(self._listeners):
-            self._listeners.pop(worker).close()
+        while self._listeners:  # one by one: a worker may leave at the same time
+            self._listeners.popitem()[1].close()
         self._presence.close()
         self._database.close()
         self._store.forget()

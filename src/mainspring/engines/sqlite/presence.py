@@ -148,9 +148,8 @@ class Presence:
             for name in list(self._pipes):
                 self._drop(name)
             self._seen = None
-        for descriptor in self._held.values():  # the files stay: whoever sweeps removes them
-            os.close(descriptor)
-        self._held.clear()
+        while self._held:  # one by one: a worker may depart at the same time. A later sweep removes the files.
+            os.close(self._held.popitem()[1])
 
     def _lock_of(self, worker: int) -> Path:
         return self._folder / f"{worker}.lock"
