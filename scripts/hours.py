@@ -27,17 +27,12 @@ INSTANTS = {
 
 READ_THE_DATE = [
     "tests/acceptance/test_examples.py",
-    "tests/cli/test_explain.py",
     "tests/cli/test_schedules.py",
     "tests/cli/test_submit.py",
     "tests/unit/doctor",
     "tests/unit/jobs/test_cron_for_people.py",
-    "tests/unit/jobs/test_recurring_jobs.py",
-    "tests/unit/jobs/test_schedules.py",
-    "tests/unit/test_assertions.py",
     "tests/unit/test_cli_run.py",
     "tests/unit/test_testing_document.py",
-    "tests/unit/test_time_travel.py",
 ]
 """Tests that show or compute with the real date, or run schedules by it."""
 
