@@ -4,6 +4,9 @@
 the command. So no mount and no process outlives it, not even after a kill, and removing the folder cannot reach
 through a mount. The mirror, the proxies, the settings of pip, and the paths that these name are read
 from this machine when the script runs. Nothing of them is stored in the repository.
+
+Nothing in the folder can write to this machine: its paths are mounted read-only, and only for commands that use pip.
+The installation of a package writes to paths such as /etc/ssl/certs, and must find the folder's own there.
 """
 
 import ast
@@ -35,6 +38,7 @@ mount -t proc proc "$root/proc"
 mount --rbind /dev "$root/dev"
 while [ "$count" -gt 0 ]; do
     mount --bind "$1" "$root$1"
+    mount -o remount,bind,ro "$root$1"
     shift
     count=$((count - 1))
 done
@@ -67,23 +71,27 @@ class Chroot:
             target = self.root / "etc" / name
             target.unlink(missing_ok=True)
             shutil.copyfile(Path("/etc", name), target)
-        self.require(self.run([*self._apt, "update"]))
+        self.require(self._run([*self._apt, "update"]))
 
     def install(self, version: str) -> Path | None:
         """Install a Python with what its packages need to be built, and return it; None if Debian has none."""
         wanted = [f"python{version}{ending}" for ending in ("", "-venv", "-dev")]
-        if self.run(["apt-cache", "show", "--quiet", *wanted], quiet=True):
+        if self._run(["apt-cache", "show", "--quiet", *wanted], quiet=True):
             return None
         options = ["install", "--yes", "--no-install-recommends"]
-        self.require(self.run([*self._apt, *options, *wanted, *COMPILER]))
+        self.require(self._run([*self._apt, *options, *wanted, *COMPILER]))
         return Path("/usr/bin", f"python{version}")
 
-    def run(self, command: Sequence[str | Path], *, cwd: str = "/", quiet: bool = False) -> int:
-        """Run a command in the folder, with the network and the settings of this machine; return its exit code."""
+    def run(self, command: Sequence[str | Path], *, cwd: str = "/") -> int:
+        """Run a command in the folder, with the paths that pip's settings name, read-only; return its exit code."""
         for path in self._binds:
             _make_place(path, self.root)
+        return self._run(command, cwd=cwd, binds=[str(path) for path in self._binds])
+
+    def _run(
+        self, command: Sequence[str | Path], *, cwd: str = "/", binds: Sequence[str] = (), quiet: bool = False
+    ) -> int:
         inside = ["/usr/bin/env", f"--chdir={cwd}", *command]
-        binds = [str(path) for path in self._binds]
         enter = ["sh", "-c", ENTER, "sh", str(self.root), str(len(binds)), *binds]
         return _run_apart([*enter, *inside], self._environment, quiet=quiet)
 

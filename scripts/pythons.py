@@ -15,10 +15,7 @@ from pathlib import Path
 from scripts.debian_unstable import Chroot, Unavailable, debian_unstable
 from scripts.other_pythons import ROOT, SUPPORTED, find, setup_command
 
-WHOLE = [
-    ["-n", "3", "--ignore=tests/processes", "--ignore=tests/typing"],
-    ["tests/processes"],  # they measure real time: one after the other
-]
+WHOLE = ["-n", "4", "--dist", "worksteal", "--ignore=tests/typing"]
 COPY = "/srv/mainspring"
 
 Command = Sequence[str | Path]
@@ -29,22 +26,21 @@ def run_here(command: Command) -> int:
     return subprocess.run(command, cwd=ROOT, check=False).returncode
 
 
-def run_suite(python: str, setup: Command, run: Callable[[Command], int], parts: list[list[str]]) -> str:
-    """Bring an environment up to date, and run the parts of the suite in it; return how that went."""
+def run_suite(python: str, setup: Command, run: Callable[[Command], int], tests: list[str]) -> str:
+    """Bring an environment up to date, and run the tests in it; return how that went."""
     if run(setup):
         return "FAILED: its environment could not be made"
     pytest = [python, "-m", "pytest", "-p", "no:cacheprovider"]  # versions must not share a cache
-    codes = [run([*pytest, *part]) for part in parts]
-    return "FAILED" if any(codes) else "passed"
+    return "FAILED" if run([*pytest, *tests]) else "passed"
 
 
-def test_here(version: str, python: Path, parts: list[list[str]]) -> str:
+def test_here(version: str, python: Path, tests: list[str]) -> str:
     """Run the suite with a Python of this machine."""
     print(f"\nPython {version}: {python}", flush=True)
-    return run_suite(f".venv-{version}/bin/python", setup_command(version, python), run_here, parts)
+    return run_suite(f".venv-{version}/bin/python", setup_command(version, python), run_here, tests)
 
 
-def test_in(chroot: Chroot, version: str, parts: list[list[str]]) -> str:
+def test_in(chroot: Chroot, version: str, tests: list[str]) -> str:
     """Run the suite with a Python of Debian unstable, on a copy of the repository."""
     print(f"\nPython {version}: Debian unstable in {chroot.root}", flush=True)
     python = chroot.install(version)
@@ -52,10 +48,10 @@ def test_in(chroot: Chroot, version: str, parts: list[list[str]]) -> str:
         return "MISSING: neither on this machine nor in Debian unstable; install it, for instance with pyenv"
     venv = f"/srv/venv-{version}"
     setup: Command = [python, "scripts/make_venv.py", venv, "test"]
-    return run_suite(f"{venv}/bin/python", setup, lambda command: chroot.run(command, cwd=COPY), parts)
+    return run_suite(f"{venv}/bin/python", setup, lambda command: chroot.run(command, cwd=COPY), tests)
 
 
-def test_all(versions: Sequence[str], keep: Path | None, parts: list[list[str]]) -> dict[str, str]:
+def test_all(versions: Sequence[str], keep: Path | None, tests: list[str]) -> dict[str, str]:
     """Run the suite on all versions; return how it went on each."""
     found = {version: python for version in versions if (python := find(version))}
     missing = [version for version in versions if version not in found]
@@ -64,10 +60,10 @@ def test_all(versions: Sequence[str], keep: Path | None, parts: list[list[str]])
         try:
             with debian_unstable(keep) as chroot:
                 chroot.copy_in(ROOT, COPY)
-                results = {version: test_in(chroot, version, parts) for version in missing}
+                results = {version: test_in(chroot, version, tests) for version in missing}
         except (Unavailable, subprocess.CalledProcessError) as problem:
             results = dict.fromkeys(missing, f"MISSING: {problem}")
-    results |= {version: test_here(version, python, parts) for version, python in found.items()}
+    results |= {version: test_here(version, python, tests) for version, python in found.items()}
     return {version: results[version] for version in versions}
 
 
@@ -80,7 +76,7 @@ def main() -> int:
     options = parser.parse_args()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))  # and clean up on the way out
-    results = test_all(options.only, options.keep, [options.paths] if options.paths else WHOLE)
+    results = test_all(options.only, options.keep, options.paths or WHOLE)
     print()
     for version, result in results.items():
         print(f"Python {version}: {result}")
