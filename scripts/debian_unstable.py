@@ -5,8 +5,8 @@ the command. So no mount and no process outlives it, not even after a kill, and 
 through a mount. The mirror, the proxies, the settings of pip, and the paths that these name are read
 from this machine when the script runs. Nothing of them is stored in the repository.
 
-Nothing in the folder can write to this machine: its paths are mounted read-only, and only for commands that use pip.
-The installation of a package writes to paths such as /etc/ssl/certs, and must find the folder's own there.
+Nothing in the folder can write to this machine: its paths are mounted read-only, and only for commands that use
+pip. The installation of a package writes to paths such as /etc/ssl/certs, and must find the folder's own there.
 """
 
 import ast
@@ -83,7 +83,7 @@ class Chroot:
         return Path("/usr/bin", f"python{version}")
 
     def run(self, command: Sequence[str | Path], *, cwd: str = "/") -> int:
-        """Run a command in the folder, with the paths that pip's settings name, read-only; return its exit code."""
+        """Run a command in the folder, with the paths that pip's settings name; return its exit code."""
         for path in self._binds:
             _make_place(path, self.root)
         return self._run(command, cwd=cwd, binds=[str(path) for path in self._binds])
