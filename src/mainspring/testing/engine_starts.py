@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mainspring.jobs.engine import Cause, EventKind, OutcomeKind
+from mainspring.jobs.engine import Cause, EventKind, OutcomeKind, Progress, ProgressReport
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.engine_base import EngineSuite
 from mainspring.testing.engine_bench import Bench, seconds
@@ -52,6 +52,18 @@ class Starts(EngineSuite):
         bench.complete(worker, lease)
         assert [event.kind for event in listener.hear()] == [EventKind.PROGRESS, EventKind.COMPLETED]
         assert bench.record().starts == 1
+
+    def test_several_reports_of_a_job_in_a_batch_tell_one_start(self, bench: Bench) -> None:
+        listener = Listener(bench)
+        worker, lease = bench.begin()
+        begins = ProgressReport(lease, None)
+        progress = ProgressReport(lease, Progress(1, 2, None, bench.now))
+        assert bench.engine.report(worker, [begins, progress, begins]) == [True] * 3
+        assert [event.kind for event in listener.hear()] == [
+            EventKind.SUBMITTED,
+            EventKind.STARTED,
+            EventKind.PROGRESS,
+        ]
 
     def test_a_report_that_a_handler_begins_changes_nothing_else(self, bench: Bench) -> None:
         worker, lease = bench.begin()

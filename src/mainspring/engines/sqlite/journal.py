@@ -102,9 +102,10 @@ class Journal:
         No such event comes any more of those that have `ended`, handed back among them. The caller has asked
         whether anybody listens.
         """
-        if starts:
-            self._database.write(TELL_STARTS, (to_json(starts),))
-        over = {*ended, *(job_id for job_id, _ in starts)}
+        once = dict(starts)  # a batch may have several reports of a job
+        if once:
+            self._database.write(TELL_STARTS, (to_json(list(once.items())),))
+        over = {*ended, *once}
         if over:
             self._database.write(EXPECT_NO_STARTS, (to_json(list(over)),))
 
