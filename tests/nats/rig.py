@@ -11,15 +11,19 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import pytest
+
 from mainspring import NatsSettings
 from mainspring.clock import Clock
+from mainspring.engines.nats import deciding, queueing
 from mainspring.engines.nats.drafts import Put
 from mainspring.engines.nats.engine import NatsEngine
 from mainspring.engines.nats.messages import IN_PROGRESS, nak
 from mainspring.engines.sqlite import SqliteProjection
 from mainspring.testing import ManualClock
-from mainspring.testing.engine_bench import TYPE, Bench
+from mainspring.testing.engine_bench import TYPE, Bench, seconds
 from tests.nats.servers import Servers
+from tests.support import PATIENCE
 
 
 class Rig(Bench):
@@ -117,6 +121,14 @@ class Rig(Bench):
         """Return what the server knows of consumers, by the subjects that they deliver."""
         answer = self.link.api(f"CONSUMER.LIST.{self.names.stream}")
         return {info["config"]["filter_subject"]: info for info in answer["consumers"] or ()}
+
+
+@pytest.fixture
+def far_ahead(monkeypatch: pytest.MonkeyPatch) -> float:
+    """Seconds after which a job is due that workers hold already: a minute ahead of its time, and not a second."""
+    for module in (queueing, deciding):
+        monkeypatch.setattr(module, "LEAD", seconds(2 * PATIENCE))
+    return PATIENCE
 
 
 MakeRig: TypeAlias = Callable[..., Rig]

@@ -85,11 +85,13 @@ def start_each(bench: Bench, worker: int, leases: Sequence[Lease]) -> list[bool]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_held_job_is_either_started_or_called_off(bench: Bench, other: Bench, seed: int) -> None:
+def test_a_held_job_is_either_started_or_called_off(
+    bench: Bench, other: Bench, far_ahead: float, seed: int
+) -> None:
     random = Random(seed)
     for number in range(5):
         worker = bench.enroll()
-        bench.submit(*(f"{number}-{place}" for place in range(10)), after=0.8)
+        bench.submit(*(f"{number}-{place}" for place in range(10)), after=far_ahead)
         leases = bench.take_when_there(worker, 10)
         assert [lease.is_started for lease in leases] == [False] * 10
         order = [lease.id for lease in random.sample(leases, 10)]

@@ -52,8 +52,8 @@ def running(rig: Rig) -> list[str]:
     return [record.id for record in rig.nats.find(Query(status=JobStatus.RUNNING)).records]
 
 
-def test_a_worker_holds_no_more_ahead_than_it_has_room_for(rig: Rig, other: Rig) -> None:
-    rig.submit(*(f"job {number}" for number in range(9)), after=0.9)
+def test_a_worker_holds_no_more_ahead_than_it_has_room_for(rig: Rig, other: Rig, far_ahead: float) -> None:
+    rig.submit(*(f"job {number}" for number in range(9)), after=far_ahead)
     worker, rival = rig.enroll(), other.enroll()
     held = rig.take_when_there(worker, 2, starts=5, ahead=2)
     assert [lease.is_started for lease in held] == [False, False]

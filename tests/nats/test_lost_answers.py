@@ -115,8 +115,8 @@ def test_a_take_ahead_whose_answer_was_lost_holds_the_job_once(rig: Rig, other: 
     rig.complete(worker, lease)
 
 
-def test_a_start_whose_answer_was_lost_is_a_start(rig: Rig) -> None:
-    rig.submit("a", "b", after=0.8)
+def test_a_start_whose_answer_was_lost_is_a_start(rig: Rig, far_ahead: float) -> None:
+    rig.submit("a", "b", after=far_ahead)
     worker = rig.enroll()
     leases = rig.sorted_when_there(worker, 2)
     assert not any(lease.is_started for lease in leases)

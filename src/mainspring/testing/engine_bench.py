@@ -45,6 +45,8 @@ With `Capability.SHARED`, all that one test makes work on the same jobs.
 
 TYPE = "ping"
 LEAD_SECONDS = 1.0
+SOON_SECONDS = 0.9 * LEAD_SECONDS
+"""Within the lead, and late in it: a slow machine has so long to take a job ahead of its time."""
 START_LEAD_SECONDS = 0.01
 STALE_SECONDS = STALE / MICROSECONDS
 SWEEP_SECONDS = 5.0
@@ -176,12 +178,15 @@ class Bench(EngineTime):
 
     def begin(self, job_id: str = "job", **options: Any) -> tuple[int, Lease]:
         """Submit a job that is due, and let a new worker take and so start it."""
+        worker = self.enroll()  # before its time runs
         self.submit(job_id, **options)
-        return self.take_by_new_worker()
+        return self._take_one(worker)
 
     def take_by_new_worker(self) -> tuple[int, Lease]:
         """Let a new worker take the only job there is to take."""
-        worker = self.enroll()
+        return self._take_one(self.enroll())
+
+    def _take_one(self, worker: int) -> tuple[int, Lease]:
         (lease,) = self.take_when_there(worker, 1)
         return worker, lease
 

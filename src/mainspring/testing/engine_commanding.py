@@ -7,7 +7,7 @@ import pytest
 from mainspring.jobs.engine import Cancel, Changed, Command, Delete, Edit, OutcomeKind, Reopen, Replay
 from mainspring.jobs.status import FINAL, JobStatus
 from mainspring.testing.engine_base import EngineSuite
-from mainspring.testing.engine_bench import Bench, seconds
+from mainspring.testing.engine_bench import SOON_SECONDS, Bench, seconds
 
 LETTER_COMMANDS = [Reopen("job", 0), Replay("job", "copy", 0), Edit("job", b"2", "json")]
 GOES_BACK = [OutcomeKind.RETRY, OutcomeKind.SNOOZED, OutcomeKind.INTERRUPTED, OutcomeKind.HANDED_BACK]
@@ -28,7 +28,7 @@ class Commanding(EngineSuite):
         assert bench.take(bench.enroll()) == []
 
     def test_a_held_job_called_off_never_runs(self, bench: Bench) -> None:
-        worker, lease = bench.begin("job", after=0.5)
+        worker, lease = bench.begin("job", after=SOON_SECONDS)
         assert bench.cancel() == Changed(True, JobStatus.PENDING)
         assert (bench.record().status, bench.record().owner) == (JobStatus.CANCELED, None)
         assert bench.engine.start(worker, [lease]) == [False]

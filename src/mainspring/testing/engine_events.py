@@ -24,7 +24,7 @@ from mainspring.jobs.engine import (
 )
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.engine_base import EngineSuite
-from mainspring.testing.engine_bench import Bench, seconds
+from mainspring.testing.engine_bench import SOON_SECONDS, Bench, seconds
 from mainspring.testing.engine_needs import needs
 from mainspring.testing.engine_timetable import NAME, Timetable
 
@@ -165,7 +165,7 @@ class Events(EngineSuite):
         ]
 
     def test_a_held_job_has_not_started_until_it_does(self, bench: Bench) -> None:
-        worker, lease = bench.begin("job", after=0.5)
+        worker, lease = bench.begin("job", after=SOON_SECONDS)
         listener = Listener(bench)
         assert listener.hear() == []
         assert bench.engine.start(worker, [lease]) == [True]

@@ -21,7 +21,7 @@ from mainspring.jobs.engine import (
 )
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.engine_base import EngineSuite
-from mainspring.testing.engine_bench import Bench, seconds
+from mainspring.testing.engine_bench import SOON_SECONDS, Bench, seconds
 from mainspring.testing.engine_needs import needs
 
 FOR_EVER = Retention(None, None, None)
@@ -60,7 +60,7 @@ class Following(EngineSuite):
         assert bench.record().progress is None
 
     def test_a_held_job_has_not_come_anywhere(self, bench: Bench) -> None:
-        worker, lease = bench.begin("job", after=0.5)
+        worker, lease = bench.begin("job", after=SOON_SECONDS)
         assert not bench.report(worker, lease, 1)
         assert bench.record().progress is None
 

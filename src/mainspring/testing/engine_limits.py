@@ -22,7 +22,7 @@ from mainspring.jobs.engine import (
 from mainspring.jobs.limits import bucket_of
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.engine_base import EngineSuite
-from mainspring.testing.engine_bench import Bench, seconds
+from mainspring.testing.engine_bench import SOON_SECONDS, Bench, seconds
 from mainspring.testing.engine_needs import needs
 
 ALL = (bucket_of("all"),)
@@ -215,8 +215,8 @@ class Limits(EngineSuite):
 
     def test_a_job_under_a_limit_is_not_taken_ahead(self, bench: Bench) -> None:
         bench.limit("all", 1)
-        bench.submit("job", limits=ALL, after=0.5)
         worker = bench.enroll()
+        bench.submit("job", limits=ALL, after=0.5)
         assert bench.take(worker) == []
         bench.pass_time(0.495)
         assert [lease.is_started for lease in bench.take_when_there(worker, 1)] == [True]
@@ -345,7 +345,7 @@ class Limits(EngineSuite):
         assert bench.ids_when_there(worker, 1) == ["a2"]
 
     def test_a_held_job_that_is_put_under_limits_is_taken_from_its_worker(self, bench: Bench) -> None:
-        worker, lease = bench.begin("job", after=0.5)
+        worker, lease = bench.begin("job", after=SOON_SECONDS)
         assert bench.change(Regroup("job", A)).is_done
         assert bench.engine.start(worker, [lease]) == [False]
         assert (bench.record().owner, bench.record().token) == (None, lease.token + 1)

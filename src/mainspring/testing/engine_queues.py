@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from mainspring.jobs.engine import Capability, Cause, Changed, OutcomeKind, Reopen, Replay, Reschedule
 from mainspring.jobs.status import FINAL, JobStatus
 from mainspring.testing.engine_base import EngineSuite
-from mainspring.testing.engine_bench import Bench, seconds
+from mainspring.testing.engine_bench import SOON_SECONDS, Bench, seconds
 from mainspring.testing.engine_needs import needs
 
 EXPIRED = "expired: it did not start within its time"
@@ -71,7 +71,7 @@ class Queues(EngineSuite):
         assert bench.look(bench.enroll()).next_due is None
 
     def test_a_held_job_is_taken_from_its_worker_by_a_pause(self, bench: Bench) -> None:
-        worker, stale = bench.begin("job", after=0.5)
+        worker, stale = bench.begin("job", after=SOON_SECONDS)
         bench.pause()
         record = bench.record()
         assert (record.status, record.owner, record.token) == (JobStatus.PENDING, None, stale.token + 1)
@@ -82,7 +82,7 @@ class Queues(EngineSuite):
         assert [lease.token > stale.token for lease in bench.take_when_there(worker, 1)] == [True]
 
     def test_a_held_job_of_another_queue_can_be_started_during_a_pause(self, bench: Bench) -> None:
-        worker, lease = bench.begin("job", after=0.5)
+        worker, lease = bench.begin("job", after=SOON_SECONDS)
         bench.pause("other")
         assert bench.engine.start(worker, [lease]) == [True]
 
@@ -233,7 +233,7 @@ class Queues(EngineSuite):
         assert bench.look(bench.enroll()).next_due == due
 
     def test_a_held_job_that_is_put_off_is_taken_from_its_worker(self, bench: Bench) -> None:
-        worker, stale = bench.begin("job", after=0.5)
+        worker, stale = bench.begin("job", after=SOON_SECONDS)
         assert bench.change(Reschedule("job", bench.now + seconds(60))) == Changed(True, JobStatus.PENDING)
         assert (bench.record().owner, bench.record().token) == (None, stale.token + 1)
         assert bench.engine.start(worker, [stale]) == [False]

@@ -7,7 +7,7 @@ import pytest
 from mainspring.jobs.engine import MAX_CRASHES, SUSPECT_CRASHES, Capability, Cause, OutcomeKind, Reopen
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.engine_base import EngineSuite
-from mainspring.testing.engine_bench import STALE_SECONDS, SWEEP_SECONDS, Bench, seconds
+from mainspring.testing.engine_bench import SOON_SECONDS, STALE_SECONDS, SWEEP_SECONDS, Bench, seconds
 from mainspring.testing.engine_needs import needs
 
 
@@ -31,14 +31,14 @@ class Rescuing(EngineSuite):
         assert not bench.engine.renew(worker)
 
     def test_what_a_worker_that_leaves_gives_back_wakes_the_others(self, bench: Bench) -> None:
-        worker, _ = bench.begin("job", after=0.5)
+        worker, _ = bench.begin("job", after=SOON_SECONDS)
         assert bench.take(bench.enroll()) == []
         before = bench.wakes
         bench.engine.leave(worker)
         assert bench.is_woken(before)
 
     def test_a_worker_that_leaves_gives_back_what_it_held(self, bench: Bench) -> None:
-        worker, _ = bench.begin("job", after=0.5)
+        worker, _ = bench.begin("job", after=SOON_SECONDS)
         bench.engine.leave(worker)
         record = bench.record()
         assert (record.status, record.owner, record.crashes) == (JobStatus.PENDING, None, 0)
@@ -120,7 +120,7 @@ class Rescuing(EngineSuite):
 
     @needs(Capability.VIRTUAL_TIME)
     def test_a_job_that_was_only_held_is_released_without_a_crash(self, bench: Bench) -> None:
-        worker, lease = bench.begin("job", after=0.5)
+        worker, lease = bench.begin("job", after=SOON_SECONDS)
         swept = bench.crash(worker)
         assert swept.quarantined == []
         record = bench.record()

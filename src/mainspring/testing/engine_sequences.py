@@ -136,8 +136,8 @@ class Sequences(EngineSuite):
     # -- time
 
     def test_a_job_of_a_sequence_is_not_taken_ahead(self, bench: Bench) -> None:
-        bench.submit("job", sequence="key", after=0.5)
         worker = bench.enroll()
+        bench.submit("job", sequence="key", after=0.5)
         assert bench.take(worker) == []
         bench.pass_time(0.495)
         assert [lease.is_started for lease in bench.take_when_there(worker, 1)] == [True]

@@ -9,7 +9,7 @@ import pytest
 from mainspring.jobs.engine import Attempt, Cause, Outcome, OutcomeKind
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.engine_base import EngineSuite
-from mainspring.testing.engine_bench import Bench, seconds
+from mainspring.testing.engine_bench import SOON_SECONDS, Bench, seconds
 
 KINDS = pytest.mark.parametrize("kind", OutcomeKind, ids=lambda kind: kind.value)
 CAUSES = pytest.mark.parametrize("cause", [Cause.FAILURE, Cause.TIMEOUT])
@@ -118,7 +118,7 @@ class Settling(EngineSuite):
         assert bench.ids_when_there(worker, 1) == ["job"]
 
     def test_a_held_job_goes_back_as_if_it_had_not_been_taken(self, bench: Bench) -> None:
-        worker, lease = bench.begin("job", after=0.5)
+        worker, lease = bench.begin("job", after=SOON_SECONDS)
         assert bench.settle(worker, lease, OutcomeKind.HANDED_BACK)
         record = bench.record()
         assert (record.status, record.owner, record.starts, record.history) == (JobStatus.PENDING, None, 0, ())
@@ -238,6 +238,6 @@ class Settling(EngineSuite):
         assert (bench.record().status, bench.record().result) == (JobStatus.COMPLETED, b"1")
 
     def test_a_job_that_is_only_held_cannot_complete(self, bench: Bench) -> None:
-        worker, lease = bench.begin("job", after=0.5)
+        worker, lease = bench.begin("job", after=SOON_SECONDS)
         assert not bench.settle(worker, lease, OutcomeKind.COMPLETED)
         assert bench.status() is JobStatus.PENDING

@@ -7,7 +7,7 @@ from mainspring.jobs.fairness import FRESH_SHARE
 from mainspring.jobs.instants import MICROSECONDS
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.engine_base import EngineSuite
-from mainspring.testing.engine_bench import Bench
+from mainspring.testing.engine_bench import SOON_SECONDS, Bench
 from mainspring.testing.engine_needs import needs
 
 HEAD_START_SECONDS = HEAD_START / MICROSECONDS
@@ -98,8 +98,8 @@ class Taking(EngineSuite):
         assert not rest.is_more
 
     def test_no_more_are_held_than_there_is_room_for(self, bench: Bench) -> None:
-        bench.submit(*"abc", after=0.5)
         worker = bench.enroll()
+        bench.submit(*"abc", after=SOON_SECONDS)
         first = bench.look_when_there(lambda: bench.look(worker, ahead=2)).leases
         assert [lease.is_started for lease in first] == [False, False]
         rest = bench.take_when_there(worker, 1, ahead=2)
@@ -173,7 +173,7 @@ class Taking(EngineSuite):
         assert record.due < record.started <= bench.now
 
     def test_a_job_that_is_due_soon_is_held_and_stays_pending(self, bench: Bench) -> None:
-        worker, lease = bench.begin("job", after=0.5)
+        worker, lease = bench.begin("job", after=SOON_SECONDS)
         record = bench.record()
         assert not lease.is_started
         assert (record.status, record.owner, record.starts) == (JobStatus.PENDING, worker, 0)
@@ -264,8 +264,8 @@ class Taking(EngineSuite):
     # -- starting
 
     def test_a_held_job_runs_once_its_start_is_accepted(self, bench: Bench) -> None:
-        worker, lease = bench.begin("job", after=0.5)
-        bench.pass_time(0.6)
+        worker, lease = bench.begin("job", after=SOON_SECONDS)
+        bench.pass_time(1)
         before = bench.now
         assert bench.engine.start(worker, [lease]) == [True]
         record = bench.record()
@@ -274,26 +274,26 @@ class Taking(EngineSuite):
         assert record.token == lease.token
 
     def test_the_start_of_a_job_called_off_is_refused(self, bench: Bench) -> None:
-        bench.submit("a", "b", "c", after=0.5)
         worker = bench.enroll()
+        bench.submit("a", "b", "c", after=SOON_SECONDS)
         leases = bench.sorted_when_there(worker, 3)
         assert bench.cancel("b").is_done
         assert bench.engine.start(worker, leases) == [True, False, True]
         assert (bench.record("b").status, bench.record("b").starts) == (JobStatus.CANCELED, 0)
 
     def test_a_job_is_not_started_twice(self, bench: Bench) -> None:
-        worker, lease = bench.begin("job", after=0.5)
+        worker, lease = bench.begin("job", after=SOON_SECONDS)
         assert bench.engine.start(worker, [lease]) == [True]
         assert bench.engine.start(worker, [lease]) == [False]
         assert bench.record().starts == 1
 
     def test_nobody_else_can_start_a_held_job(self, bench: Bench) -> None:
-        _, lease = bench.begin("job", after=0.5)
+        _, lease = bench.begin("job", after=SOON_SECONDS)
         assert bench.engine.start(bench.enroll(), [lease]) == [False]
         assert bench.status() is JobStatus.PENDING
 
     def test_an_older_lease_of_the_same_worker_starts_nothing(self, bench: Bench) -> None:
-        worker, older = bench.begin("job", after=0.5)
+        worker, older = bench.begin("job", after=SOON_SECONDS)
         assert bench.settle(worker, older, OutcomeKind.HANDED_BACK)
         (newer,) = bench.take_when_there(worker, 1)
         assert bench.engine.start(worker, [older]) == [False]
