@@ -8,7 +8,8 @@ from threading import Condition
 
 from mainspring.clock import NANOSECONDS, Clock
 from mainspring.jobs.status import JobStatus
-from mainspring.runners.blocking import blocking
+from mainspring.runners.blocking import blocking_for
+from mainspring.runners.runner import TaskRunner
 
 FIRST_LOOK_NS = 5_000_000
 LAST_LOOK_NS = NANOSECONDS // 2  # the pause between looks grows up to this
@@ -17,9 +18,10 @@ LAST_LOOK_NS = NANOSECONDS // 2  # the pause between looks grows up to this
 class Completions:
     """Those who wait for jobs, by the id of the job."""
 
-    def __init__(self, clock: Clock, *, stands_still: bool) -> None:
+    def __init__(self, clock: Clock, *, stands_still: bool, layers: tuple[TaskRunner, ...] = ()) -> None:
         self._clock = clock
         self._stands_still = stands_still
+        self._layers = layers  # what has to run while a thread waits
         self._changed = Condition()  # guards everything below
         self._waiting: dict[str, int] = {}  # how many wait for a job
         self._news: dict[str, int] = {}  # how often there was news of it
@@ -36,7 +38,7 @@ class Completions:
     def wait(self, job_id: str, look: Callable[[], JobStatus], deadline: int | None) -> JobStatus:
         """Wait until `look` sees a final state; `TimeoutError` if that takes too long."""
         pause = FIRST_LOOK_NS
-        with blocking(), self._registered(job_id):
+        with blocking_for(*self._layers), self._registered(job_id):
             while True:
                 seen = self._news[job_id]
                 status = look()
@@ -64,7 +66,7 @@ class Completions:
             if self._stands_still or (deadline is not None and now >= deadline):
                 raise TimeoutError(f"{problem}{', and time stands still' if self._stands_still else ' in time'}")
             until = now + pause if deadline is None else min(now + pause, deadline)
-            with blocking(), self._changed:
+            with blocking_for(*self._layers), self._changed:
                 self._clock.wait(self._changed, until)
             pause = min(LAST_LOOK_NS, pause * 2)
 

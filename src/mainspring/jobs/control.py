@@ -10,16 +10,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from contextlib import nullcontext
 from threading import Lock, get_ident
 from typing import Any, TypeVar, TypeVarTuple
 
 from mainspring.errors import RunnerClosed
+from mainspring.runners.blocking import blocking_for
 from mainspring.runners.failure import TaskFailure
 from mainspring.runners.runner import TaskRunner
 from mainspring.runners.task import describe_function
 from mainspring.runners.traits import DEFAULT_TRAITS
-from mainspring.runners.worker import current_worker
 
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
@@ -47,7 +46,7 @@ class Control:
         """Make a call and return its answer."""
         if self._holder == get_ident():
             return function(*arguments)
-        answer = _Answer(function, arguments)
+        answer = _Answer(function, arguments, self._runner)
         self._calls.append((answer.find, ()))
         self._serve()
         return answer.get()  # type: ignore[no-any-return]
@@ -97,9 +96,10 @@ class Control:
 class _Answer:
     """The answer to a call that somebody waits for."""
 
-    __slots__ = ("_arguments", "_error", "_found", "_function", "_value")
+    __slots__ = ("_arguments", "_error", "_found", "_function", "_runner", "_value")
 
-    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...], runner: TaskRunner) -> None:
+        self._runner = runner  # where the call is made, unless in its caller
         self._function = function
         self._arguments = arguments
         self._value: Any = None
@@ -117,8 +117,7 @@ class _Answer:
 
     def get(self) -> Any:
         if not self._found.acquire(blocking=False):  # another thread, or the runner, makes the call
-            worker = current_worker()
-            with nullcontext() if worker is None else worker.standing_in():  # the runner may share its pool
+            with blocking_for(self._runner):
                 self._found.acquire()
         if self._error is not None:
             raise self._error

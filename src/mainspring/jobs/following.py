@@ -15,7 +15,8 @@ from threading import Condition
 from mainspring.clock import NANOSECONDS, Clock, Duration, deadline_after
 from mainspring.jobs.engine import Engine, Event, EventKind
 from mainspring.jobs.instants import MICROSECONDS, to_datetime
-from mainspring.runners.blocking import blocking
+from mainspring.runners.blocking import blocking_for
+from mainspring.runners.runner import TaskRunner
 
 LISTEN_FOR = 60 * MICROSECONDS
 LISTEN_AGAIN_NS = 15 * NANOSECONDS
@@ -42,8 +43,16 @@ class EventStream:
     Following begins when the stream is made, so what happens before the first step is not missed.
     """
 
-    def __init__(self, engine: Engine, clock: Clock, *, timeout: Duration | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        *,
+        timeout: Duration | None = None,
+        layers: tuple[TaskRunner, ...] = (),
+    ) -> None:
         self._engine = engine
+        self._layers = layers  # what has to run while a thread waits for events
         self._clock = clock
         self._deadline = deadline_after(clock, timeout)
         self._condition = Condition()
@@ -59,7 +68,7 @@ class EventStream:
             until = self._until()
             if until is None:
                 raise StopIteration
-            with blocking(), self._condition:
+            with blocking_for(*self._layers), self._condition:
                 self._clock.wait(self._condition, until)
         return event
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from threading import TIMEOUT_MAX, Lock
 from typing import Any, Generic, Protocol, TypeVar
 
 from mainspring.errors import EngineUnavailable, RunnerClosed
 from mainspring.jobs.engine import Capability, Engine
+from mainspring.runners.blocking import blocking_for
 from mainspring.runners.func_queue import FuncQueue
 from mainspring.runners.runner import TaskRunner
 from mainspring.runners.worker import current_worker
@@ -91,6 +92,7 @@ class IoLayer:
 
     def __init__(self, engine: Engine, runner: TaskRunner) -> None:
         self._engine = engine
+        self._runner = runner
         self._is_atomic = Capability.ATOMIC_UNIT in engine.capabilities
         self._queue: FuncQueue[Operation] = FuncQueue(self._handle, runner, batch=True, name="io")
         self._is_closed = False
@@ -133,9 +135,13 @@ class IoLayer:
 
         An operation that timed out stays queued: the engine may still carry it out.
         """
-        answer: Answer[Any] = Answer()
+        answer = self.make_answer()
         self.dispatch(Operation(verb, items, answer, worker=worker, size=size))
         return answer.get(seconds)
+
+    def make_answer(self) -> Answer[Any]:
+        """Make a reply for a thread that waits."""
+        return Answer(self._runner)
 
     async def call_async(self, verb: str, items: Sequence[Any], *, size: int = 0) -> Any:
         """Queue an operation and await its answer."""
@@ -257,9 +263,10 @@ def _bounded(operations: list[Operation]) -> Iterator[list[Operation]]:
 class Answer(Generic[T]):
     """A reply that a thread waits for."""
 
-    __slots__ = ("_arrived", "_error", "_value")
+    __slots__ = ("_arrived", "_error", "_runners", "_value")
 
-    def __init__(self) -> None:
+    def __init__(self, *runners: TaskRunner) -> None:
+        self._runners = runners  # where the answer comes from
         self._value: T
         self._error: Exception | None = None
         self._arrived = Lock()
@@ -276,14 +283,14 @@ class Answer(Generic[T]):
     def get(self, seconds: float | None = None) -> T:
         """Wait, and return the value or raise the error; `TimeoutError` after `seconds`.
 
-        A pool whose worker waits here may start another thread: the io layer may have to run on that pool.
+        A pool that runs the io layer may start another thread while one of its workers waits here.
         """
         worker = current_worker()
         if worker is None and seconds is None:  # as nearly always
             self._arrived.acquire()
         else:
             limit = -1 if seconds is None else min(seconds, TIMEOUT_MAX)
-            with nullcontext() if worker is None else worker.standing_in():
+            with blocking_for(*self._runners):
                 has_arrived = self._arrived.acquire(timeout=limit)
             if not has_arrived:
                 raise TimeoutError(f"the store has not answered within {seconds} s; the request stays queued")

@@ -95,7 +95,8 @@ class JobManager:
         self._max_payload = max_payload
         self._virtual_time = virtual_time
         self._stall_after = to_nanoseconds(stall_after, "stall_after")
-        self._completions = Completions(self.clock, stands_still=virtual_time)
+        self._layers = (control, io, execution)
+        self._completions = Completions(self.clock, stands_still=virtual_time, layers=self._layers)
         self.submission = Submission(
             engine, self._io, book=self._limits, middlewares=self._middlewares, max_payload=max_payload
         )
@@ -277,7 +278,7 @@ class JobManager:
 
     def events(self, timeout: Duration | None = None) -> EventStream:
         """Follow what happens from now on."""
-        return EventStream(self._open_engine(), self.clock, timeout=timeout)
+        return EventStream(self._open_engine(), self.clock, timeout=timeout, layers=self._layers)
 
     def wait_until(self, is_so: Callable[[], bool], timeout: Duration | None, problem: str) -> None:
         """Wait until something is so."""

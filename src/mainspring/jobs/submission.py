@@ -105,7 +105,7 @@ class Submission:
             if len(answers) - done >= CHUNKS_IN_FLIGHT:
                 conflicts += self._confirm(chunks, answers, done)
                 done += 1
-            answers.append(Answer())
+            answers.append(self._io.make_answer())
             self._io.dispatch(Operation("submit", chunk, answers[-1], size=_size(chunk)))
         for place in range(done, len(answers)):
             conflicts += self._confirm(chunks, answers, place)

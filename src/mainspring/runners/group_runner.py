@@ -47,6 +47,9 @@ class GroupRunner(TaskRunner):
         self._append = queue.appender(Priority.USER_VISIBLE)
         self._sleepers = self._scheduler.idle
 
+    def shares_threads_with(self, worker: Worker) -> bool:
+        return worker.group is self._group
+
     def _push(self, task: TracedTask) -> None:
         self._scheduler.ready.push(task, task.priority)
 

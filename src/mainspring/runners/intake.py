@@ -104,6 +104,10 @@ class Intake(ABC):
         """Answer whether the order of this runner lets `worker` run an unstarted task inside another."""
         return False
 
+    def shares_threads_with(self, worker: Worker) -> bool:
+        """Answer whether tasks of this runner may need the thread of `worker`."""
+        return False
+
     @property
     def is_open(self) -> bool:
         """Whether the runner takes tasks from everybody."""

@@ -82,6 +82,9 @@ class TaskSource(TaskRunner):
 
     # -- getting and giving back a token
 
+    def shares_threads_with(self, worker: Worker) -> bool:
+        return worker.group is self._group
+
     def _rouse(self) -> None:
         try:
             self._tokens.pop()

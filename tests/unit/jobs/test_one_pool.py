@@ -155,3 +155,16 @@ def test_a_handler_that_waits_for_its_manager_leaves_no_more_room_for_others(tmp
         ids = busy.submit_many([()] * 50)
         assert {app.handle(job_id).wait(PATIENCE) for job_id in ids} == {JobStatus.COMPLETED}
     assert max(most) <= 2
+
+
+def test_a_pool_that_runs_no_layer_does_not_grow_while_its_tasks_wait(tmp_path: Path) -> None:
+    app = Mainspring("memory://")
+    tasks = 50
+
+    @app.job
+    def leaf() -> None: ...
+
+    with app, ThreadPool(2) as pool:
+        submitted = [pool.submit(leaf.after(3600).submit) for _ in range(tasks)]
+        assert len({task.result(PATIENCE).id for task in submitted}) == tasks
+        assert pool.statistics().workers == 2
