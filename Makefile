@@ -22,8 +22,7 @@ $(VENV)/.has-%: pyproject.toml scripts/make_venv.py
 	@touch $@
 
 test: check ## check, then run all tests on every supported Python of this machine
-	$(BIN)/python -m pytest -n 3 --ignore=tests/processes
-	$(BIN)/python -m pytest tests/processes # they measure real time: one after the other
+	$(BIN)/python -m pytest -n 3
 	$(BIN)/python scripts/other_pythons.py
 
 unit: setup ## run the unit tests: under a minute
