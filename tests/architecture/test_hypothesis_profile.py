@@ -6,8 +6,6 @@ from pathlib import Path
 
 from hypothesis import settings
 
-from tests.stress.test_engine_model import MemoryMachine, SqliteMachine
-
 TESTS = Path(__file__).parents[1]
 PROFILE = TESTS / "conftest.py"
 
@@ -48,8 +46,3 @@ settings(max_examples=3)
 
 def test_examples_have_no_deadline_and_failures_can_be_repeated() -> None:
     assert (settings().deadline, settings().print_blob) == (None, True)
-
-
-def test_the_profile_holds_for_the_model_of_engines_too() -> None:
-    for machine in (MemoryMachine, SqliteMachine):
-        assert (machine.TestCase.settings.deadline, machine.TestCase.settings.print_blob) == (None, True)

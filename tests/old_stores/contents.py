@@ -152,6 +152,7 @@ def check_as_made(app: Mainspring, held: Counter[Job] = NONE) -> None:
     wanted = AS_MADE + held
     assert (found - wanted, wanted - found) == (Counter(), Counter())
     by_status = Counter(status for _, status, _ in wanted.elements())
+    by_status["FAILED"] -= 2  # those that were replayed
     assert app.counts() == {status: by_status[status] for status in app.counts()}
     assert app.queue("paused").is_paused
     assert [queue.name for queue in app.all_queues() if queue.is_paused] == ["paused"]

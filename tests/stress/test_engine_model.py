@@ -48,3 +48,8 @@ TestMemoryEngine.settings = settings(
 )
 TestSqliteEngine = SqliteMachine.TestCase
 TestSqliteEngine.settings = settings(TestMemoryEngine.settings, max_examples=80)
+
+
+def test_the_profile_of_all_tests_holds_for_the_machines_too() -> None:
+    for machine in (TestMemoryEngine, TestSqliteEngine):
+        assert (machine.settings.deadline, machine.settings.print_blob) == (None, True)

@@ -203,7 +203,11 @@ class Oracle:
         return [job for job in self.records() if _fits(job, query)]
 
     def counts(self, **wanted: str) -> dict[JobStatus, int]:
-        found = Counter(job.status for job in self.records() if _fits(job, Query(**wanted)))  # type: ignore[arg-type]
+        jobs = [job for job in self.records() if _fits(job, Query(**wanted))]  # type: ignore[arg-type]
+        found = Counter(job.status for job in jobs)
+        found[JobStatus.FAILED] -= sum(
+            job.status is JobStatus.FAILED and job.replayed_as is not None for job in jobs
+        )
         return {status: found[status] for status in JobStatus}
 
     def records(self) -> list[JobRecord]:
