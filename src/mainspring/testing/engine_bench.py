@@ -262,9 +262,24 @@ class Bench(EngineTime):
         """Return the state of a job."""
         return self.record(job_id).status
 
-    def comes_to(self, status: JobStatus, job_id: str = "job") -> bool:
-        """Say whether a job gets into this state."""
-        return self.eventually(lambda: self.status(job_id) is status)
+    def gives_up(self, worker: int, *job_ids: str) -> bool:
+        """Take as a worker does until these jobs are dead letters; False if one of them was handed out."""
+        taken: list[str] = []
+
+        def are_letters() -> bool:
+            taken.extend(self.take_ids(worker))
+            return all(self.status(job_id) is JobStatus.FAILED for job_id in job_ids)
+
+        return self.eventually(are_letters) and taken == []
+
+    def is_rescued(self, worker: int, job_id: str = "job") -> bool:
+        """Sweep as a worker does until a job waits again."""
+
+        def waits_again() -> bool:
+            self.engine.sweep(worker)
+            return self.status(job_id) is JobStatus.PENDING
+
+        return self.eventually(waits_again)
 
     def situation(self, job_id: str = "job") -> Situation:
         """Return why a job is where it is."""

@@ -275,8 +275,7 @@ class Events(EngineSuite):
         bench.submit("job", expires=0.3)
         listener = Listener(bench)
         bench.pass_time(0.3)
-        assert bench.take(bench.enroll()) == []
-        assert bench.comes_to(JobStatus.FAILED)
+        assert bench.gives_up(bench.enroll(), "job")
         assert [(event.kind, event.note) for event in listener.hear()] == [
             (EventKind.FAILED, "expired: it did not start within its time")
         ]

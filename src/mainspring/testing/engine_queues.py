@@ -175,8 +175,7 @@ class Queues(EngineSuite):
         bench.take(bench.enroll())
         assert (bench.record().status, bench.record().owner) == (JobStatus.PENDING, worker)
         assert bench.settle(worker, lease, OutcomeKind.HANDED_BACK)
-        assert bench.take(worker) == []
-        assert bench.comes_to(JobStatus.FAILED)
+        assert bench.gives_up(worker, "job")
 
     def test_many_jobs_expire_and_none_of_them_starts(self, bench: Bench) -> None:
         late = [bench.job(str(number), expires=1) for number in range(700)]
@@ -197,9 +196,7 @@ class Queues(EngineSuite):
         bench.submit("a", "b", expires=0.3)
         bench.pass_time(0.3)
         worker = bench.enroll()
-        assert bench.take(worker) == []
-        assert bench.comes_to(JobStatus.FAILED, "a")
-        assert bench.comes_to(JobStatus.FAILED, "b")
+        assert bench.gives_up(worker, "a", "b")
         assert bench.change(Reopen("a", bench.now)).is_done
         assert bench.change(Replay("b", "copy", bench.now)).is_done
         assert sorted(bench.ids_when_there(worker, 2)) == ["a", "copy"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from mainspring.jobs.engine import Cause, EventKind, OutcomeKind, Progress, ProgressReport
-from mainspring.jobs.status import JobStatus
 from mainspring.testing.engine_base import EngineSuite
 from mainspring.testing.engine_bench import Bench, seconds
 from mainspring.testing.engine_events import BY_OUTCOME, Listener
@@ -126,8 +125,7 @@ class Starts(EngineSuite):
         worker, _ = bench.begin()
         started = bench.record().started
         bench.engine.leave(worker)  # without a word about its job, which counts as a crash
-        bench.engine.sweep(bench.enroll())
-        assert bench.comes_to(JobStatus.PENDING)
+        assert bench.is_rescued(bench.enroll())
         submitted, start, rescued = listener.hear()
         assert [event.kind for event in (submitted, start, rescued)] == [
             EventKind.SUBMITTED,
@@ -142,8 +140,7 @@ class Starts(EngineSuite):
         worker, lease = bench.begin()
         assert bench.report_begin(worker, lease)
         bench.engine.leave(worker)
-        bench.engine.sweep(bench.enroll())
-        assert bench.comes_to(JobStatus.PENDING)
+        assert bench.is_rescued(bench.enroll())
         assert [event.kind for event in listener.hear()] == [
             EventKind.SUBMITTED,
             EventKind.STARTED,
