@@ -13,6 +13,6 @@ pytestmark = pytest.mark.long
 
 def test_three_workers_start_every_job_once(tmp_path: Path, make_nats_server: MakeServers) -> None:
     with Site(tmp_path) as site:
-        load = run_load(site, make_nats_server(), workers=3, per_second=100, seconds=10)
+        load = run_load(site, make_nats_server(), workers=3, per_second=100, seconds=5)
     print(load)  # noqa: T201 - the figures are asked for
     assert (load.completed, load.lost, load.twice) == (load.submitted, 0, 0)

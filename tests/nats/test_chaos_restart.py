@@ -10,10 +10,10 @@ from tests.processes.harness import Site
 
 pytestmark = pytest.mark.long
 
-COUNT = 50_000
+COUNT = 10_000
 
 
-def test_a_server_that_was_killed_with_fifty_thousand_schedules_has_them_all_and_goes_on(
+def test_a_server_that_was_killed_with_ten_thousand_schedules_has_them_all_and_goes_on(
     tmp_path: Path, make_nats_server: MakeServers
 ) -> None:
     with Site(tmp_path) as site:

@@ -8,5 +8,5 @@ from tests.processes.scenario_contention import contend
 
 @pytest.mark.stress
 def test_no_lock_reaches_a_user_and_no_update_is_lost(site: Site) -> None:
-    contention = contend(site, seconds=10)
+    contention = contend(site, seconds=4)
     contention.check()

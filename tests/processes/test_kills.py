@@ -5,7 +5,7 @@ import pytest
 from tests.processes.harness import Site
 from tests.processes.scenario_kills import KillLoop
 
-ROUNDS = 30
+ROUNDS = 12
 
 
 @pytest.mark.stress

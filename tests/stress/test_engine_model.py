@@ -41,7 +41,7 @@ class SqliteMachine(EngineMachine):
 
 TestMemoryEngine = MemoryMachine.TestCase
 TestMemoryEngine.settings = settings(
-    max_examples=200,
+    max_examples=100,
     stateful_step_count=40,
     suppress_health_check=[HealthCheck.too_slow],
     phases=set(Phase) - {Phase.explain},  # which takes several times as long as all the others, under a tracer
