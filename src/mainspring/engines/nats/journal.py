@@ -67,7 +67,7 @@ class Journal:
 
     @property
     def is_followed(self) -> bool:
-        """Whether somebody listens, as far as is known without asking."""
+        """Whether there is a listener, as far as is known without asking the server."""
         return self._until > 0 and self._link.now() < self._until
 
     def listen(self, until: int) -> str:

@@ -92,7 +92,7 @@ class Journal:
         return self.is_followed
 
     def expect_starts(self, ids: list[str]) -> None:
-        """Note, if anybody listens, that starts were committed: `tell_starts` writes their events."""
+        """Note, if there is a listener, that starts were committed: `tell_starts` writes their events."""
         if ids and self.is_listened():
             self._database.write(EXPECT_STARTS, (to_json(ids), self._now()))
 
@@ -100,7 +100,7 @@ class Journal:
         """Write the `started` events of attempts, by id and instant, unless they were written.
 
         No such event comes any more of those that have `ended`, handed back among them. The caller has asked
-        whether anybody listens.
+        whether there is a listener.
         """
         once = dict(starts)  # a batch may have several reports of a job
         if once:
@@ -110,7 +110,7 @@ class Journal:
             self._database.write(EXPECT_NO_STARTS, (to_json(list(over)),))
 
     def write(self, events: Iterable[Event]) -> None:
-        """Write events; the caller has asked whether anybody listens."""
+        """Write events; the caller has asked whether there is a listener."""
         batch = [(e.kind, e.at, e.id, e.type, e.queue, e.note) for e in events]
         if batch:
             self._database.write(WRITE, (to_json(batch),))

@@ -168,7 +168,7 @@ class Reporting:
         with self._lock:
             course.is_under_way = False
         self._go_on(course)
-        self._end_one()  # only now: whoever waits for rest must see what follows from the answer
+        self._end_one()  # last: a thread that waits for rest must see what follows from the answer
 
     def _end_one(self) -> None:
         with self._lock:
