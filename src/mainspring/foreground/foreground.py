@@ -94,6 +94,7 @@ class Foreground:
                 with self._published(), self._app.running():
                     self._voice.tell_ready(self._app.threads, self._schedules())
                     signals.wait()
+                    self._app.manager().stop_taking()  # before it is said
                     self._voice.tell_stopping()
                     signals.then(self._app.manager().hurry)
                 self._voice.tell_stopped()

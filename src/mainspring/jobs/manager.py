@@ -379,6 +379,11 @@ class JobManager:
         if self._workplace is not None:
             self._workplace.hurry()
 
+    def stop_taking(self) -> None:
+        """Take no more jobs from now on; those that run go on until `shutdown`."""
+        if self._workplace is not None:
+            self._workplace.stop_taking()
+
     def shutdown(self, grace: Duration = DEFAULT_GRACE) -> StopReport:
         """Stop running jobs: handlers may finish within `grace`, the rest is handed back.
 

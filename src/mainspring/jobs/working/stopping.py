@@ -81,7 +81,7 @@ class Stopping:
         self._control = control
         self._clock = clock
         self._rest = rest  # announced whenever something changes that a stop waits for
-        self._begin = begin
+        self._end_fetching = begin
         self._is_at_rest = is_at_rest
         self._interrupt = interrupt
         self._has_answers = has_answers
@@ -100,6 +100,12 @@ class Stopping:
         """Wait for handlers no longer. From any thread."""
         self._is_hurried = True
         self._rest.announce()
+
+    def begin(self) -> None:
+        """Begin the stop, and wait until control has ended the fetching of jobs: none is taken from then on."""
+        self._control.post(self._begin_stopping)
+        real = SystemClock()
+        self._rest.wait(lambda: self._has_begun, deadline_after(real, PATIENCE_FOR_ANSWERS), real)
 
     def stop(self, grace: Duration, worker: Callable[[], int]) -> StopReport:
         """Let handlers finish within `grace`, hand back the rest, and leave the store. Takes no longer than
@@ -148,9 +154,10 @@ class Stopping:
         return StopReport(interrupted=self._interrupted or 0, left=left, has_left=self._has_left)
 
     def _begin_stopping(self) -> None:
-        self._begin()
-        self._has_begun = True
-        self._rest.announce()
+        if not self._has_begun:
+            self._end_fetching()
+            self._has_begun = True
+            self._rest.announce()
 
     def _interrupt_all(self) -> None:
         self._interrupted = len(self._interrupt())

@@ -289,6 +289,10 @@ class Worker:
 
     # -- ending
 
+    def stop_taking(self) -> None:
+        """Take nothing more; what runs goes on. The rest of the end is `stop`."""
+        self._stopping.begin()
+
     def stop(self, grace: Duration) -> StopReport:
         """Take nothing more, let handlers finish within `grace`, hand back the rest, and leave the store."""
         return self._stopping.stop(grace, self._number)

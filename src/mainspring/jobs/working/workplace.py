@@ -174,6 +174,10 @@ class Workplace:
         self._worker.announce_handlers()
         self._worker.wake()
 
+    def stop_taking(self) -> None:
+        """Take no more jobs; those that run go on. `stop` does the rest."""
+        self._worker.stop_taking()
+
     def stop(self, grace: Duration) -> StopReport:
         """Let handlers finish within `grace`, hand back the rest, and leave the store."""
         self._enter(WorkerState.STOPPING)
