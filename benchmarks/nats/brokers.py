@@ -45,7 +45,7 @@ def redis_server(store: Path) -> Iterator[None]:
             store.write_text(f"redis://{HOST}:{port}/0")
             yield
         finally:
-            process.kill()  # nobody needs its last snapshot
+            process.kill()  # its last snapshot is not needed
             process.wait()
 
 

@@ -250,7 +250,7 @@ def test_the_future_of_a_task_that_a_shutdown_skips_is_cancelled(delay: float | 
         closing.start()
         try:
             with pytest.raises(CancelledError):
-                future.result(PATIENCE)  # nobody may wait for ever for what never comes
+                future.result(PATIENCE)  # a wait for what never comes has an end
             assert told.is_set()
         finally:
             hold.release()
