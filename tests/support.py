@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from socket import socket
@@ -12,12 +13,27 @@ from mainspring import TaskRunner, TaskTraits
 from mainspring.testing import ManualClock
 from mainspring.testing.patience import PATIENCE_SECONDS, eventually
 
-__all__ = ["PATIENCE", "Background", "Gate", "WatchedClock", "eventually", "occupied", "wait_for_end_of", "within"]
+__all__ = [
+    "PATIENCE",
+    "Background",
+    "Gate",
+    "WatchedClock",
+    "amount",
+    "eventually",
+    "occupied",
+    "wait_for_end_of",
+    "within",
+]
 
 T = TypeVar("T")
 
 PATIENCE = PATIENCE_SECONDS
 """The one deadline of all tests for what must happen; pytest ends a test only after three of them."""
+
+
+def amount(usual: T, *, thorough: T) -> T:
+    """Return how much a test does: `usual` in `make test`, `thorough` in `make soak`, which sets THOROUGH."""
+    return thorough if os.environ.get("THOROUGH") else usual
 
 
 class Gate:
