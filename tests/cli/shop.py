@@ -8,16 +8,18 @@ import pty
 import select
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fcntl import ioctl
 from pathlib import Path
 from struct import pack
+from tempfile import TemporaryFile
 from termios import TIOCSWINSZ
 from typing import Any
 
 from mainspring import JobStatus, Mainspring, Retry
-from tests.support import PATIENCE
+from tests.cli.fork_server import ForkServer
+from tests.support import PATIENCE, Background
 
 CLEAN = {
     name: value
@@ -69,10 +71,15 @@ class Done:
 class Shop:
     """A folder with shop.py, its store, and the program."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, server: ForkServer) -> None:
         self.folder = folder
+        self._server = server
         self.url = f"sqlite:///{folder / 'shop.db'}"
         (folder / "shop.py").write_text(MODULE)
+
+    def in_folder(self, folder: Path) -> Shop:
+        """Return another shop, in an existing folder."""
+        return Shop(folder, self._server)
 
     def command(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "mainspring", *arguments]
@@ -80,18 +87,15 @@ class Shop:
     def run(
         self, *arguments: str, stdin: str | None = None, folder: Path | None = None, **environment: str
     ) -> Done:
-        """Run the program to its end, in pipes."""
-        done = subprocess.run(
-            self.command(*arguments),
-            cwd=folder or self.folder,
-            env=CLEAN | environment,
-            input=stdin if stdin is not None else "",
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
-        return Done(done.returncode, done.stdout, done.stderr)
+        """Run the program to its end, with files as its input and output."""
+        with TemporaryFile("w+") as entry, TemporaryFile("w+") as output, TemporaryFile("w+") as errors:
+            entry.write(stdin or "")
+            entry.seek(0)
+            files = entry.fileno(), output.fileno(), errors.fileno()
+            code = self._run(arguments, folder or self.folder, environment, files)
+            output.seek(0)
+            errors.seek(0)
+            return Done(code, output.read(), errors.read())
 
     def on(self, *arguments: str, stdin: str | None = None) -> Done:
         """Run a command on the store of the shop, without its handlers."""
@@ -117,23 +121,22 @@ class Shop:
         """Run the program on a terminal of some width; return its exit code and what the terminal got."""
         ours, theirs = pty.openpty()
         ioctl(theirs, TIOCSWINSZ, pack("HHHH", 40, columns, 0, 0))
-        process = subprocess.Popen(
-            self.command(*arguments),
-            cwd=self.folder,
-            env=CLEAN | environment,
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-        )
+        os.write(ours, typed.encode())
+        run = Background(lambda: self._run(arguments, self.folder, environment, (theirs, theirs, theirs)))
+        shown = b""
+        while not run.is_done or select.select([ours], [], [], 0)[0]:
+            if select.select([ours], [], [], 0.05)[0]:
+                shown += os.read(ours, 65_536)
         os.close(theirs)
-        try:
-            os.write(ours, typed.encode())
-            shown = _read_all(ours)
-            return process.wait(PATIENCE), shown
-        finally:
-            process.kill()
-            process.wait()
-            os.close(ours)
+        os.close(ours)
+        return run.result(), shown.decode().replace("\r\n", "\n")
+
+    def _run(
+        self, arguments: Sequence[str], folder: Path, environment: dict[str, str], files: tuple[int, int, int]
+    ) -> int:
+        return self._server.run(
+            arguments, folder=folder, environment=CLEAN | environment, files=files, timeout=PATIENCE
+        )
 
     def open(self) -> Mainspring:
         """The same store, in this process, with the handler of the shop."""
@@ -159,14 +162,3 @@ class Shop:
                 app.manager().submit("shop.cancel_order", {"order_id": number}, id=job_id)
             for job_id in ids:
                 assert app.handle(job_id).wait(PATIENCE) is JobStatus.FAILED
-
-
-def _read_all(terminal: int) -> str:
-    shown = b""
-    while select.select([terminal], [], [], PATIENCE)[0]:
-        try:
-            part = os.read(terminal, 65_536)
-        except OSError:  # nobody has the other end any more
-            break
-        shown += part
-    return shown.decode().replace("\r\n", "\n")

@@ -16,7 +16,7 @@ def other_store(shop: Shop, job_id: str) -> str:
     """Make another store, with one job."""
     folder = shop.folder / job_id
     folder.mkdir()
-    other = Shop(folder)
+    other = shop.in_folder(folder)
     other.submit({"order_id": 1}, id=job_id)
     return other.url
 
