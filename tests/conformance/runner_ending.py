@@ -39,12 +39,12 @@ class Ending(RunnerBase):
         runner.post(int)
         runner.wait_idle()
         runner.shutdown()
-        within(runner.wait_idle, 3)
+        within(runner.wait_idle)
         assert runner.statistics().completed == 1
 
     def test_flushing_a_closed_runner_does_not_hang(self, runner: TaskRunner) -> None:
         runner.shutdown()
-        within(runner.flush, 3)
+        within(runner.flush)
 
     def test_a_second_shutdown_gives_the_same_report(self, runner: TaskRunner, clock: WatchedClock) -> None:
         with occupied(runner, self.places) as gate:

@@ -108,7 +108,7 @@ class Failing(RunnerBase):
         expected = 0 if isinstance(function, Mock) and function.side_effect is None else 1
         for _ in range(self.places + 1):
             runner.post(function, *arguments)
-        within(runner.wait_idle, 3)
+        within(runner.wait_idle)
         assert len(failures) == expected * (self.places + 1)
         assert all(isinstance(failure.task, str) for failure in failures)
         self.assert_all_places_work(runner)
@@ -172,7 +172,7 @@ class Failing(RunnerBase):
         try:
             for _ in range(self.places + 1):
                 runner.post(int, "x")
-            within(runner.wait_idle, 3)
+            within(runner.wait_idle)
         finally:
             logger.removeFilter(refuse)
         assert runner.statistics().failed == self.places + 1

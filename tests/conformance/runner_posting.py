@@ -214,7 +214,7 @@ class Posting(RunnerBase):
                 return error
             return None
 
-        error = within(lambda: asyncio.run(main()), 3)
+        error = within(lambda: asyncio.run(main()))
         # A StopIteration cannot leave a coroutine: Python turns it into a RuntimeError.
         assert isinstance(error, kind) or isinstance(getattr(error, "__cause__", None), kind)
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.processes.apps.limited import CALLS, MAILS, MAILS_OF_A_TENANT, SCANS
 from tests.processes.harness import Site
-from tests.processes.scenario_limits import find_excess, run_limited, run_rated, visit_side_by_side
+from tests.processes.scenario_limits import count_early, find_excess, run_limited, run_rated, visit_side_by_side
 
 MILLISECOND = 1_000_000
 
@@ -21,11 +21,18 @@ def test_no_more_run_at_once_than_limits_allow_whoever_is_killed(site: Site) -> 
 
 
 @pytest.mark.stress
-def test_in_no_window_of_time_do_more_start_than_a_rate_allows_whoever_is_killed(site: Site) -> None:
+def test_no_more_start_than_a_rate_allows_whoever_is_killed(site: Site) -> None:
     rates = run_rated(site, each=80, kills=3, seed=8)
     assert (rates.figures.lost, rates.figures.doubled) == (0, 0)
-    assert rates.excess == {"call-a": 0, "call-b": 0}
-    assert min(rates.seconds.values()) > 2.4, "80 calls are 20 at once and 60 in three seconds"
+    assert rates.early == {"call-a": 0, "call-b": 0}
+
+
+def test_a_start_before_its_token_would_be_found() -> None:
+    evenly = [number * 50 * MILLISECOND for number in range(100)]
+    assert count_early([0] * CALLS, since=0) == 0
+    assert count_early([*[0] * CALLS, *evenly[1:]], since=0) == 0
+    assert count_early([0] * (CALLS + 3), since=0) == 3
+    assert count_early([*[0] * CALLS, *evenly], since=0) == len(evenly)
 
 
 def test_too_many_starts_in_a_window_would_be_found() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from threading import RLock
 
-from mainspring.clock import Clock
+from mainspring.clock import Clock, Duration
 from mainspring.runners.task import TracedTask
 from mainspring.timing.timer import Timer
 from mainspring.timing.wheel import TimerEntry, WheelStatistics
@@ -65,9 +65,9 @@ class DelayManager:
         """Count what the wheel holds, the timers of the pool itself included."""
         return self._timer.statistics()
 
-    def settle(self, real_seconds: float) -> bool:
-        """Wait until everything due by now has reached its runner."""
-        return self._timer.settle(real_seconds)
+    def settle(self, timeout: Duration | None) -> bool:
+        """Wait until everything due by now has reached its runner; False if it takes longer, in real time."""
+        return self._timer.settle(timeout)
 
     def close(self) -> None:
         """Stop keeping time."""

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 Ts = TypeVarTuple("Ts")
 R = TypeVar("R")
 
-TIMER_PATIENCE = 1.0  # real seconds; handing over what is due takes the timer no time
-
 
 class TaskRunner(Intake):
     """Where tasks run, and in what order."""
@@ -307,8 +305,8 @@ class TaskRunner(Intake):
         """
         self._refuse_own_task("wait_idle")
         deadline = deadline_after(self.services.clock, timeout)
-        self.services.delays.settle(TIMER_PATIENCE)  # a task that is due counts, even if the timer still has it
-        if not self.wait_quiet(Worker.is_parked, deadline):
+        is_idle = self.services.delays.settle(timeout)  # a task that is due counts, even if the timer still has it
+        if not is_idle or not self.wait_quiet(Worker.is_parked, deadline):
             raise TimeoutError(f"runner {self.name!r} was not idle after {timeout}: {self._describe_busy()}")
 
     def wait_quiet(

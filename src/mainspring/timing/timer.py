@@ -12,7 +12,7 @@ from collections.abc import Callable
 from threading import Condition, Thread
 from typing import TypeAlias
 
-from mainspring.clock import Clock, SystemClock, deadline_after
+from mainspring.clock import Clock, Duration, SystemClock, deadline_after
 from mainspring.timing.wheel import TimerEntry, TimingWheel, WheelStatistics
 
 Callback: TypeAlias = Callable[[], object]
@@ -96,19 +96,20 @@ class Timer:
         self._changed.notify_all()
         return None
 
-    def settle(self, real_seconds: float) -> bool:
-        """Wait until everything due by now has been called; False if it takes longer than `real_seconds`."""
+    def settle(self, timeout: Duration | None) -> bool:
+        """Wait until everything due by now has been called; False if it takes longer, in real time."""
         real = SystemClock()
-        deadline = deadline_after(real, real_seconds)
+        deadline = deadline_after(real, timeout)
+        now = self._clock.monotonic_ns()
         with self._changed:
-            while self._thread is not None and not self._is_closed and self._has_due():
+            while self._thread is not None and not self._is_closed and self._has_due(now):
                 if not real.wait(self._changed, deadline):
                     return False
         return True
 
-    def _has_due(self) -> bool:
+    def _has_due(self, now: int) -> bool:
         next_due = self._wheel.next_due()
-        return self._is_calling or (next_due is not None and next_due <= self._clock.monotonic_ns())
+        return self._is_calling or (next_due is not None and next_due <= now)
 
     def close(self) -> None:
         """Make no more calls and end the thread, without waiting for a call that is under way."""

@@ -174,7 +174,7 @@ def test_a_coroutine_behind_a_callable_can_be_cancelled_before_its_first_step(lo
         finally:
             second.open()
     assert future.cancelled()
-    within(loop.wait_idle, 3)
+    within(loop.wait_idle)
     assert not pause.started.is_set() or pause.was_cancelled.is_set()
 
 
