@@ -35,7 +35,15 @@ def proxy(servers: Servers) -> Proxy:
 
 
 @pytest.fixture
-def app(proxy: Proxy, tmp_path: Path) -> Iterator[Mainspring]:
+def app(servers: Servers, tmp_path: Path) -> Iterator[Mainspring]:
+    """Reaches the server without the proxy, and waits for it as long as any test."""
+    with Mainspring(f"{servers.url}?timeout={PATIENCE}&{copy_in(tmp_path)}") as app:
+        yield app
+
+
+@pytest.fixture
+def impatient(proxy: Proxy, tmp_path: Path) -> Iterator[Mainspring]:
+    """Reaches the server through the proxy, and gives up after a second."""
     with Mainspring(f"{proxy.url}?lease={LEASE}&timeout=1&{copy_in(tmp_path)}") as app:
         yield app
 
@@ -46,11 +54,12 @@ def echo(number: int) -> int:
 
 @pytest.mark.parametrize("how", [Proxy.cut, Proxy.freeze])
 def test_a_submit_without_a_server_raises_after_its_deadline_and_works_when_it_is_back(
-    how: object, app: Mainspring, proxy: Proxy
+    how: object, app: Mainspring, impatient: Mainspring, proxy: Proxy
 ) -> None:
     assert callable(how)
-    job = app.job(name="echo")(echo)
-    before = job.submit(1)
+    before = app.job(name="echo")(echo).submit(1)
+    _submit_when_it_is_back(impatient)  # it is connected now
+    job = impatient.job(name="echo")(echo)
     how(proxy)
     begin = now_ns()
     with pytest.raises(EngineUnavailable, match=r"NATS at 127\.0\.0\.1") as error:
@@ -58,7 +67,7 @@ def test_a_submit_without_a_server_raises_after_its_deadline_and_works_when_it_i
     seconds = (now_ns() - begin) / 1e9
     assert seconds > 0.9, f"{error.value} after {seconds} s, before the deadline"
     proxy.heal()
-    after = _submit_when_it_is_back(app)
+    after = _submit_when_it_is_back(impatient)
     assert app.get(before.id).status is JobStatus.PENDING
     ids = {listed.id for listed in app.jobs()}
     assert {before.id, after} <= ids

@@ -25,8 +25,10 @@ from tests.support import PATIENCE
 pytestmark = pytest.mark.long
 
 
-def make_app(url: str, folder: Path, settings: NatsSettings | None = None) -> Mainspring:
-    options = f"lease=2&timeout=3&projection={folder}/copy.db"
+def make_app(
+    url: str, folder: Path, settings: NatsSettings | None = None, *, timeout: float = PATIENCE
+) -> Mainspring:
+    options = f"lease=2&timeout={timeout}&projection={folder}/copy.db"
     return Mainspring(f"{url}?{options}", threads=2, nats=settings)
 
 
@@ -84,7 +86,7 @@ def test_who_may_come_in_runs_jobs(way: str, tmp_path: Path, make_nats_server: M
 @pytest.mark.parametrize("way", WAYS)
 def test_who_may_not_is_told_so_soon(way: str, tmp_path: Path, make_nats_server: MakeServers) -> None:
     server = make_nats_server(WAYS[way](tmp_path))
-    words = refusal_of(make_app(server.url, tmp_path))
+    words = refusal_of(make_app(server.url, tmp_path, timeout=3))
     assert words.startswith(f"NATS at {server.url.partition('://')[2]}: ")
 
 
@@ -123,7 +125,7 @@ def test_a_server_that_leaves_tls_to_its_clients_is_asked_for_it(
     access = tls(tmp_path)
     server = make_nats_server(replace(access, settings=access.settings | {"allow_non_tls": True}))
     run_a_job(make_app(server.url, tmp_path, settings_for(access)))
-    assert "CERTIFICATE_VERIFY_FAILED" in refusal_of(make_app(server.url, tmp_path))
+    assert "CERTIFICATE_VERIFY_FAILED" in refusal_of(make_app(server.url, tmp_path, timeout=3))
 
 
 # -- servers that do not do
@@ -181,7 +183,7 @@ def test_whoever_waits_for_a_server_that_is_silent_is_told_so(
 ) -> None:
     with socket.create_server((HOST, 0)) as listener:  # it lets clients in, and says nothing
         address = f"{HOST}:{listener.getsockname()[1]}"
-        words = refusal_of(make_app(f"nats://{address}", tmp_path))
+        words = refusal_of(make_app(f"nats://{address}", tmp_path, timeout=3))
     assert words.startswith(f"NATS at {address}: no connection: it does not answer; check that nats-server runs")
     assert caplog.messages == [f"no answer from {address} yet; giving up after 3 s"]
 
@@ -219,7 +221,7 @@ def test_a_server_without_jetstream_is_told_from_one_that_does_not_answer(
 def test_a_port_where_nobody_listens_is_said_in_time(tmp_path: Path) -> None:
     with socket.create_server((HOST, 0)) as listener:
         port = listener.getsockname()[1]
-    words = refusal_of(make_app(f"nats://{HOST}:{port}", tmp_path))
+    words = refusal_of(make_app(f"nats://{HOST}:{port}", tmp_path, timeout=3))
     assert f"NATS at {HOST}:{port}" in words
 
 
