@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +13,7 @@ import pytest
 from mainspring import JobStatus, Mainspring
 from tests.deploy.files import DEPLOY, read_compose, read_dockerfile, read_passwords
 from tests.nats.servers import MakeServers, Servers
+from tests.programs import Program, program, read_line
 from tests.support import PATIENCE
 
 pytestmark = pytest.mark.long
@@ -48,26 +46,14 @@ class Composed:
         """Check a service with the command of the image."""
         (check,) = [value for instruction, value in read_dockerfile() if instruction == "HEALTHCHECK"]
         _, *arguments = json.loads(check.partition("CMD ")[2])
-        command = [sys.executable, "-m", "mainspring", *arguments]
-        return subprocess.run(command, env=self.environment(name), timeout=PATIENCE, check=False).returncode == 0
+        with program("-m", "mainspring", *arguments, environment=self.environment(name)) as check_up:
+            return check_up.wait(PATIENCE) == 0
 
-    @contextmanager
-    def start(self, name: str) -> Iterator[subprocess.Popen[str]]:
+    def start(self, name: str) -> AbstractContextManager[Program]:
         service = self._services[name]
         (entry,) = service.get("entrypoint", ["mainspring"])
-        process = subprocess.Popen(
-            [sys.executable, *PROGRAM[entry], *service["command"]],
-            cwd=DEPLOY / "app",
-            env=self.environment(name),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.communicate()
+        command = (*PROGRAM[entry], *service["command"])
+        return program(*command, folder=DEPLOY / "app", environment=self.environment(name))
 
 
 def test_the_shop_sells_with_the_rights_that_it_has(
@@ -82,8 +68,7 @@ def test_the_shop_sells_with_the_rights_that_it_has(
     with ExitStack() as stack:
         worker = stack.enter_context(composed.start("worker"))
         shop = stack.enter_context(composed.start("shop"))
-        assert shop.stdout is not None
-        assert shop.stdout.readline().startswith("order 1: ")
+        assert read_line(shop).startswith("order 1: ")
         with Mainspring(f"{composed.url('prepare')}&projection={tmp_path}/jobs.db") as operator:
             (packed,) = operator.jobs(type="shop.pack", limit=1)
             assert operator.handle(packed.id).wait(PATIENCE) is JobStatus.COMPLETED

@@ -7,14 +7,14 @@ import shlex
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from tests.deploy.files import DEPLOY, UNIT, read_unit
+from tests.programs import Program, program
 from tests.support import PATIENCE
 
 pytestmark = pytest.mark.long
@@ -48,18 +48,13 @@ class Machine:
         own = dict(setting.split("=", 1) for setting in settings.split())
         return {"PATH": os.environ["PATH"], "MAINSPRING_APP": "shop:app", **own, **more}
 
-    def start(self, address: str) -> subprocess.Popen[str]:
-        program, *arguments = shlex.split(self.service["ExecStart"][0])
-        assert program == f"{self._root}/opt/shop/.venv/bin/mainspring"
-        command = [sys.executable, "-m", "mainspring", *(word for word in arguments if not word.startswith("$"))]
+    def start(self, address: str) -> AbstractContextManager[Program]:
+        file, *arguments = shlex.split(self.service["ExecStart"][0])
+        assert file == f"{self._root}/opt/shop/.venv/bin/mainspring"
+        arguments = [word for word in arguments if not word.startswith("$")]
         watchdog = str(int(self.service["WatchdogSec"][0]) * 1_000_000)
-        return subprocess.Popen(
-            command,
-            cwd=self.folder,
-            env=self.environment(NOTIFY_SOCKET=address, WATCHDOG_USEC=watchdog),
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        environment = self.environment(NOTIFY_SOCKET=address, WATCHDOG_USEC=watchdog)
+        return program("-m", "mainspring", *arguments, folder=self.folder, environment=environment)
 
 
 @pytest.fixture
@@ -82,15 +77,11 @@ def test_the_command_of_the_unit_is_a_worker_that_says_what_systemd_waits_for(
 ) -> None:
     machine = Machine(tmp_path)
     with machine.start(notices.getsockname()) as worker:
-        try:
-            hear(notices, "READY=1")
-            hear(notices, "WATCHDOG=1")
-            check = [sys.executable, "-m", "mainspring", "healthcheck"]
-            done = subprocess.run(check, env=machine.environment(), timeout=PATIENCE, check=False)
-            assert done.returncode == 0
-            assert (machine.folder / "shop.db").exists()
-            worker.send_signal(signal.SIGTERM)
-            hear(notices, "STOPPING=1")
-            assert worker.wait(PATIENCE) == 0
-        finally:
-            worker.kill()
+        hear(notices, "READY=1")
+        hear(notices, "WATCHDOG=1")
+        with program("-m", "mainspring", "healthcheck", environment=machine.environment()) as check:
+            assert check.wait(PATIENCE) == 0
+        assert (machine.folder / "shop.db").exists()
+        worker.send_signal(signal.SIGTERM)
+        hear(notices, "STOPPING=1")
+        assert worker.wait(PATIENCE) == 0

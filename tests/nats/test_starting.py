@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from mainspring.cli.nats_process import check_version, find_server
 from mainspring.cli.nats_servers import TRIES, NatsServers
 from mainspring.errors import EngineUnavailable
 from tests.nats.servers import Servers
+from tests.programs import program, read_line
 from tests.support import PATIENCE, wait_for_end_of
 
 pytestmark = pytest.mark.long
@@ -198,14 +198,9 @@ def test_servers_end_when_the_process_that_started_them_is_killed(tmp_path: Path
         "print(servers.nodes[0].port, flush=True)\n"
         "sys.stdin.readline()\n"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", script, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    with process:
-        try:
-            assert process.stdout is not None
-            with socket.create_connection((HOST, int(process.stdout.readline())), PATIENCE) as connection:
-                process.kill()
-                wait_for_end_of(connection)
-        finally:
-            process.kill()
+    with (
+        program("-c", script, str(tmp_path)) as process,
+        socket.create_connection((HOST, int(read_line(process))), PATIENCE) as connection,
+    ):
+        process.kill()
+        wait_for_end_of(connection)

@@ -7,9 +7,8 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import pytest
 
 from mainspring.cli.nats_ports import HeldPorts
 from tests.nats.clients import add_stream, answered, connected
+from tests.programs import Program, program, read_line
 from tests.support import PATIENCE, wait_for_end_of
 
 pytestmark = pytest.mark.long
@@ -24,29 +24,17 @@ pytestmark = pytest.mark.long
 USAGE = 2
 PLAIN = {"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb", "PYTHONUNBUFFERED": "1"}
 
-StartCli = Callable[..., subprocess.Popen[str]]
+StartCli = Callable[..., Program]
 
 
 @pytest.fixture
 def start_cli(tmp_path: Path) -> Iterator[StartCli]:
     """Start the program with some arguments; its temporary folders are in `tmp_path`."""
-    processes: list[subprocess.Popen[str]] = []
-
-    def start(*arguments: str, **environment: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "mainspring", "nats", "dev", *arguments],
-            env=os.environ | PLAIN | {"TMPDIR": str(tmp_path)} | environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+    own = os.environ | PLAIN | {"TMPDIR": str(tmp_path)}
+    with ExitStack() as stack:
+        yield lambda *arguments: stack.enter_context(
+            program("-m", "mainspring", "nats", "dev", *arguments, environment=own)
         )
-        processes.append(process)
-        return process
-
-    yield start
-    for process in processes:
-        process.kill()
-        process.communicate()
 
 
 @pytest.fixture
@@ -56,11 +44,8 @@ def port() -> Iterator[int]:
         yield held.choose(in_a_row=3)
 
 
-def read_json(process: subprocess.Popen[str]) -> dict[str, Any]:
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    assert line, process.communicate()[1]
-    return dict(json.loads(line))
+def read_json(process: Program) -> dict[str, Any]:
+    return dict(json.loads(read_line(process)))
 
 
 def is_alive(pid: int) -> bool:
@@ -81,12 +66,9 @@ async def store(urls: str, name: str) -> int:
 
 def test_it_says_where_the_server_is_and_what_to_write(start_cli: StartCli, port: int) -> None:
     process = start_cli("--port", str(port))
-    assert process.stdout is not None
     said = ""
     while "stop with Ctrl+C" not in said:
-        line = process.stdout.readline()
-        assert line, process.communicate()[1]
-        said += line
+        said += read_line(process)
     assert f'app = Mainspring("nats://127.0.0.1:{port}")' in said
     assert "removed at the end" in said
     assert asyncio.run(store(f"nats://127.0.0.1:{port}", "once")) == 1
