@@ -12,9 +12,9 @@ from tests.processes.apps.gated import app, elsewhere, sell, wrap
 from tests.processes.fleet import WORKERS, Fleet
 from tests.processes.gates import make_gate, opened
 from tests.processes.harness import Site
-from tests.support import PATIENCE, Background
+from tests.support import PATIENCE, Background, amount
 
-MANY = 1_500
+MANY = amount(800, thorough=1_500)
 
 
 @pytest.fixture
