@@ -1,4 +1,4 @@
-"""Handlers in processes of their own, on three workers that are killed at random."""
+"""Handlers in processes of their own, on workers that are killed at random."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from tests.processes.apps.crunching import app, belong
-from tests.processes.fleet import Figures, Fleet
+from tests.processes.fleet import WORKERS, Figures, Fleet
 from tests.processes.harness import Site
 from tests.support import PATIENCE
 
@@ -22,11 +22,11 @@ class InProcesses:
     """Processes that have outlived their worker."""
 
 
-def run_in_processes(site: Site, *, count: int, kills: int, seed: int) -> InProcesses:
+def run_in_processes(site: Site, *, count: int, kills: int, seed: int, workers: int = WORKERS) -> InProcesses:
     """Let jobs run in processes while their workers are killed."""
     with app:
         ids = belong.submit_many([(number,) for number in range(count)])
-        fleet = Fleet(site, "crunching", seed=seed)
+        fleet = Fleet(site, "crunching", seed=seed, workers=workers)
         fleet.start()
         fleet.kill_at_random(kills, until=count * 2)
         for job_id in ids:
