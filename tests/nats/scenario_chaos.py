@@ -76,8 +76,8 @@ def on_three_nodes(lease: float) -> list[Act]:
     """Return the faults for a cluster."""
     return [
         lambda crew: crew.kill_the_leader(STREAM),
-        Crew.kill_a_worker,
         lambda crew: crew.cut_a_worker(lease + 1.0),
+        Crew.kill_a_worker,
     ]
 
 
@@ -132,7 +132,7 @@ def _wait(app: Mainspring, job_id: str, number: int) -> None:
 
 
 def submit_all_kinds(name: str, chance: Random, share: float = 1.0) -> list[str]:
-    """Submit jobs of all kinds, or a share of them; they are judged by what stands before the slash of their first argument."""
+    """Submit a share of the jobs of each kind; they are judged by what precedes the slash of their argument."""
 
     def some(most: float = 0.05) -> float:
         return round(chance.uniform(0.002, most), 3)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from tests.processes.apps.crunching import app, belong
-from tests.processes.fleet import WORKERS, Figures, Fleet
+from tests.processes.fleet import Figures, Fleet
 from tests.processes.harness import Site
 from tests.support import PATIENCE
 
@@ -22,12 +22,12 @@ class InProcesses:
     """Processes that have outlived their worker."""
 
 
-def run_in_processes(site: Site, *, count: int, kills: int, seed: int, workers: int = WORKERS) -> InProcesses:
+def run_in_processes(site: Site, *, count: int, kills: int, seed: int) -> InProcesses:
     """Let jobs run in processes while their workers are killed."""
     with app:
         ids = belong.submit_many([(number,) for number in range(count)])
-        fleet = Fleet(site, "crunching", seed=seed, workers=workers)
-        fleet.start()
+        fleet = Fleet(site, "crunching", seed=seed)
+        fleet.start_together(app, "default")
         fleet.kill_at_random(kills, until=count * 2)
         for job_id in ids:
             app.handle(job_id).wait(PATIENCE)

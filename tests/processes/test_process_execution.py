@@ -21,7 +21,6 @@ from tests.unit.jobs.process_runs import watched
 
 JOBS = amount(60, thorough=120)
 KILLS = amount(1, thorough=3)
-WORKERS = amount(2, thorough=3)
 
 
 @pytest.fixture
@@ -116,7 +115,7 @@ def test_a_long_job_in_a_process_is_handed_back_after_the_grace_of_its_worker(si
 
 @pytest.mark.stress
 def test_no_kill_of_a_worker_loses_or_doubles_a_job_in_a_process_or_leaves_one_behind(site: Site) -> None:
-    processes = run_in_processes(site, count=JOBS, kills=KILLS, seed=9, workers=WORKERS)
+    processes = run_in_processes(site, count=JOBS, kills=KILLS, seed=9)
     assert (processes.figures.lost, processes.figures.doubled) == (0, 0)
     assert processes.figures.completed == JOBS
     assert processes.figures.kills >= KILLS
