@@ -53,7 +53,7 @@ bench: setup $(VENV)/.has-bench $(VENV)-arq/.has-bench-arq ## run the benchmarks
 
 soak: setup ## run the tests with more rounds, and the scenarios with real processes for longer: about an hour
 	THOROUGH=1 $(BIN)/python -m pytest -n 4 --dist worksteal --timeout 1800
-	$(BIN)/python -m scripts.soak
+	THOROUGH=1 $(BIN)/python -m scripts.soak
 
 format: setup ## format and repair what ruff can
 	$(BIN)/ruff check --fix .

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from threading import Event
 from typing import Any, get_args
@@ -91,6 +92,12 @@ def run_program(*arguments: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout
 
 
+@cache
+def print_permissions() -> str:
+    """Return the rights of two applications, which are the same for all tests."""
+    return run_program("nats", "permissions", "--prefix", "shop", "--prefix", "other", "--account", "APPS")
+
+
 @pytest.fixture(params=[1, 3], ids=["one node", "three nodes"])
 def guarded_servers(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -109,8 +116,7 @@ def make_place(
     request: pytest.FixtureRequest, folder: Path, monkeypatch: pytest.MonkeyPatch, nodes: int
 ) -> Iterator[Place]:
     printed = folder / "accounts.conf"
-    command = ("nats", "permissions", "--prefix", "shop", "--prefix", "other", "--account", "APPS")
-    printed.write_text(run_program(*command))
+    printed.write_text(print_permissions())
     for prefix in ("shop", "other"):
         for role in get_args(Role):
             monkeypatch.setenv(make_grant(prefix, role).password_variable, PASSWORD)

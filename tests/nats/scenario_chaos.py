@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import ceil
 from random import Random
 
 from mainspring import JobStatus, Mainspring
@@ -75,8 +76,8 @@ def on_three_nodes(lease: float) -> list[Act]:
     """Return the faults for a cluster."""
     return [
         lambda crew: crew.kill_the_leader(STREAM),
-        Crew.kill_a_worker,
         lambda crew: crew.cut_a_worker(lease + 1.0),
+        Crew.kill_a_worker,
     ]
 
 
@@ -88,8 +89,9 @@ def run_chaos(
     rounds: int,
     lease: float,
     seed: int,
+    share: float = 1.0,
 ) -> Chaos:
-    """Run so many rounds, with every fault in turn."""
+    """Run so many rounds, with every fault in turn, and with a share of the jobs."""
     chance = Random(seed)
     options = f"lease={lease}&timeout={PATIENCE:g}&replicas={len(servers.nodes)}"
     app = mixed.app
@@ -99,7 +101,7 @@ def run_chaos(
         crew = Crew(site, servers, options=options, seed=seed)
         crew.start()
         for number in range(rounds):
-            ids += _run_round(crew, number, acts[number % len(acts)], chance)
+            ids += _run_round(crew, number, acts[number % len(acts)], chance, share)
         crew.stop()
         jobs = {job.id: job for job in app.jobs(limit=1_000_000)}
     runs = put_together(site.ledger(), crew.killed)
@@ -108,12 +110,12 @@ def run_chaos(
     return _look_closer(replace(verdict, rounds=rounds), strangers, without_zombies(runs))
 
 
-def _run_round(crew: Crew, number: int, act: Act, chance: Random) -> list[str]:
+def _run_round(crew: Crew, number: int, act: Act, chance: Random, share: float) -> list[str]:
     first = crew.lines
-    ids = submit_all_kinds(f"{number}a", chance)
+    ids = submit_all_kinds(f"{number}a", chance, share)
     with ThreadPoolExecutor(1) as other:
         crew.wait_for_lines(first + chance.randrange(1, 20))
-        more = other.submit(submit_all_kinds, f"{number}b", Random(chance.random()))
+        more = other.submit(submit_all_kinds, f"{number}b", Random(chance.random()), share)
         act(crew)
         ids += more.result(PATIENCE)
     for job_id in ids:
@@ -129,31 +131,34 @@ def _wait(app: Mainspring, job_id: str, number: int) -> None:
     assert status is JobStatus.COMPLETED, f"round {number}: {app.get(job_id)}"
 
 
-def submit_all_kinds(name: str, chance: Random) -> list[str]:
-    """Submit jobs of all kinds; they are judged by what stands before the slash of their first argument."""
+def submit_all_kinds(name: str, chance: Random, share: float = 1.0) -> list[str]:
+    """Submit a share of the jobs of each kind; they are judged by what precedes the slash of their argument."""
 
     def some(most: float = 0.05) -> float:
         return round(chance.uniform(0.002, most), 3)
 
+    def places(number: int) -> range:
+        return range(ceil(number * share))
+
     mixed_up: list[Callable[[], list[str]]] = [
-        lambda: mixed.plain.submit_many([(f"plain/{name}-{place}", some()) for place in range(8)]),
-        lambda: mixed.plain.submit_many([(f"long/{name}-{place}", some(LONGEST)) for place in range(3)]),
-        lambda: mixed.flawed.submit_many([(f"flawed/{name}-{place}", some()) for place in range(3)]),
-        lambda: [mixed.plain.after(some(1.5)).submit(f"delayed/{name}-{place}", some()).id for place in range(5)],
+        lambda: mixed.plain.submit_many([(f"plain/{name}-{place}", some()) for place in places(8)]),
+        lambda: mixed.plain.submit_many([(f"long/{name}-{place}", some(LONGEST)) for place in places(3)]),
+        lambda: mixed.flawed.submit_many([(f"flawed/{name}-{place}", some()) for place in places(3)]),
+        lambda: [mixed.plain.after(some(1.5)).submit(f"delayed/{name}-{place}", some()).id for place in places(5)],
         *(
             lambda key=f"key{number}-{name}": mixed.step.options(sequence=key).submit_many(
-                [(f"{key}/{place}", some()) for place in range(4)]
+                [(f"{key}/{place}", some()) for place in places(4)]
             )
             for number in range(KEYS)
         ),
         *(
             lambda tenant=f"tenant{number}": mixed.call.submit_many(
-                [(f"{tenant}/{name}-{place}", some(0.1), tenant) for place in range(4)]
+                [(f"{tenant}/{name}-{place}", some(0.1), tenant) for place in places(4)]
             )
             for number in range(TENANTS)
         ),
         lambda: [
-            mixed.refresh.submit(f"refresh{place % 2}/{name}", some(), f"{place % 2}").id for place in range(6)
+            mixed.refresh.submit(f"refresh{place % 2}/{name}", some(), f"{place % 2}").id for place in places(6)
         ],
     ]
     chance.shuffle(mixed_up)

@@ -17,11 +17,11 @@ from tests.nats.crew import Crew, copy_in
 from tests.nats.scenario_chaos import submit_all_kinds
 from tests.nats.servers import MakeServers, Servers
 from tests.processes.harness import Site
-from tests.support import PATIENCE
+from tests.support import PATIENCE, amount
 
 pytestmark = pytest.mark.long
 
-ROUNDS = 6
+ROUNDS = amount(3, thorough=6)
 
 
 def rebuild_under_load(tmp_path: Path, servers: Servers) -> None:

@@ -16,14 +16,19 @@ from tests.nats.crew import Crew, copy_in
 from tests.nats.scenario_races import race_cancels, race_reschedules
 from tests.nats.servers import MakeServers, Servers
 from tests.processes.harness import Site
-from tests.support import PATIENCE
+from tests.support import PATIENCE, amount
 
 pytestmark = pytest.mark.long
+
+CALLS = amount(100, thorough=200)
+SECONDS = CALLS / 40
+OCCURRENCES = amount(5, thorough=10)
+ROUNDS = amount(20, thorough=50)
 
 
 def test_a_cancel_that_said_true_is_never_followed_by_a_run(tmp_path: Path, make_nats_server: MakeServers) -> None:
     with Site(tmp_path) as site:
-        races = race_cancels(site, make_nats_server(), count=200, seconds=5, seed=21)
+        races = race_cancels(site, make_nats_server(), count=CALLS, seconds=SECONDS, seed=21)
     print(f"seed 21: {len(races.calls)} cancels, {races.share:.0%} in time")  # noqa: T201 - the figures are asked for
     races.check_cancels()
     assert 0.1 < races.share < 1, "the calls did not come around the critical moments"
@@ -33,7 +38,7 @@ def test_a_job_that_was_put_off_does_not_run_at_its_old_time_and_runs_once_at_th
     tmp_path: Path, make_nats_server: MakeServers
 ) -> None:
     with Site(tmp_path) as site:
-        races = race_reschedules(site, make_nats_server(), count=200, seconds=5, seed=22)
+        races = race_reschedules(site, make_nats_server(), count=CALLS, seconds=SECONDS, seed=22)
     print(f"seed 22: {len(races.calls)} put off, {races.share:.0%} in time")  # noqa: T201 - the figures are asked for
     races.check_reschedules()
     assert 0.1 < races.share < 1, "the calls did not come around the critical moments"
@@ -46,7 +51,7 @@ def test_three_workers_run_each_second_of_a_cron_once(tmp_path: Path, make_nats_
     with Site(tmp_path) as site, timed.app as app:
         crew = Crew(site, servers, options=options, module="timed", workers=3, proxied=0)
         crew.start()
-        crew.wait_for_lines(20)  # a line for the start and one for the end of each
+        crew.wait_for_lines(2 * OCCURRENCES)  # a line for the start and one for the end of each
         app.schedules.pause("second")
         for job in app.jobs(limit=1_000):
             assert app.handle(job.id).wait(PATIENCE) is JobStatus.COMPLETED
@@ -54,7 +59,7 @@ def test_three_workers_run_each_second_of_a_cron_once(tmp_path: Path, make_nats_
     seconds = Counter(int(entry.argument.partition("/")[2]) for entry in site.ledger() if entry.event == "start")
     assert set(seconds.values()) == {1}
     assert sorted(seconds) == list(range(min(seconds), max(seconds) + 1))
-    assert len(seconds) >= 10
+    assert len(seconds) >= OCCURRENCES
 
 
 # -- two clients
@@ -92,12 +97,12 @@ def test_of_two_clients_that_submit_one_id_at_the_same_time_one_is_told(
             except DuplicateJob as error:
                 return f"duplicate of {error.existing_id}"
 
-        for round_ in range(50):
+        for round_ in range(ROUNDS):
             answers = at_once(lambda: submit(0, round_), lambda: submit(1, round_))  # noqa: B023 - called at once
             assert sorted(answers) == [f"duplicate of job-{round_}", f"job-{round_}"]
             winner = answers.index(f"job-{round_}")
             assert one.get(f"job-{round_}").arguments == {"number": winner}
-        assert one.counts()["PENDING"] == other.counts()["PENDING"] == 50
+        assert one.counts()["PENDING"] == other.counts()["PENDING"] == ROUNDS
 
 
 def test_of_two_clients_that_submit_one_unique_key_at_the_same_time_both_get_the_same_job(
@@ -106,10 +111,10 @@ def test_of_two_clients_that_submit_one_unique_key_at_the_same_time_both_get_the
     servers = make_nats_server()
     with make_client(servers, tmp_path) as one, make_client(servers, tmp_path) as other:
         jobs = [client.job(name="echo", unique=Unique(by="number"))(echo) for client in (one, other)]
-        for number in range(50):
+        for number in range(ROUNDS):
             answers = at_once(
                 lambda: jobs[0].after(3_600).submit(number).id,  # noqa: B023 - called at once
                 lambda: jobs[1].after(3_600).submit(number).id,  # noqa: B023 - called at once
             )
             assert len(set(answers)) == 1
-        assert one.counts()["PENDING"] == other.counts()["PENDING"] == 50
+        assert one.counts()["PENDING"] == other.counts()["PENDING"] == ROUNDS

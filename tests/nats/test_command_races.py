@@ -24,8 +24,10 @@ from mainspring.testing.engine_bench import Bench, seconds
 from mainspring.testing.engine_timetable import Timetable
 from tests.nats.processes import MakeBench, at_once, benches
 from tests.nats.servers import Servers
+from tests.support import amount
 
-SEEDS = range(3)
+SEEDS = range(amount(1, thorough=3))
+ROUNDS = amount(12, thorough=30)
 ALIVE = (JobStatus.PENDING, JobStatus.RUNNING)
 
 
@@ -163,7 +165,7 @@ def submit_id_in_the_way(bench: Bench, job_id: str, key: UniqueKey) -> str | Non
 
 def test_of_a_reopened_job_and_a_new_one_with_its_key_one_is_refused(bench: Bench, other: Bench) -> None:
     worker = bench.enroll()
-    for number in range(30):
+    for number in range(ROUNDS):
         letter, new, key = f"letter-{number}", f"new-{number}", UniqueKey(f"key-{number}", ALIVE)
         bury(bench, worker, letter, key)
         changed, in_the_way = at_once(
@@ -180,7 +182,7 @@ def test_of_a_reopened_job_and_a_new_one_with_its_key_one_is_refused(bench: Benc
 
 def test_of_two_letters_with_one_key_two_processes_reopen_one(bench: Bench, other: Bench) -> None:
     worker = bench.enroll()
-    for number in range(20):
+    for number in range(ROUNDS):
         ids = [f"{number}-a", f"{number}-b"]
         for job_id in ids:
             bury(bench, worker, job_id, UniqueKey(f"key-{number}", ALIVE))

@@ -25,13 +25,14 @@ from mainspring.jobs.engine import Query
 from mainspring.moving import Mover, Undoing, mover
 from tests.nats.moves import Contents, Target, carry_out, departing, fill, move, records_of
 from tests.nats.servers import MakeServers, Servers
-from tests.support import PATIENCE
+from tests.support import PATIENCE, amount
 
 pytestmark = pytest.mark.long
 
-KILLS = 8
+STRIDE = amount(3, thorough=1)  # of the steps at which a move dies, every so many
+KILLS = amount(4, thorough=8)
 FAR_JOBS = 12_000
-DUE_JOBS = 600
+DUE_JOBS = amount(300, thorough=600)
 SEQUENCES = 20
 
 
@@ -92,6 +93,11 @@ def dies(act: Callable[[], object]) -> bool:
     return False
 
 
+def first_fatal_step() -> int:
+    """Return where the steps begin, at random: several runs let a move die at each of them."""
+    return random.randrange(STRIDE) + 1 - STRIDE
+
+
 def copy_of(path: Path) -> Path:
     copy = path.with_name("copy.db")
     for old in path.parent.glob("copy.db*"):
@@ -104,10 +110,10 @@ def copy_of(path: Path) -> Path:
 def test_a_move_that_dies_at_any_step_goes_on(tmp_path: Path, make_target: Callable[[int], Target]) -> None:
     original = tmp_path / "shop.db"
     contents = fill(original)
-    fatal = 0
+    fatal = first_fatal_step()
     has_died = True
     while has_died:
-        fatal += 1
+        fatal += STRIDE
         path, target, fate = copy_of(original), make_target(fatal), Fate(fatal)
         with fate.stores(path, target) as (source, engine):
             has_died = dies(lambda: carry_out(Mover(source, engine, target.url)))  # noqa: B023 - called at once
@@ -131,10 +137,10 @@ def test_taking_back_that_dies_at_any_step_goes_on(
 ) -> None:
     original = tmp_path / "shop.db"
     contents = fill(original)
-    fatal = 0
+    fatal = first_fatal_step()
     has_died = True
     while has_died:
-        fatal += 1
+        fatal += STRIDE
         path, target, fate = copy_of(original), make_target(fatal), Fate(fatal)
         with departing(path) as source, target.opened() as engine:
             begun = Mover(source, engine, target.url)

@@ -1,4 +1,4 @@
-"""Three workers on one file, which are killed with `kill -9` at random moments and started again at once.
+"""Workers on one file, which are killed with `kill -9` at random moments and started again at once.
 
 A moment is given as a number of lines: as much as handlers have said, on all workers together. So a kill comes in
 the middle of work, however fast or slow the machine is, and the work decides how long a scenario lasts.
@@ -16,9 +16,9 @@ from threading import Condition
 from mainspring import JobInfo, Mainspring
 from tests.processes.harness import APPS, GREETING, Child, Site
 from tests.processes.runs import Run, find_doubled, find_lost, put_together
-from tests.support import PATIENCE
+from tests.support import PATIENCE, amount
 
-WORKERS = 3
+WORKERS = amount(2, thorough=3)
 HANDLER_LINES = ("start ", "end ", "fail ")
 
 
@@ -62,6 +62,14 @@ class Fleet:
         self.workers = [self.start_one() for _ in range(self._size)]
         for worker in self.workers:
             worker.expect_all(GREETING)
+
+    def start_together(self, app: Mainspring, *queues: str) -> None:
+        """Start all of them, and let none take jobs of these queues before all can."""
+        for queue in queues:
+            assert app.queue(queue).pause()
+        self.start()
+        for queue in queues:
+            assert app.queue(queue).resume()
 
     def start_one(self, *arguments: str, **environment: str) -> Child:
         """Start one more worker, without waiting for it; it is the caller's."""

@@ -1,4 +1,4 @@
-"""Limits over three workers that are killed at random: how many at once, how many in a time, and whose turn."""
+"""Limits over workers that are killed at random: how many at once, how many in a time, and whose turn."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run_limited(site: Site, *, each: int, kills: int, seed: int) -> Limits:
         ids = mail.submit_many([(tenant, number) for number in range(each) for tenant in TENANTS])
         ids += scan.submit_many([(number,) for number in range(each * 2)])
         fleet = Fleet(site, "limited", seed=seed)
-        fleet.start()
+        fleet.start_together(app, "default", "mail")
         fleet.kill_at_random(kills, until=len(ids) * 2)
         aftermath = fleet.finish(app, ids)
     groups = by_group(aftermath.runs)

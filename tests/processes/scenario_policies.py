@@ -1,4 +1,4 @@
-"""Sequences, follow-ups and unique jobs on three workers that are killed at random."""
+"""Sequences, follow-ups and unique jobs on workers that are killed at random."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run_sequences(site: Site, *, keys: int, length: int, kills: int, seed: int) 
     with app:
         ids = _submit_steps(keys, length, Random(seed))
         fleet = Fleet(site, "policies", seed=seed)
-        fleet.start()
+        fleet.start_together(app, "default")
         fleet.kill_at_random(kills, until=keys * length * 2)
         aftermath = fleet.finish(app, ids)
     sequences = by_group(aftermath.runs)
@@ -83,7 +83,7 @@ def run_follow_ups(site: Site, *, count: int, kills: int, seed: int) -> FollowUp
     with app:
         ids = order.submit_many([(number,) for number in range(count)])
         fleet = Fleet(site, "policies", seed=seed)
-        fleet.start()
+        fleet.start_together(app, "default")
         fleet.kill_at_random(kills, until=count * 4)
         for job_id in ids:
             app.handle(job_id).wait(PATIENCE)

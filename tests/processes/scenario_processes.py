@@ -1,4 +1,4 @@
-"""Handlers in processes of their own, on three workers that are killed at random."""
+"""Handlers in processes of their own, on workers that are killed at random."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run_in_processes(site: Site, *, count: int, kills: int, seed: int) -> InProc
     with app:
         ids = belong.submit_many([(number,) for number in range(count)])
         fleet = Fleet(site, "crunching", seed=seed)
-        fleet.start()
+        fleet.start_together(app, "default")
         fleet.kill_at_random(kills, until=count * 2)
         for job_id in ids:
             app.handle(job_id).wait(PATIENCE)

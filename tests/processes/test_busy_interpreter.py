@@ -3,10 +3,11 @@
 from tests.processes.apps.busy import ROUNDS
 from tests.processes.harness import Site
 from tests.processes.scenario_busy import compute_beside_a_worker, time_settles
+from tests.support import amount
 
 
 def test_no_job_is_rescued_from_a_worker_that_computes_on_every_thread(site: Site) -> None:
-    compute_beside_a_worker(site, seconds=3)
+    compute_beside_a_worker(site, seconds=amount(2, thorough=3))
 
 
 def test_jobs_are_settled_beside_handlers_that_compute(site: Site) -> None:

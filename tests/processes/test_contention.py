@@ -4,9 +4,12 @@ import pytest
 
 from tests.processes.harness import Site
 from tests.processes.scenario_contention import contend
+from tests.support import amount
+
+SECONDS = amount(1, thorough=4)
 
 
 @pytest.mark.stress
 def test_no_lock_reaches_a_user_and_no_update_is_lost(site: Site) -> None:
-    contention = contend(site, seconds=4)
+    contention = contend(site, seconds=SECONDS)
     contention.check()

@@ -5,16 +5,21 @@ import pytest
 from tests.processes.apps.limited import CALLS, MAILS, MAILS_OF_A_TENANT, SCANS
 from tests.processes.harness import Site
 from tests.processes.scenario_limits import count_early, find_excess, run_limited, run_rated, visit_side_by_side
+from tests.support import amount
 
 MILLISECOND = 1_000_000
+EACH = amount(24, thorough=40)
+KILLS = amount(2, thorough=6)
+CALLS_OF_A_TENANT = amount(50, thorough=80)
+SEED = 5  # of two kills, one hits all workers at once
 
 
 @pytest.mark.stress
 def test_no_more_run_at_once_than_limits_allow_whoever_is_killed(site: Site) -> None:
-    limits = run_limited(site, each=40, kills=6, seed=7)
+    limits = run_limited(site, each=EACH, kills=KILLS, seed=SEED)
     assert (limits.figures.lost, limits.figures.doubled) == (0, 0)
-    assert limits.figures.completed == 6 * 40
-    assert limits.figures.kills >= 6
+    assert limits.figures.completed == 6 * EACH
+    assert limits.figures.kills >= KILLS
     assert limits.figures.reruns > 0, "no kill found a job at work"
     # Not fewer either: what was killed has given its place back.
     assert (limits.mails, limits.mails_of_a_tenant, limits.scans) == (MAILS, MAILS_OF_A_TENANT, SCANS)
@@ -22,7 +27,7 @@ def test_no_more_run_at_once_than_limits_allow_whoever_is_killed(site: Site) -> 
 
 @pytest.mark.stress
 def test_no_more_start_than_a_rate_allows_whoever_is_killed(site: Site) -> None:
-    rates = run_rated(site, each=80, kills=3, seed=8)
+    rates = run_rated(site, each=CALLS_OF_A_TENANT, kills=amount(1, thorough=3), seed=8)
     assert (rates.figures.lost, rates.figures.doubled) == (0, 0)
     assert rates.early == {"call-a": 0, "call-b": 0}
 
@@ -45,6 +50,6 @@ def test_too_many_starts_in_a_window_would_be_found() -> None:
 
 @pytest.mark.stress
 def test_a_tenant_with_many_jobs_does_not_starve_one_with_few(site: Site) -> None:
-    turns = visit_side_by_side(site, big=500, small=5)
+    turns = visit_side_by_side(site, big=amount(250, thorough=500), small=5)
     assert (turns.figures.lost, turns.figures.doubled) == (0, 0)
     assert turns.ahead < 100

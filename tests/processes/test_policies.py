@@ -4,16 +4,21 @@ import pytest
 
 from tests.processes.harness import Site
 from tests.processes.scenario_policies import run_follow_ups, run_sequences, run_unique
+from tests.support import amount
 
 KEYS = 24
+LENGTH = amount(6, thorough=10)
+ORDERS = amount(120, thorough=300)
+KILLS = amount(2, thorough=5)
+SEED = 5  # of two kills, one hits all workers at once
 
 
 @pytest.mark.stress
 def test_jobs_of_a_sequence_run_one_after_another_in_their_order_whoever_is_killed(site: Site) -> None:
-    sequences = run_sequences(site, keys=KEYS, length=10, kills=5, seed=4)
+    sequences = run_sequences(site, keys=KEYS, length=LENGTH, kills=KILLS, seed=SEED)
     assert (sequences.figures.lost, sequences.figures.doubled) == (0, 0)
-    assert sequences.figures.completed == sequences.figures.submitted == KEYS * 10
-    assert sequences.figures.kills >= 5
+    assert sequences.figures.completed == sequences.figures.submitted == KEYS * LENGTH
+    assert sequences.figures.kills >= KILLS
     assert sequences.figures.reruns > 0, "no kill found a job at work"
     assert sequences.overlapping == []
     assert sequences.out_of_order == []
@@ -23,20 +28,20 @@ def test_jobs_of_a_sequence_run_one_after_another_in_their_order_whoever_is_kill
 
 @pytest.mark.stress
 def test_each_completed_job_is_followed_by_exactly_one_whoever_is_killed(site: Site) -> None:
-    follow_ups = run_follow_ups(site, count=300, kills=5, seed=5)
+    follow_ups = run_follow_ups(site, count=ORDERS, kills=KILLS, seed=SEED)
     assert (follow_ups.figures.lost, follow_ups.figures.doubled) == (0, 0)
-    assert follow_ups.figures.completed == 600
-    assert follow_ups.figures.kills >= 5
+    assert follow_ups.figures.completed == 2 * ORDERS
+    assert follow_ups.figures.kills >= KILLS
     assert follow_ups.figures.reruns > 0, "no kill found a job at work"
     assert (follow_ups.without, follow_ups.twice) == ([], [])
 
 
 @pytest.mark.stress
 def test_of_unique_jobs_one_is_alive_for_each_key_whoever_submits_and_whoever_is_killed(site: Site) -> None:
-    unique = run_unique(site, keys=KEYS, kills=5, seed=6)
+    unique = run_unique(site, keys=KEYS, kills=KILLS, seed=SEED)
     assert {len(ids) for ids in unique.waiting.values()} == {1}
     assert len(unique.waiting) == KEYS
     assert unique.overlapping == []
     assert (unique.figures.lost, unique.figures.doubled) == (0, 0)
     assert KEYS < unique.figures.submitted < unique.answers, "keys were to be free again, and to be in the way"
-    assert unique.figures.kills >= 5
+    assert unique.figures.kills >= KILLS

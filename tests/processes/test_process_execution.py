@@ -16,8 +16,11 @@ from tests.processes.fleet import Fleet
 from tests.processes.gates import make_gate, opened
 from tests.processes.harness import GREETING, Child, Site
 from tests.processes.scenario_processes import run_in_processes
-from tests.support import PATIENCE
+from tests.support import PATIENCE, amount
 from tests.unit.jobs.process_runs import watched
+
+JOBS = amount(60, thorough=120)
+KILLS = amount(1, thorough=3)
 
 
 @pytest.fixture
@@ -112,10 +115,10 @@ def test_a_long_job_in_a_process_is_handed_back_after_the_grace_of_its_worker(si
 
 @pytest.mark.stress
 def test_no_kill_of_a_worker_loses_or_doubles_a_job_in_a_process_or_leaves_one_behind(site: Site) -> None:
-    processes = run_in_processes(site, count=120, kills=3, seed=9)
+    processes = run_in_processes(site, count=JOBS, kills=KILLS, seed=9)
     assert (processes.figures.lost, processes.figures.doubled) == (0, 0)
-    assert processes.figures.completed == 120
-    assert processes.figures.kills >= 3
+    assert processes.figures.completed == JOBS
+    assert processes.figures.kills >= KILLS
     assert processes.left_behind == []
 
 

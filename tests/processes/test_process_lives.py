@@ -25,6 +25,14 @@ def pool() -> Iterator[ProcessPool]:
     pool.close()
 
 
+@pytest.fixture(scope="module")
+def lone_pool() -> Iterator[ProcessPool]:
+    """A child that a test may kill: the next request has to go to another one, and so has the next test."""
+    pool = ProcessPool(1)
+    yield pool
+    pool.close(0)
+
+
 @pytest.fixture
 def own_pool() -> Iterator[ProcessPool]:
     """Children for one test."""
@@ -74,13 +82,13 @@ def test_a_request_to_stop_is_seen_by_the_handler(pool: ProcessPool) -> None:
     assert attempt.result() == "saw it"
 
 
-def test_a_request_to_stop_holds_for_one_job_only(own_pool: ProcessPool) -> None:
-    attempt = run(own_pool, handlers.until_cancelled)
+def test_a_request_to_stop_holds_for_one_job_only(lone_pool: ProcessPool) -> None:
+    attempt = run(lone_pool, handlers.until_cancelled)
     before = attempt.started()
     before.stop()
     attempt.reply()
     before.stop()
-    assert run(own_pool, handlers.introduce_itself).result()["cancelled"] is False
+    assert run(lone_pool, handlers.introduce_itself).result()["cancelled"] is False
 
 
 def test_a_handler_sees_that_its_worker_shuts_down(pool: ProcessPool) -> None:
@@ -89,60 +97,60 @@ def test_a_handler_sees_that_its_worker_shuts_down(pool: ProcessPool) -> None:
     assert attempt.result() == {"stopping": True, "cancelled": False}
 
 
-def test_a_busy_child_is_killed_at_once_and_replaced(own_pool: ProcessPool) -> None:
-    attempt = run(own_pool, handlers.spin)
+def test_a_busy_child_is_killed_at_once_and_replaced(lone_pool: ProcessPool) -> None:
+    attempt = run(lone_pool, handlers.spin)
     running = attempt.started()
     assert running.kill()
     with pytest.raises(ChildDied, match="was killed") as death:
         attempt.reply()
     assert death.value.was_killed
-    assert run(own_pool, handlers.process_id).result() != running.pid
+    assert run(lone_pool, handlers.process_id).result() != running.pid
 
 
-def test_killing_a_request_that_is_over_does_not_hit_the_next(own_pool: ProcessPool, fifo: str) -> None:
-    before = run(own_pool, handlers.process_id)
+def test_killing_a_request_that_is_over_does_not_hit_the_next(lone_pool: ProcessPool, fifo: str) -> None:
+    before = run(lone_pool, handlers.process_id)
     before.reply()
-    attempt = run(own_pool, handlers.wait_for, path=fifo)
+    attempt = run(lone_pool, handlers.wait_for, path=fifo)
     assert attempt.started().pid == before.started().pid
     assert not before.started().kill()
     Path(fifo).write_bytes(b"go")
     assert attempt.result() == before.started().pid
 
 
-def test_a_kill_that_meets_the_answer_on_its_way_spoils_neither_it_nor_the_next(own_pool: ProcessPool) -> None:
+def test_a_kill_that_meets_the_answer_on_its_way_spoils_neither_it_nor_the_next(lone_pool: ProcessPool) -> None:
     def kill_when_answered(running: Running) -> None:
         assert running._child._connection.poll(PATIENCE), "no answer has come"
         assert running.kill()
 
     request = request_for(handlers.square, number=3)
-    reply = within(lambda: own_pool.run(request, on_start=kill_when_answered, on_note=print))
+    reply = within(lambda: lone_pool.run(request, on_start=kill_when_answered, on_note=print))
     assert reply.answers[0].result == b"9"
-    assert run(own_pool, handlers.square, number=4).result() == 16
+    assert run(lone_pool, handlers.square, number=4).result() == 16
 
 
-def test_what_a_handler_has_started_is_killed_with_it(own_pool: ProcessPool, fifo: str) -> None:
-    attempt = run(own_pool, handlers.start_another, path=fifo)
+def test_what_a_handler_has_started_is_killed_with_it(lone_pool: ProcessPool, fifo: str) -> None:
+    attempt = run(lone_pool, handlers.start_another, path=fifo)
     assert attempt.has_spoken.wait(PATIENCE)
     with watched(int(attempt.notes[0].done)) as wait_for_end:
         attempt.started().kill()
         wait_for_end()
 
 
-def test_ctrl_c_is_left_to_the_worker(own_pool: ProcessPool, fifo: str) -> None:
-    attempt = run(own_pool, handlers.wait_for, path=fifo)
+def test_ctrl_c_is_left_to_the_worker(lone_pool: ProcessPool, fifo: str) -> None:
+    attempt = run(lone_pool, handlers.wait_for, path=fifo)
     os.kill(attempt.started().pid, signal.SIGINT)
     Path(fifo).write_bytes(b"go")
     assert attempt.result() == attempt.started().pid
 
 
-def test_an_error_of_the_caller_ends_the_child_and_is_passed_on(own_pool: ProcessPool) -> None:
+def test_an_error_of_the_caller_ends_the_child_and_is_passed_on(lone_pool: ProcessPool) -> None:
     def refuse(_running: Running) -> None:
         raise OSError("the store is gone")
 
     request = request_for(handlers.spin)
     with pytest.raises(OSError, match="the store is gone"):
-        within(lambda: own_pool.run(request, on_start=refuse, on_note=print))
-    assert run(own_pool, handlers.square, number=2).result() == 4
+        within(lambda: lone_pool.run(request, on_start=refuse, on_note=print))
+    assert run(lone_pool, handlers.square, number=2).result() == 4
 
 
 # -- deaths
@@ -157,14 +165,14 @@ def test_an_error_of_the_caller_ends_the_child_and_is_passed_on(own_pool: Proces
     ],
 )
 def test_a_child_that_dies_at_work_says_how_and_is_replaced(
-    own_pool: ProcessPool, function: Callable[..., Any], arguments: dict[str, Any], text: str
+    lone_pool: ProcessPool, function: Callable[..., Any], arguments: dict[str, Any], text: str
 ) -> None:
-    attempt = run(own_pool, function, **arguments)
+    attempt = run(lone_pool, function, **arguments)
     with pytest.raises(ChildDied, match=text) as death:
         attempt.reply()
     assert not death.value.was_killed
     assert not death.value.was_asked_to_end
-    assert run(own_pool, handlers.process_id).result() != attempt.started().pid
+    assert run(lone_pool, handlers.process_id).result() != attempt.started().pid
 
 
 def test_a_death_harms_no_other_child(own_pool: ProcessPool, fifo: str) -> None:
@@ -176,25 +184,25 @@ def test_a_death_harms_no_other_child(own_pool: ProcessPool, fifo: str) -> None:
     assert neighbour.result() == neighbour.started().pid
 
 
-def test_a_child_ended_by_sigterm_was_asked_to_end(own_pool: ProcessPool, fifo: str) -> None:
-    attempt = run(own_pool, handlers.wait_for, path=fifo)
+def test_a_child_ended_by_sigterm_was_asked_to_end(lone_pool: ProcessPool, fifo: str) -> None:
+    attempt = run(lone_pool, handlers.wait_for, path=fifo)
     os.kill(attempt.started().pid, signal.SIGTERM)
     with pytest.raises(ChildDied, match="SIGTERM") as death:
         attempt.reply()
     assert death.value.was_asked_to_end
 
 
-def test_a_child_that_dies_idle_harms_nobody(own_pool: ProcessPool) -> None:
-    before = run(own_pool, handlers.process_id).result()
+def test_a_child_that_dies_idle_harms_nobody(lone_pool: ProcessPool) -> None:
+    before = run(lone_pool, handlers.process_id).result()
     with watched(before) as wait_for_end:
         os.kill(before, signal.SIGKILL)
         wait_for_end()
-    assert run(own_pool, handlers.process_id).result() != before
+    assert run(lone_pool, handlers.process_id).result() != before
 
 
-def test_a_process_forked_by_a_handler_does_not_hide_its_death(own_pool: ProcessPool, fifo: str) -> None:
+def test_a_process_forked_by_a_handler_does_not_hide_its_death(lone_pool: ProcessPool, fifo: str) -> None:
     with pytest.raises(ChildDied, match="exit code 3"):
-        run(own_pool, handlers.fork_and_leave, path=fifo).reply()
+        run(lone_pool, handlers.fork_and_leave, path=fifo).reply()
 
 
 # -- recycling and closing

@@ -9,19 +9,20 @@ import pytest
 
 from mainspring import JobStatus
 from tests.processes.apps.gated import app, elsewhere, sell, wrap
-from tests.processes.fleet import WORKERS, Fleet
+from tests.processes.fleet import Fleet
 from tests.processes.gates import make_gate, opened
 from tests.processes.harness import Site
 from tests.support import PATIENCE, Background
 
-MANY = 1_500
+MANY = 1_500  # several times what the workers fetch at once
+WORKERS = 3
 
 
 @pytest.fixture
 def fleet(site: Site) -> Iterator[Fleet]:
     make_gate("gate")
     with app:
-        fleet = Fleet(site, "gated")
+        fleet = Fleet(site, "gated", workers=WORKERS)
         fleet.start()
         yield fleet
 

@@ -6,6 +6,8 @@ from threading import Event, Thread
 from tests.processes.apps.policies import app, refresh
 from tests.processes.ledger import say
 
+PAUSE = 0.01  # seconds, in which the workers come to work, too
+
 
 def submit(keys: int) -> None:
     """Submit one refresh of each key, and say the id of each."""
@@ -22,7 +24,7 @@ def submit_until_let_go(keys: int) -> None:
         is_over.set()
 
     Thread(target=wait_for_the_end, daemon=True).start()
-    while not is_over.is_set():
+    while not is_over.wait(PAUSE):
         submit(keys)
 
 
