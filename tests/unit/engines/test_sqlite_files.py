@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import apsw
@@ -53,6 +55,24 @@ def fail_to_open(path: Path) -> EngineUnavailable:
 def test_nothing_is_written_before_the_first_use(path: Path) -> None:
     SqliteEngine(path)
     assert not path.exists()
+
+
+def test_processes_that_open_a_new_file_at_once_all_succeed(tmp_path: Path) -> None:
+    """Engines of one process with a connection each stand for processes: SQLite and `flock` treat them alike."""
+    together = Barrier(4)
+
+    def open_and_close(path: Path) -> object:
+        engine = SqliteEngine(path)
+        together.wait(PATIENCE)
+        engine.open(lambda: None)
+        version = execute(path, "PRAGMA user_version")
+        engine.close()
+        return version
+
+    with ThreadPoolExecutor(together.parties) as threads:
+        for number in range(25):
+            files = [tmp_path / f"{number}.db"] * together.parties
+            assert set(threads.map(open_and_close, files)) == {schema.VERSION}
 
 
 @pytest.mark.parametrize("is_there", [False, True], ids=["no file", "an empty file"])

@@ -90,6 +90,17 @@ class Database:
                 self._is_open = True
 
     def _prepare(self, connection: apsw.Connection) -> None:
+        # Two processes that switch a new file to write-ahead logging at once would both be refused, without a wait.
+        with self._turn.taken() if self._is_shared else nullcontext():
+            self._prepare_file(connection)
+        self._committed = None
+        self._is_synchronous = self._durability == "full"
+        connection.pragma("synchronous", "FULL" if self._is_synchronous else "NORMAL")
+        connection.pragma("cache_size", -CACHE_KIB)
+        if self._checkpointer is not None:
+            connection.set_wal_hook(self._checkpointer.after_write)
+
+    def _prepare_file(self, connection: apsw.Connection) -> None:
         is_left = self._is_mover and is_moved(connection)
         if not is_left:
             check(connection, self.path)
@@ -102,12 +113,6 @@ class Database:
             )
         if not is_left:
             migrate(connection, self.path)
-        self._committed = None
-        self._is_synchronous = self._durability == "full"
-        connection.pragma("synchronous", "FULL" if self._is_synchronous else "NORMAL")
-        connection.pragma("cache_size", -CACHE_KIB)
-        if self._checkpointer is not None:
-            connection.set_wal_hook(self._checkpointer.after_write)
 
     def close(self) -> None:
         """Close every connection; the last one of all processes folds the log into the file."""
