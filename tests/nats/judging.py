@@ -70,19 +70,48 @@ class Judge:
             faults=Counter(fault.kind for fault in self.faults),
         )
 
+    def without_zombies(self, runs: Sequence[Run]) -> list[Run]:
+        """Return the runs as they count: one whose worker was declared dead holds no place from then on.
+
+        When that was is not in the ledger: after most of a lease at the earliest, and before the job ran again.
+        """
+        counted: list[Run] = []
+        for own in by_job(runs).values():
+            own.sort(key=lambda run: run.token)
+            counted += [before._replace(end=self._count_until(before, after)) for before, after in pairwise(own)]
+            counted.append(own[-1])
+        return sorted(run for run in counted if run.begin <= run.end)
+
+    def _count_until(self, before: Run, after: Run) -> int:
+        fault = self._fault_between(before, after)
+        ends = [before.end, after.begin]
+        if before.how != "fail" and fault is not None:
+            ends.append(max(before.begin, fault.begin + round(self._shortest * 1e9)))
+        return min(ends)
+
+    @property
+    def _shortest(self) -> float:
+        """Seconds without an answer after which a worker is declared dead, at least."""
+        return self.lease * (1 - 2 / BEATS_PER_LEASE)
+
     def _explain(self, before: Run, after: Run) -> str | None:
         """Return why a job started again after a run; None if there was no reason."""
         if before.how == "fail":
             return "failed"
-        reasons = (
-            fault.kind
+        fault = self._fault_between(before, after)
+        return None if fault is None else fault.kind
+
+    def _fault_between(self, before: Run, after: Run) -> Fault | None:
+        """Return what made another worker run a job again."""
+        faults = (
+            fault
             for fault in reversed(self.faults)
             if before.process in fault.processes
             and before.begin < fault.end + RECOVERY
             and fault.begin < after.begin
-            and (fault.kind == KILLED or fault.seconds > self.lease * (1 - 2 / BEATS_PER_LEASE))
+            and (fault.kind == KILLED or fault.seconds > self._shortest)
         )
-        return next(reasons, None)
+        return next(faults, None)
 
     def _is_late(self, before: Run, after: Run) -> bool:
         """Answer whether a run began too late; one who stands still cannot know that its time is over."""
@@ -94,13 +123,3 @@ def _is_told(runs: list[Run], job: JobInfo) -> bool:
     """Answer whether each run has a token of its own, later ones a higher one, and the record knows of all."""
     tokens = [run.token for run in runs]
     return tokens == sorted(set(tokens)) and len(runs) <= job.starts == 1 + job.crashes + job.failures
-
-
-def without_zombies(runs: Sequence[Run]) -> list[Run]:
-    """Return the runs as they count: one whose worker was declared dead ends where the next one begins."""
-    counted: list[Run] = []
-    for own in by_job(runs).values():
-        own.sort(key=lambda run: run.token)
-        counted += [before._replace(end=min(before.end, after.begin)) for before, after in pairwise(own)]
-        counted.append(own[-1])
-    return sorted(run for run in counted if run.begin <= run.end)

@@ -18,7 +18,7 @@ from mainspring import JobStatus, Mainspring
 from mainspring.engines.nats.naming import DEFAULT_PREFIX
 from tests.nats.apps import mixed
 from tests.nats.crew import Crew, copy_in
-from tests.nats.judging import Judge, Verdict, without_zombies
+from tests.nats.judging import Judge, Verdict
 from tests.nats.servers import Servers
 from tests.processes.harness import Site
 from tests.processes.runs import Run, by_group, by_job, is_one_after_another, most_at_once, put_together
@@ -105,9 +105,10 @@ def run_chaos(
         crew.stop()
         jobs = {job.id: job for job in app.jobs(limit=1_000_000)}
     runs = put_together(site.ledger(), crew.killed)
-    verdict = Judge(crew.faults, lease).judge(ids, runs, jobs)
+    judge = Judge(crew.faults, lease)
+    verdict = judge.judge(ids, runs, jobs)
     strangers = [f"{job}" for job_id, job in jobs.items() if job_id not in set(ids)]
-    return _look_closer(replace(verdict, rounds=rounds), strangers, without_zombies(runs))
+    return _look_closer(replace(verdict, rounds=rounds), strangers, judge.without_zombies(runs))
 
 
 def _run_round(crew: Crew, number: int, act: Act, chance: Random, share: float) -> list[str]:
