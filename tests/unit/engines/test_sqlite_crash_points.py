@@ -24,7 +24,7 @@ from mainspring.jobs.engine import (
 from mainspring.jobs.status import FINAL, JobStatus
 from mainspring.testing.engine_bench import Bench, seconds
 from tests.support import within
-from tests.unit.engines.crashes import Laboratory, Scene, World, integrity, opened, run_everything, snapshot
+from tests.unit.engines.crashes import Laboratory, Scene, World, integrity, run_everything, snapshot
 
 pytestmark = pytest.mark.stress  # every step of every operation: many small databases
 
@@ -131,29 +131,25 @@ def laboratory(scene: Scene, tmp_path: Path, operation: Callable[[World], Any]) 
 @each_operation
 def test_a_crash_leaves_all_of_an_operation_or_nothing(laboratory: Laboratory) -> None:
     def look(world: World, is_committed: bool) -> None:  # noqa: FBT001 - an answer, not an option
-        with opened(laboratory.remains, world.bench.clock) as bench:
-            assert snapshot(bench) == (laboratory.after if is_committed else laboratory.before)
-        assert integrity(laboratory.remains) == "ok"
+        assert snapshot(world.bench) == (laboratory.after if is_committed else laboratory.before)
+        assert integrity(laboratory.path_of_remains) == "ok"
 
-    laboratory.crash_everywhere(look)
+    laboratory.kill_everywhere(look)
 
 
 @each_operation
 def test_after_a_crash_no_job_is_lost_and_none_completes_twice(laboratory: Laboratory) -> None:
     def recover(world: World, is_committed: bool) -> None:  # noqa: FBT001
-        with opened(laboratory.remains, world.bench.clock) as bench:
-            records = snapshot(bench)
-            alive = {record.id for record in records if record.status not in FINAL}
-            to_stop = {record.id for record in records if record.stop_requested}
-            completed = run_everything(bench)
-            assert Counter(completed) == Counter(
-                alive - to_stop - {"other"}
-            )  # nobody knows a handler for that one
-            counts = bench.engine.counts()
-            assert (counts[JobStatus.RUNNING], counts[JobStatus.PENDING]) == (0, int("other" in alive))
-            assert_nothing_stale_is_heard(bench, world)
+        records = snapshot(world.bench)
+        alive = {record.id for record in records if record.status not in FINAL}
+        to_stop = {record.id for record in records if record.stop_requested}
+        completed = run_everything(world.bench)
+        assert Counter(completed) == Counter(alive - to_stop - {"other"})  # nobody knows a handler for that one
+        counts = world.engine.counts()
+        assert (counts[JobStatus.RUNNING], counts[JobStatus.PENDING]) == (0, int("other" in alive))
+        assert_nothing_stale_is_heard(world.bench, world)
 
-    laboratory.crash_everywhere(recover)
+    laboratory.kill_everywhere(recover)
 
 
 def assert_nothing_stale_is_heard(bench: Bench, world: World) -> None:
@@ -173,13 +169,11 @@ def test_an_operation_can_be_repeated_after_a_crash(
     laboratory: Laboratory, operation: Callable[[World], Any]
 ) -> None:
     def repeat(world: World, is_committed: bool) -> None:  # noqa: FBT001
-        with opened(laboratory.remains, world.bench.clock) as bench:
-            world.bench, world.engine = bench, bench.engine
-            operation(world)
-            if not is_committed:  # else a repetition is another operation, which only has to be possible
-                assert snapshot(bench) == laboratory.after
+        operation(world)
+        if not is_committed:  # else a repetition is another operation, which only has to be possible
+            assert snapshot(world.bench) == laboratory.after
 
-    laboratory.crash_everywhere(repeat)
+    laboratory.kill_everywhere(repeat)
 
 
 @each_operation
@@ -190,4 +184,4 @@ def test_an_engine_that_was_interrupted_goes_on(laboratory: Laboratory, operatio
         if not is_committed:
             assert snapshot(world.bench) == laboratory.after
 
-    laboratory.crash_everywhere(go_on)
+    laboratory.interrupt_everywhere(go_on)
