@@ -8,8 +8,7 @@ import signal
 from threading import Event
 from typing import Any
 
-from mainspring import current_job
-from mainspring.jobs.context import current_batch
+from mainspring.jobs.context import current_batch, current_job
 
 
 def say_hello() -> None:
