@@ -19,9 +19,9 @@ pytestmark = pytest.mark.stress
 PRODUCERS = 32
 SEQUENCES = 200
 
-calm = pytest.param(amount(60_000, thorough=200_000), nullcontext, id="calm")
-tense = pytest.param(amount(40_000, thorough=100_000), restless, id="restless")
-small = pytest.param(amount(30_000, thorough=60_000), restless, id="restless")
+calm = pytest.param(amount(40_000, thorough=200_000), nullcontext, id="calm")
+tense = pytest.param(amount(30_000, thorough=100_000), restless, id="restless")
+small = pytest.param(amount(20_000, thorough=60_000), restless, id="restless")
 
 traits_to_choose = [None] * 30 + [TaskTraits(priority=priority) for priority in Priority]
 
@@ -164,7 +164,7 @@ def test_all_kinds_of_runners_on_one_pool() -> None:
         lanes += [Lane(pool.asyncio(), is_exclusive=True)]
         lanes += [Lane(pool.parallel(limit=limit), is_exclusive=limit == 1) for limit in (1, 2, 5)]
         lanes += [Lane(pool, is_exclusive=False)]
-        hammer(pool, lanes, amount(40_000, thorough=100_000))
+        hammer(pool, lanes, amount(30_000, thorough=100_000))
 
 
 @pytest.mark.parametrize(("total", "mood"), [calm, small])

@@ -150,7 +150,7 @@ class Laboratory:
         self, scene: Scene, folder: Path, operation: Operation, look: Callable[[Bench], Any] | None = None
     ) -> None:
         self._scene = scene
-        self._path = folder / "jobs.db"
+        self.path = folder / "jobs.db"
         self._operation = operation
         self.look = look or snapshot
         """What is compared: all jobs, unless a test says otherwise."""
@@ -169,9 +169,9 @@ class Laboratory:
 
     @contextmanager
     def _begin(self) -> Iterator[tuple[World, CrashPoint]]:
-        clock = self._scene.copy_to(self._path)
-        probe = CrashPoint(self._path, clock)
-        with opened(self._path, clock, probe) as bench:
+        clock = self._scene.copy_to(self.path)
+        probe = CrashPoint(self.path, clock)
+        with opened(self.path, clock, probe) as bench:
             yield World(self._scene, bench), probe
 
     def interrupt_everywhere(self, then: Callable[[World, bool], None], *, begin: int = 0) -> None:

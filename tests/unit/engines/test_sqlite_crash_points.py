@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +23,7 @@ from mainspring.jobs.engine import (
 from mainspring.jobs.status import FINAL, JobStatus
 from mainspring.testing.engine_bench import Bench, seconds
 from tests.support import within
-from tests.unit.engines.crashes import Laboratory, Scene, World, integrity, run_everything, snapshot
+from tests.unit.engines.crashes import Laboratory, Operation, Scene, World, integrity, run_everything, snapshot
 
 pytestmark = pytest.mark.stress  # every step of every operation: many small databases
 
@@ -123,9 +122,23 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     return AllStates(tmp_path_factory.mktemp("scene") / "jobs.db")
 
 
+@pytest.fixture(scope="module")
+def laboratories() -> dict[Operation, Laboratory]:
+    return {}
+
+
 @pytest.fixture
-def laboratory(scene: Scene, tmp_path: Path, operation: Callable[[World], Any]) -> Laboratory:
-    return Laboratory(scene, tmp_path, operation)
+def laboratory(
+    scene: Scene,
+    operation: Operation,
+    laboratories: dict[Operation, Laboratory],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Laboratory:
+    """Lend the laboratory of an operation: all tests of it look at the same remains."""
+    if operation not in laboratories:
+        folder = tmp_path_factory.mktemp("laboratory")
+        laboratories[operation] = Laboratory(scene, folder, operation)
+    return laboratories[operation]
 
 
 @each_operation

@@ -231,9 +231,23 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     return Lines(tmp_path_factory.mktemp("lines") / "jobs.db")
 
 
+@pytest.fixture(scope="module")
+def laboratories() -> dict[Operation, Laboratory]:
+    return {}
+
+
 @pytest.fixture
-def laboratory(scene: Scene, tmp_path: Path, operation: Operation) -> Laboratory:
-    return Laboratory(scene, tmp_path, operation, look=lambda _: dump(tmp_path / "jobs.db"))
+def laboratory(
+    scene: Scene,
+    operation: Operation,
+    laboratories: dict[Operation, Laboratory],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Laboratory:
+    """Lend the laboratory of an operation: all tests of it look at the same remains."""
+    if operation not in laboratories:
+        folder = tmp_path_factory.mktemp("laboratory")
+        laboratories[operation] = Laboratory(scene, folder, operation, look=lambda _: dump(folder / "jobs.db"))
+    return laboratories[operation]
 
 
 def finish(bench: Bench) -> Counter[str]:
@@ -270,12 +284,12 @@ def test_a_crash_leaves_all_or_nothing_and_every_line_in_order(laboratory: Labor
 
 
 @each_operation
-def test_an_engine_that_was_interrupted_leaves_all_or_nothing(laboratory: Laboratory, tmp_path: Path) -> None:
+def test_an_engine_that_was_interrupted_leaves_all_or_nothing(laboratory: Laboratory) -> None:
     def look(world: World, is_committed: bool) -> None:  # noqa: FBT001
         assert laboratory.look(world.bench) == (laboratory.after if is_committed else laboratory.before)
-        check_lines(tmp_path / "jobs.db")
+        check_lines(laboratory.path)
 
-    laboratory.interrupt_everywhere(look, begin=amount(-3, thorough=0))
+    laboratory.interrupt_everywhere(look, begin=amount(-2, thorough=0))
 
 
 @each_operation
