@@ -557,14 +557,15 @@ if child == 0:
     try:
         copy.find(Query())
     except Exception as error:
-        print(error, flush=True)
+        print(f"{error}\\n", end="", flush=True)  # in one piece: two processes write
     os.close(writing)
     os.read(reading, 1)
     os._exit(0)
 copy.apply([put(2, "other")], 2)
 copy.close()
 other = SqliteProjection(sys.argv[1])
-print("reopened at", other.open("stream"), flush=True)  # though the child lives
+position = other.open("stream")  # though the child lives
+print(f"reopened at {position}\\n", end="", flush=True)
 os.close(writing)
 os.waitpid(child, 0)
 """
