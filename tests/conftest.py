@@ -1,4 +1,4 @@
-"""Settings of all tests: one profile of Hypothesis, temporary files in memory, and a patient manual clock.
+"""Settings of all tests: Hypothesis, temporary files in memory, the garbage collector, and a patient manual clock.
 
 Hypothesis: examples have no deadline, because on a busy machine any of them may take long. They are random; a
 failure prints a line `@reproduce_failure(...)` that repeats it.
@@ -7,9 +7,13 @@ Temporary files: tests make thousands of small databases, and an fsync on a busy
 second. On Linux `/dev/shm` is a file system with the same locks and the same shared memory, and its files survive
 `kill -9`. No test cuts the power, so no test needs the disk. Set `TMPDIR` to have the files elsewhere.
 
+Garbage collector: modules and collected tests live until the end. The collector is told to leave them alone: it
+runs hundreds of times, and some tests call it.
+
 Manual clock: it gives users ten real seconds for what has to come to rest. A busy machine may need more.
 """
 
+import gc
 import os
 import shutil
 import tempfile
@@ -35,5 +39,12 @@ def has_room(folder: Path) -> bool:
 if "TMPDIR" not in os.environ and has_room(MEMORY):
     os.environ["TMPDIR"] = str(MEMORY)  # for child processes
     tempfile.tempdir = str(MEMORY)
+
+
+def pytest_collection_finish() -> None:
+    """Spare the collector what stays anyway."""
+    gc.collect()
+    gc.freeze()
+
 
 manual_clock.PATIENCE_SECONDS = PATIENCE_SECONDS

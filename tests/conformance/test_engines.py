@@ -17,6 +17,7 @@ from mainspring.testing.engine_settling import Settling
 from mainspring.testing.engine_starts import Starts
 from mainspring.testing.engine_submitting import Submitting
 from mainspring.testing.engine_taking import Taking
+from tests.blank_stores import make_blank_store
 from tests.support import PATIENCE
 
 
@@ -31,7 +32,7 @@ class TestMemoryEngine(EngineConformance):
 class TestSqliteEngine(EngineConformance):
     @pytest.fixture
     def make_engine(self, tmp_path: Path) -> MakeEngine:
-        return lambda clock: SqliteEngine(tmp_path / "jobs.db", clock=clock)
+        return lambda clock: SqliteEngine(make_blank_store(tmp_path / "jobs.db"), clock=clock)
 
 
 class TestSqliteEngineWithoutFsync(Submitting, Taking, Settling, Starts):
@@ -39,7 +40,7 @@ class TestSqliteEngineWithoutFsync(Submitting, Taking, Settling, Starts):
 
     @pytest.fixture
     def make_engine(self, tmp_path: Path) -> MakeEngine:
-        return lambda clock: SqliteEngine(tmp_path / "jobs.db", clock=clock, durability="normal")
+        return lambda clock: SqliteEngine(make_blank_store(tmp_path / "jobs.db"), clock=clock, durability="normal")
 
 
 class TestSqliteEngineOfOneProcess(Submitting, Taking, Crew, Rescuing):
@@ -47,7 +48,7 @@ class TestSqliteEngineOfOneProcess(Submitting, Taking, Crew, Rescuing):
 
     @pytest.fixture
     def make_engine(self, tmp_path: Path) -> MakeEngine:
-        return lambda clock: SqliteEngine(tmp_path / "jobs.db", clock=clock, is_shared=False)
+        return lambda clock: SqliteEngine(make_blank_store(tmp_path / "jobs.db"), clock=clock, is_shared=False)
 
 
 def test_the_rest_of_the_test_kit_needs_no_pytest() -> None:

@@ -16,7 +16,7 @@ from mainspring.clock import SystemClock
 
 HOUR = datetime(2028, 2, 29, 23, 59, 55, tzinfo=UTC)
 ENVIRONMENT = dict(os.environ)  # as some modules of tests keep it
-ASK = "from mainspring import SystemClock; print(SystemClock().now().isoformat())"
+ASK = "from mainspring.clock import SystemClock; print(SystemClock().now().isoformat())"
 
 def test_here():
     assert HOUR <= SystemClock().now() < HOUR + timedelta(seconds=30)
@@ -27,14 +27,17 @@ def test_in_a_child():
 """
 
 
-@pytest.mark.parametrize("options", [[], ["-n", "1"]], ids=["alone", "in a worker"])
+ALONE = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # the other plugins take longer than these tests
+
+
+@pytest.mark.parametrize("options", [[], ["-p", "xdist", "-n", "1"]], ids=["alone", "in a worker"])
 def test_tests_and_their_child_processes_begin_at_the_hour(tmp_path: Path, options: list[str]) -> None:
     (tmp_path / "test_hour.py").write_text(TESTS)
     pytest_options = ["-p", "tests.hours.plugin", "--hour", "2028-02-29T23:59:55Z", "-c", "/dev/null", *options]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *pytest_options, str(tmp_path)],
         cwd=ROOT,
-        env=os.environ | {"TMPDIR": str(tmp_path)},
+        env=ALONE | {"TMPDIR": str(tmp_path)},
         capture_output=True,
         text=True,
         check=False,
@@ -45,5 +48,7 @@ def test_tests_and_their_child_processes_begin_at_the_hour(tmp_path: Path, optio
 
 def test_an_hour_without_a_time_zone_is_refused(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-p", "tests.hours.plugin", "--hour", "2028-02-29T23:59:55"]
-    done = subprocess.run([*command, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*command, str(tmp_path)], cwd=ROOT, env=ALONE, capture_output=True, text=True, check=False
+    )
     assert "has no time zone; add Z for UTC" in done.stderr

@@ -12,8 +12,10 @@ from mainspring.engines.memory import MemoryEngine
 from mainspring.engines.sqlite import SqliteEngine
 from mainspring.jobs.engine import Engine
 from mainspring.testing import ManualClock
+from tests.blank_stores import make_blank_store
 from tests.stress.machine_arranging import Arranging
 from tests.stress.machine_working import Working
+from tests.support import amount
 
 pytestmark = pytest.mark.stress
 
@@ -30,7 +32,7 @@ class MemoryMachine(EngineMachine):
 class SqliteMachine(EngineMachine):
     def make_engine(self, clock: ManualClock) -> Engine:
         self.folder = TemporaryDirectory(prefix="mainspring-")
-        path = Path(self.folder.name) / "jobs.db"
+        path = make_blank_store(Path(self.folder.name) / "jobs.db")
         return SqliteEngine(path, clock=clock, durability="normal", is_shared=False)
 
     def teardown(self) -> None:
@@ -41,13 +43,13 @@ class SqliteMachine(EngineMachine):
 
 TestMemoryEngine = MemoryMachine.TestCase
 TestMemoryEngine.settings = settings(
-    max_examples=100,
+    max_examples=amount(40, thorough=100),
     stateful_step_count=40,
     suppress_health_check=[HealthCheck.too_slow],
     phases=set(Phase) - {Phase.explain},  # which takes several times as long as all the others, under a tracer
 )
 TestSqliteEngine = SqliteMachine.TestCase
-TestSqliteEngine.settings = settings(TestMemoryEngine.settings, max_examples=80)
+TestSqliteEngine.settings = settings(TestMemoryEngine.settings, max_examples=amount(30, thorough=80))
 
 
 def test_the_profile_of_all_tests_holds_for_the_machines_too() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mainspring.runners import FuncQueue, Priority, RingBuffer, TaskHandle, TaskRunner, TaskTraits, ThreadPool
-from tests.support import PATIENCE
+from tests.support import PATIENCE, amount
 from tests.unit.runners.pools import restless, running
 
 pytestmark = pytest.mark.stress
@@ -19,9 +19,9 @@ pytestmark = pytest.mark.stress
 PRODUCERS = 32
 SEQUENCES = 200
 
-calm = pytest.param(200_000, nullcontext, id="calm")
-tense = pytest.param(100_000, restless, id="restless")
-small = pytest.param(60_000, restless, id="restless")
+calm = pytest.param(amount(40_000, thorough=200_000), nullcontext, id="calm")
+tense = pytest.param(amount(30_000, thorough=100_000), restless, id="restless")
+small = pytest.param(amount(20_000, thorough=60_000), restless, id="restless")
 
 traits_to_choose = [None] * 30 + [TaskTraits(priority=priority) for priority in Priority]
 
@@ -164,7 +164,7 @@ def test_all_kinds_of_runners_on_one_pool() -> None:
         lanes += [Lane(pool.asyncio(), is_exclusive=True)]
         lanes += [Lane(pool.parallel(limit=limit), is_exclusive=limit == 1) for limit in (1, 2, 5)]
         lanes += [Lane(pool, is_exclusive=False)]
-        hammer(pool, lanes, 100_000)
+        hammer(pool, lanes, amount(30_000, thorough=100_000))
 
 
 @pytest.mark.parametrize(("total", "mood"), [calm, small])
@@ -236,6 +236,7 @@ def test_a_func_queue(total: int, mood: Callable[[], Any], concurrency: int, bat
 
 
 def test_delayed_tasks_and_cancels() -> None:
+    share = amount(400, thorough=1_000)
     ran: list[int] = []
     cancelled: list[int] = []
     with running(ThreadPool(4)) as pool, restless():
@@ -244,7 +245,7 @@ def test_delayed_tasks_and_cancels() -> None:
         def produce(who: int) -> None:
             chosen = random.Random(who)
             waiting: list[tuple[int, TaskHandle]] = []
-            for number in range(who * 1_000, (who + 1) * 1_000):
+            for number in range(who * share, (who + 1) * share):
                 runner = chosen.choice(runners)
                 waiting.append((number, runner.post(ran.append, number, delay=chosen.random() * 0.05)))
                 if number % 3 == 0:
@@ -260,12 +261,13 @@ def test_delayed_tasks_and_cancels() -> None:
         check_at_rest(pool)
         assert pool.statistics().cancelled == len(cancelled)
     assert len(cancelled) > 0
-    assert sorted(ran + cancelled) == list(range(8_000))
+    assert sorted(ran + cancelled) == list(range(8 * share))
 
 
 def test_a_ring_between_many_producers_and_consumers() -> None:
     """Consumers are woken by a queue, so that nobody spins."""
     taken: list[int] = []
+    share = amount(800, thorough=2_000)
     with running(ThreadPool(4)) as pool, restless():
         ring: RingBuffer[int] = RingBuffer(100_000)
 
@@ -273,7 +275,7 @@ def test_a_ring_between_many_producers_and_consumers() -> None:
             taken.append(ring.pop())
 
         def produce(who: int) -> None:
-            for number in range(who * 2_000, (who + 1) * 2_000):
+            for number in range(who * share, (who + 1) * share):
                 ring.push(number)
                 pool.post(move)
 
@@ -281,7 +283,7 @@ def test_a_ring_between_many_producers_and_consumers() -> None:
         pool.wait_idle(PATIENCE)
         assert pool.statistics().failed == 0
         assert len(ring) == 0
-    assert sorted(taken) == list(range(PRODUCERS * 2_000))
+    assert sorted(taken) == list(range(PRODUCERS * share))
 
 
 @contextmanager

@@ -9,12 +9,12 @@ import pytest
 from mainspring import RunnerClosed
 from mainspring.runners import ShutdownBehavior, TaskFuture, TaskRunner, TaskTraits, ThreadPool
 from tests.stress.kinds import kinds
-from tests.support import PATIENCE
+from tests.support import PATIENCE, amount
 from tests.unit.runners.pools import restless, running
 
 pytestmark = pytest.mark.stress
 
-ROUNDS = 32
+ROUNDS = amount(16, thorough=32)
 BLOCK = TaskTraits(shutdown=ShutdownBehavior.BLOCK)
 SKIP = TaskTraits(shutdown=ShutdownBehavior.SKIP, category="not the plain way")
 

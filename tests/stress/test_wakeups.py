@@ -13,12 +13,12 @@ import pytest
 
 from mainspring.runners import FuncQueue, Priority, TaskRunner, TaskTraits, ThreadPool, blocking
 from tests.stress.kinds import kinds
-from tests.support import PATIENCE, eventually
+from tests.support import PATIENCE, amount, eventually
 from tests.unit.runners.pools import occupied, restless, running
 
 pytestmark = pytest.mark.stress
 
-TIMES = 20_000
+TIMES = amount(5_000, thorough=20_000)
 
 
 moods = pytest.mark.parametrize("mood", [nullcontext, restless], ids=["calm", "restless"])

@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from mainspring import Mainspring
+from tests.blank_stores import make_blank_store
 
 
 @pytest.fixture(params=["memory", "sqlite"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Each kind of store, empty."""
-    return "memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'jobs.db'}"
+    return "memory://" if request.param == "memory" else f"sqlite:///{make_blank_store(tmp_path / 'jobs.db')}"
 
 
 @pytest.fixture

@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import active_count
+from typing import NamedTuple
 
 import pytest
 
 from mainspring import EngineUnavailable, Job, JobStatus, Mainspring, Retry, current_job
 from mainspring.jobs.engine import Cancel, Delete
-from mainspring.testing import ProcessDied, assert_submitted, every_crash
+from mainspring.testing import Crash, ProcessDied, assert_submitted, every_crash
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -74,6 +75,34 @@ def charge_never_twice(app: Mainspring, job: Job[[int], None], ledger: Ledger) -
     return runs
 
 
+class Plain(NamedTuple):
+    """All crashes of one submit that nobody looks at, and what they leave."""
+
+    crashes: list[Crash]
+    prepared: int
+    charges: list[int]
+
+
+@pytest.fixture(scope="module")
+def plain() -> Plain:
+    """Let a process die at every step of one submit, once for all tests that ask what came of it."""
+    ledger = Ledger()
+    prepared: list[int] = []
+
+    def prepare() -> None:
+        prepared.append(1)
+        ledger.clear()
+
+    with Mainspring("memory://") as app:
+
+        @app.job(name="charge")
+        def charge(order: int) -> None:
+            ledger.charges.append(order)
+
+        crashes = list(every_crash(app, lambda: charge.submit(42), prepare=prepare))
+    return Plain(crashes, len(prepared), ledger.charges)
+
+
 # -- what is found
 
 
@@ -114,20 +143,16 @@ def test_a_store_that_asks_for_the_fencing_token_survives_every_crash(app: Mains
     assert len(tokens) > 1  # what ran again had a greater one
 
 
-def test_the_last_run_is_the_one_that_got_through(
-    app: Mainspring, charge: Job[[int], None], ledger: Ledger
-) -> None:
-    crashes = list(every_crash(app, lambda: charge.submit(42), prepare=ledger.clear))
+def test_the_last_run_is_the_one_that_got_through(plain: Plain) -> None:
+    crashes = plain.crashes
     assert [crash.number for crash in crashes] == list(range(len(crashes)))
     assert [crash.step is None for crash in crashes] == [False] * (len(crashes) - 1) + [True]
     assert str(crashes[-1]) == f"in the run without a crash, after all {len(crashes) - 1} steps"
-    assert ledger.charges == [42]
+    assert plain.charges == [42]
 
 
-def test_crashes_come_before_every_write_and_around_every_commit(
-    app: Mainspring, charge: Job[[int], None]
-) -> None:
-    steps = [crash.step or "" for crash in every_crash(app, lambda: charge.submit(42))][:-1]
+def test_crashes_come_before_every_write_and_around_every_commit(plain: Plain) -> None:
+    steps = [crash.step or "" for crash in plain.crashes][:-1]
     kinds = Counter(" ".join(step.split()[:2]) for step in steps)
     assert kinds["before COMMIT"] == kinds["after COMMIT"] >= 3  # a submit, a start and an end at least
     assert kinds["before INSERT"] >= 1
@@ -249,10 +274,8 @@ def test_what_a_scenario_raises_ends_the_test(app: Mainspring) -> None:
         next(every_crash(app, scenario))
 
 
-def test_a_world_is_prepared_before_each_run(app: Mainspring, charge: Job[[int], None]) -> None:
-    prepared: list[int] = []
-    runs = len(list(every_crash(app, lambda: charge.submit(42), prepare=lambda: prepared.append(1))))
-    assert len(prepared) == runs
+def test_a_world_is_prepared_before_each_run(plain: Plain) -> None:
+    assert plain.prepared == len(plain.crashes)
 
 
 # -- what is checked without being asked
@@ -281,11 +304,8 @@ def test_a_job_that_the_next_process_loses_is_reported(app: Mainspring, charge: 
         list(every_crash(app, scenario))
 
 
-def test_recovery_is_checked_even_if_nobody_asks(
-    app: Mainspring, charge: Job[[int], None], ledger: Ledger
-) -> None:
-    crashes = list(every_crash(app, lambda: charge.submit(42)))
-    assert all(crash.is_recovered for crash in crashes)
+def test_recovery_is_checked_even_if_nobody_asks(plain: Plain) -> None:
+    assert all(crash.is_recovered for crash in plain.crashes)
 
 
 # -- what is left

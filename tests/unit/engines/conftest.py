@@ -7,6 +7,7 @@ import pytest
 
 from mainspring.testing import ManualClock
 from mainspring.testing.engine_bench import Bench
+from tests.blank_stores import make_blank_store
 from tests.unit.engines.crashes import opened
 
 
@@ -22,5 +23,5 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def bench(path: Path, clock: ManualClock) -> Iterator[Bench]:
-    with opened(path, clock) as bench:
+    with opened(make_blank_store(path), clock) as bench:
         yield bench

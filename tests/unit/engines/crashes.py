@@ -5,14 +5,15 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import apsw
 import pytest
 
 from mainspring.engines.sqlite import SqliteEngine
-from mainspring.jobs.engine import JobRecord, Lease, OutcomeKind, Query
+from mainspring.jobs.engine import JobRecord, Lease, Query
 from mainspring.testing import ManualClock
 from mainspring.testing.engine_bench import Bench
 
@@ -21,48 +22,84 @@ class Crash(BaseException):
     """The process ends here. Nothing may catch it for good."""
 
 
-class CrashPoint:
-    """A probe that counts the steps of an operation and crashes at one of them.
+class Remains(NamedTuple):
+    """The content of the files that a process leaves behind if it is killed at a step."""
 
-    What a killed process would leave is copied at that instant: the file and its log, with whatever the unfinished
-    transaction has written. The engine itself sees an exception, rolls back, and is closed by the test.
+    database: bytes
+    log: bytes
+    locks: tuple[str, ...]
+    """The names of the lock files of its workers: nobody holds them any more."""
+    now: datetime
+    is_committed: bool
+    """Whether the operation that was under way has been committed."""
+
+    def write_to(self, path: Path) -> ManualClock:
+        """Make the files anew, and a clock that goes on from the crash."""
+        Path(f"{path}-shm").unlink(missing_ok=True)
+        Path(f"{path}-wal").write_bytes(self.log)
+        path.write_bytes(self.database)
+        make_locks(path, self.locks)
+        return ManualClock(self.now)
+
+
+class CrashPoint:
+    """A probe that counts the steps of an operation, and crashes at one of them or records what each leaves.
+
+    A killed process leaves the file and its log, with whatever the unfinished transaction has written, as they are
+    at that instant. An engine that crashes sees an exception, rolls back, and is closed by the test.
     """
 
-    def __init__(self, path: Path, remains: Path) -> None:
+    def __init__(self, path: Path, clock: ManualClock) -> None:
         self._path = path
-        self._remains = remains
+        self._clock = clock
         self._at: int | None = None
+        self._records = False
         self.steps: list[str] = []
+        self.remains: list[Remains] = []
+        """What the steps leave, as far as it differs: most of them leave what the step before them left."""
         self.is_armed = False
 
-    def arm(self, at: int | None) -> None:
-        """Begin to count; crash at this step, if there is one."""
+    def arm(self, at: int) -> None:
+        """Begin to count; crash at this step."""
         self.is_armed, self._at = True, at
-        self.steps.clear()
+
+    def record(self) -> None:
+        """Begin to count, and to look at what a crash would leave; crash nowhere."""
+        self.is_armed = self._records = True
 
     def __call__(self, when: str, sql: str) -> None:
         if not self.is_armed:
             return
         self.steps.append(f"{when} {' '.join(sql.split())}")
+        if self._records:
+            self._add(self._look(is_committed=self.steps[-1] == "after COMMIT"))
         if len(self.steps) - 1 == self._at:
             self.is_armed = False
-            self._copy()
             raise Crash(self.steps[-1])
 
-    def _copy(self) -> None:
+    def _look(self, *, is_committed: bool) -> Remains:
         # Closing a file drops the locks that this process has on it; nobody else is there to take them.
-        shutil.copyfile(f"{self._path}-wal", f"{self._remains}-wal")
-        copy_file(self._path, self._remains)
+        log = Path(f"{self._path}-wal").read_bytes()
+        return Remains(self._path.read_bytes(), log, locks_of(self._path), self._clock.now(), is_committed)
+
+    def _add(self, remains: Remains) -> None:
+        if self.remains[-1:] != [remains]:
+            self.remains.append(remains)
 
 
-def copy_file(source: Path, target: Path) -> None:
-    """Copy a file and, as those who die leave them behind, the locks of its workers, held by nobody."""
-    shutil.copyfile(source, target)
-    shutil.rmtree(f"{target}-workers", ignore_errors=True)
-    for lock in Path(f"{source}-workers").glob("*.lock"):
-        copy = Path(f"{target}-workers", lock.name)
-        copy.parent.mkdir(exist_ok=True)
-        copy.touch()
+def locks_of(path: Path) -> tuple[str, ...]:
+    """Return the names of the lock files of workers."""
+    return tuple(sorted(lock.name for lock in Path(f"{path}-workers").glob("*.lock")))
+
+
+def make_locks(path: Path, names: tuple[str, ...]) -> None:
+    """Leave these lock files and no others, as those who die leave them behind: held by nobody."""
+    folder = Path(f"{path}-workers")
+    shutil.rmtree(folder, ignore_errors=True)
+    if names:
+        folder.mkdir()
+    for name in names:
+        (folder / name).touch()
 
 
 class Scene:
@@ -88,7 +125,8 @@ class Scene:
 
     def copy_to(self, path: Path) -> ManualClock:
         """Make a copy, and a clock that begins when the scene was ready."""
-        copy_file(self._path, path)
+        shutil.copyfile(self._path, path)
+        make_locks(path, locks_of(self._path))
         return ManualClock(self._now)
 
 
@@ -106,41 +144,58 @@ Operation: TypeAlias = Callable[[World], Any]
 
 
 class Laboratory:
-    """Repeats an operation in worlds that are alike, and crashes at another step each time."""
+    """Repeats an operation in worlds that are alike, and lets it end at another step each time."""
 
     def __init__(
         self, scene: Scene, folder: Path, operation: Operation, look: Callable[[Bench], Any] | None = None
     ) -> None:
         self._scene = scene
-        self._path = folder / "jobs.db"
+        self.path = folder / "jobs.db"
         self._operation = operation
         self.look = look or snapshot
         """What is compared: all jobs, unless a test says otherwise."""
-        self.remains = folder / "remains.db"
-        with self._begin(None) as (world, probe):
+        self.path_of_remains = folder / "remains.db"
+        with self._begin() as (world, probe):
             self.before = self.look(world.bench)
+            probe.record()
             operation(world)
+            probe.is_armed = False
             self.after = self.look(world.bench)
-            self.steps = list(probe.steps)
+        self.steps = probe.steps
+        self.remains = probe.remains
         assert len(self.steps) >= 4  # before and after a beginning and an end
         assert self.steps[-1] == "after COMMIT"
+        assert [remains.is_committed for remains in self.remains][-2:] == [False, True]
 
     @contextmanager
-    def _begin(self, crash_at: int | None) -> Iterator[tuple[World, CrashPoint]]:
-        clock = self._scene.copy_to(self._path)
-        probe = CrashPoint(self._path, self.remains)
-        with opened(self._path, clock, probe) as bench:
-            probe.arm(crash_at)
+    def _begin(self) -> Iterator[tuple[World, CrashPoint]]:
+        clock = self._scene.copy_to(self.path)
+        probe = CrashPoint(self.path, clock)
+        with opened(self.path, clock, probe) as bench:
             yield World(self._scene, bench), probe
 
-    def crash_everywhere(self, then: Callable[[World, bool], None]) -> None:
-        """Crash at every step; let the test look at the world, and tell it whether the operation was committed."""
-        for number, step in enumerate(self.steps):
-            with self._begin(number) as (world, _):
+    def interrupt_everywhere(self, then: Callable[[World, bool], None], *, begin: int = 0) -> None:
+        """Crash at every step from `begin` on; tell the test whether the operation was committed.
+
+        The same world goes on: its engine has seen the exception and rolled back.
+        """
+        for number, step in list(enumerate(self.steps))[begin:]:
+            with self._begin() as (world, probe):
+                probe.arm(number)
                 with pytest.raises(Crash) as crash:
                     self._operation(world)
                 assert str(crash.value) == step
                 then(world, step == "after COMMIT")
+
+    def kill_everywhere(self, then: Callable[[World, bool], None]) -> None:
+        """Open what a process leaves that is killed at any step; tell the test whether it had committed.
+
+        Steps that leave files with the same content are one: the next process cannot tell them apart.
+        """
+        for remains in self.remains:
+            clock = remains.write_to(self.path_of_remains)
+            with opened(self.path_of_remains, clock) as bench:
+                then(World(self._scene, bench), remains.is_committed)
 
 
 @contextmanager
@@ -178,8 +233,7 @@ def run_everything(bench: Bench) -> list[str]:
         assert bench.engine.renew(worker)
         bench.engine.sweep(worker)
         while leases := bench.take(worker, ahead=0):
-            for lease in leases:
-                assert bench.settle(worker, lease, OutcomeKind.COMPLETED)
-                completed.append(lease.id)
+            bench.complete(worker, *leases)
+            completed += [lease.id for lease in leases]
     bench.engine.leave(worker)
     return completed

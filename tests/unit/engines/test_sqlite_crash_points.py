@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +23,7 @@ from mainspring.jobs.engine import (
 from mainspring.jobs.status import FINAL, JobStatus
 from mainspring.testing.engine_bench import Bench, seconds
 from tests.support import within
-from tests.unit.engines.crashes import Laboratory, Scene, World, integrity, opened, run_everything, snapshot
+from tests.unit.engines.crashes import Laboratory, Operation, Scene, World, integrity, run_everything, snapshot
 
 pytestmark = pytest.mark.stress  # every step of every operation: many small databases
 
@@ -123,37 +122,47 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     return AllStates(tmp_path_factory.mktemp("scene") / "jobs.db")
 
 
+@pytest.fixture(scope="module")
+def laboratories() -> dict[Operation, Laboratory]:
+    return {}
+
+
 @pytest.fixture
-def laboratory(scene: Scene, tmp_path: Path, operation: Callable[[World], Any]) -> Laboratory:
-    return Laboratory(scene, tmp_path, operation)
+def laboratory(
+    scene: Scene,
+    operation: Operation,
+    laboratories: dict[Operation, Laboratory],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Laboratory:
+    """Lend the laboratory of an operation: all tests of it look at the same remains."""
+    if operation not in laboratories:
+        folder = tmp_path_factory.mktemp("laboratory")
+        laboratories[operation] = Laboratory(scene, folder, operation)
+    return laboratories[operation]
 
 
 @each_operation
 def test_a_crash_leaves_all_of_an_operation_or_nothing(laboratory: Laboratory) -> None:
     def look(world: World, is_committed: bool) -> None:  # noqa: FBT001 - an answer, not an option
-        with opened(laboratory.remains, world.bench.clock) as bench:
-            assert snapshot(bench) == (laboratory.after if is_committed else laboratory.before)
-        assert integrity(laboratory.remains) == "ok"
+        assert snapshot(world.bench) == (laboratory.after if is_committed else laboratory.before)
+        assert integrity(laboratory.path_of_remains) == "ok"
 
-    laboratory.crash_everywhere(look)
+    laboratory.kill_everywhere(look)
 
 
 @each_operation
 def test_after_a_crash_no_job_is_lost_and_none_completes_twice(laboratory: Laboratory) -> None:
     def recover(world: World, is_committed: bool) -> None:  # noqa: FBT001
-        with opened(laboratory.remains, world.bench.clock) as bench:
-            records = snapshot(bench)
-            alive = {record.id for record in records if record.status not in FINAL}
-            to_stop = {record.id for record in records if record.stop_requested}
-            completed = run_everything(bench)
-            assert Counter(completed) == Counter(
-                alive - to_stop - {"other"}
-            )  # nobody knows a handler for that one
-            counts = bench.engine.counts()
-            assert (counts[JobStatus.RUNNING], counts[JobStatus.PENDING]) == (0, int("other" in alive))
-            assert_nothing_stale_is_heard(bench, world)
+        records = snapshot(world.bench)
+        alive = {record.id for record in records if record.status not in FINAL}
+        to_stop = {record.id for record in records if record.stop_requested}
+        completed = run_everything(world.bench)
+        assert Counter(completed) == Counter(alive - to_stop - {"other"})  # nobody knows a handler for that one
+        counts = world.engine.counts()
+        assert (counts[JobStatus.RUNNING], counts[JobStatus.PENDING]) == (0, int("other" in alive))
+        assert_nothing_stale_is_heard(world.bench, world)
 
-    laboratory.crash_everywhere(recover)
+    laboratory.kill_everywhere(recover)
 
 
 def assert_nothing_stale_is_heard(bench: Bench, world: World) -> None:
@@ -173,13 +182,11 @@ def test_an_operation_can_be_repeated_after_a_crash(
     laboratory: Laboratory, operation: Callable[[World], Any]
 ) -> None:
     def repeat(world: World, is_committed: bool) -> None:  # noqa: FBT001
-        with opened(laboratory.remains, world.bench.clock) as bench:
-            world.bench, world.engine = bench, bench.engine
-            operation(world)
-            if not is_committed:  # else a repetition is another operation, which only has to be possible
-                assert snapshot(bench) == laboratory.after
+        operation(world)
+        if not is_committed:  # else a repetition is another operation, which only has to be possible
+            assert snapshot(world.bench) == laboratory.after
 
-    laboratory.crash_everywhere(repeat)
+    laboratory.kill_everywhere(repeat)
 
 
 @each_operation
@@ -190,4 +197,4 @@ def test_an_engine_that_was_interrupted_goes_on(laboratory: Laboratory, operatio
         if not is_committed:
             assert snapshot(world.bench) == laboratory.after
 
-    laboratory.crash_everywhere(go_on)
+    laboratory.interrupt_everywhere(go_on)

@@ -37,6 +37,7 @@ from mainspring.jobs.policies import ALIVE
 from mainspring.jobs.status import FINAL, JobStatus
 from mainspring.testing.engine_bench import Bench, seconds
 from mainspring.testing.engine_timetable import Timetable
+from tests.support import amount
 from tests.unit.engines.crashes import Laboratory, Operation, Scene, World, integrity, opened, snapshot
 from tests.unit.engines.invariants import check_lines, connected, dump
 
@@ -230,9 +231,23 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     return Lines(tmp_path_factory.mktemp("lines") / "jobs.db")
 
 
+@pytest.fixture(scope="module")
+def laboratories() -> dict[Operation, Laboratory]:
+    return {}
+
+
 @pytest.fixture
-def laboratory(scene: Scene, tmp_path: Path, operation: Operation) -> Laboratory:
-    return Laboratory(scene, tmp_path, operation, look=lambda _: dump(tmp_path / "jobs.db"))
+def laboratory(
+    scene: Scene,
+    operation: Operation,
+    laboratories: dict[Operation, Laboratory],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Laboratory:
+    """Lend the laboratory of an operation: all tests of it look at the same remains."""
+    if operation not in laboratories:
+        folder = tmp_path_factory.mktemp("laboratory")
+        laboratories[operation] = Laboratory(scene, folder, operation, look=lambda _: dump(folder / "jobs.db"))
+    return laboratories[operation]
 
 
 def finish(bench: Bench) -> Counter[str]:
@@ -259,14 +274,22 @@ each_operation = pytest.mark.parametrize("operation", OPERATIONS.values(), ids=O
 def test_a_crash_leaves_all_or_nothing_and_every_line_in_order(laboratory: Laboratory) -> None:
     assert laboratory.before != laboratory.after
 
-    def look(world: World, is_committed: bool) -> None:  # noqa: FBT001 - an answer, not an option
-        with opened(laboratory.remains, world.bench.clock):
-            pass  # as whoever comes next
-        assert dump(laboratory.remains) == (laboratory.after if is_committed else laboratory.before)
-        assert integrity(laboratory.remains) == "ok"
-        check_lines(laboratory.remains)
+    def look(_: World, is_committed: bool) -> None:  # noqa: FBT001 - an answer, not an option
+        path = laboratory.path_of_remains  # opened already, as by whoever comes next
+        assert dump(path) == (laboratory.after if is_committed else laboratory.before)
+        assert integrity(path) == "ok"
+        check_lines(path)
 
-    laboratory.crash_everywhere(look)
+    laboratory.kill_everywhere(look)
+
+
+@each_operation
+def test_an_engine_that_was_interrupted_leaves_all_or_nothing(laboratory: Laboratory) -> None:
+    def look(world: World, is_committed: bool) -> None:  # noqa: FBT001
+        assert laboratory.look(world.bench) == (laboratory.after if is_committed else laboratory.before)
+        check_lines(laboratory.path)
+
+    laboratory.interrupt_everywhere(look, begin=amount(-2, thorough=0))
 
 
 @each_operation

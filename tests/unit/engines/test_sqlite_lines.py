@@ -27,6 +27,7 @@ from mainspring.jobs.limits import bucket_of
 from mainspring.jobs.status import FINAL, JobStatus
 from mainspring.testing import ManualClock
 from mainspring.testing.engine_bench import START_LEAD_SECONDS, Bench, seconds
+from tests.support import amount
 from tests.unit.engines.crashes import opened
 from tests.unit.engines.invariants import check_lines
 
@@ -198,7 +199,7 @@ class Chaos:
 
 
 @pytest.mark.stress  # the file is read anew after every step
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(amount(6, thorough=12)))
 def test_whatever_happens_every_line_is_in_order_and_all_jobs_end(bench: Bench, path: Path, seed: int) -> None:
     chaos = Chaos(path, seed, bench)
     for _ in range(120):
@@ -207,7 +208,7 @@ def test_whatever_happens_every_line_is_in_order_and_all_jobs_end(bench: Bench, 
 
 
 @pytest.mark.stress
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(amount(5, thorough=8)))
 def test_so_it_is_when_two_engines_count_in_the_same_file(
     bench: Bench, path: Path, clock: ManualClock, seed: int
 ) -> None:

@@ -38,7 +38,8 @@ from mainspring.jobs.engine import (
 from mainspring.jobs.projecting import Projected, Projection
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.engine_bench import Bench
-from tests.support import PATIENCE
+from tests.support import PATIENCE, amount
+from tests.unit.engines.projected import forget, put, record
 
 EVERYTHING = Query(limit=10_000)
 
@@ -57,44 +58,6 @@ def open_projection(path: Path, source: str = "stream") -> Iterator[SqliteProjec
 def copy(path: Path) -> Iterator[SqliteProjection]:
     with open_projection(path) as copy:
         yield copy
-
-
-def record(job_id: str, **changes: Any) -> JobRecord:
-    plain = JobRecord(
-        id=job_id,
-        type="ping",
-        queue="default",
-        priority=1,
-        status=JobStatus.PENDING,
-        due=1,
-        created=1,
-        payload=b"{}",
-        codec="json",
-        token=0,
-        owner=None,
-        starts=0,
-        failures=0,
-        timeouts=0,
-        crashes=0,
-        interruptions=0,
-        started=None,
-        finished=None,
-        result=None,
-        error=None,
-        stop_requested=False,
-        origin=None,
-        replayed_as=None,
-        history=(),
-    )
-    return msgspec.structs.replace(plain, **changes)
-
-
-def put(place: int, job_id: str, **changes: Any) -> Projected:
-    return Projected(job_id, place, record(job_id, **changes))
-
-
-def forget(job_id: str) -> Projected:
-    return Projected(job_id, 0, None)
 
 
 def ids(found: Page) -> list[str]:
@@ -238,7 +201,7 @@ def pages(copy: SqliteProjection | Engine, query: Query) -> list[JobRecord]:
         query = msgspec.structs.replace(query, after=page.end)
 
 
-@settings(max_examples=60)
+@settings(max_examples=amount(40, thorough=60))
 @given(st.lists(st.lists(steps, max_size=6), max_size=5), st.lists(queries, min_size=1, max_size=5))
 def test_lists_and_counts_are_those_of_a_dict(
     batches: list[list[tuple[str, dict[str, Any] | None]]], wanted: list[Query]
@@ -344,6 +307,7 @@ def test_a_job_keeps_its_place_until_it_is_made_again(copy: SqliteProjection) ->
     assert copy.counts()[JobStatus.PENDING] == 3
 
 
+@settings(max_examples=amount(50, thorough=100))
 @given(
     st.lists(
         st.lists(st.tuples(st.sampled_from("abcdefgh"), st.booleans(), st.integers(0, 9)), min_size=1, max_size=6),
@@ -568,7 +532,7 @@ PROLOGUE = """
 import os, sys
 from mainspring.engines.sqlite.projection import SqliteProjection
 from mainspring.jobs.engine import Query
-from tests.unit.engines.test_sqlite_projection import forget, put
+from tests.unit.engines.projected import forget, put
 copy = SqliteProjection(sys.argv[1])
 """
 WRITING = """
@@ -593,14 +557,15 @@ if child == 0:
     try:
         copy.find(Query())
     except Exception as error:
-        print(error, flush=True)
+        print(f"{error}\\n", end="", flush=True)  # in one piece: two processes write
     os.close(writing)
     os.read(reading, 1)
     os._exit(0)
 copy.apply([put(2, "other")], 2)
 copy.close()
 other = SqliteProjection(sys.argv[1])
-print("reopened at", other.open("stream"), flush=True)  # though the child lives
+position = other.open("stream")  # though the child lives
+print(f"reopened at {position}\\n", end="", flush=True)
 os.close(writing)
 os.waitpid(child, 0)
 """

@@ -8,8 +8,7 @@ import signal
 from threading import Event
 from typing import Any
 
-from mainspring import current_job
-from mainspring.jobs.context import current_batch
+from mainspring.jobs.context import current_batch, current_job
 
 
 def say_hello() -> None:
@@ -27,7 +26,7 @@ def nothing() -> None: ...
 def hang() -> None:
     say_hello()
     while True:
-        pass
+        Event().wait()
 
 
 async def hang_on_a_loop() -> None:
@@ -90,4 +89,4 @@ def double_all(numbers: list[int]) -> list[Any]:
 def hang_all(numbers: list[int]) -> None:
     current_batch()[0].progress(os.getpid())
     while True:
-        pass
+        Event().wait()

@@ -1,4 +1,4 @@
-"""Cron against an oracle that walks minute by minute, over every change of the clocks in ten years."""
+"""Cron against an oracle that walks minute by minute, over every change of the clocks in some years."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from mainspring import Cron, ScheduleInvalid
 from mainspring.jobs.recurrence.zones import DstFold, DstGap
+from tests.support import amount
 from tests.unit.jobs.cron_oracle import (
     Minute,
     PlainCron,
@@ -23,7 +24,8 @@ from tests.unit.jobs.cron_oracle import (
     minutes_between,
 )
 
-BEGIN, END = datetime(2026, 1, 1, tzinfo=UTC), datetime(2037, 1, 1, tzinfo=UTC)
+YEARS = amount(2, thorough=11)
+BEGIN, END = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026 + YEARS, 1, 1, tzinfo=UTC)
 CHANGING_ZONES = [
     "Africa/Cairo",
     "America/New_York",
@@ -108,8 +110,8 @@ def check_change(
     expression: str, tz: str, change: datetime, hours: int, policies: list[tuple[DstGap, DstFold]] = POLICIES
 ) -> None:
     plain = PlainCron(expression)
-    hits = plain.hits(minutes_around(tz, change))
     at = instant_of(change)
+    hits = [hit for hit in plain.hits(minutes_around(tz, change)) if abs(hit.instant - at) <= hours * HOUR]
     for dst_gap, dst_fold in policies:
         rule = Cron(expression, tz=tz, dst_gap=dst_gap, dst_fold=dst_fold)
         expected = plain.occurrences(hits, dst_gap, dst_fold)
@@ -118,7 +120,7 @@ def check_change(
 
 @pytest.mark.parametrize("tz", CHANGING_ZONES)
 def test_the_clocks_of_these_zones_change_about_twice_a_year(tz: str) -> None:
-    assert len(changes(tz)) >= 20
+    assert len(changes(tz)) >= 2 * YEARS
 
 
 @pytest.mark.parametrize("tz", STEADY_ZONES)
@@ -127,7 +129,7 @@ def test_the_clocks_of_these_zones_do_not_change(tz: str) -> None:
 
 
 @pytest.mark.parametrize("tz", CHANGING_ZONES)
-def test_every_change_of_ten_years_is_as_the_oracle_says(tz: str) -> None:
+def test_every_change_of_these_years_is_as_the_oracle_says(tz: str) -> None:
     for index, change in enumerate(changes(tz)):
         policies = POLICIES if index < 2 else EACH_OPTION
         for expression, hours in EXPRESSIONS.items():
@@ -145,13 +147,13 @@ def test_unusual_changes_of_the_past_are_as_the_oracle_says(tz: str, change: dat
 def test_a_zone_without_changes_is_as_the_oracle_says(tz: str) -> None:
     for expression, hours in EXPRESSIONS.items():
         for day in (datetime(2027, 12, 31, tzinfo=UTC), datetime(2028, 2, 29, 15, tzinfo=UTC)):
-            check_change(expression, tz, day, hours)
+            check_change(expression, tz, day, hours, amount(EACH_OPTION, thorough=POLICIES))
 
 
 @pytest.mark.parametrize("tz", CHANGING_ZONES)
 def test_seconds_are_as_the_oracle_says(tz: str) -> None:
     for change in changes(tz)[:2]:
-        check_change("*/20 59,0,30 * * * *", tz, change, 4)
+        check_change("*/20 59,0,30 * * * *", tz, change, 4, amount(EACH_OPTION, thorough=POLICIES))
 
 
 @pytest.mark.parametrize("tz", ["America/New_York", "Australia/Lord_Howe", "Antarctica/Troll"])
@@ -204,7 +206,7 @@ EXPRESSION = st.builds(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=amount(25, thorough=60))
 @given(EXPRESSION, st.sampled_from(CHANGING_ZONES), st.integers(0, 2), st.sampled_from(POLICIES))
 def test_any_expression_is_as_the_oracle_says_around_a_change(
     expression: str, tz: str, which: int, policy: tuple[DstGap, DstFold]
@@ -255,7 +257,7 @@ def test_forty_years_may_lie_between_two_occurrences(weekday: str) -> None:
     check_days(f"0 0 29 2 {weekday}", date(2070, 1, 1), date(2120, 1, 1))
 
 
-@settings(max_examples=50)
+@settings(max_examples=amount(25, thorough=50))
 @given(DAYS, MONTHS, WEEKDAYS, st.integers(1990, 2090))
 def test_any_days_are_as_the_oracle_says(day: str, month: str, weekday: str, year: int) -> None:
     check_days(f"0 0 {day} {month} {weekday}", date(year, 1, 15), date(year + 1, 3, 10))

@@ -14,7 +14,8 @@ PRELUDE = """
 import asyncio
 import sys
 import threading
-from mainspring import RunnerClosed, ShutdownBehavior, TaskTraits, ThreadPool, blocking
+from mainspring.errors import RunnerClosed
+from mainspring.runners import ShutdownBehavior, TaskTraits, ThreadPool, blocking  # no need to load the rest
 
 BLOCK = TaskTraits(shutdown=ShutdownBehavior.BLOCK)
 SKIP = TaskTraits(shutdown=ShutdownBehavior.SKIP)

@@ -11,11 +11,11 @@ import pytest
 from mainspring import MainspringError
 from mainspring.runners import FuncQueue, Priority, TaskRunner, TaskTraits, ThreadPool
 from mainspring.testing import ManualClock
-from tests.support import PATIENCE
+from tests.support import PATIENCE, amount
 from tests.unit.runners.pools import occupied, running, without_collector
 
-BURST = 60_000
-BYTES_KEPT = 60_000  # a byte for each task of a burst: nothing that grows with it
+BURST = amount(40_000, thorough=60_000)
+BYTES_KEPT = BURST  # a byte for each task of a burst: nothing that grows with it
 URGENT = TaskTraits(priority=Priority.USER_BLOCKING)
 
 
@@ -212,7 +212,7 @@ def test_what_was_refused_is_released_at_once(pool: ThreadPool, why: str) -> Non
 def test_many_sequences_at_once_leave_no_storage_behind(pool: ThreadPool) -> None:
     with Memory() as memory:
         with occupied(pool):
-            for _ in range(5_000):
+            for _ in range(amount(2_000, thorough=5_000)):
                 pool.sequenced().post(int)  # kept alive by its task
             full = memory.used()
         pool.wait_idle()

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from mainspring.runners import Priority
 from mainspring.runners.task_queue import AGEING_NS, FifoTaskQueue, PriorityTaskQueue, TaskQueue, stamp_for
 from mainspring.runners.worker import Worker
+from tests.support import amount
 
 BURST = 50_000
 BEST_EFFORT, USER_VISIBLE, USER_BLOCKING = Priority
@@ -316,8 +317,8 @@ class FifoMachine(QueueMachine):
     has_priorities = False
 
 
-QueueMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40)
-FifoMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
+QueueMachine.TestCase.settings = settings(max_examples=amount(60, thorough=150), stateful_step_count=40)
+FifoMachine.TestCase.settings = settings(max_examples=amount(40, thorough=60), stateful_step_count=30)
 
 TestPriorityQueueAgainstAList = QueueMachine.TestCase
 TestFifoQueueAgainstAList = FifoMachine.TestCase

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
 
 from mainspring.timing import TimerEntry, TimingWheel, levels, wheel
+from tests.support import amount
 
 SLOTS = [1 << 10, 1 << 14]  # in a slot of the level above
 YEARS_100 = 100 * 8766 * 3600 * 10**9
@@ -141,9 +142,9 @@ class FrugalWheelMachine(WheelMachine):
 
 
 TestWheel = WheelMachine.TestCase
-TestWheel.settings = settings(max_examples=60, stateful_step_count=40)
+TestWheel.settings = settings(max_examples=amount(30, thorough=60), stateful_step_count=40)
 TestFrugalWheel = FrugalWheelMachine.TestCase
-TestFrugalWheel.settings = settings(max_examples=60, stateful_step_count=40)
+TestFrugalWheel.settings = settings(max_examples=amount(30, thorough=60), stateful_step_count=40)
 
 
 @given(

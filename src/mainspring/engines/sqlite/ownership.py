@@ -81,7 +81,14 @@ class Ownership:
         os.pwrite(self._descriptor, f"process {os.getpid()}".ljust(40).encode() + b"\n", 0)
 
     def release(self) -> None:
-        """Let others have it."""
+        """Let others have it, even if a forked child has not closed its copy of the descriptor yet."""
+        if self._descriptor is not None and fcntl is not None:
+            with suppress(OSError):
+                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        self.forget()
+
+    def forget(self) -> None:
+        """Close the descriptor only: in a forked child, an unlock would take the lock from the parent."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             with suppress(OSError):
@@ -94,7 +101,7 @@ _all: WeakSet[Ownership] = WeakSet()  # a fork concerns the whole process, so th
 def _release_after_fork() -> None:
     """In a forked child: let go, or the lock would outlive the parent."""
     for ownership in list(_all):
-        ownership.release()
+        ownership.forget()
     _all.clear()
 
 
