@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -15,7 +16,7 @@ from typing import TypeVar
 from mainspring import JobInfo
 from tests.processes.apps.jobs import app
 from tests.processes.ledger import LEDGER, Entry, read_ledger
-from tests.support import PATIENCE
+from tests.support import PATIENCE, eventually
 
 T = TypeVar("T")
 
@@ -151,6 +152,11 @@ class Child:
         """Send it a signal."""
         self._process.send_signal(number)
 
+    def suspend(self) -> None:
+        """SIGSTOP, and wait until it stands still."""
+        self.signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
     def kill(self) -> None:
         """`kill -9`, and wait until it is gone."""
         self._process.kill()
@@ -212,6 +218,27 @@ class Site:
         worker.expect("Mainspring runs jobs from")
         worker.expect_all(GREETING)
         return worker
+
+    def suspend(self, worker: Child) -> None:
+        """SIGSTOP a worker at a moment when it does not write: else nobody could write to the file any more."""
+
+        def is_suspended() -> bool:
+            worker.suspend()
+            if self._is_nobody_writing():
+                return True
+            worker.signal(signal.SIGCONT)
+            return False
+
+        assert eventually(is_suspended), f"{worker.name} writes without a break"
+
+    def _is_nobody_writing(self) -> bool:
+        (path,) = self.folder.glob("*.db-turn")  # whoever writes holds a lock on it
+        with path.open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+        return True
 
     def wait(self, job_id: str) -> JobInfo:
         """Wait until a job has ended, and return it."""

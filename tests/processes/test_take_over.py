@@ -1,6 +1,6 @@
 """Workers that die or are stopped: others take their jobs over, and a culprit is told from its neighbours."""
 
-from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM
+from signal import SIGCONT, SIGKILL, SIGTERM
 
 from mainspring import JobStatus
 from tests.processes.apps import jobs
@@ -12,7 +12,7 @@ def test_a_worker_that_was_stopped_too_long_loses_its_jobs_and_works_on_under_a_
     job_id = jobs.attempt_until.submit(2).id
     stopped.expect("attempt 1 with token 1")
     first_number = site.app.get(job_id).worker
-    stopped.signal(SIGSTOP)
+    site.suspend(stopped)
 
     other = site.start_worker("impatient")
     other.expect("with token 2")
@@ -35,7 +35,7 @@ def test_the_late_outcome_of_a_stopped_worker_is_refused(site: Site) -> None:
     stopped = site.start_worker()
     job_id = jobs.return_token.submit(0.3).id
     stopped.expect("begins with token 1")
-    stopped.signal(SIGSTOP)
+    site.suspend(stopped)
     other = site.start_worker("impatient")
     assert site.wait(job_id).result == 2
     other.kill()
@@ -49,7 +49,7 @@ def test_a_worker_that_is_stopped_only_briefly_keeps_its_jobs(site: Site) -> Non
     stopped = site.start_worker()
     job_id = jobs.return_token.submit(0.5).id
     stopped.expect("begins with token 1")
-    stopped.signal(SIGSTOP)
+    site.suspend(stopped)
     other = site.start_worker()
     jobs.speak.after(1.5).submit(1)
     other.expect("end 1")  # it has swept meanwhile, at its start and once a second
@@ -63,7 +63,7 @@ def test_what_a_worker_takes_after_it_was_declared_dead_is_not_lost(site: Site) 
     stopped = site.start_worker()
     lost = jobs.attempt_until.submit(2).id
     stopped.expect("attempt 1")
-    stopped.signal(SIGSTOP)
+    site.suspend(stopped)
     other = site.start_worker("impatient")
     other.expect("with token 2")  # so it has buried the one who is silent
     site.wait(lost)

@@ -41,6 +41,7 @@ from mainspring.runners.worker import Worker, current_worker
 R = TypeVar("R", bound=TaskRunner)
 
 SPARE_WORKERS = 64  # how far a pool may grow while workers are blocked, unless told otherwise
+TIMER_PATIENCE = 1.0  # seconds for the timer to hand over what is due; what it still has then, `shutdown` runs
 DEFAULT_IDLE_TIMEOUT = 30.0
 
 
@@ -131,7 +132,9 @@ class ThreadPool(GroupRunner):
             if kind is None:
                 for runner in self._runners():
                     runner.drop_delayed()
-                self.wait_idle()
+                self._refuse_own_task("wait_idle")
+                self.services.delays.settle(TIMER_PATIENCE)
+                self.wait_quiet(Worker.is_parked, None)
         finally:
             self.shutdown()
 

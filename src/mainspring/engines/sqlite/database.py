@@ -90,7 +90,7 @@ class Database:
                 self._is_open = True
 
     def _prepare(self, connection: apsw.Connection) -> None:
-        # Two processes that switch a new file to write-ahead logging at once would both be refused, without a wait.
+        # SQLite refuses two processes that switch a new file to write-ahead logging at once, without a wait.
         with self._turn.taken() if self._is_shared else nullcontext():
             self._prepare_file(connection)
         self._committed = None
