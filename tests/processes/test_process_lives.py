@@ -12,7 +12,7 @@ import pytest
 
 from mainspring.jobs.processes.child_process import ChildDied, Running
 from mainspring.jobs.processes.pool import ProcessPool
-from tests.support import PATIENCE, Background, within
+from tests.support import PATIENCE, Background, eventually, within
 from tests.unit.jobs import process_handlers as handlers
 from tests.unit.jobs.process_runs import request_for, run, watched
 
@@ -26,11 +26,17 @@ def pool() -> Iterator[ProcessPool]:
 
 
 @pytest.fixture(scope="module")
-def lone_pool() -> Iterator[ProcessPool]:
-    """A child that a test may kill: the next request has to go to another one, and so has the next test."""
+def pool_of_one() -> Iterator[ProcessPool]:
     pool = ProcessPool(1)
     yield pool
     pool.close(0)
+
+
+@pytest.fixture
+def lone_pool(pool_of_one: ProcessPool) -> ProcessPool:
+    """A child that a test may kill: the next request has to go to another one, and so has the next test."""
+    assert eventually(lambda: not pool_of_one._busy), "the test before has left a request"
+    return pool_of_one
 
 
 @pytest.fixture
@@ -134,6 +140,8 @@ def test_what_a_handler_has_started_is_killed_with_it(lone_pool: ProcessPool, fi
     with watched(int(attempt.notes[0].done)) as wait_for_end:
         attempt.started().kill()
         wait_for_end()
+    with pytest.raises(ChildDied, match="was killed"):
+        attempt.reply()
 
 
 def test_ctrl_c_is_left_to_the_worker(lone_pool: ProcessPool, fifo: str) -> None:

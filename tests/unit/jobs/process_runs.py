@@ -18,7 +18,7 @@ from mainspring.jobs.processes.child_process import Running
 from mainspring.jobs.processes.messages import Answer, AnswerKind, Note, Reply, Request
 from mainspring.jobs.processes.pool import ProcessPool
 from mainspring.jobs.serializers import JsonSerializer
-from tests.support import PATIENCE, Background
+from tests.support import PATIENCE, Background, eventually
 from tests.unit.jobs.leases import make_lease
 
 
@@ -42,8 +42,10 @@ class Run:
         self.has_spoken.set()
 
     def started(self) -> Running:
-        assert self.has_started.wait(PATIENCE), "the handler has not begun"
-        assert self.running is not None
+        assert eventually(lambda: self.has_started.is_set() or self._call.is_done), "the handler has not begun"
+        if self.running is None:
+            self._call.result()  # raises what kept it from starting
+        assert self.running is not None, "the request was answered without a start"
         return self.running
 
     def reply(self) -> Reply:
