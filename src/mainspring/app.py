@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
@@ -16,12 +16,9 @@ from threading import RLock
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
-from msgspec.structs import replace
-
 from mainspring.clock import Clock, Duration, SystemClock, to_nanoseconds
 from mainspring.engines.nats import NatsSettings
-from mainspring.engines.nats.settings import without_password
-from mainspring.errors import EngineUnavailable
+from mainspring.engines.registry import EngineConfig, check_url, provider_for
 from mainspring.foreground.foreground import Foreground
 from mainspring.jobs.dead_letters import DeadLetters
 from mainspring.jobs.decorators import Decorators
@@ -34,7 +31,6 @@ from mainspring.jobs.manager import DEFAULT_COROUTINES, DEFAULT_GRACE, DEFAULT_S
 from mainspring.jobs.middleware import Middleware, Middlewares
 from mainspring.jobs.policies import Concurrency, Rate
 from mainspring.jobs.process_settings import ProcessSettings
-from mainspring.jobs.processes import is_child
 from mainspring.jobs.projecting import Projection
 from mainspring.jobs.pruning import Keep
 from mainspring.jobs.queues import Queue, queue_names, require_queues
@@ -45,7 +41,6 @@ from mainspring.jobs.submission import MAX_PAYLOAD
 from mainspring.jobs.working.stopping import PATIENCE_FOR_ANSWERS
 from mainspring.runners.checks import require_instance, require_positive
 from mainspring.runners.thread_pool import ThreadPool
-from mainspring.urls import MEMORY, is_nats, is_sqlite, require_url, to_path
 
 MiddlewareT = TypeVar("MiddlewareT", bound=Middleware)
 
@@ -138,8 +133,8 @@ class Mainspring(Decorators):
         require_positive(threads, "threads", "threads")
         require_positive(coroutines, "coroutines", "coroutines at once")
         require_positive(max_payload, "max_payload", "bytes")
-        self.url = require_url(url)
-        _load_engine(url)
+        self.url = check_url(url)
+        self._import_engine()
         self.threads = threads
         self.coroutines = coroutines
         self.queues = require_queues(queues)
@@ -296,40 +291,24 @@ class Mainspring(Decorators):
                 runtime = self._runtime
         return runtime.manager
 
-    def make_engine(self, clock: Clock, *, only_looks: bool = False) -> Engine:
-        """Make the engine that the URL asks for; one that only looks makes no streams on a server."""
-        if self.url == MEMORY:
-            if is_child():
-                raise EngineUnavailable(
-                    engine="memory of another process",
-                    reason="a handler with execution='process' cannot reach it",
-                    remedy="use a sqlite:/// store, or submit from a handler that runs in a thread",
-                )
-            from mainspring.engines.memory import MemoryEngine  # noqa: PLC0415 - see _load_engine
-
-            return MemoryEngine(clock=clock)
-        if is_nats(self.url):
-            return self._make_nats_engine(clock, only_looks=only_looks)
-        from mainspring.engines.sqlite import SqliteEngine  # noqa: PLC0415 - see _load_engine
-
-        return SqliteEngine(to_path(self.url), clock=clock, durability=self.durability)
-
-    def _make_nats_engine(self, clock: Clock, *, only_looks: bool) -> Engine:
-        try:
-            from mainspring.engines.nats.engine import NatsEngine  # noqa: PLC0415 - only with the extra
-        except ImportError as error:
-            raise EngineUnavailable(
-                engine=f"url {without_password(self.url)!r}",
-                reason=f"its client is not installed ({error})",
-                remedy="pip install 'mainspring[nats]'",
-            ) from error
-        return NatsEngine(
-            self.url,
-            settings=replace(self.nats or NatsSettings(), prepared=True) if only_looks else self.nats,
-            retention=self.keep.retention(),
+    def make_engine(self, clock: Clock, *, read_only: bool = False) -> Engine:
+        """Make the engine for the URL; with `read_only` it creates no streams on a server."""
+        config = EngineConfig(
+            url=self.url,
             clock=clock,
+            durability=self.durability,
+            retention=self.keep.retention(),
+            settings=self.nats,
             make_projection=_make_projection,
+            read_only=read_only,
         )
+        return provider_for(self.url).make_engine(config)
+
+    def _import_engine(self) -> None:
+        provider = provider_for(self.url)
+        provider.import_engine()
+        if provider.needs_projection:
+            import_module("mainspring.engines.sqlite.projection")
 
     def close(self) -> None:
         """Stop what runs and give everything back; nothing needs it for durability. It opens again when used."""
@@ -353,7 +332,7 @@ class Mainspring(Decorators):
         self.close()
 
     def __repr__(self) -> str:
-        return f"Mainspring({without_password(self.url)!r})"
+        return f"Mainspring({provider_for(self.url).public_url(self.url)!r})"
 
     def forget_after_fork(self) -> None:
         """In a forked child: leave the parent's threads, locks and connections alone."""
@@ -363,24 +342,9 @@ class Mainspring(Decorators):
             self._abandoned.append(runtime)  # collecting it would end threads that are not here
 
 
-def _load_engine(url: str) -> None:
-    """Load the engine that is meant, and no other.
-
-    Not with the first job: that may come in a thread, and a child that is forked in the middle of an import would
-    wait for its end for ever.
-    """
-    if is_nats(url):
-        with suppress(ImportError):  # who opens it is told what to install
-            import_module("mainspring.engines.nats.engine")
-    if is_nats(url) or is_sqlite(url):  # which is also the copy that answers lists
-        import_module("mainspring.engines.sqlite")
-    else:
-        import_module("mainspring.engines.memory")
-
-
 def _make_projection(name: str) -> Projection:
     """Make the local copy of jobs that are kept elsewhere: a path, or a name in the cache of this user."""
-    from mainspring.engines.sqlite import SqliteProjection  # noqa: PLC0415 - see _load_engine
+    from mainspring.engines.sqlite.projection import SqliteProjection  # noqa: PLC0415 - see _import_engine
 
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mainspring"
     path = Path(name) if os.sep in name else folder / name

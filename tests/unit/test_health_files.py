@@ -18,7 +18,6 @@ from mainspring.foreground.health_files import HealthFile, Identity, Sign, read_
 from mainspring.foreground.health_folder import FolderUnsafe, choose_folder
 from mainspring.foreground.processes import start_of
 from mainspring.foreground.publishing import Publisher
-from mainspring.foreground.stores import store_of
 from mainspring.foreground.systemd import Systemd
 from mainspring.vital_signs import Health, WorkerState
 from tests.support import PATIENCE
@@ -113,16 +112,6 @@ def test_the_folder_is_the_given_one_or_that_of_the_environment() -> None:
     assert choose_folder(None, {"MAINSPRING_HEALTH_DIR": "/env", "XDG_RUNTIME_DIR": "/run"}) == Path("/env") / name
     assert choose_folder(None, {"XDG_RUNTIME_DIR": "/run/user/7"}) == Path("/run/user/7") / name
     assert choose_folder(None, {}).name == name
-
-
-def test_a_store_has_one_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert store_of("sqlite:///shop.db") == store_of(f"sqlite:///{tmp_path / 'shop.db'}")
-    assert (
-        store_of("nats://ann:secret@b:4222,a") == store_of("nats://a:4222,b:4222?prefix=x") != store_of("nats://a")
-    )
-    assert "secret" not in store_of("nats://ann:secret@b")
-    assert store_of("memory://") == "memory://"
 
 
 # -- publishing

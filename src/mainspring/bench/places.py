@@ -21,8 +21,10 @@ from msgspec.structs import replace
 from mainspring.app import Mainspring
 from mainspring.engines.nats import NatsSettings
 from mainspring.engines.nats.settings import parse_url, without_secrets
+from mainspring.engines.registry import load_name, provider_for
+from mainspring.engines.sqlite.provider import SCHEME as SQLITE
+from mainspring.engines.sqlite.provider import to_path
 from mainspring.errors import EngineUnavailable
-from mainspring.urls import MEMORY, SQLITE, is_nats, to_path
 
 if TYPE_CHECKING:  # the client of NATS is an extra
     from mainspring.engines.nats.engine import NatsEngine
@@ -54,10 +56,19 @@ class Place(Protocol):
 
 def place_of(app: Mainspring) -> Place:
     """Return the place beside the store of an application; of this nothing but the settings are read."""
-    if app.url == MEMORY:
-        return InMemory(app)
-    if is_nats(app.url):
-        return OnNats(app)
+    provider = provider_for(app.url)
+    if provider.bench is None:
+        raise EngineUnavailable(
+            engine=f"url {provider.public_url(app.url)!r}",
+            reason="its engine does not say where a measurement could make stores of its own",
+            remedy="measure another engine, or let its package set EngineProvider.bench",
+        )
+    place: Place = load_name(provider.bench)(app)
+    return place
+
+
+def beside_file(app: Mainspring) -> Place:
+    """Return the folder of the SQLite file of an application."""
     return InFolder(to_path(app.url).absolute().parent, app)
 
 
@@ -104,7 +115,7 @@ class InMemory:
 
     @contextmanager
     def store(self) -> Iterator[Store]:
-        with _application(self._like, MEMORY) as app:
+        with _application(self._like, "memory://") as app:
             yield Store(app)
 
 

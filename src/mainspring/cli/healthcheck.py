@@ -17,9 +17,9 @@ from mainspring.cli.options import App, AsJson, HealthDir, Url, to_duration
 from mainspring.cli.output import counted, say, show_json, write
 from mainspring.cli.target import find_target
 from mainspring.clock import NANOSECONDS, SystemClock
+from mainspring.engines.registry import provider_for
 from mainspring.foreground.health_files import Sign, read_signs
 from mainspring.foreground.health_folder import choose_folder
-from mainspring.foreground.stores import store_of
 from mainspring.vital_signs import WorkerState
 
 
@@ -95,7 +95,7 @@ def problem_of(sign: Sign, wanted: Wanted, now: int, allowed: int) -> str | None
 def _store(app: str | None, url: str | None) -> str | None:
     """Return the store that is meant, if it can be known without importing an application; None: any."""
     target = find_target(app, url)
-    return None if target is None or target.url is None else store_of(target.url)
+    return None if target is None or target.url is None else provider_for(target.url).store_name(target.url)
 
 
 def _nobody(store: str | None, pid: int | None) -> str:

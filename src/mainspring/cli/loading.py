@@ -12,9 +12,7 @@ import typer
 
 from mainspring.app import Mainspring
 from mainspring.cli.exits import NotImportable
-from mainspring.engines.nats.settings import NatsSettings, parse_url
 from mainspring.errors import EngineUnavailable, MainspringError
-from mainspring.urls import is_nats
 
 
 def load_app(reference: str, *, folder: Path | None = None) -> Mainspring:
@@ -65,8 +63,6 @@ def _imports(place: TracebackType) -> bool:
 def app_at(url: str) -> Mainspring:
     """Return an application without handlers."""
     try:
-        if is_nats(url):
-            parse_url(url, NatsSettings())  # what is wrong with its settings is wrong usage, too
         return Mainspring(url)
     except EngineUnavailable as error:
         raise typer.BadParameter(str(error)) from error

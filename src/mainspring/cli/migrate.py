@@ -16,11 +16,12 @@ from mainspring.cli.progress import Bar
 from mainspring.cli.stopping import Stopping
 from mainspring.cli.target import find_application, require_store
 from mainspring.clock import SystemClock
+from mainspring.engines.nats.provider import is_nats
 from mainspring.engines.nats.settings import without_password
 from mainspring.engines.sqlite.departing import Departure
+from mainspring.engines.sqlite.provider import is_sqlite, to_path
 from mainspring.jobs.transfers import Deviation
 from mainspring.moving import Mover, Plan, Undoing, plan, require_move
-from mainspring.urls import is_nats, is_sqlite, to_path
 
 if TYPE_CHECKING:
     from mainspring.engines.nats.engine import NatsEngine

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from mainspring.engines.registry import provider_for
 from mainspring.errors import EngineUnavailable
-from mainspring.urls import MEMORY, SQLITE, is_sqlite, require_sight, to_path
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
@@ -39,9 +39,8 @@ class Target:
     @property
     def options(self) -> tuple[str, ...]:
         """What to write for the same again; a password is left out."""
-        from mainspring.engines.nats.settings import without_password  # noqa: PLC0415 - rarely asked for
-
-        given = {"--app": self.app, "--url": None if self.url is None else without_password(self.url)}
+        url = None if self.url is None else provider_for(self.url).public_url(self.url)
+        given = {"--app": self.app, "--url": url}
         return tuple(part for option, value in given.items() if value is not None for part in (option, value))
 
 
@@ -110,9 +109,17 @@ def _read(file: Path) -> Target:
     except (tomllib.TOMLDecodeError, OSError) as error:
         raise typer.BadParameter(f"{file} cannot be read: {error}") from error
     url = _text(section, "url", file)
-    if url is not None and is_sqlite(url):
-        url = f"{SQLITE}{file.parent / to_path(url)}"  # relative to the file, wherever one stands
+    if url is not None:
+        url = _resolved(url, file.parent)
     return Target(_text(section, "app", file), url, file.parent)
+
+
+def _resolved(url: str, folder: Path) -> str:
+    """Return a URL whose relative path is relative to the folder of the configuration file."""
+    try:
+        return provider_for(url).resolve(url, folder)
+    except EngineUnavailable:
+        return url  # an unknown scheme is reported when the URL is used
 
 
 def _text(section: dict[str, Any], name: str, file: Path) -> str | None:
@@ -124,18 +131,7 @@ def _text(section: dict[str, Any], name: str, file: Path) -> str | None:
 
 def require_store(application: Mainspring, *, makes_store: bool = False) -> None:
     """Refuse a store that would be made by looking for it, or that nobody shares."""
-    if application.url == MEMORY:
-        raise EngineUnavailable(
-            engine="memory of this command",
-            reason="memory:// begins empty with each process and ends with it",
-            remedy="use a sqlite:/// or nats:// store, which processes share",
-        )
-    if makes_store or not is_sqlite(application.url):
-        return
-    path = to_path(application.url)
-    if require_sight(path) is None:
-        raise EngineUnavailable(
-            engine=f"SQLite file {path.resolve()}",
-            reason="there is no such file",
-            remedy="check the path and the working directory; the first submit or worker makes it",
-        )
+    provider = provider_for(application.url)
+    provider.require_shared(application.url)
+    if not makes_store:
+        provider.require_existing(application.url)

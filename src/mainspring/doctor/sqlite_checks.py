@@ -1,18 +1,39 @@
-"""The checks of a SQLite store, put together: first where it is, then what is in it."""
+"""Examines a store in a SQLite file: first where it is, then what is in it."""
 
 from __future__ import annotations
 
 import os
 import stat
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 
 from mainspring.clock import Clock
 from mainspring.doctor import sqlite_content as content
 from mainspring.doctor import sqlite_place as place
+from mainspring.doctor.examination import Examination
 from mainspring.doctor.file_systems import MOUNTS, check_file_system
-from mainspring.doctor.findings import Check, Finding, error, ok
-from mainspring.urls import look_at
+from mainspring.doctor.findings import Check, Finding, Severity, error, ok
+from mainspring.engines.sqlite.files import look_at
+from mainspring.engines.sqlite.provider import to_path
+
+BUDGET = 1.0
+"""Seconds for reading a whole file, unless the examination is to be thorough."""
+
+
+def examine_store(examination: Examination) -> None:
+    """Examine the file, then the jobs if it is sound."""
+    path = to_path(examination.app.url).resolve()
+    checks = store_checks(
+        path,
+        examination.clock,
+        examination.app.durability if examination.has_handlers else None,
+        budget=inf if examination.thorough else BUDGET,
+        on_step=examination.still_busy,
+    )
+    worst = {check.name: examination.carry_out([check]) for check in checks}
+    is_damaged = worst.get("integrity") is Severity.ERROR
+    examination.examine_jobs("the file is damaged" if is_damaged else content.why_not_open(path), counts=True)
 
 
 def store_checks(

@@ -17,10 +17,10 @@ from mainspring.clock import NANOSECONDS, Clock
 from mainspring.doctor.findings import Finding, error, info, ok, warning
 from mainspring.doctor.words import in_bytes, in_microseconds, in_seconds
 from mainspring.engines.sqlite.failures import translated
+from mainspring.engines.sqlite.files import look_at
 from mainspring.engines.sqlite.schema import VERSION, check
 from mainspring.errors import MainspringError
 from mainspring.jobs.instants import MICROSECONDS, to_instant
-from mainspring.urls import look_at
 
 BUSY_MS = 2_000
 STEPS = 10_000  # of SQLite between two looks at the clock

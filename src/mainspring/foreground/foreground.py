@@ -10,12 +10,12 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from mainspring.clock import Clock, SystemClock
+from mainspring.engines.registry import provider_for
 from mainspring.errors import EngineUnavailable
 from mainspring.foreground.greeting import Greeting, ScheduledNext
 from mainspring.foreground.health_files import HealthFile, Identity
 from mainspring.foreground.health_folder import choose_folder
 from mainspring.foreground.publishing import Publisher
-from mainspring.foreground.stores import store_of
 from mainspring.foreground.systemd import Systemd
 from mainspring.foreground.voice import PlainVoice, Voice
 from mainspring.jobs.handlers import Registry
@@ -104,7 +104,8 @@ class Foreground:
 
     def _published(self) -> Publisher:
         manager = self._app.manager()
-        identity = Identity.of_this_process(manager.engine.description, store_of(self._app.url), self._clock.now())
+        store = provider_for(self._app.url).store_name(self._app.url)
+        identity = Identity.of_this_process(manager.engine.description, store, self._clock.now())
         publisher = Publisher(HealthFile(self._folder, identity), Systemd.of(self._environment))
         manager.on_turn = publisher.tell
         return publisher

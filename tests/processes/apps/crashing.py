@@ -13,7 +13,7 @@ from tests.processes.ledger import recorded, say, work_for
 class PatientMainspring(Mainspring):
     """An application whose engine puts every crash down to bad luck."""
 
-    def make_engine(self, clock: Clock, *, only_looks: bool = False) -> Engine:
+    def make_engine(self, clock: Clock, *, read_only: bool = False) -> Engine:
         return SqliteEngine(self.url.removeprefix("sqlite:///"), clock=clock, max_crashes=1_000_000)
 
 

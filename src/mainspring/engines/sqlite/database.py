@@ -19,10 +19,10 @@ import apsw
 from mainspring.engines.sqlite.checkpoints import Checkpointer
 from mainspring.engines.sqlite.connections import Connections
 from mainspring.engines.sqlite.failures import translated
+from mainspring.engines.sqlite.files import require_sight
 from mainspring.engines.sqlite.schema import check, is_moved, migrate, require_not_moved, require_version
 from mainspring.engines.sqlite.turn import Turn
 from mainspring.errors import EngineUnavailable
-from mainspring.urls import require_sight
 
 Durability: TypeAlias = Literal["full", "normal"]
 Probe: TypeAlias = Callable[[str, str], None]

@@ -1,0 +1,153 @@
+"""The engines, by the scheme of their URL.
+
+An engine package describes itself with an `EngineProvider`. The registry maps URL schemes to the names of
+providers. It imports a provider when a URL with its scheme is used, so an application imports only its own engine.
+
+A package outside of Mainspring registers an engine with an entry point, whose name is the scheme:
+
+    [project.entry-points."mainspring.engines"]
+    redis = "mainspring_redis:RedisProvider"
+
+Then `Mainspring("redis://host")` works, and so do the commands with `--url redis://host`, `doctor` and `bench`
+among them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from mainspring.errors import EngineUnavailable
+
+if TYPE_CHECKING:
+    from mainspring.clock import Clock
+    from mainspring.jobs.engine import Engine, Retention
+    from mainspring.jobs.projecting import Projection
+
+ENTRY_POINTS = "mainspring.engines"
+BUILT_IN = {
+    "sqlite": "mainspring.engines.sqlite.provider:SqliteProvider",
+    "nats": "mainspring.engines.nats.provider:NatsProvider",
+    "tls": "mainspring.engines.nats.provider:NatsProvider",
+    "memory": "mainspring.engines.memory.provider:MemoryProvider",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """The settings of an application that an engine is made with."""
+
+    url: str
+    clock: Clock
+    durability: Literal["full", "normal"]
+    retention: Retention
+    """How long jobs are kept that have ended."""
+    settings: Any
+    """The settings object for this kind of engine, such as `NatsSettings`; None: the URL has all of them."""
+    make_projection: Callable[[str], Projection]
+    """Makes a local copy of jobs, from which an engine with a distant store answers lists: a path, or a name."""
+    read_only: bool
+    """The caller only reads: the engine must not create streams on a server."""
+
+
+class EngineProvider:
+    """What the rest of Mainspring asks of an engine package. Importing it must not import the engine itself."""
+
+    examples: str
+    """URLs for error messages, such as `'redis://host:6379'`."""
+
+    doctor = "mainspring.doctor.any_store:examine_store"
+    """The function that examines a store, as `module:name`; it takes an `Examination`. Default: jobs only."""
+
+    needs_projection = False
+    """Whether the engine calls `make_projection`."""
+
+    bench: str | None = None
+    """The function that makes a `mainspring.bench.places.Place` for an application, as `module:name`."""
+
+    def make_engine(self, config: EngineConfig) -> Engine:
+        """Make the engine, without opening it; `EngineUnavailable` if something it needs is not installed."""
+        raise NotImplementedError
+
+    def import_engine(self) -> None:
+        """Import the modules that `make_engine` needs.
+
+        An application does this when it is created. With the first job it would be too late: that job may be
+        submitted by a thread, and a child process that is forked during an import waits for its end for ever.
+        """
+
+    def check_url(self, url: str) -> None:
+        """Raise `EngineUnavailable` if a URL with this scheme names no store; see `unknown_store`."""
+
+    def public_url(self, url: str) -> str:
+        """Return the URL without user names, passwords and tokens, for logs and error messages."""
+        return re.sub(r"//[^/@?]*@", "//...@", url)
+
+    def store_name(self, url: str) -> str:
+        """Return a name that is the same for all URLs of one store, without anything secret."""
+        return self.public_url(url)
+
+    def resolve(self, url: str, folder: Path) -> str:
+        """Return the URL with a relative path in it resolved against a folder."""
+        return url
+
+    def require_shared(self, url: str) -> None:
+        """Raise `EngineUnavailable` if other processes cannot use the store."""
+
+    def require_existing(self, url: str) -> None:
+        """Raise `EngineUnavailable` if there is no store, and a command that only reads would create one."""
+
+
+def provider_for(url: str) -> EngineProvider:
+    """Return the provider for a URL; `EngineUnavailable` if no engine has its scheme."""
+    if not isinstance(url, str):
+        raise TypeError(f"url must be a string such as 'sqlite:///orders.db', got {url!r}")
+    scheme, separator, _ = url.partition("://")
+    provider = _provider_of_scheme(scheme) if separator else None
+    if provider is None:
+        raise unknown_store(url)
+    return provider
+
+
+def unknown_store(url: str) -> EngineUnavailable:
+    """Make the error for a URL that names no store of any engine, with examples of all of them."""
+    providers = filter(None, map(_provider_of_scheme, schemes()))
+    *most, last = dict.fromkeys(provider.examples for provider in providers)
+    return EngineUnavailable(
+        engine=f"url {url!r}", reason="no engine is known for it", remedy=f"use {', '.join(most)} or {last}"
+    )
+
+
+def check_url(url: str) -> str:
+    """Return a URL that names a store of a known engine; else raise `EngineUnavailable`."""
+    provider_for(url).check_url(url)
+    return url
+
+
+def schemes() -> list[str]:
+    """List the schemes of all engines, those of installed packages included."""
+    return [*BUILT_IN, *(point.name for point in entry_points(group=ENTRY_POINTS) if point.name not in BUILT_IN)]
+
+
+def load_name(name: str) -> Any:
+    """Import what a `module:name` stands for."""
+    module, _, attribute = name.partition(":")
+    return getattr(import_module(module), attribute)
+
+
+@cache
+def _provider_of_scheme(scheme: str) -> EngineProvider | None:
+    if scheme in BUILT_IN:
+        make: Callable[[], EngineProvider] = load_name(BUILT_IN[scheme])
+        return make()
+    point = next(iter(entry_points(group=ENTRY_POINTS, name=scheme)), None)
+    if point is None:
+        return None
+    make = point.load()
+    return make()
