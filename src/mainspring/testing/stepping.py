@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 
+from msgspec.structs import replace
+
 from mainspring.jobs.commands import PauseSchedule
 from mainspring.jobs.engine import JobRecord, Query
 from mainspring.jobs.manager import JobManager
@@ -89,13 +91,10 @@ class Stepping:
 
 
 def find_all(manager: JobManager, query: Query) -> Iterator[JobRecord]:
-    """Find jobs page by page, in the order of their submission."""
-    after: str | None = None
+    """Find all jobs that match a query, page by page."""
     while True:
-        page = manager.engine.find(
-            Query(status=query.status, type=query.type, ids=query.ids, limit=query.limit, after=after)
-        )
+        page = manager.engine.find(query)
         yield from page.records
-        after = page.end
-        if after is None:
+        if page.end is None:
             return
+        query = replace(query, after=page.end)
