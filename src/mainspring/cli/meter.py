@@ -39,8 +39,8 @@ class Meter:
         completed = (self._begun - 1) * self._seconds + spent
         if per_second is None:
             self._progress.update(self._task, completed=completed)
-        else:
-            self._progress.update(self._task, completed=completed, rate=f"{per_second:,.0f}/s")
+        else:  # drawn at once, between two rounds: on a busy machine the thread that draws comes too late
+            self._progress.update(self._task, completed=completed, rate=f"{per_second:,.0f}/s", refresh=True)
 
     def __enter__(self) -> Self:
         self._progress.start()

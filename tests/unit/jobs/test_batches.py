@@ -10,7 +10,7 @@ from mainspring import Cancel, JobContext, JobStatus, Retry, Snooze, current_job
 from mainspring.jobs.context import current_batch, current_headers
 from mainspring.jobs.engine import Cause, OutcomeKind
 from mainspring.testing import ManualClock
-from tests.support import Background, Gate
+from tests.support import Background, Gate, eventually
 from tests.unit.jobs.workshop import Workshop, workshop
 
 Call = Callable[[list[int]], Any]
@@ -183,10 +183,8 @@ def test_jobs_that_find_no_thread_in_time_are_handed_back(clock: ManualClock, ca
         shop.manager.submit("gate")
         gate.wait_until_entered()
         (job,) = submit(shop, 1)
-        while len(shop.manager.active_jobs()) < 2:
-            shop.engine.wait_for("take")
-        shop.clock.jump(0.2)
-        (outcome,) = shop.engine.wait_for("settle")
+        assert eventually(lambda: len(shop.manager.active_jobs()) == 2)
+        (outcome,) = shop.wait_for_hand_back()
         info = shop.manager.get(job)
         gate.open()
         assert (outcome.lease.id, outcome.kind) == (job, OutcomeKind.HANDED_BACK)

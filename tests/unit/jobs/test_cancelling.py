@@ -7,7 +7,7 @@ import pytest
 
 from mainspring import JobStatus, Mainspring, current_job
 from mainspring.testing import ManualClock, TimeTravel, time_travel
-from tests.support import Gate
+from tests.support import Gate, eventually
 from tests.unit.jobs.diary import START
 from tests.unit.jobs.workshop import Workshop, workshop
 
@@ -83,10 +83,8 @@ def test_a_running_job_that_looks_is_stopped(shop: Workshop) -> None:
     shop.manager.start()
     job = shop.manager.submit("loop")
     gate.wait_until_entered()
-    shop.engine.wait_for("take")
     assert shop.manager.cancel(job) is False
-    shop.engine.wait_for("take")  # in which it is told of the stop
-    shop.manager.active_jobs()
+    assert eventually(lambda: any(context.cancelled for context in shop.manager.active_jobs()))
     gate.open()
     shop.engine.wait_for("settle")
     assert shop.manager.get(job).status is JobStatus.CANCELED

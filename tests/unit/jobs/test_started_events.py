@@ -44,8 +44,7 @@ def test_a_job_that_finds_no_slot_in_time_has_not_started(shop: Workshop) -> Non
     gate.wait_until_entered()
     shop.clock.jump(0.5)
     shop.engine.wait_for("start")
-    shop.clock.jump(0.2)
-    shop.engine.wait_for("settle")  # handed back
+    shop.wait_for_hand_back()
     assert shop.manager.get(held).status is JobStatus.PENDING
     assert started(shop, place) == {busy: 1}
     gate.open()

@@ -222,8 +222,7 @@ def test_a_job_that_is_due_and_finds_no_slot_is_handed_back_as_if_never_taken(sh
     shop.clock.jump(0.5)
     shop.engine.wait_for("start")
     assert shop.manager.get(held).status is JobStatus.RUNNING
-    shop.clock.jump(0.2)
-    (outcome,) = shop.engine.wait_for("settle")
+    (outcome,) = shop.wait_for_hand_back()
     assert outcome.lease.id == held
     info = shop.manager.get(held)
     assert (info.status, info.starts, info.attempts, info.history) == (JobStatus.PENDING, 0, 0, ())
@@ -240,9 +239,7 @@ def test_what_runs_is_not_handed_back_with_what_waits(shop: Workshop) -> None:
     shop.clock.jump(0.5)
     gate.wait_until_entered()
     shop.engine.wait_for("start")
-    shop.manager.active_jobs()  # after the control sequence has made both ready
-    shop.clock.jump(0.2)
-    (outcome,) = shop.engine.wait_for("settle")
+    (outcome,) = shop.wait_for_hand_back()
     (other,) = ids - {outcome.lease.id}
     assert outcome.kind is OutcomeKind.HANDED_BACK
     assert shop.manager.get(other).status is JobStatus.RUNNING

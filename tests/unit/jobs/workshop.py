@@ -9,6 +9,7 @@ from typing import Any
 from mainspring import TaskFailure, ThreadPool
 from mainspring.jobs import JobManager
 from mainspring.testing import ManualClock
+from tests.support import eventually
 from tests.unit.jobs.engines import TestEngine
 
 
@@ -40,6 +41,19 @@ class Workshop:
             virtual_time=not duties,
             **options,
         )
+
+    def wait_for_hand_back(self) -> Any:
+        """Let time pass until a job that finds no slot is handed back; return what the engine was given.
+
+        The worker may begin to wait for a slot after a jump, and then waits for the next one.
+        """
+
+        def is_handed_back() -> bool:
+            self.clock.jump(0.1)
+            return not self.engine.is_idle("settle")
+
+        assert eventually(is_handed_back), "no job was handed back"
+        return self.engine.wait_for("settle")
 
     def close(self) -> None:
         """Stop at once; what is busy is left behind."""
