@@ -117,8 +117,10 @@ class KillLoop:
         for job in page:
             self._site.wait(job.id)
         for worker in self._running.values():
+            worker.expect_all(GREETING)  # before that, a signal ends it as any other program
             worker.signal(SIGTERM)
-        assert [worker.wait() for worker in self._running.values()] == [0, 0]
+        codes = [worker.wait() for worker in self._running.values()]
+        assert codes == [0, 0], f"the workers ended with {codes}"
         report.jobs = {job.id: job for job in app.jobs(limit=1_000_000)}
         report.ledger = self._site.ledger()
         return report
