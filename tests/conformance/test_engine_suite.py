@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from mainspring.engines.memory import MemoryEngine
+from mainspring.engines.sqlite.memory import MemoryEngine
 from mainspring.jobs.engine import Capability
 from mainspring.testing import EngineConformance, ManualClock
 from mainspring.testing.engine_base import EngineSuite

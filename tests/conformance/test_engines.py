@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mainspring.engines.memory import MemoryEngine
 from mainspring.engines.sqlite import SqliteEngine
+from mainspring.engines.sqlite.memory import MemoryEngine
 from mainspring.jobs.engine import Capability
 from mainspring.testing import EngineConformance
 from mainspring.testing.engine_bench import MakeEngine

@@ -8,8 +8,8 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-from mainspring.engines.memory import MemoryEngine
 from mainspring.engines.sqlite import SqliteEngine
+from mainspring.engines.sqlite.memory import MemoryEngine
 from mainspring.jobs.engine import Engine
 from mainspring.testing import ManualClock
 from tests.blank_stores import make_blank_store

@@ -37,7 +37,7 @@ from mainspring import (
     current_batch,
     current_job,
 )
-from mainspring.engines.memory import MemoryEngine
+from mainspring.engines.sqlite.memory import MemoryEngine
 from mainspring.jobs import JobManager, MsgpackSerializer
 from mainspring.testing import ManualClock, time_travel
 

@@ -35,7 +35,7 @@ BUILT_IN = {
     "sqlite": "mainspring.engines.sqlite.provider:SqliteProvider",
     "nats": "mainspring.engines.nats.provider:NatsProvider",
     "tls": "mainspring.engines.nats.provider:NatsProvider",
-    "memory": "mainspring.engines.memory.provider:MemoryProvider",
+    "memory": "mainspring.engines.sqlite.provider:MemoryProvider",
 }
 
 

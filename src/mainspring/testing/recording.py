@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import overload
 
 from mainspring.app import Mainspring, Runtime
-from mainspring.engines.memory import MemoryEngine
+from mainspring.engines.sqlite.memory import MemoryEngine
 from mainspring.jobs.engine import Query
 from mainspring.jobs.info import JobInfo, to_info
 from mainspring.jobs.manager import JobManager

@@ -15,8 +15,8 @@ from tempfile import TemporaryDirectory
 
 from mainspring.app import Mainspring, Runtime
 from mainspring.clock import Duration, SystemClock
-from mainspring.engines.memory import MemoryEngine
 from mainspring.engines.sqlite import SqliteEngine
+from mainspring.engines.sqlite.memory import MemoryEngine
 from mainspring.jobs.engine import Capability, Engine
 from mainspring.jobs.manager import JobManager
 from mainspring.testing.manual_clock import ManualClock
@@ -110,7 +110,7 @@ def make_engine(app: Mainspring, clock: ManualClock, folder: str | None) -> Engi
     if Capability.VIRTUAL_TIME not in engine.capabilities:
         logger.info("%s lives by its own time: this journey runs in memory", engine.description)
         return MemoryEngine(clock=clock)
-    if not isinstance(engine, SqliteEngine):
+    if not isinstance(engine, SqliteEngine) or isinstance(engine, MemoryEngine):
         return engine
     path = engine.path if folder is None else Path(folder) / "jobs.db"
     return SqliteEngine(path, clock=clock, durability="normal", is_shared=False)

@@ -10,8 +10,8 @@ import pytest
 from mainspring.doctor.findings import Severity
 from mainspring.doctor.jobs import check_lateness
 from mainspring.doctor.snapshot import take_snapshot
-from mainspring.engines.memory import MemoryEngine
 from mainspring.engines.sqlite import SqliteEngine
+from mainspring.engines.sqlite.memory import MemoryEngine
 from mainspring.jobs.engine import Engine
 from mainspring.jobs.limits import bucket_of
 from mainspring.testing import ManualClock

@@ -3,7 +3,7 @@
 import pytest
 
 from mainspring import Job, Mainspring, TaskFailure
-from mainspring.engines.memory import MemoryEngine
+from mainspring.engines.sqlite.memory import MemoryEngine
 from mainspring.testing import ManualClock
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from mainspring import EngineUnavailable
 from mainspring.clock import Clock
-from mainspring.engines.memory import MemoryEngine
+from mainspring.engines.sqlite.memory import MemoryEngine
 from mainspring.jobs.engine import Taken
 from tests.support import PATIENCE, Gate
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from mainspring import ThreadPool
 from mainspring.clock import Clock
-from mainspring.engines.memory import MemoryEngine
 from mainspring.engines.sqlite import SqliteEngine
+from mainspring.engines.sqlite.memory import MemoryEngine
 from mainspring.jobs import JobManager
 from mainspring.jobs.engine import Engine
 from tests.support import Gate

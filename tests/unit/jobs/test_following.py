@@ -22,7 +22,7 @@ from mainspring import (
     Unique,
     current_job,
 )
-from mainspring.engines.memory import MemoryEngine
+from mainspring.engines.sqlite.memory import MemoryEngine
 from mainspring.jobs import following
 from mainspring.jobs.engine import NewJob
 from mainspring.testing import TimeTravel, time_travel

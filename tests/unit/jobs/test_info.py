@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from mainspring import JobStatus, Mainspring, Priority, Retry
-from mainspring.engines.memory import MemoryEngine
+from mainspring.engines.sqlite.memory import MemoryEngine
 from mainspring.jobs.engine import Attempt, Cause, JobRecord, NewJob, Outcome, OutcomeKind, Query, Swept, Waiting
 from mainspring.jobs.info import decode_any, to_info
 from mainspring.jobs.working.news import tell_refusal, tell_sweep

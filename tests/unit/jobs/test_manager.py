@@ -18,7 +18,7 @@ from mainspring import (
     UnknownHandler,
     current_runner,
 )
-from mainspring.engines.memory import MemoryEngine
+from mainspring.engines.sqlite.memory import MemoryEngine
 from mainspring.jobs import JobManager, JsonSerializer, MsgpackSerializer, Serializer
 from mainspring.testing import ManualClock
 from tests.support import Gate, within

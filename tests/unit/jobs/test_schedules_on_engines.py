@@ -12,8 +12,8 @@ from typing import cast
 import pytest
 
 from mainspring import Cron, Every, Job, Priority, ThreadPool
-from mainspring.engines.memory import MemoryEngine
 from mainspring.engines.sqlite import SqliteEngine
+from mainspring.engines.sqlite.memory import MemoryEngine
 from mainspring.jobs.engine import Engine, Query
 from mainspring.jobs.handle import ManagerSource
 from mainspring.jobs.ids import JobIds

@@ -7,7 +7,7 @@ from threading import Condition, Thread
 
 import apsw
 
-from mainspring.engines.sqlite.connections import Connections
+from mainspring.engines.sqlite.connections import Lender
 
 CHECKPOINT_PAGES = 1_000  # since the last one
 # A log that is written without a pause never becomes free to begin anew. When it is this long, the writer itself
@@ -18,7 +18,7 @@ OVERDUE_PAGES = 4_000
 class Checkpointer:
     """Asks for a checkpoint when the log has grown."""
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: Lender) -> None:
         self._connections = connections
         self._changed = Condition()  # guards everything below
         self._thread: Thread | None = None

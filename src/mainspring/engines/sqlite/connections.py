@@ -14,8 +14,9 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from threading import Condition
+from typing import Protocol
 from weakref import WeakSet
 
 import apsw
@@ -23,6 +24,25 @@ import apsw
 STATEMENTS = (
     200  # kept prepared by a connection, more than there are: an insert for each number of jobs among them
 )
+
+
+class Lender(Protocol):
+    """Lends connections to one database."""
+
+    def writer(self) -> AbstractContextManager[apsw.Connection]:
+        """Lend the connection that writes."""
+
+    def reader(self) -> AbstractContextManager[apsw.Connection]:
+        """Lend a connection for reading."""
+
+    def kept(self, purpose: str) -> AbstractContextManager[apsw.Connection]:
+        """Lend the connection that is kept for one purpose."""
+
+    def lent(self) -> AbstractContextManager[apsw.Connection]:
+        """Lend a connection that is not used afterwards."""
+
+    def close(self) -> None:
+        """Close all connections."""
 
 
 class Connections:

@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias
 import apsw
 
 from mainspring.engines.sqlite.checkpoints import Checkpointer
-from mainspring.engines.sqlite.connections import Connections
+from mainspring.engines.sqlite.connections import Connections, Lender
 from mainspring.engines.sqlite.failures import translated
 from mainspring.engines.sqlite.files import require_sight
 from mainspring.engines.sqlite.schema import check, is_moved, migrate, require_not_moved, require_version
@@ -43,6 +43,7 @@ class Database:
         is_shared: bool,
         probe: Probe | None,
         is_mover: bool = False,
+        connections: Lender | None = None,
     ) -> None:
         self.path = path
         self._is_mover = is_mover  # the one who may use a file whose jobs are moved elsewhere
@@ -51,7 +52,7 @@ class Database:
         milliseconds = round(busy_timeout * 1_000)
         self._turn = Turn(path, patience=busy_timeout)
         self._is_shared = is_shared
-        self._connections = Connections(
+        self._connections: Lender = connections or Connections(
             path, busy_timeout_ms=milliseconds, prepare_writer=self._prepare, on_close=self._turn.close
         )
         self._checkpointer: Checkpointer | None = None
@@ -210,7 +211,7 @@ class Database:
 class ChangeWatch:
     """Answers whether somebody else has written since it was last asked. For one thread."""
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: Lender) -> None:
         self._connections = connections
         self._purpose = f"watch {id(self)}"
         self._seen: int | None = None

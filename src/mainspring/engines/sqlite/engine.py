@@ -97,11 +97,15 @@ class SqliteEngine:
         if durability not in ("full", "normal"):
             raise ValueError(f"durability must be 'full' or 'normal', got {durability!r}")
         self.path = os.path.realpath(path)  # all who come by a link must find the same locks
-        self._clock = clock or SystemClock()
-        self._is_shared = is_shared
-        self._database = Database(
+        database = Database(
             self.path, durability=durability, busy_timeout=busy_timeout, is_shared=is_shared, probe=probe
         )
+        self._assemble(database, clock, is_shared=is_shared, max_crashes=max_crashes)
+
+    def _assemble(self, database: Database, clock: Clock | None, *, is_shared: bool, max_crashes: int) -> None:
+        self._database = database
+        self._clock = clock or SystemClock()
+        self._is_shared = is_shared
         self._database.after_commit = self._announce
         self._database.after_rollback = self._take_back
         self._store = store = Store(self._database, self.now, self._wake_all)
@@ -247,7 +251,8 @@ class SqliteEngine:
         listener = self._listeners.pop(worker, None)
         if listener is not None:
             listener.close()
-        self._presence.depart(worker)
+        if self._is_shared:
+            self._presence.depart(worker)
 
     def renew(self, worker: int) -> bool:
         with self.unit(durable=False):
