@@ -18,7 +18,7 @@ from benchmarks.jobs.rounds import best_rates, least
 from benchmarks.jobs.systems.every import FULL
 from benchmarks.measure import Line, Section, rates, times
 from mainspring import Cron, Every, JobStatus, Mainspring
-from mainspring.jobs.engine import PutSchedule
+from mainspring.jobs.commands import PutSchedule
 from mainspring.jobs.recurrence.definitions import define
 from mainspring.jobs.recurrence.planning import plan
 from mainspring.jobs.recurrence.recurring import BATCH

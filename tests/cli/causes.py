@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from mainspring.jobs.engine import Cause, Demand, Engine, Lease, OutcomeKind, Replay, UniqueKey
+from mainspring.jobs.commands import Replay
+from mainspring.jobs.engine import Demand, Engine
 from mainspring.jobs.limits import bucket_of
+from mainspring.jobs.records import Cause, Lease, OutcomeKind, UniqueKey
 from mainspring.jobs.status import JobStatus
 from mainspring.testing import ManualClock
 from mainspring.testing.engine_bench import Bench, seconds

@@ -15,23 +15,11 @@ from mainspring.clock import SystemClock
 from mainspring.engines.nats.engine import NatsEngine
 from mainspring.engines.sqlite import SqliteEngine, SqliteProjection
 from mainspring.engines.sqlite.departing import Departure
-from mainspring.jobs.engine import (
-    Cause,
-    FollowUp,
-    JobRecord,
-    Occurrence,
-    OccurrenceKind,
-    OutcomeKind,
-    Overlap,
-    PauseSchedule,
-    PutSchedule,
-    Query,
-    Replay,
-    ScheduleRecord,
-    UniqueKey,
-)
+from mainspring.jobs.commands import PauseSchedule, PutSchedule, Replay
 from mainspring.jobs.limits import bucket_of
-from mainspring.jobs.recurrence.schedule_records import Firing
+from mainspring.jobs.queries import Query
+from mainspring.jobs.records import Cause, FollowUp, JobRecord, OutcomeKind, UniqueKey
+from mainspring.jobs.recurrence.schedule_records import Firing, Occurrence, OccurrenceKind, Overlap, ScheduleRecord
 from mainspring.jobs.status import JobStatus
 from mainspring.moving import Mover
 from mainspring.testing import ManualClock

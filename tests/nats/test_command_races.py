@@ -8,17 +8,9 @@ from threading import Event
 
 import pytest
 
-from mainspring.jobs.engine import (
-    Cancel,
-    Changed,
-    Firing,
-    Lease,
-    OutcomeKind,
-    Overlap,
-    Reopen,
-    Reschedule,
-    UniqueKey,
-)
+from mainspring.jobs.commands import Cancel, Changed, Reopen, Reschedule
+from mainspring.jobs.records import Lease, OutcomeKind, UniqueKey
+from mainspring.jobs.recurrence.schedule_records import Firing, Overlap
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.engine_bench import Bench, seconds
 from mainspring.testing.engine_timetable import Timetable

@@ -8,16 +8,12 @@ import pytest
 
 from mainspring.engines.nats.drafts import Draft
 from mainspring.engines.nats.link import Link
-from mainspring.jobs.engine import (
+from mainspring.jobs.commands import (
     Arrangement,
     Cancel,
     Changed,
     Command,
     Delete,
-    Fired,
-    OccurrenceKind,
-    OutcomeKind,
-    Overlap,
     PauseSchedule,
     PutSchedule,
     RemoveSchedule,
@@ -25,6 +21,8 @@ from mainspring.jobs.engine import (
     Replay,
     Reschedule,
 )
+from mainspring.jobs.records import OutcomeKind
+from mainspring.jobs.recurrence.schedule_records import Fired, OccurrenceKind, Overlap
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.engine_bench import Bench, seconds
 from mainspring.testing.engine_timetable import NAME, Timetable

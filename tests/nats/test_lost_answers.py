@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from mainspring.jobs.engine import Conflict, ConflictKind, Outcome, OutcomeKind, UniqueKey
 from mainspring.jobs.limits import bucket_of
+from mainspring.jobs.records import Conflict, ConflictKind, Outcome, OutcomeKind, UniqueKey
 from mainspring.jobs.status import JobStatus
 from tests.nats.rig import MakeRig, Rig, rigs
 from tests.nats.servers import Servers

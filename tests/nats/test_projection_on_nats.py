@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from mainspring.jobs.engine import Cause, Delete, JobRecord, OutcomeKind, Query, Retention
+from mainspring.jobs.commands import Delete
+from mainspring.jobs.engine import Retention
+from mainspring.jobs.queries import Query
+from mainspring.jobs.records import Cause, JobRecord, OutcomeKind
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.engine_bench import seconds
 from tests.nats.rig import MakeRig, Rig, rigs

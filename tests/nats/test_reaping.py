@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from mainspring.engines.nats.drafts import Entry
-from mainspring.jobs.engine import OutcomeKind
 from mainspring.jobs.limits import bucket_of
+from mainspring.jobs.records import OutcomeKind
 from mainspring.jobs.status import JobStatus
 from tests.nats.processes import at_once
 from tests.nats.rig import MakeRig, Rig, rigs

@@ -10,8 +10,10 @@ import pytest
 from mainspring import Mainspring, NatsSettings, Retry
 from mainspring.engines.nats.submitting import ROOM_FOR_THE_REST
 from mainspring.errors import ArgumentsTooLarge, EngineUnavailable, LimitExceeded, MainspringError, RefusedByStore
-from mainspring.jobs.engine import Capability, Delete, OutcomeKind
+from mainspring.jobs.commands import Delete
+from mainspring.jobs.engine import Capability
 from mainspring.jobs.ids import MAX_ID_LENGTH
+from mainspring.jobs.records import OutcomeKind
 from mainspring.jobs.status import JobStatus
 from tests.nats.crew import copy_in
 from tests.nats.rig import MakeRig, Rig, rigs

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mainspring.jobs.engine import MAX_CRASHES, Cause, OutcomeKind
+from mainspring.jobs.engine import MAX_CRASHES
+from mainspring.jobs.records import Cause, OutcomeKind
 from mainspring.jobs.status import JobStatus
 from tests.nats.rig import MakeRig, Rig, rigs
 from tests.nats.servers import Servers

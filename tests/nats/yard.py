@@ -19,8 +19,8 @@ from mainspring.engines.nats.streams import Streams
 from mainspring.engines.nats.workspace import Workshop, Workspace
 from mainspring.jobs import transitions
 from mainspring.jobs.commands import DropLimit, PauseQueue, PutLimit
-from mainspring.jobs.engine import NewJob
 from mainspring.jobs.limits import family_of
+from mainspring.jobs.records import NewJob
 from mainspring.jobs.status import JobStatus
 
 MICROSECONDS = 1_000_000

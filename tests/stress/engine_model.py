@@ -4,17 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mainspring.jobs.engine import (
-    MAX_CRASHES,
-    STATUS_AFTER,
-    Attempt,
-    Cause,
-    EventKind,
-    Lease,
-    Outcome,
-    OutcomeKind,
-    ProgressReport,
-)
+from mainspring.jobs.engine import MAX_CRASHES
+from mainspring.jobs.events import EventKind
+from mainspring.jobs.records import STATUS_AFTER, Attempt, Cause, Lease, Outcome, OutcomeKind, ProgressReport
 from mainspring.jobs.status import FINAL, JobStatus
 from tests.stress.model_jobs import Job
 from tests.stress.model_schedules import Schedules

@@ -8,20 +8,11 @@ import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from msgspec.structs import asdict
 
-from mainspring.jobs.engine import (
-    Delete,
-    Engine,
-    Lease,
-    NewJob,
-    Query,
-    Regroup,
-    Reopen,
-    Replay,
-    Reschedule,
-    Retention,
-    UniqueKey,
-)
+from mainspring.jobs.commands import Delete, Regroup, Reopen, Replay, Reschedule
+from mainspring.jobs.engine import Engine, Retention
 from mainspring.jobs.limits import bucket_of
+from mainspring.jobs.queries import Query
+from mainspring.jobs.records import Lease, NewJob, UniqueKey
 from mainspring.jobs.status import JobStatus
 from mainspring.testing import ManualClock
 from mainspring.testing.engine_bench import Bench, seconds

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from mainspring.jobs.engine import EventKind, Retention
+from mainspring.jobs.engine import Retention
+from mainspring.jobs.events import EventKind
 from mainspring.jobs.status import FINAL, JobStatus
 from tests.stress.model_jobs import Job, Jobs
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-from mainspring.jobs.engine import Conflict, ConflictKind, EventKind, NewJob
+from mainspring.jobs.events import EventKind
+from mainspring.jobs.records import Conflict, ConflictKind, NewJob
 from mainspring.jobs.status import FINAL, JobStatus
 
 Job: TypeAlias = dict[str, Any]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from mainspring.jobs.engine import (
-    EventKind,
+from mainspring.jobs.events import EventKind
+from mainspring.jobs.records import NewJob
+from mainspring.jobs.recurrence.schedule_records import (
     Fired,
     Firing,
-    NewJob,
     Occurrence,
     OccurrenceKind,
     Overlap,

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from mainspring import EngineUnavailable, Job, JobStatus, Mainspring, Retry, current_job
-from mainspring.jobs.engine import Cancel, Delete
+from mainspring.jobs.commands import Cancel, Delete
 from mainspring.testing import Crash, ProcessDied, assert_submitted, every_crash
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

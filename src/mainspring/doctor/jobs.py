@@ -8,7 +8,7 @@ from mainspring.doctor.findings import Finding, error, info, ok, warning
 from mainspring.doctor.snapshot import READ, Snapshot
 from mainspring.doctor.words import NAMED, count, in_microseconds, some
 from mainspring.jobs.blocked import Blocked
-from mainspring.jobs.engine import Backlog, WorkerState
+from mainspring.jobs.crew import Backlog, WorkerState
 from mainspring.jobs.instants import MICROSECONDS
 from mainspring.jobs.limits import describe_bucket
 from mainspring.jobs.status import JobStatus

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from mainspring.doctor.findings import Finding, error, info, ok, warning
 from mainspring.doctor.snapshot import Snapshot
 from mainspring.doctor.words import NAMED, count, in_microseconds, some
-from mainspring.jobs.engine import ScheduleRecord
 from mainspring.jobs.instants import MICROSECONDS
+from mainspring.jobs.recurrence.schedule_records import ScheduleRecord
 from mainspring.jobs.recurrence.stored_rules import rule_of
 
 LATE = 60 * MICROSECONDS

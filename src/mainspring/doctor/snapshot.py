@@ -7,7 +7,11 @@ from dataclasses import dataclass
 
 from mainspring.app import Mainspring
 from mainspring.jobs.blocked import Blocked, find_blocked
-from mainspring.jobs.engine import STALE, Backlog, Engine, JobRecord, Query, ScheduleRecord, WorkerState
+from mainspring.jobs.crew import Backlog, WorkerState
+from mainspring.jobs.engine import STALE, Engine
+from mainspring.jobs.queries import Query
+from mainspring.jobs.records import JobRecord
+from mainspring.jobs.recurrence.schedule_records import ScheduleRecord
 from mainspring.jobs.status import JobStatus
 
 READ = 1_000  # jobs of one state that are looked at

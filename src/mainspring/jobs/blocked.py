@@ -12,7 +12,9 @@ from typing import TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mainspring.jobs.engine import Engine, JobRecord, Query, Situation
+from mainspring.jobs.engine import Engine, Situation
+from mainspring.jobs.queries import Query
+from mainspring.jobs.records import JobRecord
 from mainspring.jobs.status import JobStatus
 
 PAGE = 1_000

@@ -10,8 +10,8 @@ from math import isfinite
 from types import MappingProxyType
 from typing import Any
 
-from mainspring.jobs.engine import Lease
 from mainspring.jobs.instants import to_datetime
+from mainspring.jobs.records import Lease
 
 _current: ContextVar[JobContext | tuple[JobContext, ...] | None] = ContextVar(
     "mainspring_current_job", default=None

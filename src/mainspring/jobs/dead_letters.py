@@ -11,9 +11,11 @@ from itertools import islice
 from typing import Any
 
 from mainspring.errors import InvalidTransition
-from mainspring.jobs.engine import Delete, Edit, JobRecord, Query, Replay
+from mainspring.jobs.commands import Delete, Edit, Replay
 from mainspring.jobs.handle import ManagerSource
 from mainspring.jobs.info import JobInfo, JobPage, decode_any
+from mainspring.jobs.queries import Query
+from mainspring.jobs.records import JobRecord
 from mainspring.jobs.status import JobStatus
 
 PAGE = 500

@@ -25,113 +25,30 @@ from msgspec import Struct
 
 from mainspring.jobs.commands import (
     Arrangement,
-    Cancel,
     Changed,
     Command,
-    Delete,
-    DropLimit,
-    Edit,
-    PauseQueue,
-    PauseSchedule,
     PutLimit,
-    PutSchedule,
-    Regroup,
-    RemoveSchedule,
-    Reopen,
-    Replay,
-    Reschedule,
 )
 from mainspring.jobs.crew import Backlog, WorkerInfo, WorkerState
-from mainspring.jobs.events import Event, EventKind, EventPage
+from mainspring.jobs.events import EventPage
 from mainspring.jobs.instants import MICROSECONDS
 from mainspring.jobs.queries import Page, Query
 from mainspring.jobs.records import (
-    STATUS_AFTER,
-    Attempt,
-    Cause,
     Conflict,
-    ConflictKind,
-    FollowUp,
     JobRecord,
     Lease,
     NewJob,
     Outcome,
-    OutcomeKind,
-    Progress,
     ProgressReport,
-    UniqueKey,
 )
 from mainspring.jobs.recurrence.schedule_records import (
     Fired,
     Firing,
     Occurrence,
-    OccurrenceKind,
-    Overlap,
     ScheduleRecord,
 )
 from mainspring.jobs.status import JobStatus
-from mainspring.jobs.waiting import HEAD_START, MOST_COUNTED, Waiting
-
-__all__ = [
-    "HEAD_START",
-    "MAX_CRASHES",
-    "MOST_COUNTED",
-    "STALE",
-    "STATUS_AFTER",
-    "SUSPECT_CRASHES",
-    "Arrangement",
-    "Attempt",
-    "Backlog",
-    "Cancel",
-    "Capability",
-    "Cause",
-    "Changed",
-    "Command",
-    "Conflict",
-    "ConflictKind",
-    "Delete",
-    "Demand",
-    "DropLimit",
-    "Edit",
-    "Engine",
-    "Event",
-    "EventKind",
-    "EventPage",
-    "Fired",
-    "Firing",
-    "FollowUp",
-    "JobRecord",
-    "Lease",
-    "NewJob",
-    "Occurrence",
-    "OccurrenceKind",
-    "Outcome",
-    "OutcomeKind",
-    "Overlap",
-    "Page",
-    "PauseQueue",
-    "PauseSchedule",
-    "Progress",
-    "ProgressReport",
-    "Pruned",
-    "PutLimit",
-    "PutSchedule",
-    "Query",
-    "Regroup",
-    "RemoveSchedule",
-    "Reopen",
-    "Replay",
-    "Reschedule",
-    "Retention",
-    "ScheduleRecord",
-    "Situation",
-    "Swept",
-    "Taken",
-    "UniqueKey",
-    "Waiting",
-    "WorkerInfo",
-    "WorkerState",
-]
+from mainspring.jobs.waiting import Waiting
 
 STALE = 45 * MICROSECONDS
 """How long a worker may be silent, three missed heartbeats, before its jobs belong to others."""
@@ -238,84 +155,14 @@ class Pruned(Struct, frozen=True):
     """Whether there may be more to do at once."""
 
 
-class Engine(Protocol):
-    """Where jobs live. `now`, `get`-like reads and `unit` may be called from any thread, the rest from one."""
-
-    @property
-    def description(self) -> str:
-        """Say where the jobs are, for people: 'SQLite file /srv/shop/orders.db'."""
-
-    @property
-    def capabilities(self) -> frozenset[Capability]:
-        """Say what this engine can do beyond the common ground."""
-
-    @property
-    def start_lead(self) -> int:
-        """How many microseconds before a job is due its start is to be committed."""
-
-    @property
-    def is_followed(self) -> bool:
-        """Whether events were written when jobs were last started: then a worker reports handlers that begin."""
-
-    def now(self) -> int:
-        """Return the engine's own time, in microseconds since 1970."""
-
-    def open(self, wake: Callable[[], None]) -> None:
-        """Get ready; from now on `wake` is called, on any thread, when a worker should look for jobs."""
-
-    def close(self) -> None:
-        """Give everything back; a closed engine may be opened again."""
-
-    def unit(self, *, durable: bool) -> AbstractContextManager[Any]:
-        """Commit what is called inside as one; `durable=False` if losing it in a power failure does no harm."""
-
-    # -- submitters
+class JobStore(Protocol):
+    """Submits, changes and lists jobs."""
 
     def submit(self, jobs: Sequence[NewJob]) -> list[Conflict | None]:
-        """Store jobs; for each what was in its way, or None if it was stored."""
+        """Store jobs; return for each the conflict that kept it from being stored, or None."""
 
     def change(self, commands: Sequence[Command]) -> list[Changed]:
         """Carry out commands on jobs, in order."""
-
-    def arrange(self, arrangements: Sequence[Arrangement]) -> list[bool]:
-        """Set up schedules, queues and limits, in order; for each whether it changed anything."""
-
-    # -- workers
-
-    def enroll(self, worker: WorkerInfo) -> int:
-        """Begin an incarnation and return its number, which is never used again."""
-
-    def renew(self, worker: int) -> bool:
-        """Show that this worker lives; False if it was declared dead and its jobs were taken over."""
-
-    def announce(self, worker: int, types: tuple[str, ...]) -> bool:
-        """Note which handlers a worker knows now; False if it was declared dead or has left."""
-
-    def leave(self, worker: int) -> None:
-        """End an incarnation whose jobs are settled."""
-
-    def take(self, worker: int, demands: Sequence[Demand], *, lead: int, start_lead: int) -> Taken:
-        """Lease jobs to a worker: due within `start_lead` and started at once, or held, due within `lead`."""
-
-    def start(self, worker: int, leases: Sequence[Lease]) -> list[bool]:
-        """Mark held jobs RUNNING; False for those that were cancelled or taken over meanwhile."""
-
-    def settle(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
-        """End leases; False for those whose token is stale, of which nothing is kept."""
-
-    def report(self, worker: int, reports: Sequence[ProgressReport]) -> list[bool]:
-        """Note that handlers begin, or how far jobs have come; False for those whose token is stale."""
-
-    def sweep(self, worker: int) -> Swept:
-        """Rescue the jobs of dead workers, and say what waits."""
-
-    def fire(self, firings: Sequence[Firing]) -> list[Fired]:
-        """Move schedules on and store the jobs of their occurrences, each only if nobody was quicker."""
-
-    def prune(self, retention: Retention) -> Pruned:
-        """Forget a few jobs whose time is over, and results that were to be kept for a time only."""
-
-    # -- readers
 
     def find(self, query: Query) -> Page:
         """List jobs."""
@@ -324,10 +171,58 @@ class Engine(Protocol):
         """Count jobs by state; under FAILED, the dead letters: jobs that failed and were not replayed."""
 
     def queues(self) -> tuple[str, ...]:
-        """List the queues in which there are jobs, in whatever state, by name."""
+        """List the queues that have jobs, in whatever state, by name."""
 
     def situation(self, job_id: str) -> Situation | None:
-        """Say why a job is where it is; None if there is none."""
+        """Return why a job is where it is; None if there is no such job."""
+
+
+class WorkerStore(Protocol):
+    """Leases jobs to workers, and rescues those of dead workers."""
+
+    @property
+    def start_lead(self) -> int:
+        """How many microseconds before a job is due its start is to be committed."""
+
+    def enroll(self, worker: WorkerInfo) -> int:
+        """Register a worker and return its number, which is never used again."""
+
+    def renew(self, worker: int) -> bool:
+        """Store a heartbeat; False if the worker was declared dead and its jobs were taken over."""
+
+    def announce(self, worker: int, types: tuple[str, ...]) -> bool:
+        """Store which job types a worker has handlers for; False if it was declared dead or has left."""
+
+    def leave(self, worker: int) -> None:
+        """Remove a worker whose jobs are settled."""
+
+    def take(self, worker: int, demands: Sequence[Demand], *, lead: int, start_lead: int) -> Taken:
+        """Lease jobs to a worker: due within `start_lead` and started at once, or held, due within `lead`."""
+
+    def start(self, worker: int, leases: Sequence[Lease]) -> list[bool]:
+        """Mark held jobs RUNNING; False for those that were canceled or taken over meanwhile."""
+
+    def settle(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
+        """End leases; False for those whose fencing token is stale, of which nothing is kept."""
+
+    def report(self, worker: int, reports: Sequence[ProgressReport]) -> list[bool]:
+        """Store that handlers begin, or their progress; False for those whose fencing token is stale."""
+
+    def sweep(self, worker: int) -> Swept:
+        """Rescue the jobs of dead workers, and return which jobs could start."""
+
+    def workers(self) -> list[WorkerState]:
+        """List the workers, by their numbers, also dead ones whose jobs were not rescued yet."""
+
+    def backlog(self) -> list[Backlog]:
+        """List the due jobs that wait for a worker, by queue and type, paused queues included."""
+
+
+class ScheduleStore(Protocol):
+    """Keeps schedules, and stores the jobs of their occurrences."""
+
+    def fire(self, firings: Sequence[Firing]) -> list[Fired]:
+        """Move schedules on and store the jobs of their occurrences, each unless another worker was quicker."""
 
     def schedules(
         self, *, names: Sequence[str] | None = None, due_until: int | None = None, limit: int | None = None
@@ -337,23 +232,59 @@ class Engine(Protocol):
     def occurrences(self, schedule: str, limit: int) -> list[Occurrence]:
         """List the occurrences of a schedule for which no job was made, the latest first."""
 
+
+class EventLog(Protocol):
+    """Keeps events of jobs while someone follows them."""
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether events were written when jobs were last started: then a worker reports handlers that begin."""
+
+    def listen(self, until: int) -> str:
+        """Write events until an instant; return the position from which on there are some."""
+
+    def events(self, after: str, limit: int) -> EventPage:
+        """Return the events after a position."""
+
+
+class Admin(Protocol):
+    """Keeps the settings of queues and limits, and cleans up."""
+
+    def arrange(self, arrangements: Sequence[Arrangement]) -> list[bool]:
+        """Store schedules, pauses and limits, in order; return for each whether it changed anything."""
+
     def paused_queues(self) -> tuple[str, ...]:
         """List the queues from which no jobs start."""
 
     def limits(self) -> list[PutLimit]:
-        """List the limits that hold."""
+        """List the limits."""
 
-    def workers(self) -> list[WorkerState]:
-        """List the workers, by their numbers, those included whose jobs nobody has rescued yet."""
-
-    def backlog(self) -> list[Backlog]:
-        """List what is due and waits for a worker, by queue and handler, paused queues included."""
-
-    def listen(self, until: int) -> str:
-        """Let events be written down until an instant; return the place from which on there are some."""
-
-    def events(self, after: str, limit: int) -> EventPage:
-        """Return what happened after a place."""
+    def prune(self, retention: Retention) -> Pruned:
+        """Delete a few jobs that are older than `retention`, and results that were to be kept for a time only."""
 
     def backup(self, path: str) -> None:
         """Write a consistent copy, if the engine has `Capability.BACKUP`."""
+
+
+class Engine(JobStore, WorkerStore, ScheduleStore, EventLog, Admin, Protocol):
+    """A store of jobs. `now`, reads and `unit` may be called from any thread, the rest from one at a time."""
+
+    @property
+    def description(self) -> str:
+        """Where the jobs are, for people: 'SQLite file /srv/shop/orders.db'."""
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What this engine can do that not every engine can."""
+
+    def now(self) -> int:
+        """Return the engine's own time, in microseconds since 1970."""
+
+    def open(self, wake: Callable[[], None]) -> None:
+        """Open the store; the engine calls `wake`, on any thread, when a worker should fetch jobs."""
+
+    def close(self) -> None:
+        """Close the store; it may be opened again."""
+
+    def unit(self, *, durable: bool) -> AbstractContextManager[Any]:
+        """Commit what is called inside as one; `durable=False` if losing it in a power failure does no harm."""

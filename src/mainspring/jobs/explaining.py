@@ -7,9 +7,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
-from mainspring.jobs.engine import JobRecord, PutLimit, Situation, WorkerState
+from mainspring.jobs.commands import PutLimit
+from mainspring.jobs.crew import WorkerState
+from mainspring.jobs.engine import Situation
 from mainspring.jobs.instants import describe_distance, describe_duration, to_datetime
 from mainspring.jobs.limits import Bucket, describe_bucket, family_of
+from mainspring.jobs.records import JobRecord
 from mainspring.jobs.status import JobStatus
 
 START_ONE = "Start one: app.running(), app.run() or `mainspring run module:app`."

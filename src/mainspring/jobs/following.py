@@ -13,7 +13,8 @@ from datetime import datetime
 from threading import Condition
 
 from mainspring.clock import NANOSECONDS, Clock, Duration, deadline_after
-from mainspring.jobs.engine import Engine, Event, EventKind
+from mainspring.jobs.engine import Engine
+from mainspring.jobs.events import Event, EventKind
 from mainspring.jobs.instants import MICROSECONDS, to_datetime
 from mainspring.runners.blocking import blocking_for
 from mainspring.runners.runner import TaskRunner

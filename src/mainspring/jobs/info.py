@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from mainspring.jobs.engine import Attempt, JobRecord, Progress
 from mainspring.jobs.instants import to_datetime
 from mainspring.jobs.limits import describe_bucket
+from mainspring.jobs.records import Attempt, JobRecord, Progress
 from mainspring.jobs.serializers import JsonSerializer
 from mainspring.jobs.status import JobStatus
 from mainspring.runners.traits import Priority

@@ -18,7 +18,7 @@ from mainspring.jobs.commands import Arrangement, Cancel, Changed, Command, Reop
 from mainspring.jobs.completions import Completions
 from mainspring.jobs.context import JobContext
 from mainspring.jobs.control import Control
-from mainspring.jobs.engine import Engine, Fired, Firing, JobRecord, Pruned, Query
+from mainspring.jobs.engine import Engine, Pruned
 from mainspring.jobs.explaining import Explanation, explain
 from mainspring.jobs.following import EventStream
 from mainspring.jobs.handler_options import HandlerOptions
@@ -30,7 +30,9 @@ from mainspring.jobs.limit_book import LimitBook
 from mainspring.jobs.middleware import Middlewares
 from mainspring.jobs.process_settings import ProcessSettings
 from mainspring.jobs.pruning import Keep
-from mainspring.jobs.queries import require_cursor
+from mainspring.jobs.queries import Query, require_cursor
+from mainspring.jobs.records import JobRecord
+from mainspring.jobs.recurrence.schedule_records import Fired, Firing
 from mainspring.jobs.regrouping import store_limits
 from mainspring.jobs.serializers import JsonSerializer, Serializer
 from mainspring.jobs.status import JobStatus, to_status

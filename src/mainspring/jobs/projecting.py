@@ -11,7 +11,8 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from mainspring.jobs.engine import JobRecord, Page, Query
+from mainspring.jobs.queries import Page, Query
+from mainspring.jobs.records import JobRecord
 from mainspring.jobs.status import JobStatus
 
 

@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mainspring.clock import Duration
-from mainspring.jobs.engine import PauseQueue, Query
+from mainspring.jobs.commands import PauseQueue
 from mainspring.jobs.handle import ManagerSource
 from mainspring.jobs.ids import require_id
 from mainspring.jobs.manager import JobManager
+from mainspring.jobs.queries import Query
 from mainspring.jobs.status import JobStatus
 
 

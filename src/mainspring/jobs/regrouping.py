@@ -11,10 +11,13 @@ from itertools import chain
 
 from msgspec.structs import replace
 
-from mainspring.jobs.engine import Arrangement, Command, Engine, JobRecord, PutLimit, Query, Regroup
+from mainspring.jobs.commands import Arrangement, Command, PutLimit, Regroup
+from mainspring.jobs.engine import Engine
 from mainspring.jobs.handlers import Registry
 from mainspring.jobs.info import decode_any
 from mainspring.jobs.limit_book import LimitBook
+from mainspring.jobs.queries import Query
+from mainspring.jobs.records import JobRecord
 from mainspring.jobs.status import JobStatus
 
 PAGE = 1_000

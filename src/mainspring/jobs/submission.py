@@ -13,13 +13,14 @@ from mainspring.errors import (
     PartialSubmit,
     RefusedByStore,
 )
-from mainspring.jobs.engine import Capability, Conflict, ConflictKind, Engine, NewJob
+from mainspring.jobs.engine import Capability, Engine
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.ids import JobIds
 from mainspring.jobs.io_layer import MAX_BYTES, Answer, IoLayer, Operation
 from mainspring.jobs.limit_book import LimitBook
 from mainspring.jobs.middleware import Middlewares
 from mainspring.jobs.policies import Unique
+from mainspring.jobs.records import Conflict, ConflictKind, NewJob
 from mainspring.jobs.shaping import Shape
 from mainspring.jobs.submit_options import SubmitOptions
 

@@ -11,18 +11,9 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from mainspring.jobs.engine import (
-    MAX_CRASHES,
-    STATUS_AFTER,
-    Attempt,
-    Cause,
-    JobRecord,
-    Lease,
-    NewJob,
-    Outcome,
-    OutcomeKind,
-    Replay,
-)
+from mainspring.jobs.commands import Replay
+from mainspring.jobs.engine import MAX_CRASHES
+from mainspring.jobs.records import STATUS_AFTER, Attempt, Cause, JobRecord, Lease, NewJob, Outcome, OutcomeKind
 from mainspring.jobs.status import JobStatus
 
 R = TypeVar("R", bound=JobRecord)

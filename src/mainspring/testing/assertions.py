@@ -11,10 +11,10 @@ from datetime import datetime
 from typing import Any
 
 from mainspring.clock import Duration
-from mainspring.jobs.engine import Query
 from mainspring.jobs.info import JobInfo, to_info
 from mainspring.jobs.job import Job
 from mainspring.jobs.policies import Unique
+from mainspring.jobs.queries import Query
 from mainspring.runners.checks import require_positive
 from mainspring.testing.expectations import Expectation
 from mainspring.testing.stepping import PAGE, find_all

@@ -27,8 +27,9 @@ from tempfile import TemporaryDirectory
 from mainspring.app import Mainspring, Runtime
 from mainspring.engines.sqlite import SqliteEngine
 from mainspring.errors import EngineUnavailable
-from mainspring.jobs.engine import JobRecord, Query
 from mainspring.jobs.manager import JobManager
+from mainspring.jobs.queries import Query
+from mainspring.jobs.records import JobRecord
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.manual_clock import ManualClock
 from mainspring.testing.stepping import PAGE, Stepping, find_all

@@ -7,33 +7,14 @@ from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
-from mainspring.jobs.engine import (
-    STALE,
-    Arrangement,
-    Cancel,
-    Cause,
-    Changed,
-    Command,
-    Demand,
-    Engine,
-    JobRecord,
-    Lease,
-    NewJob,
-    Outcome,
-    OutcomeKind,
-    PauseQueue,
-    Progress,
-    ProgressReport,
-    PutLimit,
-    Query,
-    Situation,
-    Swept,
-    Taken,
-    Waiting,
-    WorkerInfo,
-)
+from mainspring.jobs.commands import Arrangement, Cancel, Changed, Command, PauseQueue, PutLimit
+from mainspring.jobs.crew import WorkerInfo
+from mainspring.jobs.engine import STALE, Demand, Engine, Situation, Swept, Taken
 from mainspring.jobs.instants import MICROSECONDS
+from mainspring.jobs.queries import Query
+from mainspring.jobs.records import Cause, JobRecord, Lease, NewJob, Outcome, OutcomeKind, Progress, ProgressReport
 from mainspring.jobs.status import JobStatus
+from mainspring.jobs.waiting import Waiting
 from mainspring.testing.engine_time import EngineTime
 from mainspring.testing.manual_clock import ManualClock
 

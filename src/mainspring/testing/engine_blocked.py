@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from mainspring.jobs.blocked import find_blocked
-from mainspring.jobs.engine import Cause, OutcomeKind
 from mainspring.jobs.limits import bucket_of
+from mainspring.jobs.records import Cause, OutcomeKind
 from mainspring.testing.engine_base import EngineSuite
 from mainspring.testing.engine_bench import Bench, seconds
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mainspring.jobs.engine import Cancel, Changed, Command, Delete, Edit, OutcomeKind, Reopen, Replay
+from mainspring.jobs.commands import Cancel, Changed, Command, Delete, Edit, Reopen, Replay
+from mainspring.jobs.records import OutcomeKind
 from mainspring.jobs.status import FINAL, JobStatus
 from mainspring.testing.engine_base import EngineSuite
 from mainspring.testing.engine_bench import SOON_SECONDS, Bench, seconds

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from mainspring.jobs.engine import Backlog, Cause, OutcomeKind, WorkerInfo
+from mainspring.jobs.crew import Backlog, WorkerInfo
 from mainspring.jobs.limits import bucket_of
+from mainspring.jobs.records import Cause, OutcomeKind
 from mainspring.testing.engine_base import EngineSuite
 from mainspring.testing.engine_bench import Bench
 

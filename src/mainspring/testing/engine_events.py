@@ -4,24 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from mainspring.jobs.engine import (
-    MAX_CRASHES,
-    Capability,
-    Cause,
-    Delete,
-    Edit,
-    Event,
-    EventKind,
-    OccurrenceKind,
-    OutcomeKind,
-    Overlap,
-    Regroup,
-    Reopen,
-    Replay,
-    Reschedule,
-    Retention,
-    UniqueKey,
-)
+from mainspring.jobs.commands import Delete, Edit, Regroup, Reopen, Replay, Reschedule
+from mainspring.jobs.engine import MAX_CRASHES, Capability, Retention
+from mainspring.jobs.events import Event, EventKind
+from mainspring.jobs.records import Cause, OutcomeKind, UniqueKey
+from mainspring.jobs.recurrence.schedule_records import OccurrenceKind, Overlap
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.engine_base import EngineSuite
 from mainspring.testing.engine_bench import SOON_SECONDS, Bench, seconds

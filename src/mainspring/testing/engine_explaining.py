@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from mainspring.jobs.engine import Capability, Cause, OutcomeKind, Reschedule, Situation, UniqueKey
+from mainspring.jobs.commands import Reschedule
+from mainspring.jobs.engine import Capability, Situation
 from mainspring.jobs.limits import bucket_of
+from mainspring.jobs.records import Cause, OutcomeKind, UniqueKey
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.engine_base import EngineSuite
 from mainspring.testing.engine_bench import Bench, seconds

@@ -5,16 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from mainspring.jobs.engine import (
-    Capability,
-    Fired,
-    Occurrence,
-    OccurrenceKind,
-    OutcomeKind,
-    Overlap,
-    PauseSchedule,
-    RemoveSchedule,
-)
+from mainspring.jobs.commands import PauseSchedule, RemoveSchedule
+from mainspring.jobs.engine import Capability
+from mainspring.jobs.records import OutcomeKind
+from mainspring.jobs.recurrence.schedule_records import Fired, Occurrence, OccurrenceKind, Overlap
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.engine_base import EngineSuite
 from mainspring.testing.engine_bench import Bench, seconds

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from mainspring.jobs.engine import (
-    SUSPECT_CRASHES,
+from mainspring.jobs.commands import Replay
+from mainspring.jobs.engine import SUSPECT_CRASHES, Capability, Pruned, Retention
+from mainspring.jobs.records import (
     Attempt,
-    Capability,
     Cause,
     FollowUp,
     Outcome,
     OutcomeKind,
     Progress,
     ProgressReport,
-    Pruned,
-    Replay,
-    Retention,
     UniqueKey,
 )
 from mainspring.jobs.status import JobStatus

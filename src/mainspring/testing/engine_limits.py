@@ -4,22 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from mainspring.jobs.engine import (
-    SUSPECT_CRASHES,
-    Capability,
-    Cause,
-    Changed,
-    Delete,
-    DropLimit,
-    Lease,
-    OutcomeKind,
-    PutLimit,
-    Regroup,
-    Reopen,
-    Replay,
-    Reschedule,
-)
+from mainspring.jobs.commands import Changed, Delete, DropLimit, PutLimit, Regroup, Reopen, Replay, Reschedule
+from mainspring.jobs.engine import SUSPECT_CRASHES, Capability
 from mainspring.jobs.limits import bucket_of
+from mainspring.jobs.records import Cause, Lease, OutcomeKind
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.engine_base import EngineSuite
 from mainspring.testing.engine_bench import SOON_SECONDS, Bench, seconds

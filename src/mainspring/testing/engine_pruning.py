@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mainspring.jobs.engine import Cancel, Capability, Pruned, Reopen, Replay, Retention
+from mainspring.jobs.commands import Cancel, Reopen, Replay
+from mainspring.jobs.engine import Capability, Pruned, Retention
 from mainspring.jobs.instants import MICROSECONDS
 from mainspring.jobs.status import FINAL, JobStatus
 from mainspring.testing.engine_base import EngineSuite

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from mainspring.jobs.engine import Capability, Cause, Changed, OutcomeKind, Reopen, Replay, Reschedule
+from mainspring.jobs.commands import Changed, Reopen, Replay, Reschedule
+from mainspring.jobs.engine import Capability
+from mainspring.jobs.records import Cause, OutcomeKind
 from mainspring.jobs.status import FINAL, JobStatus
 from mainspring.testing.engine_base import EngineSuite
 from mainspring.testing.engine_bench import SOON_SECONDS, Bench, seconds

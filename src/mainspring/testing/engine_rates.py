@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mainspring.jobs.engine import Capability, OutcomeKind
+from mainspring.jobs.engine import Capability
 from mainspring.jobs.limits import bucket_of
+from mainspring.jobs.records import OutcomeKind
 from mainspring.testing.engine_base import EngineSuite
 from mainspring.testing.engine_bench import Bench, seconds
 from mainspring.testing.engine_needs import needs

@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from mainspring.errors import EngineUnavailable
-from mainspring.jobs.engine import Capability, Cause, Delete, JobRecord, OutcomeKind, Query, Replay
+from mainspring.jobs.commands import Delete, Replay
+from mainspring.jobs.engine import Capability
 from mainspring.jobs.instants import to_instant
+from mainspring.jobs.queries import Query
+from mainspring.jobs.records import Cause, JobRecord, OutcomeKind
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.engine_base import EngineSuite
 from mainspring.testing.engine_bench import Bench, MakeEngine, seconds

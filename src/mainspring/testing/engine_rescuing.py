@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mainspring.jobs.engine import MAX_CRASHES, SUSPECT_CRASHES, Capability, Cause, OutcomeKind, Reopen
+from mainspring.jobs.commands import Reopen
+from mainspring.jobs.engine import MAX_CRASHES, SUSPECT_CRASHES, Capability
+from mainspring.jobs.records import Cause, OutcomeKind
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.engine_base import EngineSuite
 from mainspring.testing.engine_bench import SOON_SECONDS, STALE_SECONDS, SWEEP_SECONDS, Bench, seconds

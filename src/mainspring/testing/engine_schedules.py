@@ -6,7 +6,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from mainspring.jobs.engine import Capability, OccurrenceKind, Overlap, PauseSchedule, PutSchedule, RemoveSchedule
+from mainspring.jobs.commands import PauseSchedule, PutSchedule, RemoveSchedule
+from mainspring.jobs.engine import Capability
+from mainspring.jobs.recurrence.schedule_records import OccurrenceKind, Overlap
 from mainspring.testing.engine_base import EngineSuite
 from mainspring.testing.engine_bench import Bench, seconds
 from mainspring.testing.engine_needs import needs

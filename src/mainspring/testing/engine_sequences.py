@@ -4,17 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mainspring.jobs.engine import (
-    MAX_CRASHES,
-    SUSPECT_CRASHES,
-    Capability,
-    Cause,
-    Lease,
-    OutcomeKind,
-    Reopen,
-    Replay,
-    Reschedule,
-)
+from mainspring.jobs.commands import Reopen, Replay, Reschedule
+from mainspring.jobs.engine import MAX_CRASHES, SUSPECT_CRASHES, Capability
+from mainspring.jobs.records import Cause, Lease, OutcomeKind
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.engine_base import EngineSuite
 from mainspring.testing.engine_bench import Bench, seconds

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from mainspring.jobs.engine import Attempt, Cause, Outcome, OutcomeKind
+from mainspring.jobs.records import Attempt, Cause, Outcome, OutcomeKind
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.engine_base import EngineSuite
 from mainspring.testing.engine_bench import SOON_SECONDS, Bench, seconds

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mainspring.jobs.engine import Cause, EventKind, OutcomeKind, Progress, ProgressReport
+from mainspring.jobs.events import EventKind
+from mainspring.jobs.records import Cause, OutcomeKind, Progress, ProgressReport
 from mainspring.testing.engine_base import EngineSuite
 from mainspring.testing.engine_bench import Bench, seconds
 from mainspring.testing.engine_events import BY_OUTCOME, Listener

@@ -6,17 +6,10 @@ from typing import Any
 
 import pytest
 
-from mainspring.jobs.engine import (
-    Cancel,
-    Capability,
-    Conflict,
-    ConflictKind,
-    Delete,
-    FollowUp,
-    JobRecord,
-    OutcomeKind,
-)
+from mainspring.jobs.commands import Cancel, Delete
+from mainspring.jobs.engine import Capability
 from mainspring.jobs.instants import MICROSECONDS
+from mainspring.jobs.records import Conflict, ConflictKind, FollowUp, JobRecord, OutcomeKind
 from mainspring.jobs.status import FINAL, JobStatus
 from mainspring.testing.engine_base import EngineSuite
 from mainspring.testing.engine_bench import Bench

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from mainspring.jobs.engine import (
+from mainspring.jobs.commands import PutSchedule
+from mainspring.jobs.records import NewJob
+from mainspring.jobs.recurrence.schedule_records import (
     Fired,
     Firing,
-    NewJob,
     Occurrence,
     OccurrenceKind,
     Overlap,
-    PutSchedule,
     ScheduleRecord,
 )
 from mainspring.testing.engine_bench import TYPE, Bench, seconds

@@ -9,7 +9,8 @@ from typing import TypeAlias
 
 import pytest
 
-from mainspring.jobs.engine import Cancel, Command, Edit, Lease, OutcomeKind, Reopen, Replay, Reschedule
+from mainspring.jobs.commands import Cancel, Command, Edit, Reopen, Replay, Reschedule
+from mainspring.jobs.records import Lease, OutcomeKind
 from mainspring.jobs.status import TRANSITIONS, JobStatus
 from mainspring.testing.engine_base import EngineSuite
 from mainspring.testing.engine_bench import Bench

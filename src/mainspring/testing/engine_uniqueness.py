@@ -7,19 +7,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from mainspring.jobs.engine import (
-    Capability,
-    Cause,
-    Changed,
-    Conflict,
-    ConflictKind,
-    Delete,
-    NewJob,
-    OutcomeKind,
-    Reopen,
-    Replay,
-    UniqueKey,
-)
+from mainspring.jobs.commands import Changed, Delete, Reopen, Replay
+from mainspring.jobs.engine import Capability
+from mainspring.jobs.records import Cause, Conflict, ConflictKind, NewJob, OutcomeKind, UniqueKey
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.engine_base import EngineSuite
 from mainspring.testing.engine_bench import Bench, seconds

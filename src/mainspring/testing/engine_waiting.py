@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from mainspring.jobs.engine import MOST_COUNTED, SUSPECT_CRASHES, Capability, Waiting
+from mainspring.jobs.engine import SUSPECT_CRASHES, Capability
+from mainspring.jobs.waiting import MOST_COUNTED, Waiting
 from mainspring.testing.engine_base import EngineSuite
 from mainspring.testing.engine_bench import TYPE, Bench
 from mainspring.testing.engine_needs import needs

@@ -10,11 +10,11 @@ from unittest.mock import ANY
 
 from mainspring.clock import Duration
 from mainspring.errors import InvalidArguments
-from mainspring.jobs.engine import JobRecord
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.info import JobInfo, decode_any
 from mainspring.jobs.instants import to_datetime, to_instant, to_microseconds
 from mainspring.jobs.job import Job
+from mainspring.jobs.records import JobRecord
 from mainspring.jobs.serializers import JsonSerializer
 from mainspring.jobs.shaping import Shape
 

@@ -12,9 +12,9 @@ from typing import overload
 
 from mainspring.app import Mainspring, Runtime
 from mainspring.engines.sqlite.memory import MemoryEngine
-from mainspring.jobs.engine import Query
 from mainspring.jobs.info import JobInfo, to_info
 from mainspring.jobs.manager import JobManager
+from mainspring.jobs.queries import Query
 from mainspring.testing.manual_clock import ManualClock
 from mainspring.testing.stepping import PAGE, find_all
 from mainspring.testing.time_travel import in_place, make_clock

@@ -11,8 +11,9 @@ from datetime import timedelta
 from msgspec.structs import replace
 
 from mainspring.jobs.commands import PauseSchedule
-from mainspring.jobs.engine import JobRecord, Query
 from mainspring.jobs.manager import JobManager
+from mainspring.jobs.queries import Query
+from mainspring.jobs.records import JobRecord
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.manual_clock import ManualClock
 

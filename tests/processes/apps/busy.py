@@ -7,8 +7,10 @@ from pathlib import Path
 from threading import Event, Thread
 
 from mainspring.engines.sqlite import SqliteEngine
-from mainspring.jobs.engine import Demand, Outcome, OutcomeKind, WorkerInfo
+from mainspring.jobs.crew import WorkerInfo
+from mainspring.jobs.engine import Demand
 from mainspring.jobs.io_layer import IoLayer
+from mainspring.jobs.records import Outcome, OutcomeKind
 from mainspring.runners import ThreadPool
 from tests.processes.apps.jobs import app
 from tests.processes.ledger import recorded, say

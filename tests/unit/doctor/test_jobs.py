@@ -9,9 +9,11 @@ from mainspring.doctor import jobs
 from mainspring.doctor.findings import Severity
 from mainspring.doctor.snapshot import READ, Snapshot
 from mainspring.jobs.blocked import Blocked
-from mainspring.jobs.engine import STALE, Backlog, JobRecord, NewJob, WorkerInfo, WorkerState
+from mainspring.jobs.crew import Backlog, WorkerInfo, WorkerState
+from mainspring.jobs.engine import STALE
 from mainspring.jobs.instants import MICROSECONDS
 from mainspring.jobs.limits import bucket_of
+from mainspring.jobs.records import JobRecord, NewJob
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.transitions import submitted
 from tests.unit.doctor.judging import is_silent, listed, speaks

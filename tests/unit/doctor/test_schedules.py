@@ -6,8 +6,9 @@ from mainspring import Cron, Every
 from mainspring.doctor.findings import Severity
 from mainspring.doctor.schedules import check_schedules
 from mainspring.doctor.snapshot import Snapshot
-from mainspring.jobs.engine import Overlap, ScheduleRecord, WorkerInfo, WorkerState
+from mainspring.jobs.crew import WorkerInfo, WorkerState
 from mainspring.jobs.instants import MICROSECONDS
+from mainspring.jobs.recurrence.schedule_records import Overlap, ScheduleRecord
 from mainspring.jobs.recurrence.stored_rules import encode_rule
 from tests.unit.doctor.judging import is_silent, speaks
 

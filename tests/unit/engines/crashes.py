@@ -13,7 +13,8 @@ import apsw
 import pytest
 
 from mainspring.engines.sqlite import SqliteEngine
-from mainspring.jobs.engine import JobRecord, Lease, Query
+from mainspring.jobs.queries import Query
+from mainspring.jobs.records import JobRecord, Lease
 from mainspring.testing import ManualClock
 from mainspring.testing.engine_bench import Bench
 

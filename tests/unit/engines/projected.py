@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from mainspring.jobs.engine import JobRecord
 from mainspring.jobs.projecting import Projected
+from mainspring.jobs.records import JobRecord
 from mainspring.jobs.status import JobStatus
 
 

@@ -14,8 +14,8 @@ from mainspring.engines.nats.naming import Names
 from mainspring.engines.nats.stored import StoredJob, encode, make_job
 from mainspring.engines.nats.workspace import MOST_TRIES, TooLarge, Workshop, Workspace
 from mainspring.errors import EngineUnavailable
-from mainspring.jobs.engine import NewJob
 from mainspring.jobs.instants import MICROSECONDS
+from mainspring.jobs.records import NewJob
 from mainspring.jobs.status import JobStatus
 
 NOW = 1_700_000_000 * MICROSECONDS

@@ -6,7 +6,8 @@ from threading import Event, Thread
 import pytest
 
 from mainspring.errors import EngineUnavailable
-from mainspring.jobs.engine import Capability, OutcomeKind
+from mainspring.jobs.engine import Capability
+from mainspring.jobs.records import OutcomeKind
 from mainspring.jobs.status import JobStatus
 from mainspring.testing import ManualClock
 from mainspring.testing.engine_bench import Bench

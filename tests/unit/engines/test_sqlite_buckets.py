@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from mainspring.engines.sqlite import SqliteEngine, buckets
-from mainspring.jobs.engine import DropLimit, Lease
+from mainspring.jobs.commands import DropLimit
 from mainspring.jobs.limits import bucket_of
+from mainspring.jobs.records import Lease
 from mainspring.testing import ManualClock
 from mainspring.testing.engine_bench import Bench
 from tests.unit.engines.crashes import opened

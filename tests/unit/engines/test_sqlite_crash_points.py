@@ -8,18 +8,9 @@ from typing import Any
 
 import pytest
 
-from mainspring.jobs.engine import (
-    Cancel,
-    Cause,
-    Delete,
-    Edit,
-    Lease,
-    Outcome,
-    OutcomeKind,
-    Reopen,
-    Replay,
-    WorkerInfo,
-)
+from mainspring.jobs.commands import Cancel, Delete, Edit, Reopen, Replay
+from mainspring.jobs.crew import WorkerInfo
+from mainspring.jobs.records import Cause, Lease, Outcome, OutcomeKind
 from mainspring.jobs.status import FINAL, JobStatus
 from mainspring.testing.engine_bench import Bench, seconds
 from tests.support import within

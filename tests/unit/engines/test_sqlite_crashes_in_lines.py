@@ -11,29 +11,23 @@ from typing import Any
 
 import pytest
 
-from mainspring.jobs.engine import (
+from mainspring.jobs.commands import (
     Cancel,
-    Cause,
     DropLimit,
-    NewJob,
-    Outcome,
-    OutcomeKind,
-    Overlap,
     PauseQueue,
     PauseSchedule,
-    Progress,
-    ProgressReport,
     PutLimit,
     Regroup,
     RemoveSchedule,
     Reopen,
     Replay,
     Reschedule,
-    Retention,
-    UniqueKey,
 )
+from mainspring.jobs.engine import Retention
 from mainspring.jobs.limits import bucket_of
 from mainspring.jobs.policies import ALIVE
+from mainspring.jobs.records import Cause, NewJob, Outcome, OutcomeKind, Progress, ProgressReport, UniqueKey
+from mainspring.jobs.recurrence.schedule_records import Overlap
 from mainspring.jobs.status import FINAL, JobStatus
 from mainspring.testing.engine_bench import Bench, seconds
 from mainspring.testing.engine_timetable import Timetable

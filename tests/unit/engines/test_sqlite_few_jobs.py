@@ -11,7 +11,7 @@ from mainspring.engines.sqlite import schema
 from mainspring.engines.sqlite.connections import STATEMENTS
 from mainspring.engines.sqlite.few_jobs import FEW
 from mainspring.errors import StoreTooNew
-from mainspring.jobs.engine import Conflict, ConflictKind
+from mainspring.jobs.records import Conflict, ConflictKind
 from mainspring.testing.engine_bench import Bench, seconds
 
 

@@ -15,7 +15,8 @@ import pytest
 
 from mainspring.engines.sqlite import SqliteEngine, schema
 from mainspring.errors import EngineUnavailable, StoreCorrupt, StoreTooNew
-from mainspring.jobs.engine import OutcomeKind, WorkerInfo
+from mainspring.jobs.crew import WorkerInfo
+from mainspring.jobs.records import OutcomeKind
 from mainspring.jobs.status import JobStatus
 from mainspring.testing import ManualClock
 from mainspring.testing.engine_bench import Bench

@@ -9,8 +9,11 @@ import pytest
 
 from mainspring.engines.sqlite import SqliteEngine, group_names
 from mainspring.engines.sqlite.groups import limits_of, number_of, to_group
-from mainspring.jobs.engine import Cause, Delete, OutcomeKind, Query, Regroup, Reschedule, Retention
+from mainspring.jobs.commands import Delete, Regroup, Reschedule
+from mainspring.jobs.engine import Retention
 from mainspring.jobs.limits import bucket_of
+from mainspring.jobs.queries import Query
+from mainspring.jobs.records import Cause, OutcomeKind
 from mainspring.testing import ManualClock
 from mainspring.testing.engine_bench import START_LEAD_SECONDS, Bench, seconds
 from tests.unit.engines.crashes import opened

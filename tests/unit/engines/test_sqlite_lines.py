@@ -9,21 +9,10 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from mainspring.jobs.engine import (
-    Cause,
-    Command,
-    DropLimit,
-    JobRecord,
-    Lease,
-    OutcomeKind,
-    Query,
-    Regroup,
-    Reopen,
-    Replay,
-    Reschedule,
-    UniqueKey,
-)
+from mainspring.jobs.commands import Command, DropLimit, Regroup, Reopen, Replay, Reschedule
 from mainspring.jobs.limits import bucket_of
+from mainspring.jobs.queries import Query
+from mainspring.jobs.records import Cause, JobRecord, Lease, OutcomeKind, UniqueKey
 from mainspring.jobs.status import FINAL, JobStatus
 from mainspring.testing import ManualClock
 from mainspring.testing.engine_bench import START_LEAD_SECONDS, Bench, seconds

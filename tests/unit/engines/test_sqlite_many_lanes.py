@@ -13,7 +13,7 @@ from mainspring.engines.sqlite.reading import find
 from mainspring.engines.sqlite.rows import CODES
 from mainspring.engines.sqlite.schema import MIGRATIONS
 from mainspring.engines.sqlite.sweeping import OLDEST_ENDED
-from mainspring.jobs.engine import Query
+from mainspring.jobs.queries import Query
 from mainspring.jobs.status import JobStatus
 
 JOBS = 4_000

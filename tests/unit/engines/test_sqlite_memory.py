@@ -8,7 +8,7 @@ import pytest
 
 from mainspring import EngineUnavailable, Mainspring
 from mainspring.engines.sqlite.memory import MemoryEngine
-from mainspring.jobs.engine import Query
+from mainspring.jobs.queries import Query
 from mainspring.testing import ManualClock
 from mainspring.testing.engine_bench import Bench
 from tests.programs import program

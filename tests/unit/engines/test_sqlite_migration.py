@@ -9,8 +9,10 @@ import apsw
 import pytest
 
 from mainspring.engines.sqlite import schema
-from mainspring.jobs.engine import Cause, Outcome, OutcomeKind, Query, Replay
+from mainspring.jobs.commands import Replay
 from mainspring.jobs.limits import bucket_of
+from mainspring.jobs.queries import Query
+from mainspring.jobs.records import Cause, Outcome, OutcomeKind
 from mainspring.jobs.status import JobStatus
 from mainspring.testing import ManualClock
 from mainspring.testing.engine_bench import Bench, seconds

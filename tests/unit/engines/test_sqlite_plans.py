@@ -11,7 +11,7 @@ import pytest
 
 from mainspring.engines.sqlite import line_statements, schedule_statements, statements, sweeping, waiting
 from mainspring.engines.sqlite.reading import statement_of
-from mainspring.jobs.engine import Query
+from mainspring.jobs.queries import Query
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.engine_bench import Bench
 

@@ -10,7 +10,8 @@ from threading import Event
 import pytest
 
 from mainspring.engines.sqlite import SqliteEngine, presence
-from mainspring.jobs.engine import OutcomeKind, WorkerInfo
+from mainspring.jobs.crew import WorkerInfo
+from mainspring.jobs.records import OutcomeKind
 from mainspring.jobs.status import JobStatus
 from mainspring.testing import ManualClock
 from mainspring.testing.engine_bench import Bench

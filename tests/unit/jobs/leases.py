@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from mainspring.jobs.engine import Lease
 from mainspring.jobs.handler_options import HandlerOptions
 from mainspring.jobs.handlers import Handler
+from mainspring.jobs.records import Lease
 from mainspring.jobs.serializers import JsonSerializer
 from mainspring.jobs.working.active import ActiveJob
 from mainspring.jobs.working.slots import BatchSlots, Slots

@@ -8,7 +8,7 @@ import pytest
 
 from mainspring import Cancel, JobContext, JobStatus, Retry, Snooze, current_job
 from mainspring.jobs.context import current_batch, current_headers
-from mainspring.jobs.engine import Cause, OutcomeKind
+from mainspring.jobs.records import Cause, OutcomeKind
 from mainspring.testing import ManualClock
 from tests.support import Background, Gate, eventually
 from tests.unit.jobs.workshop import Workshop, workshop

@@ -5,7 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from mainspring import JobStatus, current_job
-from mainspring.jobs.engine import Demand, NewJob, WorkerInfo
+from mainspring.jobs.crew import WorkerInfo
+from mainspring.jobs.engine import Demand
+from mainspring.jobs.records import NewJob
 from mainspring.testing import ManualClock
 from tests.unit.jobs.workshop import Workshop, workshop
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mainspring import Cancel, Retry, Snooze, current_job
-from mainspring.jobs.engine import Cause, Lease, Outcome, OutcomeKind
+from mainspring.jobs.records import Cause, Lease, Outcome, OutcomeKind
 from mainspring.jobs.serializers import JsonSerializer
 from mainspring.jobs.working.active import ActiveJob
 from mainspring.jobs.working.describing import MAX_ERROR_LENGTH

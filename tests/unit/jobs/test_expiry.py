@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from mainspring import Job, JobFailed, JobStatus, Mainspring, Rate, Retry
-from mainspring.jobs.engine import NewJob
+from mainspring.jobs.records import NewJob
 from mainspring.testing import TimeTravel, time_travel
 from tests.unit.jobs.diary import START, Diary
 

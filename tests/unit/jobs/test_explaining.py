@@ -23,7 +23,8 @@ from mainspring import (
     Snooze,
     Unique,
 )
-from mainspring.jobs.engine import MAX_CRASHES, NewJob
+from mainspring.jobs.engine import MAX_CRASHES
+from mainspring.jobs.records import NewJob
 from mainspring.testing import TimeTravel, time_travel
 from mainspring.testing.engine_bench import Bench
 from tests.support import Gate

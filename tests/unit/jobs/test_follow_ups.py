@@ -9,10 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from mainspring import JobStatus, Mainspring, Retry
-from mainspring.jobs.engine import FollowUp, NewJob, Outcome, OutcomeKind
 from mainspring.jobs.handler_options import HandlerOptions
 from mainspring.jobs.handlers import Handler, Registry
 from mainspring.jobs.limits import bucket_of
+from mainspring.jobs.records import FollowUp, NewJob, Outcome, OutcomeKind
 from mainspring.jobs.serializers import JsonSerializer, MsgpackSerializer
 from mainspring.jobs.working.execution import Execution
 from mainspring.testing import TimeTravel, time_travel

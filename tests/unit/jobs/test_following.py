@@ -24,7 +24,7 @@ from mainspring import (
 )
 from mainspring.engines.sqlite.memory import MemoryEngine
 from mainspring.jobs import following
-from mainspring.jobs.engine import NewJob
+from mainspring.jobs.records import NewJob
 from mainspring.testing import TimeTravel, time_travel
 from tests.support import PATIENCE, Background, WatchedClock, within
 from tests.unit.jobs.diary import START

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from mainspring import JobContext, JobStatus, Retry
-from mainspring.jobs.engine import Cause, FollowUp, Outcome, OutcomeKind
 from mainspring.jobs.middleware import Middleware, Middlewares
 from mainspring.jobs.process_settings import ProcessSettings
+from mainspring.jobs.records import Cause, FollowUp, Outcome, OutcomeKind
 from mainspring.testing import ManualClock
 from tests.support import Background, Gate
 from tests.unit.jobs import process_jobs as work

@@ -9,8 +9,11 @@ from msgspec.structs import replace
 
 from mainspring import JobStatus, Mainspring, Priority, Retry
 from mainspring.engines.sqlite.memory import MemoryEngine
-from mainspring.jobs.engine import Attempt, Cause, JobRecord, NewJob, Outcome, OutcomeKind, Query, Swept, Waiting
+from mainspring.jobs.engine import Swept
 from mainspring.jobs.info import decode_any, to_info
+from mainspring.jobs.queries import Query
+from mainspring.jobs.records import Attempt, Cause, JobRecord, NewJob, Outcome, OutcomeKind
+from mainspring.jobs.waiting import Waiting
 from mainspring.jobs.working.news import tell_refusal, tell_sweep
 from mainspring.testing import time_travel
 from tests.unit.jobs.leases import make_lease

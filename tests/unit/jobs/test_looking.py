@@ -8,10 +8,11 @@ from msgspec.structs import replace
 
 from mainspring.clock import SystemClock, deadline_after
 from mainspring.jobs.control import Control
-from mainspring.jobs.engine import Demand, Lease, Taken
+from mainspring.jobs.engine import Demand, Taken
 from mainspring.jobs.handler_options import HandlerOptions
 from mainspring.jobs.handlers import Handler, Registry
 from mainspring.jobs.io_layer import IoLayer
+from mainspring.jobs.records import Lease
 from mainspring.jobs.serializers import JsonSerializer
 from mainspring.jobs.working.active import ActiveJob
 from mainspring.jobs.working.alarms import Alarms

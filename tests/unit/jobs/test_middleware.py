@@ -9,9 +9,9 @@ import pytest
 
 from mainspring import JobContext, current_job
 from mainspring.jobs.context import current_batch
-from mainspring.jobs.engine import Outcome, OutcomeKind
 from mainspring.jobs.middleware import Middleware, Middlewares
 from mainspring.jobs.processes.messages import Answer, AnswerKind
+from mainspring.jobs.records import Outcome, OutcomeKind
 from mainspring.jobs.serializers import JsonSerializer
 from mainspring.jobs.working.active import ActiveJob
 from mainspring.jobs.working.execution import Execution

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mainspring import JobContext, JobStatus, Retry, current_job
-from mainspring.jobs.engine import Progress, ProgressReport
+from mainspring.jobs.records import Progress, ProgressReport
 from mainspring.testing import ManualClock
 from tests.support import PATIENCE, Gate
 from tests.unit.jobs.leases import make_lease

@@ -11,10 +11,12 @@ from typing import Any, cast
 
 import pytest
 
-from mainspring.jobs.engine import Engine, Fired, Firing, OccurrenceKind, Overlap, PauseSchedule, RemoveSchedule
+from mainspring.jobs.commands import PauseSchedule, RemoveSchedule
+from mainspring.jobs.engine import Engine
 from mainspring.jobs.instants import MICROSECONDS
 from mainspring.jobs.io_layer import IoLayer
 from mainspring.jobs.recurrence.recurring import BATCH, BATCH_JOBS, Recurring
+from mainspring.jobs.recurrence.schedule_records import Fired, Firing, OccurrenceKind, Overlap
 from mainspring.testing import ManualClock
 from tests.support import PATIENCE, Background, Gate, eventually
 from tests.unit.jobs.timetable import Timetable, every

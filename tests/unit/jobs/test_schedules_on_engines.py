@@ -14,12 +14,13 @@ import pytest
 from mainspring import Cron, Every, Job, Priority, ThreadPool
 from mainspring.engines.sqlite import SqliteEngine
 from mainspring.engines.sqlite.memory import MemoryEngine
-from mainspring.jobs.engine import Engine, Query
+from mainspring.jobs.engine import Engine
 from mainspring.jobs.handle import ManagerSource
 from mainspring.jobs.ids import JobIds
 from mainspring.jobs.instants import MICROSECONDS
 from mainspring.jobs.io_layer import IoLayer
 from mainspring.jobs.policies import CatchUp, Concurrency
+from mainspring.jobs.queries import Query
 from mainspring.jobs.recurrence.recurring import Recurring
 from mainspring.jobs.recurrence.schedule_records import OccurrenceKind
 from mainspring.jobs.recurrence.schedules import Schedules

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from mainspring import Concurrency, Job, Mainspring, Priority, Rate, Unique
-from mainspring.jobs.engine import FollowUp, NewJob, UniqueKey
 from mainspring.jobs.instants import LAST_INSTANT
 from mainspring.jobs.limits import bucket_of
 from mainspring.jobs.policies import ALIVE
+from mainspring.jobs.records import FollowUp, NewJob, UniqueKey
 from mainspring.jobs.shaping import Shape
 from mainspring.jobs.status import JobStatus
 

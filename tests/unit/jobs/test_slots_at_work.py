@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from mainspring import JobStatus, TaskFuture, ThreadPool, current_job
-from mainspring.jobs.engine import OutcomeKind
+from mainspring.jobs.records import OutcomeKind
 from mainspring.testing import ManualClock
 from tests.unit.jobs.workshop import Workshop, workshop
 

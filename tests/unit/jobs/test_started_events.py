@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from mainspring import JobStatus
-from mainspring.jobs.engine import EventKind
+from mainspring.jobs.events import EventKind
 from mainspring.jobs.instants import MICROSECONDS
 from mainspring.testing import ManualClock
 from tests.support import Gate

@@ -3,7 +3,7 @@
 import pytest
 
 from mainspring import JobStatus
-from mainspring.jobs.engine import STATUS_AFTER, OutcomeKind
+from mainspring.jobs.records import STATUS_AFTER, OutcomeKind
 from mainspring.jobs.status import TRANSITIONS
 
 

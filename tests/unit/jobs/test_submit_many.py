@@ -17,7 +17,7 @@ from mainspring import (
     Priority,
 )
 from mainspring.jobs import JobManager
-from mainspring.jobs.engine import NewJob
+from mainspring.jobs.records import NewJob
 from mainspring.jobs.submission import CHUNK
 from mainspring.jobs.submit_options import SubmitOptions
 from mainspring.runners import ThreadPool

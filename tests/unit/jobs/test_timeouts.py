@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mainspring import JobContext, JobStatus, Retry, Snooze, current_job
-from mainspring.jobs.engine import Cause, Outcome, OutcomeKind
+from mainspring.jobs.records import Cause, Outcome, OutcomeKind
 from mainspring.testing import ManualClock
 from tests.support import Background, Gate
 from tests.unit.jobs.workshop import Workshop, workshop

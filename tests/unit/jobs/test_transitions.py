@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from msgspec.structs import asdict, replace
 
-from mainspring.jobs.engine import (
-    MAX_CRASHES,
+from mainspring.jobs.commands import Replay
+from mainspring.jobs.engine import MAX_CRASHES
+from mainspring.jobs.records import (
     STATUS_AFTER,
     Attempt,
     Cause,
@@ -18,7 +19,6 @@ from mainspring.jobs.engine import (
     NewJob,
     Outcome,
     OutcomeKind,
-    Replay,
     UniqueKey,
 )
 from mainspring.jobs.status import TRANSITIONS, JobStatus

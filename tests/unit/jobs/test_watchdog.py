@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from mainspring import JobStatus
-from mainspring.jobs.engine import MOST_COUNTED, Waiting
 from mainspring.jobs.instants import MICROSECONDS
+from mainspring.jobs.waiting import MOST_COUNTED, Waiting
 from mainspring.jobs.working.occupancy import Longest, Occupancy
 from mainspring.jobs.working.slots import Kind
 from mainspring.jobs.working.watchdog import Watchdog

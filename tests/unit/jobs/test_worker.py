@@ -8,7 +8,7 @@ from threading import Barrier, Lock
 import pytest
 
 from mainspring import Job, JobStatus, Mainspring, Priority, Retry, current_job
-from mainspring.jobs.engine import OutcomeKind
+from mainspring.jobs.records import OutcomeKind
 from mainspring.testing import ManualClock, TimeTravel, time_travel
 from tests.support import PATIENCE, Gate
 from tests.unit.jobs.diary import START

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from mainspring import JobStatus, Retry, current_job
-from mainspring.jobs.engine import Cause, OutcomeKind
+from mainspring.jobs.records import Cause, OutcomeKind
 from mainspring.testing import ManualClock
 from tests.support import Background, Gate
 from tests.unit.jobs.workshop import Workshop, workshop

@@ -12,19 +12,8 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from mainspring import ArgumentsTooLarge, EngineUnavailable, Job
-from mainspring.jobs.engine import (
-    Engine,
-    Fired,
-    Firing,
-    NewJob,
-    Occurrence,
-    OccurrenceKind,
-    Overlap,
-    PauseSchedule,
-    PutSchedule,
-    RemoveSchedule,
-    ScheduleRecord,
-)
+from mainspring.jobs.commands import PauseSchedule, PutSchedule, RemoveSchedule
+from mainspring.jobs.engine import Engine
 from mainspring.jobs.handle import ManagerSource
 from mainspring.jobs.handler_options import HandlerOptions
 from mainspring.jobs.handlers import Handler
@@ -32,7 +21,16 @@ from mainspring.jobs.instants import to_instant
 from mainspring.jobs.io_layer import IoLayer
 from mainspring.jobs.limit_book import LimitBook
 from mainspring.jobs.manager import JobManager
+from mainspring.jobs.records import NewJob
 from mainspring.jobs.recurrence.rules import Every, Rule
+from mainspring.jobs.recurrence.schedule_records import (
+    Fired,
+    Firing,
+    Occurrence,
+    OccurrenceKind,
+    Overlap,
+    ScheduleRecord,
+)
 from mainspring.jobs.recurrence.stored_rules import encode_rule
 from mainspring.jobs.serializers import JsonSerializer
 from mainspring.testing import ManualClock

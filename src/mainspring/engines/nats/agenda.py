@@ -16,8 +16,8 @@ from mainspring.engines.nats.naming import from_token
 from mainspring.engines.nats.stored import decode, encode
 from mainspring.engines.nats.stored_schedules import GONE, REMOVED_KEPT_SECONDS, StoredSchedule
 from mainspring.engines.nats.workspace import Workshop, Workspace
-from mainspring.jobs.engine import ScheduleRecord
 from mainspring.jobs.instants import MICROSECONDS
+from mainspring.jobs.recurrence.schedule_records import ScheduleRecord
 
 FRESH = 2 * MICROSECONDS
 REMOVED = {"Nats-TTL": f"{REMOVED_KEPT_SECONDS}s"}

@@ -6,7 +6,7 @@ from mainspring.engines.nats.lanes import Lane, read_lane
 from mainspring.engines.nats.naming import from_token
 from mainspring.engines.nats.streams import Streams
 from mainspring.engines.nats.workspace import Workshop
-from mainspring.jobs.engine import Backlog
+from mainspring.jobs.crew import Backlog
 from mainspring.jobs.status import JobStatus
 
 MOST_READ = 100  # messages of a lane whose jobs are looked at; of the others it is believed that they wait

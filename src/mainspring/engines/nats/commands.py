@@ -17,18 +17,8 @@ from mainspring.engines.nats.stored_schedules import remember_job
 from mainspring.engines.nats.submitting import Submitting
 from mainspring.engines.nats.workspace import Workshop, Workspace
 from mainspring.jobs import transitions
-from mainspring.jobs.engine import (
-    Cancel,
-    Changed,
-    Command,
-    Delete,
-    Edit,
-    EventKind,
-    Regroup,
-    Reopen,
-    Replay,
-    Reschedule,
-)
+from mainspring.jobs.commands import Cancel, Changed, Command, Delete, Edit, Regroup, Reopen, Replay, Reschedule
+from mainspring.jobs.events import EventKind
 from mainspring.jobs.status import FINAL, JobStatus
 
 AT_ONCE = 50

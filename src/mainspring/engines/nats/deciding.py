@@ -29,8 +29,9 @@ from mainspring.engines.nats.stored import StoredJob, change
 from mainspring.engines.nats.workers import Workers
 from mainspring.engines.nats.workspace import Workspace
 from mainspring.jobs import transitions
-from mainspring.jobs.engine import SUSPECT_CRASHES, Outcome, OutcomeKind
+from mainspring.jobs.engine import SUSPECT_CRASHES
 from mainspring.jobs.instants import MICROSECONDS
+from mainspring.jobs.records import Outcome, OutcomeKind
 from mainspring.jobs.status import JobStatus
 
 EARLY = MICROSECONDS // 2  # how much earlier than planned the server may deliver

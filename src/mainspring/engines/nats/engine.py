@@ -20,41 +20,24 @@ from mainspring.engines.nats.pruning import Pruning, kept_by_status
 from mainspring.engines.nats.settings import NatsSettings, parse_url
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs import transitions
-from mainspring.jobs.engine import (
+from mainspring.jobs.commands import (
     Arrangement,
-    Backlog,
-    Capability,
     Changed,
     Command,
-    Conflict,
-    Demand,
     DropLimit,
-    EventPage,
-    Fired,
-    Firing,
-    Lease,
-    NewJob,
-    Occurrence,
-    Outcome,
-    OutcomeKind,
-    Page,
     PauseQueue,
     PauseSchedule,
-    ProgressReport,
-    Pruned,
     PutLimit,
     PutSchedule,
-    Query,
     RemoveSchedule,
-    Retention,
-    ScheduleRecord,
-    Situation,
-    Swept,
-    Taken,
-    WorkerInfo,
-    WorkerState,
 )
+from mainspring.jobs.crew import Backlog, WorkerInfo, WorkerState
+from mainspring.jobs.engine import Capability, Demand, Pruned, Retention, Situation, Swept, Taken
+from mainspring.jobs.events import EventPage
 from mainspring.jobs.projecting import Projection
+from mainspring.jobs.queries import Page, Query
+from mainspring.jobs.records import Conflict, Lease, NewJob, Outcome, OutcomeKind, ProgressReport
+from mainspring.jobs.recurrence.schedule_records import Fired, Firing, Occurrence, ScheduleRecord
 from mainspring.jobs.status import JobStatus
 
 START_LEAD = 50_000

@@ -27,12 +27,11 @@ from mainspring.engines.nats.stored_schedules import (
 )
 from mainspring.engines.nats.submitting import Submitting
 from mainspring.engines.nats.workspace import Workshop, Workspace
-from mainspring.jobs.engine import (
-    Event,
-    EventKind,
+from mainspring.jobs.events import Event, EventKind
+from mainspring.jobs.records import NewJob
+from mainspring.jobs.recurrence.schedule_records import (
     Fired,
     Firing,
-    NewJob,
     Occurrence,
     OccurrenceKind,
     Overlap,

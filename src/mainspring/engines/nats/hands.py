@@ -11,7 +11,7 @@ from threading import Lock
 from msgspec import Struct
 
 from mainspring.engines.nats.stored import StoredJob
-from mainspring.jobs.engine import Lease
+from mainspring.jobs.records import Lease
 
 
 class Hand(Struct):

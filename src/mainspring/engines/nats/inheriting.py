@@ -22,7 +22,7 @@ from mainspring.engines.nats.stored_schedules import (
     read_schedule,
 )
 from mainspring.engines.nats.workspace import Workshop, Workspace
-from mainspring.jobs.engine import Arrangement, PauseQueue, PutLimit
+from mainspring.jobs.commands import Arrangement, PauseQueue, PutLimit
 from mainspring.jobs.transfers import (
     CHANGED,
     MISSING,

@@ -12,7 +12,8 @@ from mainspring.engines.nats.link import Link
 from mainspring.engines.nats.naming import Names
 from mainspring.engines.nats.stored import StoredJob, decode, encode
 from mainspring.engines.nats.workspace import Workspace
-from mainspring.jobs.engine import Event, EventKind, EventPage, JobRecord
+from mainspring.jobs.events import Event, EventKind, EventPage
+from mainspring.jobs.records import JobRecord
 
 NOTE_LENGTH = 200
 

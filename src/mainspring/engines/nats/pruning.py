@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from mainspring.engines.nats.projector import Projector
-from mainspring.jobs.engine import Changed, Command, Delete, JobRecord, Pruned, Query, Retention
+from mainspring.jobs.commands import Changed, Command, Delete
+from mainspring.jobs.engine import Pruned, Retention
 from mainspring.jobs.projecting import Projection
+from mainspring.jobs.queries import Query
+from mainspring.jobs.records import JobRecord
 from mainspring.jobs.status import JobStatus
 
 AT_ONCE = 500

@@ -8,7 +8,9 @@ from mainspring.engines.nats.projector import Projector
 from mainspring.engines.nats.settings_book import SettingsBook
 from mainspring.engines.nats.stored import StoredJob, to_record
 from mainspring.engines.nats.workspace import Workshop
-from mainspring.jobs.engine import JobRecord, Page, Query, Situation
+from mainspring.jobs.engine import Situation
+from mainspring.jobs.queries import Page, Query
+from mainspring.jobs.records import JobRecord
 from mainspring.jobs.status import JobStatus
 
 

@@ -17,9 +17,10 @@ from mainspring.engines.nats.queueing import Queueing
 from mainspring.engines.nats.rescuing import Rescuing
 from mainspring.engines.nats.workers import Workers
 from mainspring.engines.nats.workspace import Workshop, Workspace
-from mainspring.jobs.engine import JobRecord, Query
 from mainspring.jobs.instants import MICROSECONDS
 from mainspring.jobs.projecting import Projection
+from mainspring.jobs.queries import Query
+from mainspring.jobs.records import JobRecord
 from mainspring.jobs.status import JobStatus
 
 AT_ONCE = 150

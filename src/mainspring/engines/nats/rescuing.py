@@ -9,7 +9,8 @@ from mainspring.engines.nats.stored import StoredJob
 from mainspring.engines.nats.workers import Sign, Workers
 from mainspring.engines.nats.workspace import Workshop, Workspace
 from mainspring.jobs import transitions
-from mainspring.jobs.engine import MAX_CRASHES, EventKind
+from mainspring.jobs.engine import MAX_CRASHES
+from mainspring.jobs.events import EventKind
 from mainspring.jobs.status import JobStatus
 
 EVENTS = {JobStatus.PENDING: EventKind.RESCUED, JobStatus.CANCELED: EventKind.CANCELED}

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from math import floor
 
 from mainspring.engines.nats.lanes import Lane
-from mainspring.jobs.engine import SUSPECT_CRASHES, Demand, JobRecord
+from mainspring.jobs.engine import SUSPECT_CRASHES, Demand
+from mainspring.jobs.records import JobRecord
 
 WEIGHTS = {0: 1, 1: 3, 2: 6}
 """Shares of the room, by priority: urgent jobs are preferred, and nobody waits for ever."""

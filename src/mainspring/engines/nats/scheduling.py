@@ -19,7 +19,8 @@ from mainspring.engines.nats.stored import decode
 from mainspring.engines.nats.stored_schedules import Skipped, StoredSchedule, read_schedule
 from mainspring.engines.nats.submitting import Submitting
 from mainspring.engines.nats.workspace import Workshop, Workspace
-from mainspring.jobs.engine import Fired, Firing, Occurrence, PauseSchedule, PutSchedule, ScheduleRecord
+from mainspring.jobs.commands import PauseSchedule, PutSchedule
+from mainspring.jobs.recurrence.schedule_records import Fired, Firing, Occurrence, ScheduleRecord
 
 
 class Scheduling:

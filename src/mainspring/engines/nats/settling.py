@@ -17,7 +17,8 @@ from mainspring.engines.nats.submitting import Submitting
 from mainspring.engines.nats.workspace import TooLarge, Workshop, Workspace
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs import transitions
-from mainspring.jobs.engine import EventKind, Lease, Outcome, OutcomeKind, ProgressReport
+from mainspring.jobs.events import EventKind
+from mainspring.jobs.records import Lease, Outcome, OutcomeKind, ProgressReport
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.transitions import RUNS_LATER
 

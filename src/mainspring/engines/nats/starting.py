@@ -12,7 +12,7 @@ from mainspring.engines.nats.stored import StoredJob, change
 from mainspring.engines.nats.workspace import Workshop, Workspace
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs import transitions
-from mainspring.jobs.engine import Lease
+from mainspring.jobs.records import Lease
 from mainspring.jobs.status import JobStatus
 
 MOST_TRIES = 20

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import fields, replace
 
-from mainspring.jobs.engine import JobRecord, NewJob
+from mainspring.jobs.records import JobRecord, NewJob
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.transitions import submitted
 

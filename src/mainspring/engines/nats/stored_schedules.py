@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from mainspring.engines.nats.stored import StoredJob
 from mainspring.engines.nats.workspace import Workspace
-from mainspring.jobs.engine import Occurrence, ScheduleRecord
+from mainspring.jobs.recurrence.schedule_records import Occurrence, ScheduleRecord
 
 KEPT_JOBS = 100
 """How many jobs are remembered, the newest of them: as many as one draft can call off."""

@@ -19,7 +19,8 @@ from mainspring.engines.nats.stored import StoredJob, change, make_job
 from mainspring.engines.nats.workspace import TooLarge, Workshop, Workspace
 from mainspring.errors import ArgumentsTooLarge
 from mainspring.jobs import transitions
-from mainspring.jobs.engine import Conflict, ConflictKind, EventKind, NewJob
+from mainspring.jobs.events import EventKind
+from mainspring.jobs.records import Conflict, ConflictKind, NewJob
 from mainspring.jobs.status import JobStatus
 
 ROOM_FOR_THE_REST = 65_536

@@ -26,7 +26,8 @@ from mainspring.engines.nats.workers import Workers
 from mainspring.engines.nats.workspace import TooLarge, Workshop, Workspace
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs import transitions
-from mainspring.jobs.engine import Demand, Lease, Taken
+from mainspring.jobs.engine import Demand, Taken
+from mainspring.jobs.records import Lease
 from mainspring.jobs.status import JobStatus
 
 MOST_ROUNDS = 4

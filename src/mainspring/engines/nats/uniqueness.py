@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from mainspring.engines.nats.stored import StoredJob, encode
 from mainspring.engines.nats.workspace import Workspace
-from mainspring.jobs.engine import NewJob, UniqueKey
+from mainspring.jobs.records import NewJob, UniqueKey
 from mainspring.jobs.status import JobStatus
 
 MOST_HOLDERS = 16

@@ -18,7 +18,7 @@ from mainspring.engines.nats.link import Link
 from mainspring.engines.nats.naming import Names
 from mainspring.engines.nats.settings import NatsSettings
 from mainspring.engines.nats.stored import decode, encode
-from mainspring.jobs.engine import WorkerInfo, WorkerState
+from mainspring.jobs.crew import WorkerInfo, WorkerState
 from mainspring.jobs.instants import MICROSECONDS
 
 

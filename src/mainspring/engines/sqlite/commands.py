@@ -9,18 +9,8 @@ from mainspring.engines.sqlite.groups import number_of, to_group
 from mainspring.engines.sqlite.lines import Places
 from mainspring.engines.sqlite.rows import STATUSES, pairs, to_json, to_stored
 from mainspring.engines.sqlite.store import Store
-from mainspring.jobs.engine import (
-    Cancel,
-    Changed,
-    Command,
-    Delete,
-    Edit,
-    EventKind,
-    Regroup,
-    Reopen,
-    Replay,
-    Reschedule,
-)
+from mainspring.jobs.commands import Cancel, Changed, Command, Delete, Edit, Regroup, Reopen, Replay, Reschedule
+from mainspring.jobs.events import EventKind
 from mainspring.jobs.status import FINAL, JobStatus
 
 UNIQUE_KEY_OF = "SELECT unique_key FROM jobs WHERE id = ?1"

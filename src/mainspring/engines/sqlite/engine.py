@@ -32,42 +32,24 @@ from mainspring.engines.sqlite.submitting import Submitting
 from mainspring.engines.sqlite.sweeping import Sweeping
 from mainspring.engines.sqlite.taking import Taking
 from mainspring.errors import EngineUnavailable
-from mainspring.jobs.engine import (
-    MAX_CRASHES,
+from mainspring.jobs.commands import (
     Arrangement,
-    Backlog,
-    Capability,
     Changed,
     Command,
-    Conflict,
-    Demand,
     DropLimit,
-    EventPage,
-    Fired,
-    Firing,
-    Lease,
-    NewJob,
-    Occurrence,
-    Outcome,
-    OutcomeKind,
-    Page,
     PauseQueue,
     PauseSchedule,
-    ProgressReport,
-    Pruned,
     PutLimit,
     PutSchedule,
-    Query,
     RemoveSchedule,
-    Retention,
-    ScheduleRecord,
-    Situation,
-    Swept,
-    Taken,
-    WorkerInfo,
-    WorkerState,
 )
+from mainspring.jobs.crew import Backlog, WorkerInfo, WorkerState
+from mainspring.jobs.engine import MAX_CRASHES, Capability, Demand, Pruned, Retention, Situation, Swept, Taken
+from mainspring.jobs.events import EventPage
 from mainspring.jobs.instants import to_instant
+from mainspring.jobs.queries import Page, Query
+from mainspring.jobs.records import Conflict, Lease, NewJob, Outcome, OutcomeKind, ProgressReport
+from mainspring.jobs.recurrence.schedule_records import Fired, Firing, Occurrence, ScheduleRecord
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.working.vigil import Vigil
 

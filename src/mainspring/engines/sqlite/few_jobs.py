@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from mainspring.engines.sqlite.rows import to_stored
-from mainspring.jobs.engine import NewJob
+from mainspring.jobs.records import NewJob
 
 FEW = 32
 

@@ -9,7 +9,8 @@ import msgspec
 
 from mainspring.engines.sqlite.database import Database
 from mainspring.engines.sqlite.rows import strings, to_json
-from mainspring.jobs.engine import STATUS_AFTER, Event, EventKind, EventPage, Outcome, OutcomeKind
+from mainspring.jobs.events import Event, EventKind, EventPage
+from mainspring.jobs.records import STATUS_AFTER, Outcome, OutcomeKind
 from mainspring.jobs.status import JobStatus
 
 KEPT = 100_000  # events, for those who are slow

@@ -7,7 +7,7 @@ import msgspec
 
 from mainspring.engines.sqlite import line_statements as sql
 from mainspring.engines.sqlite.database import Database
-from mainspring.jobs.engine import PutLimit
+from mainspring.jobs.commands import PutLimit
 from mainspring.jobs.limits import Limit
 
 _rows = msgspec.json.Decoder(list[tuple[str, int, int | None, list[str]]]).decode

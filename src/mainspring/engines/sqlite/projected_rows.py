@@ -12,7 +12,7 @@ from typing import Any
 from mainspring.engines.sqlite.groups import number_of, to_group
 from mainspring.engines.sqlite.lanes import Lane
 from mainspring.engines.sqlite.rows import CODES, to_json, to_optional_json, to_text
-from mainspring.jobs.engine import JobRecord
+from mainspring.jobs.records import JobRecord
 
 COLUMNS = (
     "seq",

@@ -40,8 +40,9 @@ from mainspring.engines.sqlite.reading import count, find, find_queues
 from mainspring.engines.sqlite.rows import to_json
 from mainspring.engines.sqlite.schema import MIGRATIONS
 from mainspring.errors import EngineUnavailable, StoreCorrupt
-from mainspring.jobs.engine import JobRecord, Page, Query
 from mainspring.jobs.projecting import Projected
+from mainspring.jobs.queries import Page, Query
+from mainspring.jobs.records import JobRecord
 from mainspring.jobs.status import JobStatus
 
 APPLICATION_ID = 0x4D737050  # "MspP": an engine does not take it for a store, nor the other way round

@@ -9,7 +9,8 @@ import apsw
 
 from mainspring.engines.sqlite import statements as sql
 from mainspring.engines.sqlite.rows import CODES, STATUSES, strings, to_json, to_record
-from mainspring.jobs.engine import Backlog, Page, Query, WorkerInfo, WorkerState
+from mainspring.jobs.crew import Backlog, WorkerInfo, WorkerState
+from mainspring.jobs.queries import Page, Query
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.working.vigil import DECLARED_DEAD
 

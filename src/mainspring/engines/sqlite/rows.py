@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from mainspring.engines.sqlite.groups import limits_of, number_of, to_group
-from mainspring.jobs.engine import (
+from mainspring.jobs.records import (
     STATUS_AFTER,
     Attempt,
     Cause,

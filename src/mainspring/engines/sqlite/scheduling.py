@@ -21,19 +21,15 @@ from mainspring.engines.sqlite.rows import (
 )
 from mainspring.engines.sqlite.store import Store
 from mainspring.engines.sqlite.submitting import Submitting
-from mainspring.jobs.engine import (
-    Cancel,
-    Event,
-    EventKind,
+from mainspring.jobs.commands import Cancel, PauseSchedule, PutSchedule, RemoveSchedule
+from mainspring.jobs.events import Event, EventKind
+from mainspring.jobs.records import NewJob
+from mainspring.jobs.recurrence.schedule_records import (
     Fired,
     Firing,
-    NewJob,
     Occurrence,
     OccurrenceKind,
     Overlap,
-    PauseSchedule,
-    PutSchedule,
-    RemoveSchedule,
     ScheduleRecord,
 )
 

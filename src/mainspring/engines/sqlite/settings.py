@@ -8,7 +8,7 @@ from mainspring.engines.sqlite.database import Database
 from mainspring.engines.sqlite.limit_table import LimitTable
 from mainspring.engines.sqlite.parking import Parking
 from mainspring.engines.sqlite.rows import strings, to_json
-from mainspring.jobs.engine import DropLimit, PauseQueue, PutLimit
+from mainspring.jobs.commands import DropLimit, PauseQueue, PutLimit
 from mainspring.jobs.limits import Limit
 
 

@@ -19,16 +19,8 @@ from mainspring.engines.sqlite.rows import (
 )
 from mainspring.engines.sqlite.store import Store
 from mainspring.engines.sqlite.submitting import Submitting
-from mainspring.jobs.engine import (
-    STATUS_AFTER,
-    Event,
-    EventKind,
-    Lease,
-    Outcome,
-    OutcomeKind,
-    Progress,
-    ProgressReport,
-)
+from mainspring.jobs.events import Event, EventKind
+from mainspring.jobs.records import STATUS_AFTER, Lease, Outcome, OutcomeKind, Progress, ProgressReport
 from mainspring.jobs.status import JobStatus
 
 

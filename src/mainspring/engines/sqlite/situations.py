@@ -10,8 +10,10 @@ import msgspec
 from mainspring.engines.sqlite import line_statements
 from mainspring.engines.sqlite.reading import find
 from mainspring.engines.sqlite.rows import strings, to_json
-from mainspring.jobs.engine import JobRecord, Query, Situation
+from mainspring.jobs.engine import Situation
 from mainspring.jobs.limits import Admission, BucketState, Limit, Refusal
+from mainspring.jobs.queries import Query
+from mainspring.jobs.records import JobRecord
 from mainspring.jobs.status import JobStatus
 
 BEHIND = """

@@ -27,7 +27,8 @@ from mainspring.engines.sqlite.rows import (
     to_stored,
 )
 from mainspring.engines.sqlite.store import Store
-from mainspring.jobs.engine import Conflict, ConflictKind, Event, EventKind, NewJob, UniqueKey
+from mainspring.jobs.events import Event, EventKind
+from mainspring.jobs.records import Conflict, ConflictKind, NewJob, UniqueKey
 from mainspring.jobs.status import JobStatus
 
 EVERYTHING = 1 << 62  # beyond every row

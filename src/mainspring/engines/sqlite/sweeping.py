@@ -11,7 +11,8 @@ from mainspring.engines.sqlite.rows import strings, to_json
 from mainspring.engines.sqlite.schema import NOT_READY
 from mainspring.engines.sqlite.store import Store
 from mainspring.engines.sqlite.waiting import find_waiting
-from mainspring.jobs.engine import EventKind, Pruned, Retention, Swept
+from mainspring.jobs.engine import Pruned, Retention, Swept
+from mainspring.jobs.events import EventKind
 from mainspring.jobs.instants import LAST_INSTANT
 
 SCANNED = 2_000  # rows that one prune looks at

@@ -20,15 +20,11 @@ from mainspring.engines.sqlite.rows import (
     to_lease,
 )
 from mainspring.engines.sqlite.store import Store
-from mainspring.jobs.engine import (
-    HEAD_START,
-    SUSPECT_CRASHES,
-    Demand,
-    EventKind,
-    Lease,
-    Taken,
-)
+from mainspring.jobs.engine import SUSPECT_CRASHES, Demand, Taken
+from mainspring.jobs.events import EventKind
 from mainspring.jobs.fairness import FRESH, FreshShare
+from mainspring.jobs.records import Lease
+from mainspring.jobs.waiting import HEAD_START
 
 MAX_ROUNDS = 20  # of picking, when limits refuse what was picked
 

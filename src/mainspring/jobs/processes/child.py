@@ -22,7 +22,6 @@ from mainspring.jobs import context
 from mainspring.jobs.arguments import plain_function
 from mainspring.jobs.batching import results_of
 from mainspring.jobs.context import JobContext
-from mainspring.jobs.engine import Lease
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.instants import to_microseconds
 from mainspring.jobs.processes.finding import find
@@ -43,6 +42,7 @@ from mainspring.jobs.processes.messages import (
     encode,
     full_name,
 )
+from mainspring.jobs.records import Lease
 from mainspring.jobs.retry import RetryLater
 from mainspring.jobs.serializers import SERIALIZERS
 from mainspring.jobs.signals import Cancel, Snooze

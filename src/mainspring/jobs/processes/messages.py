@@ -12,9 +12,9 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mainspring.jobs.engine import Lease
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.processes.locating import MAIN, locate
+from mainspring.jobs.records import Lease
 
 
 class Request(Struct, frozen=True, array_like=True):

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from mainspring.clock import Duration
 from mainspring.errors import ScheduleNotFound
-from mainspring.jobs.engine import PauseSchedule, RemoveSchedule
+from mainspring.jobs.commands import PauseSchedule, RemoveSchedule
 from mainspring.jobs.handle import ManagerSource
 from mainspring.jobs.ids import require_id
 from mainspring.jobs.job import Job

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from mainspring.jobs.engine import PutSchedule
+from mainspring.jobs.commands import PutSchedule
 from mainspring.jobs.limit_book import LimitBook
 from mainspring.jobs.manager import JobManager
 from mainspring.jobs.recurrence.definitions import Definition

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from mainspring.jobs.engine import Lease
 from mainspring.jobs.handlers import Handler
+from mainspring.jobs.records import Lease
 from mainspring.jobs.working.progress import ReportingContext
 from mainspring.jobs.working.slots import Slots
 

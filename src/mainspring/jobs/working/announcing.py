@@ -8,7 +8,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from mainspring.jobs.control import Control
-from mainspring.jobs.engine import WorkerInfo
+from mainspring.jobs.crew import WorkerInfo
 from mainspring.jobs.handlers import Handler, Registry
 from mainspring.jobs.io_layer import Callback, IoLayer, Operation
 

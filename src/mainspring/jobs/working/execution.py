@@ -11,11 +11,11 @@ from typing import Any
 
 from mainspring.jobs import context
 from mainspring.jobs.batching import results_of
-from mainspring.jobs.engine import Outcome
 from mainspring.jobs.handlers import Registry
 from mainspring.jobs.ids import JobIds
 from mainspring.jobs.middleware import Middlewares
 from mainspring.jobs.processes.messages import Answer, AnswerKind
+from mainspring.jobs.records import Outcome
 from mainspring.jobs.serializers import Serializer
 from mainspring.jobs.working.active import ActiveJob
 from mainspring.jobs.working.follow_ups import FollowUps

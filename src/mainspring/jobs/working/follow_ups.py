@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 
 from mainspring.jobs.arguments import Arguments
-from mainspring.jobs.engine import FollowUp, Lease, NewJob
 from mainspring.jobs.handlers import Registry
 from mainspring.jobs.instants import LAST_INSTANT
 from mainspring.jobs.limits import bucket_of
+from mainspring.jobs.records import FollowUp, Lease, NewJob
 from mainspring.jobs.serializers import JsonSerializer, Serializer
 
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 
 from mainspring.clock import NANOSECONDS
-from mainspring.jobs.engine import SUSPECT_CRASHES, Demand, Lease, Outcome, Waiting
+from mainspring.jobs.engine import SUSPECT_CRASHES, Demand
 from mainspring.jobs.handlers import Handler, Registry
+from mainspring.jobs.records import Lease, Outcome
+from mainspring.jobs.waiting import Waiting
 from mainspring.jobs.working.active import ActiveJob
 from mainspring.jobs.working.occupancy import Longest, Occupancy
 from mainspring.jobs.working.progress import Reporting

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from mainspring.jobs.engine import Outcome, OutcomeKind, Swept
+from mainspring.jobs.engine import Swept
+from mainspring.jobs.records import Outcome, OutcomeKind
 
 logger = logging.getLogger("mainspring.worker")
 

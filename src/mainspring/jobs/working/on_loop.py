@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
-from mainspring.jobs.engine import Outcome
+from mainspring.jobs.records import Outcome
 from mainspring.jobs.working.active import ActiveJob
 from mainspring.jobs.working.attempts import Attempts, Call, calls_of
 from mainspring.jobs.working.execution import Execution

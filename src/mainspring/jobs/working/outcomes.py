@@ -9,9 +9,10 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from mainspring.jobs.engine import MAX_CRASHES, Cause, Outcome, OutcomeKind
+from mainspring.jobs.engine import MAX_CRASHES
 from mainspring.jobs.instants import LAST_INSTANT, to_microseconds
 from mainspring.jobs.processes.messages import Answer, AnswerKind
+from mainspring.jobs.records import Cause, Outcome, OutcomeKind
 from mainspring.jobs.retry import RetryLater
 from mainspring.jobs.serializers import SERIALIZERS, Serializer
 from mainspring.jobs.signals import Cancel, Snooze

@@ -16,8 +16,9 @@ from typing import TypeAlias
 
 from mainspring.clock import Clock
 from mainspring.jobs.context import JobContext
-from mainspring.jobs.engine import Engine, Lease, Progress, ProgressReport
+from mainspring.jobs.engine import Engine
 from mainspring.jobs.io_layer import Callback, IoLayer, Operation
+from mainspring.jobs.records import Lease, Progress, ProgressReport
 from mainspring.timing.timer import Timer
 from mainspring.timing.wheel import TimerEntry
 

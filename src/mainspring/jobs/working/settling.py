@@ -9,8 +9,8 @@ from collections.abc import Callable
 from mainspring.clock import NANOSECONDS, Clock
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs.control import Control
-from mainspring.jobs.engine import Cause, Outcome, OutcomeKind
 from mainspring.jobs.io_layer import MAX_BYTES, Callback, IoLayer, LateOperation, Operation
+from mainspring.jobs.records import Cause, Outcome, OutcomeKind
 from mainspring.jobs.working.news import tell_outcome, tell_refusal
 from mainspring.timing.timer import Timer
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mainspring.clock import NANOSECONDS, Clock
-from mainspring.jobs.engine import MOST_COUNTED, Waiting
 from mainspring.jobs.instants import MICROSECONDS
+from mainspring.jobs.waiting import MOST_COUNTED, Waiting
 from mainspring.jobs.working.occupancy import Occupancy
 from mainspring.jobs.working.slots import Kind
 

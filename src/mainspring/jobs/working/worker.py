@@ -21,9 +21,11 @@ from typing import Any
 
 from mainspring.clock import Clock, Duration, SystemClock, deadline_after
 from mainspring.jobs.control import Control
-from mainspring.jobs.engine import Engine, Outcome, OutcomeKind, Taken, WorkerInfo
+from mainspring.jobs.crew import WorkerInfo
+from mainspring.jobs.engine import Engine, Taken
 from mainspring.jobs.handlers import Registry
 from mainspring.jobs.io_layer import Callback, IoLayer, Operation
+from mainspring.jobs.records import Outcome, OutcomeKind
 from mainspring.jobs.working.active import ActiveJob
 from mainspring.jobs.working.alarms import Alarms
 from mainspring.jobs.working.announcing import Announcing

@@ -12,7 +12,8 @@ from contextlib import suppress
 
 from mainspring.clock import Clock, Duration
 from mainspring.jobs.control import Control
-from mainspring.jobs.engine import Engine, WorkerInfo
+from mainspring.jobs.crew import WorkerInfo
+from mainspring.jobs.engine import Engine
 from mainspring.jobs.handlers import Registry
 from mainspring.jobs.io_layer import IoLayer
 from mainspring.jobs.process_settings import ProcessSettings
