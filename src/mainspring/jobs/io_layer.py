@@ -1,9 +1,9 @@
-"""The io layer: everything that has queued up is committed as one unit, so all who wait share one fsync.
+"""The io layer: commits all queued operations in one transaction, so that all callers share one fsync.
 
-Operations of one verb become one call of the engine. If a unit fails for a reason that lies in one of its
-operations, each is tried alone, so that nobody fails for another's mistake. An engine that is unavailable is so
-for all of them. For an engine without transactions each verb is a unit of its own; it looks for mistakes before it
-stores anything.
+Operations of the same kind become one call of the engine. If the transaction fails because of one operation, the
+io layer commits each operation alone, so that no caller fails for the mistake of another. If the engine is
+unavailable, all of them fail. For an engine without transactions each call is a transaction of its own; it checks
+its arguments before it stores anything.
 """
 
 from __future__ import annotations
@@ -13,78 +13,140 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from threading import TIMEOUT_MAX, Lock
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from mainspring.errors import EngineUnavailable, RunnerClosed
+from mainspring.jobs.commands import Arrangement, Changed, Command
 from mainspring.jobs.engine import Capability, Engine
+from mainspring.jobs.records import Conflict, Lease, NewJob, Outcome, ProgressReport
+from mainspring.jobs.recurrence.schedule_records import Fired, Firing
 from mainspring.runners.blocking import blocking_for
 from mainspring.runners.func_queue import FuncQueue
 from mainspring.runners.runner import TaskRunner
 from mainspring.runners.worker import current_worker
 
 T = TypeVar("T")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Answer_contra = TypeVar("Answer_contra", contravariant=True)
 
-MAX_ITEMS = 5_000  # in one unit, so that nobody waits long behind a bulk operation
+MAX_ITEMS = 5_000  # in one transaction, so that no caller waits long behind a bulk operation
 MAX_BYTES = 16_777_216
-ORDER = ("submit", "arrange", "change", "fire", "report", "settle", "start", "take")  # what frees, then what takes
-MERGED = frozenset(ORDER[:-1])  # verbs whose last argument is a batch that may grow
-_PLACES = {verb: place for place, verb in enumerate(ORDER)}
 
 
-class Reply(Protocol):
+class BatchCall(Generic[Item, Result]):
+    """A kind of engine call that takes a batch and returns a result for each item.
+
+    Calls with a lower `place` come first in a transaction: those that free something, then those that take.
+    """
+
+    __slots__ = ("place", "run")
+
+    def __init__(self, place: int, run: Callable[[Engine, int, Sequence[Item]], list[Result]]) -> None:
+        self.place = place
+        self.run = run
+
+
+SUBMIT: BatchCall[NewJob, Conflict | None] = BatchCall(0, lambda engine, _, jobs: engine.submit(jobs))
+ARRANGE: BatchCall[Arrangement, bool] = BatchCall(1, lambda engine, _, changes: engine.arrange(changes))
+CHANGE: BatchCall[Command, Changed] = BatchCall(2, lambda engine, _, commands: engine.change(commands))
+FIRE: BatchCall[Firing, Fired] = BatchCall(3, lambda engine, _, firings: engine.fire(firings))
+REPORT: BatchCall[ProgressReport, bool] = BatchCall(
+    4, lambda engine, worker, reports: engine.report(worker, reports)
+)
+SETTLE: BatchCall[Outcome, bool] = BatchCall(5, lambda engine, worker, outcomes: engine.settle(worker, outcomes))
+START: BatchCall[Lease, bool] = BatchCall(6, lambda engine, worker, leases: engine.start(worker, leases))
+OTHER_CALLS = 7  # the place of calls that are not merged; `take` is one of them
+
+
+class Reply(Protocol[Answer_contra]):
     """Where the answer to an operation goes."""
 
-    def resolve(self, value: Any) -> None:
-        """The unit was committed."""
+    def resolve(self, value: Answer_contra) -> None:
+        """Called when the transaction was committed."""
 
     def fail(self, error: Exception) -> None:
-        """Nothing of this operation was kept."""
+        """Called if nothing of this operation was kept."""
 
 
-class Operation:
-    """One call of the engine: for a merged verb, `items` is the batch; else it is the tail of the arguments."""
+class Operation(Generic[Item, Result]):
+    """A batch for one kind of engine call."""
 
-    __slots__ = ("durable", "items", "options", "reply", "size", "verb", "worker")
+    __slots__ = ("call", "durable", "items", "place", "reply", "size", "worker")
 
     def __init__(
         self,
-        verb: str,
-        items: Sequence[Any],
-        reply: Reply,
+        call: BatchCall[Item, Result],
+        items: Sequence[Item],
+        reply: Reply[list[Result]],
         *,
-        worker: int | None = None,
+        worker: int = 0,
         durable: bool = True,
-        options: dict[str, Any] | None = None,
         size: int = 0,
     ) -> None:
-        self.verb = verb
-        self.size = size  # of what the items carry, in bytes
+        self.call = call
+        self.place = call.place
         self.items = items
         self.reply = reply
         self.worker = worker
         self.durable = durable
-        self.options = options
+        self.size = size  # in bytes, of what the items carry
 
     def load(self) -> None:
-        """Called right before the unit begins: the last chance to add to the batch."""
+        """Called right before the transaction begins: the last chance to add to the batch."""
 
     @property
     def merge_key(self) -> tuple[int, int]:
-        """Equal for operations that become one call."""
-        return _PLACES.get(self.verb, len(ORDER)), self.worker or 0
+        """Equal for operations that become one call of the engine."""
+        return self.place, self.worker
 
 
-class LateOperation(Operation):
-    """An operation whose batch is collected at the last moment: what came meanwhile goes along."""
+class LateOperation(Operation[Item, Result]):
+    """An operation whose batch is collected right before the transaction begins."""
 
     __slots__ = ("_collect",)
 
-    def __init__(self, verb: str, collect: Callable[[], Sequence[Any]], reply: Reply, *, worker: int) -> None:
-        super().__init__(verb, (), reply, worker=worker)
+    def __init__(
+        self,
+        call: BatchCall[Item, Result],
+        collect: Callable[[], Sequence[Item]],
+        reply: Reply[list[Result]],
+        *,
+        worker: int,
+    ) -> None:
+        super().__init__(call, (), reply, worker=worker)
         self._collect = collect
 
     def load(self) -> None:
         self.items = self._collect()
+
+
+class SingleOperation(Generic[Result]):
+    """One call of the engine that is not merged with others."""
+
+    __slots__ = ("durable", "items", "place", "reply", "run", "size", "worker")
+
+    def __init__(
+        self, run: Callable[[Engine], Result], reply: Reply[Result], *, worker: int = 0, durable: bool = True
+    ) -> None:
+        self.run = run
+        self.place = OTHER_CALLS
+        self.items = ()
+        self.reply = reply
+        self.worker = worker
+        self.durable = durable
+        self.size = 0
+
+    def load(self) -> None:
+        """Do nothing: there is no batch."""
+
+    @property
+    def merge_key(self) -> tuple[int, int]:
+        """The place in the transaction, by which calls are sorted."""
+        return self.place, self.worker
+
+
+AnyOperation: TypeAlias = Operation[Any, Any] | SingleOperation[Any]
 
 
 class IoLayer:
@@ -94,11 +156,11 @@ class IoLayer:
         self._engine = engine
         self._runner = runner
         self._is_atomic = Capability.ATOMIC_UNIT in engine.capabilities
-        self._queue: FuncQueue[Operation] = FuncQueue(self._handle, runner, batch=True, name="io")
+        self._queue: FuncQueue[AnyOperation] = FuncQueue(self._handle, runner, batch=True, name="io")
         self._is_closed = False
         self._handling = Lock()  # held while the engine carries out a batch
 
-    def dispatch(self, operation: Operation) -> None:
+    def dispatch(self, operation: AnyOperation) -> None:
         """Queue an operation; its reply comes on the io thread."""
         try:
             self._queue.dispatch(operation)
@@ -118,58 +180,65 @@ class IoLayer:
         if self._handling.acquire(timeout=seconds):
             self._handling.release()
 
-    def _refuse(self, operations: list[Operation]) -> None:
+    def _refuse(self, operations: list[AnyOperation]) -> None:
         for operation in operations:
             operation.reply.fail(closed_error(self._engine))
 
     def call(
         self,
-        verb: str,
-        items: Sequence[Any],
+        call: BatchCall[Item, Result],
+        items: Sequence[Item],
         *,
-        worker: int | None = None,
+        worker: int = 0,
         size: int = 0,
         seconds: float | None = None,
-    ) -> Any:
-        """Queue an operation and wait for its answer; `TimeoutError` after `seconds` of real time.
+    ) -> list[Result]:
+        """Queue a batch and wait for its results; `TimeoutError` after `seconds` of real time.
 
         An operation that timed out stays queued: the engine may still carry it out.
         """
-        answer = self.make_answer()
-        self.dispatch(Operation(verb, items, answer, worker=worker, size=size))
+        answer: Answer[list[Result]] = Answer(self._runner)
+        self.dispatch(Operation(call, items, answer, worker=worker, size=size))
         return answer.get(seconds)
+
+    def run(self, call: Callable[[Engine], Result]) -> Result:
+        """Queue a single call of the engine and wait for its result."""
+        answer: Answer[Result] = Answer(self._runner)
+        self.dispatch(SingleOperation(call, answer))
+        return answer.get()
 
     def make_answer(self) -> Answer[Any]:
         """Make a reply for a thread that waits."""
         return Answer(self._runner)
 
-    async def call_async(self, verb: str, items: Sequence[Any], *, size: int = 0) -> Any:
-        """Queue an operation and await its answer."""
-        loop = asyncio.get_running_loop()
-        answer = AsyncAnswer(loop)
-        self.dispatch(Operation(verb, items, answer, size=size))
+    async def call_async(
+        self, call: BatchCall[Item, Result], items: Sequence[Item], *, size: int = 0
+    ) -> list[Result]:
+        """Queue a batch and await its results."""
+        answer: AsyncAnswer[list[Result]] = AsyncAnswer(asyncio.get_running_loop())
+        self.dispatch(Operation(call, items, answer, size=size))
         return await answer.future
 
-    def _handle(self, operations: list[Operation]) -> None:
+    def _handle(self, operations: list[AnyOperation]) -> None:
         with self._handling:
             if self._is_closed:
                 self._refuse(operations)
             else:
                 self._carry_out_all(operations)
 
-    def _carry_out_all(self, operations: list[Operation]) -> None:
+    def _carry_out_all(self, operations: list[AnyOperation]) -> None:
         for operation in operations:
             operation.load()
-        parts = [operations] if self._is_atomic else _by_verb(operations)
+        parts = [operations] if self._is_atomic else _by_call(operations)
         for part in parts:
             for batch in _bounded(part):
                 self._commit(batch)
-        if len(operations) > 1 and operations[0].verb == operations[-1].verb == "submit":
-            # Whoever was answered may submit again at once. Give the interpreter to them, so that this goes along
-            # with what has queued up already: units are fewer and larger, and nobody waits for the one after next.
+        if len(operations) > 1 and operations[0].place == operations[-1].place == SUBMIT.place:
+            # The callers that were answered may submit again at once. Let their threads run, so that these submits
+            # go into the next transaction with those that are queued: transactions are fewer and larger.
             time.sleep(0)  # noqa: TID251 - some 60 microseconds, less than an fsync
 
-    def _commit(self, batch: list[Operation]) -> None:
+    def _commit(self, batch: list[AnyOperation]) -> None:
         try:
             with self._engine.unit(durable=any(operation.durable for operation in batch)):
                 answers = self._carry_out(batch)
@@ -186,37 +255,37 @@ class IoLayer:
             for operation, value in answers:
                 operation.reply.resolve(value)
 
-    def _carry_out(self, batch: list[Operation]) -> list[tuple[Operation, Any]]:
-        groups: dict[tuple[int, int], list[Operation]] = {}
+    def _carry_out(self, batch: list[AnyOperation]) -> list[tuple[AnyOperation, Any]]:
+        groups: dict[tuple[int, int], list[AnyOperation]] = {}
         for operation in batch:
             key = operation.merge_key
             if key in groups:
                 groups[key].append(operation)
             else:
                 groups[key] = [operation]
-        answers: list[tuple[Operation, Any]] = []
+        answers: list[tuple[AnyOperation, Any]] = []
         for _, group in sorted(groups.items()):
-            if group[0].verb in MERGED and len(group) > 1:
-                answers += self._call_merged(group)
+            first = group[0]
+            if isinstance(first, SingleOperation):
+                answers += [(operation, operation.run(self._engine)) for operation in _single(group)]
+            elif len(group) == 1:
+                answers.append((first, first.call.run(self._engine, first.worker, first.items)))
             else:
-                answers += [(operation, self._call(operation, operation.items)) for operation in group]
+                answers += self._call_merged(first, group)
         return answers
 
-    def _call_merged(self, group: list[Operation]) -> list[tuple[Operation, Any]]:
-        results = self._call(group[0], [item for operation in group for item in operation.items])
-        answers: list[tuple[Operation, Any]] = []
+    def _call_merged(
+        self, first: Operation[Any, Any], group: list[AnyOperation]
+    ) -> list[tuple[AnyOperation, Any]]:
+        items = [item for operation in group for item in operation.items]
+        results = first.call.run(self._engine, first.worker, items)
+        answers: list[tuple[AnyOperation, Any]] = []
         start = 0
         for operation in group:
             end = start + len(operation.items)
             answers.append((operation, results[start:end]))
             start = end
         return answers
-
-    def _call(self, operation: Operation, items: Sequence[Any]) -> Any:
-        verb: Callable[..., Any] = getattr(self._engine, operation.verb)
-        head = () if operation.worker is None else (operation.worker,)
-        tail = (items,) if operation.verb in ORDER else items
-        return verb(*head, *tail, **(operation.options or {}))
 
 
 def closed_error(engine: Engine) -> EngineUnavailable:
@@ -228,26 +297,31 @@ def closed_error(engine: Engine) -> EngineUnavailable:
     )
 
 
-def _by_verb(operations: list[Operation]) -> list[list[Operation]]:
+def _single(group: list[AnyOperation]) -> list[SingleOperation[Any]]:
+    """Return a group of operations with the place of single calls."""
+    return [operation for operation in group if isinstance(operation, SingleOperation)]
+
+
+def _by_call(operations: list[AnyOperation]) -> list[list[AnyOperation]]:
     """Divide operations into those that become one call, for an engine that cannot commit several as one."""
     if len(operations) == 1:
         return [operations]
-    groups: dict[tuple[int, int], list[Operation]] = {}
+    groups: dict[tuple[int, int], list[AnyOperation]] = {}
     for operation in operations:
         groups.setdefault(operation.merge_key, []).append(operation)
     return [
         part
         for _, group in sorted(groups.items())
-        for part in ([group] if group[0].verb in MERGED else [[operation] for operation in group])
+        for part in ([group] if group[0].place < OTHER_CALLS else [[operation] for operation in group])
     ]
 
 
-def _bounded(operations: list[Operation]) -> Iterator[list[Operation]]:
+def _bounded(operations: list[AnyOperation]) -> Iterator[list[AnyOperation]]:
     all_items = sum([len(operation.items) for operation in operations])
     if all_items <= MAX_ITEMS and sum([operation.size for operation in operations]) <= MAX_BYTES:
         yield operations  # nearly always
         return
-    batch: list[Operation] = []
+    batch: list[AnyOperation] = []
     items = size = 0
     for operation in operations:
         is_full = items + len(operation.items) > MAX_ITEMS or size + operation.size > MAX_BYTES
@@ -299,14 +373,14 @@ class Answer(Generic[T]):
         return self._value
 
 
-class AsyncAnswer:
-    """A reply that a coroutine awaits; the loop may be gone by then, and then nobody needs it."""
+class AsyncAnswer(Generic[T]):
+    """A reply that a coroutine awaits. It is dropped if the loop is closed by then."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self.future: asyncio.Future[Any] = loop.create_future()
+        self.future: asyncio.Future[T] = loop.create_future()
 
-    def resolve(self, value: Any) -> None:
+    def resolve(self, value: T) -> None:
         self._tell(lambda: self.future.set_result(value))
 
     def fail(self, error: Exception) -> None:
@@ -321,11 +395,17 @@ class AsyncAnswer:
             self._loop.call_soon_threadsafe(settle_unless_done)
 
 
-class Callback:
+class Callback(Generic[T]):
     """A reply that calls back."""
 
-    __slots__ = ("fail", "resolve")
+    __slots__ = ("_fail", "_resolve")
 
-    def __init__(self, resolve: Callable[[Any], None], fail: Callable[[Exception], None]) -> None:
-        self.resolve = resolve
-        self.fail = fail
+    def __init__(self, resolve: Callable[[T], object], fail: Callable[[Exception], object]) -> None:
+        self._resolve = resolve
+        self._fail = fail
+
+    def resolve(self, value: T) -> None:
+        self._resolve(value)
+
+    def fail(self, error: Exception) -> None:
+        self._fail(error)

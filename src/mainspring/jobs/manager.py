@@ -18,14 +18,14 @@ from mainspring.jobs.commands import Arrangement, Cancel, Changed, Command, Reop
 from mainspring.jobs.completions import Completions
 from mainspring.jobs.context import JobContext
 from mainspring.jobs.control import Control
-from mainspring.jobs.engine import Engine, Pruned
+from mainspring.jobs.engine import Engine
 from mainspring.jobs.explaining import Explanation, explain
 from mainspring.jobs.following import EventStream
 from mainspring.jobs.handler_options import HandlerOptions
 from mainspring.jobs.handlers import Handler, Registry
 from mainspring.jobs.ids import require_id
 from mainspring.jobs.info import JobInfo, JobPage, to_info
-from mainspring.jobs.io_layer import IoLayer, closed_error
+from mainspring.jobs.io_layer import ARRANGE, CHANGE, FIRE, IoLayer, closed_error
 from mainspring.jobs.limit_book import LimitBook
 from mainspring.jobs.middleware import Middlewares
 from mainspring.jobs.process_settings import ProcessSettings
@@ -212,7 +212,7 @@ class JobManager:
         command = Cancel(require_id(job_id))
         seconds = None if timeout is None else to_nanoseconds(timeout, "timeout") / NANOSECONDS
         try:
-            changed: Changed = self._io.call("change", (command,), seconds=seconds)[0]
+            changed = self._io.call(CHANGE, (command,), seconds=seconds)[0]
         except TimeoutError:
             raise TimeoutError(
                 f"the store has not confirmed within {seconds} s that job {job_id!r} is canceled; the request is "
@@ -227,7 +227,7 @@ class JobManager:
         If the wait is canceled, by `asyncio.timeout()` for example, the request stays queued.
         """
         command = Cancel(require_id(job_id))
-        changed: Changed = (await self._io.call_async("change", (command,)))[0]
+        changed = (await self._io.call_async(CHANGE, (command,)))[0]
         self.require_done(command, changed)
         return changed.is_done
 
@@ -244,7 +244,7 @@ class JobManager:
 
     def change(self, command: Any, *, action: str | None = None, needs: str = "") -> Changed:
         """Carry out a command; with an `action`, `InvalidTransition` if the state does not allow it."""
-        changed: Changed = self._io.call("change", (command,))[0]
+        changed = self._io.call(CHANGE, (command,))[0]
         self.require_done(command, changed, action=action, needs=needs)
         return changed
 
@@ -260,15 +260,15 @@ class JobManager:
 
     def change_all(self, commands: Sequence[Command]) -> builtins.list[Changed]:
         """Carry out many commands."""
-        return self._io.call("change", commands)  # type: ignore[no-any-return]
+        return self._io.call(CHANGE, commands)
 
     def arrange(self, arrangements: Sequence[Arrangement]) -> builtins.list[bool]:
         """Set up schedules, queues and limits."""
-        return self._io.call("arrange", arrangements) if arrangements else []
+        return self._io.call(ARRANGE, arrangements) if arrangements else []
 
     def fire(self, firings: Sequence[Firing]) -> builtins.list[Fired]:
         """Move schedules on."""
-        return self._io.call("fire", firings)  # type: ignore[no-any-return]
+        return self._io.call(FIRE, firings)
 
     def explain(self, job_id: str) -> Explanation:
         """Say why a job is where it is."""
@@ -348,7 +348,7 @@ class JobManager:
         """Forget what is older than it is to be kept, now; return how many jobs went."""
         deleted = 0
         while True:
-            pruned: Pruned = self._io.call("prune", (self._keep.retention(),))
+            pruned = self._io.run(lambda engine: engine.prune(self._keep.retention()))
             deleted += pruned.deleted
             if not pruned.is_more:
                 return deleted

@@ -16,7 +16,7 @@ from mainspring.errors import (
 from mainspring.jobs.engine import Capability, Engine
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.ids import JobIds
-from mainspring.jobs.io_layer import MAX_BYTES, Answer, IoLayer, Operation
+from mainspring.jobs.io_layer import MAX_BYTES, SUBMIT, Answer, IoLayer, Operation
 from mainspring.jobs.limit_book import LimitBook
 from mainspring.jobs.middleware import Middlewares
 from mainspring.jobs.policies import Unique
@@ -51,7 +51,7 @@ class Submission:
         shape = self._shape(handler, options)
         with self._middlewares.around_submit(handler.name, shape.queue, 1, shape.headers):
             job = self._make(handler, options, shape, positional, named)
-            (conflict,) = self._io.call("submit", (job,), size=len(job.payload))
+            (conflict,) = self._io.call(SUBMIT, (job,), size=len(job.payload))
         job_id = _resolve(conflict, job, shape.unique)
         self.after_submit()
         return job_id
@@ -63,7 +63,7 @@ class Submission:
         shape = self._shape(handler, options)
         with self._middlewares.around_submit(handler.name, shape.queue, 1, shape.headers):
             job = self._make(handler, options, shape, positional, named)
-            (conflict,) = await self._io.call_async("submit", (job,), size=len(job.payload))
+            (conflict,) = await self._io.call_async(SUBMIT, (job,), size=len(job.payload))
         job_id = _resolve(conflict, job, shape.unique)
         self.after_submit()
         return job_id
@@ -107,7 +107,7 @@ class Submission:
                 conflicts += self._confirm(chunks, answers, done)
                 done += 1
             answers.append(self._io.make_answer())
-            self._io.dispatch(Operation("submit", chunk, answers[-1], size=_size(chunk)))
+            self._io.dispatch(Operation(SUBMIT, chunk, answers[-1], size=_size(chunk)))
         for place in range(done, len(answers)):
             conflicts += self._confirm(chunks, answers, place)
         return conflicts

@@ -9,7 +9,7 @@ from threading import Event, Thread
 from mainspring.engines.sqlite import SqliteEngine
 from mainspring.jobs.crew import WorkerInfo
 from mainspring.jobs.engine import Demand
-from mainspring.jobs.io_layer import IoLayer
+from mainspring.jobs.io_layer import SETTLE, IoLayer
 from mainspring.jobs.records import Outcome, OutcomeKind
 from mainspring.runners import ThreadPool
 from tests.processes.apps.jobs import app
@@ -45,17 +45,17 @@ def time_settles() -> None:
     engine.open(lambda: None)
     with ThreadPool(1, name="timed-io") as pool:
         io = IoLayer(engine, pool)
-        worker = io.call("enroll", (WorkerInfo("timed", 0, (spare.name,)),))
+        worker = engine.enroll(WorkerInfo("timed", 0, (spare.name,)))
         demand = Demand(types=(spare.name,), starts=BATCH, ahead=0)
         for _ in range(ROUNDS):
             spare.submit_many([(number,) for number in range(BATCH)])
             taken = engine.take(worker, [demand], lead=0, start_lead=0)
             outcomes = [Outcome(lease, OutcomeKind.COMPLETED) for lease in taken.leases]
             before = time.perf_counter()  # noqa: TID251 - this is what is measured
-            accepted = io.call("settle", outcomes, worker=worker)
+            accepted = io.call(SETTLE, outcomes, worker=worker)
             seconds = time.perf_counter() - before  # noqa: TID251 - this is what is measured
             say(f"settled {sum(accepted)} in {seconds * 1_000:.1f} ms")
-        io.call("leave", (), worker=worker)
+        engine.leave(worker)
     engine.close()
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from threading import current_thread
 from typing import Any, cast
 
@@ -12,10 +13,27 @@ import pytest
 
 from mainspring import EngineUnavailable, ThreadPool
 from mainspring.jobs.engine import Capability, Engine
-from mainspring.jobs.io_layer import MAX_BYTES, MAX_ITEMS, Answer, IoLayer, Operation
+from mainspring.jobs.io_layer import (
+    CHANGE,
+    MAX_BYTES,
+    MAX_ITEMS,
+    SETTLE,
+    SUBMIT,
+    Answer,
+    BatchCall,
+    IoLayer,
+    Operation,
+    SingleOperation,
+)
 from tests.support import PATIENCE, Background, Gate, within
 
 AWAY = 10**9  # an item with which the engine is unavailable
+NUMBERS: BatchCall[int, int] = cast(Any, SUBMIT)  # the recorder takes numbers for jobs
+CALLS: dict[str, BatchCall[int, int]] = {
+    "submit": NUMBERS,
+    "change": cast(Any, CHANGE),
+    "settle": cast(Any, SETTLE),
+}
 
 
 class Recorder:
@@ -83,7 +101,13 @@ def io(recorder: Recorder, pool: ThreadPool) -> IoLayer:
 
 def ask(io: IoLayer, verb: str, items: Sequence[int], **options: Any) -> Answer[Any]:
     answer: Answer[Any] = Answer()
-    io.dispatch(Operation(verb, items, answer, **options))
+    io.dispatch(Operation(CALLS[verb], items, answer, **options))
+    return answer
+
+
+def ask_alone(io: IoLayer, call: Callable[[Any], Any]) -> Answer[Any]:
+    answer: Answer[Any] = Answer()
+    io.dispatch(SingleOperation(call, answer))
     return answer
 
 
@@ -101,16 +125,16 @@ def busy(io: IoLayer, recorder: Recorder) -> Iterator[None]:
 
 
 def test_a_call_returns_the_answer_of_the_engine(io: IoLayer) -> None:
-    assert io.call("submit", (1, 2)) == [10, 20]
+    assert io.call(NUMBERS, (1, 2)) == [10, 20]
 
 
-def test_a_verb_without_items_gets_only_its_worker(io: IoLayer, recorder: Recorder) -> None:
-    assert io.call("leave", (), worker=7) == "gone"
+def test_a_single_call_is_a_unit_too(io: IoLayer, recorder: Recorder) -> None:
+    assert io.run(lambda engine: cast(Any, engine).leave(7)) == "gone"
     assert recorder.units == [[("leave", 7)]]
 
 
 def test_the_engine_is_called_on_the_io_thread(io: IoLayer, recorder: Recorder) -> None:
-    io.call("submit", (1,))
+    io.call(NUMBERS, (1,))
     assert recorder.threads != {current_thread().name}
 
 
@@ -131,9 +155,9 @@ def test_operations_of_one_verb_become_one_call_each_with_its_own_answers(io: Io
 def test_what_frees_comes_before_what_takes(io: IoLayer, recorder: Recorder) -> None:
     with busy(io, recorder):
         answers = [
-            ask(io, "take", (1,), worker=7),
+            ask_alone(io, lambda engine: engine.take(7, (1,))),
             ask(io, "settle", (2,), worker=7),
-            ask(io, "leave", (), worker=7),
+            ask_alone(io, lambda engine: engine.leave(7)),
             ask(io, "change", (3,)),
             ask(io, "submit", (4,)),
         ]
@@ -151,7 +175,7 @@ def test_operations_of_two_workers_are_two_calls(io: IoLayer, recorder: Recorder
 
 def test_takes_are_not_merged(io: IoLayer, recorder: Recorder) -> None:
     with busy(io, recorder):
-        answers = [ask(io, "take", (number,), worker=1) for number in (1, 2)]
+        answers = [ask_alone(io, partial(Recorder.take, worker=1, items=(number,))) for number in (1, 2)]
     assert [within(answer.get) for answer in answers] == [[10], [20]]
     assert recorder.units[1] == [("take", 1, [1]), ("take", 1, [2])]
 
@@ -193,13 +217,13 @@ def test_an_answer_of_a_merged_call_that_fails_comes_once(io: IoLayer, recorder:
     for answer in answers:
         with pytest.raises(ValueError, match="is a mistake"):
             within(answer.get)
-    assert io.call("submit", (1,)) == [10]
+    assert io.call(NUMBERS, (1,)) == [10]
 
 
 def test_after_an_outage_it_goes_on(io: IoLayer) -> None:
     with pytest.raises(EngineUnavailable):
-        io.call("submit", (AWAY,))
-    assert io.call("submit", (1,)) == [10]
+        io.call(NUMBERS, (AWAY,))
+    assert io.call(NUMBERS, (1,)) == [10]
 
 
 def test_a_unit_is_bounded_so_that_nobody_waits_long(io: IoLayer, recorder: Recorder) -> None:
@@ -212,14 +236,14 @@ def test_a_unit_is_bounded_so_that_nobody_waits_long(io: IoLayer, recorder: Reco
 
 
 def test_an_operation_larger_than_a_unit_is_one_unit_of_its_own(io: IoLayer, recorder: Recorder) -> None:
-    assert len(io.call("submit", list(range(3 * MAX_ITEMS)))) == 3 * MAX_ITEMS
+    assert len(io.call(NUMBERS, list(range(3 * MAX_ITEMS)))) == 3 * MAX_ITEMS
     assert len(recorder.units) == 1
 
 
 def test_after_the_end_of_its_runner_an_operation_fails_with_a_remedy(io: IoLayer, pool: ThreadPool) -> None:
     pool.shutdown()
     with pytest.raises(EngineUnavailable, match=r"the job manager is closed; make the call before close"):
-        io.call("submit", (1,))
+        io.call(NUMBERS, (1,))
 
 
 def test_what_was_dispatched_before_the_end_is_still_answered(
@@ -233,19 +257,19 @@ def test_what_was_dispatched_before_the_end_is_still_answered(
 
 
 def test_a_coroutine_awaits_its_answer(io: IoLayer) -> None:
-    assert asyncio.run(io.call_async("submit", (4,))) == [40]
+    assert asyncio.run(io.call_async(NUMBERS, (4,))) == [40]
 
 
 def test_a_coroutine_gets_its_error(io: IoLayer) -> None:
     with pytest.raises(EngineUnavailable):
-        asyncio.run(io.call_async("submit", (AWAY,)))
+        asyncio.run(io.call_async(NUMBERS, (AWAY,)))
 
 
 def test_the_event_loop_goes_on_while_a_coroutine_awaits_its_answer(io: IoLayer, recorder: Recorder) -> None:
     gate = recorder.gate = Gate()
 
     async def main() -> list[int]:
-        call = asyncio.ensure_future(io.call_async("submit", (4,)))
+        call = asyncio.ensure_future(io.call_async(NUMBERS, (4,)))
         await asyncio.sleep(0)
         gate.wait_until_entered()
         assert not call.done()
@@ -260,14 +284,14 @@ def test_an_answer_to_a_loop_that_was_closed_harms_nobody(io: IoLayer, recorder:
     gate = recorder.gate = Gate()
 
     async def give_up() -> None:
-        call = asyncio.ensure_future(io.call_async("submit", (4,)))
+        call = asyncio.ensure_future(io.call_async(NUMBERS, (4,)))
         await asyncio.sleep(0)
         gate.wait_until_entered()
         call.cancel()
 
     asyncio.run(give_up())
     gate.open()
-    assert io.call("submit", (5,)) == [50]
+    assert io.call(NUMBERS, (5,)) == [50]
 
 
 def test_an_engine_without_transactions_gets_each_verb_in_a_unit_of_its_own(pool: ThreadPool) -> None:

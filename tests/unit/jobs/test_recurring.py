@@ -14,7 +14,7 @@ import pytest
 from mainspring.jobs.commands import PauseSchedule, RemoveSchedule
 from mainspring.jobs.engine import Engine
 from mainspring.jobs.instants import MICROSECONDS
-from mainspring.jobs.io_layer import IoLayer
+from mainspring.jobs.io_layer import BatchCall, IoLayer
 from mainspring.jobs.recurrence.recurring import BATCH, BATCH_JOBS, Recurring
 from mainspring.jobs.recurrence.schedule_records import Fired, Firing, OccurrenceKind, Overlap
 from mainspring.testing import ManualClock
@@ -30,8 +30,8 @@ class DirectIo:
     def __init__(self, engine: Timetable) -> None:
         self._engine = engine
 
-    def call(self, verb: str, items: Sequence[Any]) -> Any:
-        return getattr(self._engine, verb)(items)
+    def call(self, call: BatchCall[Any, Any], items: Sequence[Any]) -> Any:
+        return call.run(cast(Engine, self._engine), 0, items)
 
 
 @pytest.fixture

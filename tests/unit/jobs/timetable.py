@@ -18,7 +18,7 @@ from mainspring.jobs.handle import ManagerSource
 from mainspring.jobs.handler_options import HandlerOptions
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.instants import to_instant
-from mainspring.jobs.io_layer import IoLayer
+from mainspring.jobs.io_layer import ARRANGE, FIRE, IoLayer
 from mainspring.jobs.limit_book import LimitBook
 from mainspring.jobs.manager import JobManager
 from mainspring.jobs.records import NewJob
@@ -181,8 +181,8 @@ class _Manager:
 
     def __init__(self, engine: Engine | Timetable, io: IoLayer | None) -> None:
         self.engine = engine
-        self.arrange = engine.arrange if io is None else partial(io.call, "arrange")
-        self.fire = engine.fire if io is None else partial(io.call, "fire")
+        self.arrange = engine.arrange if io is None else partial(io.call, ARRANGE)
+        self.fire = engine.fire if io is None else partial(io.call, FIRE)
         self.submission = self
         self._ids = 0
 

@@ -18,7 +18,7 @@ from threading import Lock
 from mainspring.clock import Clock
 from mainspring.jobs.engine import Engine
 from mainspring.jobs.instants import LAST_INSTANT, MICROSECONDS, to_datetime
-from mainspring.jobs.io_layer import IoLayer
+from mainspring.jobs.io_layer import FIRE, IoLayer
 from mainspring.jobs.recurrence.planning import plan
 from mainspring.jobs.recurrence.schedule_records import Fired, Firing, ScheduleRecord
 from mainspring.jobs.recurrence.stored_rules import UNREADABLE, decode_rule
@@ -144,7 +144,7 @@ class Recurring:
             if expected == before:
                 raise RuntimeError(f"the store neither fires {before[0][0]!r} nor says that somebody else did")
             before = expected
-            self._tell(firings, self._io.call("fire", firings))
+            self._tell(firings, self._io.call(FIRE, firings))
 
     def _plan(self, due: list[ScheduleRecord], horizon: int) -> list[Firing]:
         firings: list[Firing] = []

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from mainspring.jobs.control import Control
 from mainspring.jobs.crew import WorkerInfo
 from mainspring.jobs.handlers import Handler, Registry
-from mainspring.jobs.io_layer import Callback, IoLayer, Operation
+from mainspring.jobs.io_layer import Callback, IoLayer, SingleOperation
 
 logger = logging.getLogger("mainspring.worker")
 
@@ -48,11 +48,11 @@ class Announcing:
         if self.is_busy or number == 0 or types == self._info.types:
             return
         self.is_busy = True
-        reply = Callback(
+        reply: Callback[bool] = Callback(
             lambda is_alive: self._control.post(self._answered, number, types, is_alive),
             lambda error: self._control.post(self._failed, error),
         )
-        self._io.dispatch(Operation("announce", (types,), reply, worker=number, durable=False))
+        self._io.dispatch(SingleOperation(lambda engine: engine.announce(number, types), reply, durable=False))
 
     def _types(self) -> tuple[str, ...]:
         return self._registry.names(_any_handler)

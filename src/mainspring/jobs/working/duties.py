@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 from mainspring.clock import Clock
 from mainspring.jobs.control import Control
 from mainspring.jobs.engine import Engine, Pruned, Retention, Swept
 from mainspring.jobs.handlers import Registry
-from mainspring.jobs.io_layer import Callback, IoLayer, Operation
+from mainspring.jobs.io_layer import Callback, IoLayer, SingleOperation
 from mainspring.jobs.working.news import tell_sweep
 from mainspring.jobs.working.vitals import Vitals
 from mainspring.jobs.working.watchdog import Watchdog
 from mainspring.jobs.working.worker import Worker
+
+T = TypeVar("T")
 
 EVERY_SECONDS = 1.0
 HEARTBEAT_TICKS = 15
@@ -70,21 +72,23 @@ class Duties:
             self._retime()
         self._ticks += 1
         self._worker.announce_handlers()
+        number = self._worker.number
         if self._ticks % HEARTBEAT_TICKS == 0:
-            number = self._worker.number
-            self._dispatch("renew", lambda is_alive: self._renewed(number, is_alive))
+            self._dispatch(
+                "renew", lambda engine: engine.renew(number), lambda is_alive: self._renewed(number, is_alive)
+            )
         if not self._is_sweeping:
             self._is_sweeping = True
-            self._dispatch("sweep", self._swept)
+            self._dispatch("sweep", lambda engine: engine.sweep(number), self._swept)
         if self._ticks % PRUNE_TICKS == 0 or self._must_prune:
             self._prune(MOST_PRUNES)
 
     def _measure(self) -> int:
         return self._engine.now() * 1_000 - self._clock.monotonic_ns()
 
-    def _dispatch(self, verb: str, then: Callable[[Any], None]) -> None:
-        reply = Callback(then, lambda error: self._failed(verb, error))
-        self._io.dispatch(Operation(verb, (), reply, worker=self._worker.number, durable=False))
+    def _dispatch(self, what: str, call: Callable[[Engine], T], then: Callable[[T], None]) -> None:
+        reply = Callback(then, lambda error: self._failed(what, error))
+        self._io.dispatch(SingleOperation(call, reply, durable=False))
 
     def _failed(self, verb: str, error: Exception) -> None:
         self._is_sweeping &= verb != "sweep"
@@ -98,8 +102,10 @@ class Duties:
     def _prune(self, prunes: int) -> None:
         """Forget a little, up to so many times in a row: others come in between."""
         self._must_prune = False
-        reply = Callback(lambda pruned: self._pruned(pruned, prunes), lambda error: self._failed("prune", error))
-        self._io.dispatch(Operation("prune", (self._retention,), reply, durable=False))
+        reply: Callback[Pruned] = Callback(
+            lambda pruned: self._pruned(pruned, prunes), lambda error: self._failed("prune", error)
+        )
+        self._io.dispatch(SingleOperation(lambda engine: engine.prune(self._retention), reply, durable=False))
 
     def _pruned(self, pruned: Pruned, prunes: int) -> None:
         if pruned.is_more and prunes > 1:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from mainspring.clock import NANOSECONDS
 from mainspring.jobs.control import Control
 from mainspring.jobs.engine import Engine, Taken
-from mainspring.jobs.io_layer import Callback, IoLayer, Operation
+from mainspring.jobs.io_layer import Callback, IoLayer, SingleOperation
 from mainspring.jobs.working.alarms import Alarms
 from mainspring.jobs.working.hands import Hands
 from mainspring.timing.wheel import TimerEntry
@@ -89,17 +89,15 @@ class Looking:
         self._is_asking, self._must_look, self._has_new_room = True, False, False
         demands = self._hands.demands()
         self._has_room = any(demand.starts for demand in demands)
+        start_lead = self._engine.start_lead
         self._io.dispatch(
-            Operation(
-                "take",
-                demands,
+            SingleOperation(
+                lambda engine: engine.take(asked_as, demands, lead=LEAD, start_lead=start_lead),
                 Callback(
                     lambda taken: self._control.post(self._answered, asked_as, taken),
                     lambda error: self._control.post(self.fail, error),
                 ),
-                worker=asked_as,
                 durable=False,
-                options={"lead": LEAD, "start_lead": self._engine.start_lead},
             )
         )
 

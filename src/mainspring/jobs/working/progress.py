@@ -17,7 +17,7 @@ from typing import TypeAlias
 from mainspring.clock import Clock
 from mainspring.jobs.context import JobContext
 from mainspring.jobs.engine import Engine
-from mainspring.jobs.io_layer import Callback, IoLayer, Operation
+from mainspring.jobs.io_layer import REPORT, Callback, IoLayer, Operation
 from mainspring.jobs.records import Lease, Progress, ProgressReport
 from mainspring.timing.timer import Timer
 from mainspring.timing.wheel import TimerEntry
@@ -96,9 +96,11 @@ class Reporting:
             with self._lock:
                 self._under_way += 1
                 self.sent += 1
-            reply = Callback(lambda _answers: self._end_one(), lambda _error: self._end_one())
+            reply: Callback[list[bool]] = Callback(
+                lambda _answers: self._end_one(), lambda _error: self._end_one()
+            )
             news = [ProgressReport(lease, None)]
-            self._io.dispatch(Operation("report", news, reply, worker=self._worker(), durable=False))
+            self._io.dispatch(Operation(REPORT, news, reply, worker=self._worker(), durable=False))
 
     def finish(self, lease: Lease, then: Callable[[], None]) -> None:
         """Do something as soon as the last report of a job is stored; at once if there is none."""
@@ -130,8 +132,10 @@ class Reporting:
             report = self._take_next(course)
             is_over = report is None and self._let_go(course)
         if report is not None:
-            reply = Callback(lambda _answers: self._answered(course), lambda _error: self._answered(course))
-            self._io.dispatch(Operation("report", [report], reply, worker=self._worker(), durable=False))
+            reply: Callback[list[bool]] = Callback(
+                lambda _answers: self._answered(course), lambda _error: self._answered(course)
+            )
+            self._io.dispatch(Operation(REPORT, [report], reply, worker=self._worker(), durable=False))
         elif is_over and course.then is not None:
             course.then()
 

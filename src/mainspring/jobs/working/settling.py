@@ -9,7 +9,7 @@ from collections.abc import Callable
 from mainspring.clock import NANOSECONDS, Clock
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs.control import Control
-from mainspring.jobs.io_layer import MAX_BYTES, Callback, IoLayer, LateOperation, Operation
+from mainspring.jobs.io_layer import MAX_BYTES, SETTLE, Callback, IoLayer, LateOperation, Operation
 from mainspring.jobs.records import Cause, Outcome, OutcomeKind
 from mainspring.jobs.working.news import tell_outcome, tell_refusal
 from mainspring.timing.timer import Timer
@@ -61,11 +61,11 @@ class Settling:
         if not self._is_queued:
             self._is_queued = True
             batch: list[Outcome] = []
-            reply = Callback(
+            reply: Callback[list[bool]] = Callback(
                 lambda answers: self._control.post(self._pass_on, batch, answers),
                 lambda error: self._control.post(self._failed, batch, error),
             )
-            self._io.dispatch(LateOperation("settle", lambda: self._load(batch), reply, worker=self._worker()))
+            self._io.dispatch(LateOperation(SETTLE, lambda: self._load(batch), reply, worker=self._worker()))
 
     def _load(self, batch: list[Outcome]) -> list[Outcome]:
         self._under_way.add(id(batch))
@@ -112,11 +112,11 @@ class Settling:
     def _store_alone(self, outcome: Outcome) -> None:
         batch = [outcome]
         self._under_way.add(id(batch))
-        reply = Callback(
+        reply: Callback[list[bool]] = Callback(
             lambda answers: self._control.post(self._pass_on, batch, answers),
             lambda error: self._control.post(self._give_up, batch, error),
         )
-        self._io.dispatch(Operation("settle", batch, reply, worker=self._worker()))
+        self._io.dispatch(Operation(SETTLE, batch, reply, worker=self._worker()))
 
     def _give_up(self, batch: list[Outcome], error: Exception) -> None:
         self._under_way.discard(id(batch))

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from mainspring.jobs.control import Control
-from mainspring.jobs.io_layer import Callback, IoLayer, Operation
+from mainspring.jobs.io_layer import START, Callback, IoLayer, Operation
 from mainspring.jobs.working.active import ActiveJob
 
 logger = logging.getLogger("mainspring.worker")
@@ -48,12 +48,12 @@ class Starting:
     def _commit(self) -> None:
         jobs, self._waiting = self._waiting, []
         self.is_busy = True
-        reply = Callback(
+        reply: Callback[list[bool]] = Callback(
             lambda answers: self._control.post(self._answered, jobs, answers),
             lambda error: self._control.post(self._failed, jobs, error),
         )
         leases = [job.lease for job in jobs]
-        self._io.dispatch(Operation("start", leases, reply, worker=self._worker(), durable=False))
+        self._io.dispatch(Operation(START, leases, reply, worker=self._worker(), durable=False))
 
     def _go_on(self) -> None:
         self.is_busy = False

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from mainspring.clock import Clock, Duration, SystemClock, deadline_after, to_nanoseconds
 from mainspring.jobs.control import Control
-from mainspring.jobs.io_layer import Callback, IoLayer, Operation
+from mainspring.jobs.io_layer import Callback, IoLayer, SingleOperation
 from mainspring.jobs.working.active import ActiveJob
 from mainspring.runners.rest import Rest
 
@@ -137,10 +137,11 @@ class Stopping:
         patience = deadline_after(real, PATIENCE_FOR_ANSWERS)
         self._rest.wait(lambda: self._interrupted is not None and self._has_answers(), patience, real)
         self._close()
-        reply = Callback(
+        reply: Callback[None] = Callback(
             lambda _answer: self._control.post(self._confirm), lambda error: self._control.post(self._fail, error)
         )
-        self._io.dispatch(Operation("leave", (), reply, worker=worker()))
+        number = worker()
+        self._io.dispatch(SingleOperation(lambda engine: engine.leave(number), reply))
         self._rest.wait(lambda: self._has_left or self._error is not None, patience, real)
         if self._error is not None:
             raise self._error

@@ -24,7 +24,7 @@ from mainspring.jobs.control import Control
 from mainspring.jobs.crew import WorkerInfo
 from mainspring.jobs.engine import Engine, Taken
 from mainspring.jobs.handlers import Registry
-from mainspring.jobs.io_layer import Callback, IoLayer, Operation
+from mainspring.jobs.io_layer import Callback, IoLayer, SingleOperation
 from mainspring.jobs.records import Outcome, OutcomeKind
 from mainspring.jobs.working.active import ActiveJob
 from mainspring.jobs.working.alarms import Alarms
@@ -141,11 +141,11 @@ class Worker:
     def start(self) -> None:
         """Enroll, rescue what dead workers left behind, and look for jobs."""
         require_main_guard()
-        self.number = self._io.call("enroll", (self._announcing.introduce(),))
+        self.number = self._io.run(_enrolling(self._announcing.introduce()))
         try:
-            tell_sweep(self._io.call("sweep", (), worker=self.number))
+            tell_sweep(self._io.run(lambda engine: engine.sweep(self.number)))
         except BaseException:
-            self._io.call("leave", (), worker=self.number)
+            self._io.run(lambda engine: engine.leave(self.number))
             raise
         self._clock.attach(self)
         self._control.post(self._looking.look)
@@ -346,11 +346,11 @@ class Worker:
         logger.error("worker %d was declared dead while it was stopped; it begins again", self.number)
         self._is_reborn = True
         self._looking.hold()  # nothing is taken until the new number is known
-        reply = Callback(
+        reply: Callback[int] = Callback(
             lambda number: self._control.post(self._begin_again, number),
             lambda error: self._control.post(self._enroll_failed, error),
         )
-        self._io.dispatch(Operation("enroll", (self._announcing.introduce(),), reply))
+        self._io.dispatch(SingleOperation(_enrolling(self._announcing.introduce()), reply))
 
     def _enroll_failed(self, error: Exception) -> None:
         self._is_reborn = False
@@ -361,7 +361,9 @@ class Worker:
             if not job.is_starting and job.claim_start():  # what runs, ends: its outcome will be refused
                 self._hands.drop(job)
         before, self.number = self.number, number
-        self._io.dispatch(Operation("leave", (), Callback(_nothing, _nothing), worker=before, durable=False))
+        self._io.dispatch(
+            SingleOperation(lambda engine: engine.leave(before), Callback(_nothing, _nothing), durable=False)
+        )
         self._is_reborn = False
         self._rest.announce()
         self._announcing.update()
@@ -402,3 +404,7 @@ class Worker:
     def _is_settled(self) -> bool:
         is_busy = self._announcing.is_busy or self._settling.is_busy()
         return not is_busy and self._has_answers() and self._looking.is_settled()
+
+
+def _enrolling(worker: WorkerInfo) -> Callable[[Engine], int]:
+    return lambda engine: engine.enroll(worker)
