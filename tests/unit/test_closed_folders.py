@@ -13,7 +13,7 @@ import pytest
 
 from mainspring import EngineUnavailable, Mainspring
 from mainspring.cli.target import require_store
-from mainspring.engines.sqlite.files import look_at
+from mainspring.engines.sqlite.provider import look_at
 
 
 @pytest.fixture

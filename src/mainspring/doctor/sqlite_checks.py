@@ -14,8 +14,7 @@ from mainspring.doctor import sqlite_place as place
 from mainspring.doctor.examination import Examination
 from mainspring.doctor.file_systems import MOUNTS, check_file_system
 from mainspring.doctor.findings import Check, Finding, Severity, error, ok
-from mainspring.engines.sqlite.files import look_at
-from mainspring.engines.sqlite.provider import to_path
+from mainspring.engines.sqlite.provider import look_at, to_path
 
 BUDGET = 1.0
 """Seconds for reading a whole file, unless the examination is to be thorough."""

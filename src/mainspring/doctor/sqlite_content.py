@@ -17,7 +17,7 @@ from mainspring.clock import NANOSECONDS, Clock
 from mainspring.doctor.findings import Finding, error, info, ok, warning
 from mainspring.doctor.words import in_bytes, in_microseconds, in_seconds
 from mainspring.engines.sqlite.failures import translated
-from mainspring.engines.sqlite.files import look_at
+from mainspring.engines.sqlite.provider import look_at
 from mainspring.engines.sqlite.schema import VERSION, check
 from mainspring.errors import MainspringError
 from mainspring.jobs.instants import MICROSECONDS, to_instant

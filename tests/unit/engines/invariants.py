@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 import apsw
 
-from mainspring.engines.sqlite.groups import limits_of, number_of
-from mainspring.engines.sqlite.rows import PENDING, RUNNING
+from mainspring.engines.sqlite.rows import PENDING, RUNNING, limits_of, number_of
 from mainspring.jobs.engine import SUSPECT_CRASHES
 from mainspring.jobs.limits import family_of
 

@@ -9,7 +9,7 @@ import pytest
 
 from mainspring.engines.sqlite import schema
 from mainspring.engines.sqlite.connections import STATEMENTS
-from mainspring.engines.sqlite.few_jobs import FEW
+from mainspring.engines.sqlite.submitting import FEW
 from mainspring.errors import StoreTooNew
 from mainspring.jobs.records import Conflict, ConflictKind
 from mainspring.testing.engine_bench import Bench, seconds

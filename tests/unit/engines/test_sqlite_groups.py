@@ -7,8 +7,8 @@ from pathlib import Path
 import apsw
 import pytest
 
-from mainspring.engines.sqlite import SqliteEngine, group_names
-from mainspring.engines.sqlite.groups import limits_of, number_of, to_group
+from mainspring.engines.sqlite import SqliteEngine, waiting_groups
+from mainspring.engines.sqlite.rows import limits_of, number_of, to_group
 from mainspring.jobs.commands import Delete, Regroup, Reschedule
 from mainspring.jobs.engine import Retention
 from mainspring.jobs.limits import bucket_of
@@ -101,7 +101,7 @@ def test_a_take_that_leaves_jobs_behind_wakes_nobody(bench: Bench) -> None:
 def test_leases_have_the_limits_of_their_jobs_though_few_groups_are_remembered(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_names, "REMEMBERED", 2)
+    monkeypatch.setattr(waiting_groups, "REMEMBERED", 2)
     submit(bench, a=2, b=2, c=2, d=2)
     worker = bench.enroll()
     leases = [lease for _ in range(4) for lease in bench.take(worker, starts=2)]
@@ -111,7 +111,7 @@ def test_leases_have_the_limits_of_their_jobs_though_few_groups_are_remembered(
 
 
 def test_so_they_have_when_a_take_needs_several_rounds(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_names, "REMEMBERED", 1)
+    monkeypatch.setattr(waiting_groups, "REMEMBERED", 1)
     bench.limit(FAMILY, 1)
     worker = bench.enroll()
     bench.submit("runs", limits=of("full"), after=-3)

@@ -9,13 +9,13 @@ from typing import Any
 import apsw
 import pytest
 
-from mainspring.engines.sqlite import line_statements, schedule_statements, statements, sweeping, waiting
+from mainspring.engines.sqlite import explain, line_statements, schedules, statements, sweeping
 from mainspring.engines.sqlite.reading import statement_of
 from mainspring.jobs.queries import Query
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.engine_bench import Bench
 
-MODULES = (statements, line_statements, schedule_statements, sweeping, waiting)
+MODULES = (statements, line_statements, schedules, sweeping, explain)
 STATEMENTS = {name: value for module in MODULES for name, value in vars(module).items()}
 LANES = "[[1, 0], [2, 0]]"
 LEASES = "[[1, 1, 0, null, null, 0, 0, 0, 0, 1, null, null], [2, 1, 0, null, null, 0, 0, 0, 0, 1, null, null]]"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mainspring.engines.sqlite import waiting
+from mainspring.engines.sqlite import explain
 from mainspring.jobs.limits import bucket_of
 from mainspring.testing.engine_bench import Bench
 
@@ -12,11 +12,11 @@ QUEUES = ("orders", "mails", "reports")
 TENANTS = ("a", "b", "c", "d", "e")
 
 
-@pytest.mark.parametrize(("most", "told"), [(2_000, 5), (9, 3), (1, waiting.FEWEST_HEADS)])
+@pytest.mark.parametrize(("most", "told"), [(2_000, 5), (9, 3), (1, explain.FEWEST_HEADS)])
 def test_all_lanes_together_have_so_many_heads_looked_at(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, most: int, told: int
 ) -> None:
-    monkeypatch.setattr(waiting, "MOST_HEADS", most)
+    monkeypatch.setattr(explain, "MOST_HEADS", most)
     bench.limit("at once", 1)
     for queue in QUEUES:
         for tenant in TENANTS:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mainspring.engines.sqlite import statements as sql
-from mainspring.engines.sqlite.groups import number_of, to_group
-from mainspring.engines.sqlite.lines import Places
-from mainspring.engines.sqlite.rows import STATUSES, pairs, to_json, to_stored
+from mainspring.engines.sqlite.rows import STATUSES, number_of, pairs, to_group, to_json, to_stored
 from mainspring.engines.sqlite.store import Store
+from mainspring.engines.sqlite.waiting_groups import Places
 from mainspring.jobs.commands import Cancel, Changed, Command, Delete, Edit, Regroup, Reopen, Replay, Reschedule
 from mainspring.jobs.events import EventKind
 from mainspring.jobs.status import FINAL, JobStatus

@@ -1,8 +1,9 @@
-"""The connections of this process to one file, and what becomes of them when the process forks.
+"""Opens the connections of this process to one file, closes them before a fork, and makes checkpoints.
 
-SQLite's locks belong to a process, and it keeps count of them: a forked child that has inherited an open
-connection, even one that it never touches, would believe to hold locks that it does not hold. So before a fork
-everything is closed, and after it the parent opens again what it needs.
+SQLite's locks belong to a process, and SQLite keeps count of them: a forked child with an inherited connection
+would believe to hold locks that it does not hold. So all connections are closed before a fork, and the parent
+opens again what it needs. A thread of its own folds the write-ahead log into the file, so that commits need not
+wait for it.
 
 Invariants
 - A connection is used by one thread at a time, inside of the gate; a fork shuts the gate and waits for all.
@@ -15,7 +16,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from threading import Condition
+from threading import Condition, Thread
 from typing import Protocol
 from weakref import WeakSet
 
@@ -198,3 +199,64 @@ def _after_fork_in_parent() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_all.clear)
+
+
+CHECKPOINT_PAGES = 1_000  # since the last one
+# A log that is written without a pause never becomes free to begin anew. When it is this long, the writer itself
+# does the rest, of which little is left.
+OVERDUE_PAGES = 4_000
+
+
+class Checkpointer:
+    """Asks for a checkpoint when the log has grown."""
+
+    def __init__(self, connections: Lender) -> None:
+        self._connections = connections
+        self._changed = Condition()  # guards everything below
+        self._thread: Thread | None = None
+        self._is_requested = False
+        self._is_closed = False
+        self._requested_at = 0
+
+    def after_write(self, connection: apsw.Connection, _schema: str, pages: int) -> int:
+        """Called by SQLite after each commit, with the length of the log."""
+        if pages < self._requested_at:  # the log has begun anew
+            self._requested_at = 0
+        if pages >= OVERDUE_PAGES:
+            with suppress(apsw.Error):  # somebody reads or checkpoints; the next commit tries again
+                connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        elif pages - self._requested_at >= CHECKPOINT_PAGES:
+            self._requested_at = pages
+            self._request()
+        return apsw.SQLITE_OK
+
+    def _request(self) -> None:
+        with self._changed:
+            if self._is_closed:
+                return
+            self._is_requested = True
+            if self._thread is None:
+                self._thread = Thread(target=self._run, name="mainspring-checkpoint", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def close(self) -> None:
+        """End the thread and wait for it."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not (self._is_requested or self._is_closed):
+                    self._changed.wait()
+                self._is_requested = False
+                if self._is_closed:
+                    return
+            # Another process is at it, or the disk is full: then the log just stays longer.
+            with suppress(apsw.Error), self._connections.kept("checkpoint") as connection:
+                connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)

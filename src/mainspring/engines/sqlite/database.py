@@ -16,10 +16,9 @@ from typing import Any, Literal, TypeAlias
 
 import apsw
 
-from mainspring.engines.sqlite.checkpoints import Checkpointer
-from mainspring.engines.sqlite.connections import Connections, Lender
+from mainspring.engines.sqlite.connections import Checkpointer, Connections, Lender
 from mainspring.engines.sqlite.failures import translated
-from mainspring.engines.sqlite.files import require_sight
+from mainspring.engines.sqlite.provider import require_sight
 from mainspring.engines.sqlite.schema import check, is_moved, migrate, require_not_moved, require_version
 from mainspring.engines.sqlite.turn import Turn
 from mainspring.errors import EngineUnavailable

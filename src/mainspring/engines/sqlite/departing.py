@@ -17,11 +17,11 @@ from mainspring.clock import Clock, SystemClock
 from mainspring.engines.sqlite import line_statements
 from mainspring.engines.sqlite import statements as sql
 from mainspring.engines.sqlite.database import Database, Probe
-from mainspring.engines.sqlite.limit_table import read_limits
+from mainspring.engines.sqlite.limits import read_limits
 from mainspring.engines.sqlite.presence import Presence
 from mainspring.engines.sqlite.reading import count_all
 from mainspring.engines.sqlite.rows import RECORD_COLUMNS, pairs_of_integers, strings, to_record
-from mainspring.engines.sqlite.scheduling import read_occurrences, read_schedules
+from mainspring.engines.sqlite.schedules import read_occurrences, read_schedules
 from mainspring.engines.sqlite.schema import MOVED, VERSION, is_moved
 from mainspring.engines.sqlite.store import Store
 from mainspring.engines.sqlite.sweeping import Sweeping

@@ -17,20 +17,20 @@ import apsw
 from mainspring.clock import Clock, SystemClock
 from mainspring.engines.sqlite import line_statements
 from mainspring.engines.sqlite import statements as sql
+from mainspring.engines.sqlite.claiming import Taking
 from mainspring.engines.sqlite.commands import Commands
 from mainspring.engines.sqlite.database import Database, Durability, Probe
+from mainspring.engines.sqlite.explain import situation_of
 from mainspring.engines.sqlite.journal import read_events
-from mainspring.engines.sqlite.limit_table import read_limits
+from mainspring.engines.sqlite.limits import read_limits
 from mainspring.engines.sqlite.presence import Listener, Presence
 from mainspring.engines.sqlite.reading import count, find, find_queues, read_backlog, read_workers
 from mainspring.engines.sqlite.rows import pairs_of_integers, strings, to_json
-from mainspring.engines.sqlite.scheduling import Scheduling, read_occurrences, read_schedules
+from mainspring.engines.sqlite.schedules import Scheduling, read_occurrences, read_schedules
 from mainspring.engines.sqlite.settling import Settling
-from mainspring.engines.sqlite.situations import situation_of
 from mainspring.engines.sqlite.store import Store
 from mainspring.engines.sqlite.submitting import Submitting
 from mainspring.engines.sqlite.sweeping import Sweeping
-from mainspring.engines.sqlite.taking import Taking
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs.commands import (
     Arrangement,

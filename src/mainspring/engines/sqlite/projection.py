@@ -1,12 +1,14 @@
-"""A copy of all jobs in a local file, for engines whose own store cannot list and count: see `jobs.projecting`.
+"""Keeps a copy of all jobs in a local file, for engines whose own store cannot list and count.
 
-The tables are those of the engine on SQLite, and so are the queries: lists and counts are the same.
+The tables and the queries are those of the SQLite engine, so lists and counts are the same. See `jobs.projecting`.
+Columns that only claims use keep their defaults: nothing is claimed from a projection. Two processes may submit in
+the same instant and give two jobs the same place in the order of submission. Then the job that arrives later moves
+to the next free place, and stays there while both exist.
 
 Invariants
-- A projection has no policies. It takes over what it is told: the indexes that serve claims, and the one by which
-  an occurrence is stored once, are left out.
-- Changes and how far they go are committed together: after a crash both are there, or neither.
-- It is never migrated and never repaired, it begins anew. But only a file that was a projection is thrown away.
+- A projection has no policies. The indexes for claims, and the one that makes an occurrence unique, are left out.
+- Changes and the position up to which they go are committed together.
+- A projection is never migrated or repaired: it is built anew. Only a file that was a projection is deleted.
 - It belongs to one process.
 """
 
@@ -14,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,23 +29,162 @@ from mainspring.engines.sqlite.connections import Connections
 from mainspring.engines.sqlite.failures import translate
 from mainspring.engines.sqlite.lanes import Lane
 from mainspring.engines.sqlite.ownership import Ownership
-from mainspring.engines.sqlite.projected_places import with_own_places
-from mainspring.engines.sqlite.projected_rows import (
-    FORGET,
-    PUT,
-    PUT_GROUPS,
-    lane_of_record,
-    projected_groups,
-    projected_rows,
-)
 from mainspring.engines.sqlite.reading import count, find, find_queues
-from mainspring.engines.sqlite.rows import to_json
+from mainspring.engines.sqlite.rows import CODES, number_of, to_group, to_json, to_optional_json, to_text
 from mainspring.engines.sqlite.schema import MIGRATIONS
 from mainspring.errors import EngineUnavailable, StoreCorrupt
 from mainspring.jobs.projecting import Projected
 from mainspring.jobs.queries import Page, Query
 from mainspring.jobs.records import JobRecord
 from mainspring.jobs.status import JobStatus
+
+# batch of [place, id]: the places that others have already
+TAKEN = """
+SELECT value ->> 0, value ->> 1 FROM json_each(?1) JOIN jobs ON jobs.seq = value ->> 0
+WHERE jobs.id <> value ->> 1
+"""
+# id, place: where that job is, if it was moved from that place
+MOVED = "SELECT seq FROM jobs WHERE id = ?1 AND created = ?2 AND seq > ?3"
+IS_TAKEN = "SELECT EXISTS (SELECT 1 FROM jobs WHERE seq = ?1)"
+
+
+def with_own_places(writer: apsw.Connection, kept: Sequence[tuple[int, JobRecord]]) -> list[tuple[int, JobRecord]]:
+    """Return jobs with places that no other job has, neither here nor in the store."""
+    asked = to_json([(place, record.id) for place, record in kept])
+    clashing: set[Any] = set(writer.execute(TAKEN, (asked,)).fetchall())
+    given: set[int] = set()
+    own: list[tuple[int, JobRecord]] = []
+    for place, record in kept:
+        if place in given or (clashing and (place, record.id) in clashing):
+            place = _next_place(writer, place, record, given)  # noqa: PLW2901 - it is the one from now on
+        given.add(place)
+        own.append((place, record))
+    return own
+
+
+def _next_place(writer: apsw.Connection, place: int, record: JobRecord, given: set[int]) -> int:
+    moved: int | None = writer.execute(MOVED, (record.id, record.created, place)).get
+    if moved is not None:
+        return moved
+    while place in given or writer.execute(IS_TAKEN, (place,)).get:
+        place += 1
+    return place
+
+
+COLUMNS = (
+    "seq",
+    "id",
+    "lane",
+    "status",
+    "due",
+    "created",
+    "payload",
+    "codec",
+    "token",
+    "owner",
+    "starts",
+    "failures",
+    "timeouts",
+    "crashes",
+    "interruptions",
+    "started",
+    "finished",
+    "result",
+    "error",
+    "stop",
+    "origin",
+    "replayed_as",
+    "history",
+    "sequence",
+    "aside",
+    "grp",
+    "unique_key",
+    "expires",
+    "schedule",
+    "occurrence",
+    "headers",
+    "follow_up",
+    "progress",
+)
+_PACKED = {"payload", "result"}
+
+
+def _value(place: int, column: str) -> str:
+    plain = f"value ->> {place}"
+    if column not in _PACKED:
+        return plain
+    return f"CASE value ->> {COLUMNS.index('codec')} WHEN 'json' THEN {plain} ELSE unhex({plain}) END"
+
+
+# batch of rows. REPLACE, because a job whose id was used before takes the place of that one.
+PUT = f"""
+INSERT OR REPLACE INTO jobs ({", ".join(COLUMNS)})
+SELECT {", ".join(_value(place, column) for place, column in enumerate(COLUMNS))} FROM jsonb_each(?1)
+"""
+# batch of [number, name] of groups. Nobody counts who is in them: they stay until the projection begins anew.
+PUT_GROUPS = f"""
+INSERT INTO groups (id, name, jobs, due, seq) SELECT value ->> 0, value ->> 1, {1 << 40}, 0, 0 FROM json_each(?1)
+WHERE true ON CONFLICT DO NOTHING
+"""
+# batch of ids
+FORGET = "DELETE FROM jobs WHERE id IN (SELECT value FROM json_each(?1))"
+
+
+def lane_of_record(record: JobRecord) -> Lane:
+    """Return the lane of a job."""
+    exact = record.sequence is not None or bool(record.limits)
+    return Lane(record.queue, record.type, record.priority, int(exact))
+
+
+def projected_rows(rows: Iterable[tuple[int, int, JobRecord]]) -> str:
+    """Encode places, lanes and records."""
+    return to_json([_row(place, lane, record) for place, lane, record in rows])
+
+
+def projected_groups(rows: Iterable[tuple[int, int, JobRecord]]) -> str | None:
+    """Encode the groups of records; None if there are none."""
+    groups = {group for _, lane, record in rows if (group := to_group(lane, record.limits)) is not None}
+    return to_json([(number_of(group), group) for group in groups]) if groups else None
+
+
+def _row(place: int, lane: int, record: JobRecord) -> tuple[Any, ...]:
+    codec = record.codec
+    return (
+        place,
+        record.id,
+        lane,
+        CODES[record.status],
+        record.due,
+        record.created,
+        to_text(record.payload, codec),
+        codec,
+        record.token,
+        record.owner,
+        record.starts,
+        record.failures,
+        record.timeouts,
+        record.crashes,
+        record.interruptions,
+        record.started,
+        record.finished,
+        None if record.result is None else to_text(record.result, codec),
+        record.error,
+        1 if record.stop_requested else None,
+        record.origin,
+        record.replayed_as,
+        to_json(record.history) if record.history else None,
+        record.sequence,
+        int(record.steps_aside),
+        number_of(to_group(lane, record.limits)),
+        record.unique_key,
+        record.expires,
+        record.schedule,
+        record.occurrence,
+        to_optional_json(record.headers),
+        to_optional_json(record.follow_up),
+        to_optional_json(record.progress),
+    )
+
 
 APPLICATION_ID = 0x4D737050  # "MspP": an engine does not take it for a store, nor the other way round
 BUSY_TIMEOUT_MS = 30_000  # somebody may look at it with other tools

@@ -1,17 +1,24 @@
-"""Between rows and the structs of the protocol.
+"""Converts between records and rows.
 
 Batches travel into and out of SQLite as one JSON text each: one statement, one step, one hand-over of the
 interpreter's lock, however many jobs. JSON cannot hold blobs, so binary payloads travel as hexadecimal.
+
+A group is the jobs of one lane under the same limits. Its name is the JSON text of its lane and buckets, in a
+table with the count of its jobs; deleting the last job deletes the name. Its number, which jobs and indexes hold
+because it is short, is derived from the name. The chance that two of a million groups share a number is one in ten
+million.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
 
-from mainspring.engines.sqlite.groups import limits_of, number_of, to_group
+from mainspring.jobs.limits import is_fair
 from mainspring.jobs.records import (
     STATUS_AFTER,
     Attempt,
@@ -26,6 +33,38 @@ from mainspring.jobs.records import (
 )
 from mainspring.jobs.serializers import JsonSerializer
 from mainspring.jobs.status import JobStatus
+
+REMEMBERED = 10_000
+POSITIVE = 0x7FFF_FFFF_FFFF_FFFF  # what an INTEGER of SQLite holds
+
+_parts = msgspec.json.Decoder(tuple[str | int, ...]).decode
+
+
+@lru_cache(REMEMBERED)
+def to_group(lane: int, limits: tuple[str, ...]) -> str | None:
+    """Name the group of a job."""
+    return msgspec.json.encode((lane, *limits)).decode() if limits else None
+
+
+@lru_cache(REMEMBERED)
+def number_of(group: str | None) -> int | None:
+    """Return the number of a group."""
+    if group is None:
+        return None
+    return int.from_bytes(blake2b(group.encode(), digest_size=8).digest(), "big") & POSITIVE
+
+
+@lru_cache(REMEMBERED)
+def limits_of(group: str | None) -> tuple[str, ...]:
+    """Return the buckets of a group."""
+    return () if group is None else _parts(group)[1:]  # type: ignore[return-value]
+
+
+@lru_cache(REMEMBERED)
+def takes_turns(group: str) -> bool:
+    """Answer whether jobs of a group take turns with those of others."""
+    return is_fair(limits_of(group))
+
 
 STATUSES = tuple(JobStatus)
 CODES = {status: code for code, status in enumerate(STATUSES)}

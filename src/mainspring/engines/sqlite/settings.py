@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from mainspring.engines.sqlite import line_statements as sql
-from mainspring.engines.sqlite.buckets import Buckets, family_bounds
 from mainspring.engines.sqlite.database import Database
-from mainspring.engines.sqlite.limit_table import LimitTable
-from mainspring.engines.sqlite.parking import Parking
+from mainspring.engines.sqlite.limits import Buckets, LimitTable, family_bounds
 from mainspring.engines.sqlite.rows import strings, to_json
+from mainspring.engines.sqlite.waiting_groups import Parking
 from mainspring.jobs.commands import DropLimit, PauseQueue, PutLimit
 from mainspring.jobs.limits import Limit
 

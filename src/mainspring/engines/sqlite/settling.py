@@ -6,19 +6,19 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from mainspring.engines.sqlite import statements as sql
-from mainspring.engines.sqlite.groups import to_group
 from mainspring.engines.sqlite.lanes import Lane
-from mainspring.engines.sqlite.lines import Places
 from mainspring.engines.sqlite.rows import (
     PENDING,
     RUNNING,
     completed_rows,
     outcome_rows,
     pairs_of_integers,
+    to_group,
     to_json,
 )
 from mainspring.engines.sqlite.store import Store
 from mainspring.engines.sqlite.submitting import Submitting
+from mainspring.engines.sqlite.waiting_groups import Places
 from mainspring.jobs.events import Event, EventKind
 from mainspring.jobs.records import STATUS_AFTER, Lease, Outcome, OutcomeKind, Progress, ProgressReport
 from mainspring.jobs.status import JobStatus

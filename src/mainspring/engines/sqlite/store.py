@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mainspring.engines.sqlite.buckets import Buckets
 from mainspring.engines.sqlite.database import Database
-from mainspring.engines.sqlite.group_names import GroupNames
 from mainspring.engines.sqlite.journal import Journal
 from mainspring.engines.sqlite.lanes import Lanes
-from mainspring.engines.sqlite.limit_table import LimitTable
-from mainspring.engines.sqlite.lines import Lines
-from mainspring.engines.sqlite.parking import Parking
+from mainspring.engines.sqlite.limits import Buckets, LimitTable
 from mainspring.engines.sqlite.settings import Settings
+from mainspring.engines.sqlite.waiting_groups import GroupNames, Lines, Parking
 
 
 class Store:

@@ -1,35 +1,67 @@
-"""Submitting: jobs are stored in batches; unique keys are looked up for a whole batch at once."""
+"""Stores submitted jobs in batches; looks up unique keys for a whole batch at once.
+
+A few plain jobs, such as those of many submitters that share a commit, are stored with bound values: SQLite takes
+longer to parse a batch in JSON. Each number of rows is a statement of its own, so this is for a few jobs only.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from mainspring.engines.sqlite import statements as sql
-from mainspring.engines.sqlite.few_jobs import are_few, few_rows, insert_few
-from mainspring.engines.sqlite.groups import number_of, to_group
 from mainspring.engines.sqlite.lanes import lane_of
-from mainspring.engines.sqlite.lines import Places
 from mainspring.engines.sqlite.rows import (
     STATUSES,
     alike_rows,
     are_alike,
     equal_rows,
     new_rows,
+    number_of,
     plain_rows,
     shared_columns,
     strings,
+    to_group,
     to_json,
     to_optional_json,
     to_stored,
 )
 from mainspring.engines.sqlite.store import Store
+from mainspring.engines.sqlite.waiting_groups import Places
 from mainspring.jobs.events import Event, EventKind
 from mainspring.jobs.records import Conflict, ConflictKind, NewJob, UniqueKey
 from mainspring.jobs.status import JobStatus
+
+FEW = 32
+
+
+def are_few(jobs: Sequence[NewJob]) -> bool:
+    """Answer whether these jobs can be stored by `insert_few`."""
+    return len(jobs) <= FEW and all(job.is_plain for job in jobs)
+
+
+@cache
+def insert_few(count: int) -> str:
+    """Return the statement for so many jobs: ?1 now, and then id, lane, due, payload and codec of each."""
+    rows = [f"(?{n}, ?{n + 1}, ?{n + 2}, ?{n + 2}, ?1, ?{n + 3}, ?{n + 4})" for n in range(2, 2 + 5 * count, 5)]
+    return f"""
+INSERT INTO jobs (id, lane, due, ready, created, payload, codec) VALUES {", ".join(rows)}
+ON CONFLICT (id) DO NOTHING
+"""
+
+
+def few_rows(jobs: Iterable[NewJob], lanes: Iterable[int], now: int) -> tuple[Any, ...]:
+    """Return what `insert_few` binds."""
+    values: list[Any] = [now]
+    for job, lane in zip(jobs, lanes, strict=True):
+        values += (job.id, lane, job.due, to_stored(job.payload, job.codec), job.codec)
+    return tuple(values)
+
 
 EVERYTHING = 1 << 62  # beyond every row
 

@@ -7,10 +7,10 @@ from collections.abc import Collection
 import msgspec
 
 from mainspring.engines.sqlite import statements as sql
+from mainspring.engines.sqlite.explain import find_waiting
 from mainspring.engines.sqlite.rows import strings, to_json
 from mainspring.engines.sqlite.schema import NOT_READY
 from mainspring.engines.sqlite.store import Store
-from mainspring.engines.sqlite.waiting import find_waiting
 from mainspring.jobs.engine import Pruned, Retention, Swept
 from mainspring.jobs.events import EventKind
 from mainspring.jobs.instants import LAST_INSTANT

@@ -1,25 +1,60 @@
-"""What is counted in the buckets of limits: how many jobs run in each, and when a rate has all its tokens again.
+"""Reads limits, and counts what they limit: the running jobs of each bucket, and the tokens of each rate.
 
 Invariants
-- A unit counts in memory and writes what has changed before it commits, each bucket once: where as many jobs
-  start as end, nothing. So between units the file is right, and inside of one this module is asked, not the file.
-- What was read or written is remembered from one unit to the next for as long as nobody else has changed the file:
-  limits hold across processes. A unit that is rolled back, and a change of limits, let it be read again.
-- Who runs is counted for limits at once, and only for them: `recount` makes up for it when a limit changes.
+- A transaction counts in memory and writes each changed bucket once, before it commits. Between transactions the
+  file is right; inside of one, this module is asked instead of the file.
+- Limits and counts are remembered from one transaction to the next until another process changes the file. They
+  are read again after a rollback and after a change of limits.
+- Running jobs are counted only for buckets with a limit on concurrency. `recount` counts them anew when a limit
+  changes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
+import apsw
 import msgspec
 
 from mainspring.engines.sqlite import line_statements as sql
 from mainspring.engines.sqlite.database import Database
-from mainspring.engines.sqlite.groups import REMEMBERED
-from mainspring.engines.sqlite.limit_table import LimitTable
-from mainspring.engines.sqlite.rows import to_json
+from mainspring.engines.sqlite.rows import REMEMBERED, to_json
+from mainspring.jobs.commands import PutLimit
 from mainspring.jobs.limits import SEPARATOR, Admission, BucketState, Gates, Limit
+
+_rows = msgspec.json.Decoder(list[tuple[str, int, int | None, list[str]]]).decode
+
+
+def read_limits(connection: apsw.Connection) -> list[PutLimit]:
+    """List the limits, on a connection that only reads."""
+    rows = _rows(connection.execute(sql.LIMITS).get)
+    return [PutLimit(family, most, per, tuple(by)) for family, most, per, by in rows]
+
+
+class LimitTable:
+    """The limits of all families, inside of units."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._content: int | None = None  # the version of the content that was looked at,
+        self._version: int | None = None  # and that of the limits in it
+        self._limits: dict[str, Limit] = {}
+
+    def limits(self) -> dict[str, Limit]:
+        """Return all limits: another mapping when they have changed."""
+        if self._database.version != self._content:
+            version = self._database.write(sql.ARRANGEMENTS)
+            if version != self._version:
+                rows = _rows(self._database.write(sql.LIMITS))
+                self._limits = {family: Limit(most, per) for family, most, per, _ in rows}
+                self._version = version
+            self._content = self._database.version
+        return self._limits
+
+    def forget(self) -> None:
+        """Read everything again: what was read may have been rolled back."""
+        self._content = self._version = None
+
 
 _states = msgspec.json.Decoder(list[tuple[str, int, int]]).decode
 

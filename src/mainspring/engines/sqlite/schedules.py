@@ -1,4 +1,4 @@
-"""Schedules: put, paused, and fired; a firing is one conditional step, so nobody fires twice."""
+"""Stores, pauses and fires schedules. A firing is one conditional update, so an occurrence fires once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 import apsw
 import msgspec
 
-from mainspring.engines.sqlite import schedule_statements as sql
 from mainspring.engines.sqlite.commands import Commands
 from mainspring.engines.sqlite.rows import (
     pairs,
@@ -33,6 +32,74 @@ from mainspring.jobs.recurrence.schedule_records import (
     ScheduleRecord,
 )
 
+COLUMNS = """name, type, queue, priority, payload, codec, rule, misfire, catch_up, overlap, jitter, begins, ends,
+    expires, limits, next_due, last_due, is_paused, revision, created, aside, follow_up"""
+
+KEPT_OCCURRENCES = 100
+
+ALL = f"SELECT {COLUMNS} FROM schedules ORDER BY name"
+NAMED = f"SELECT {COLUMNS} FROM schedules WHERE name IN (SELECT value FROM json_each(?1)) ORDER BY name"
+DUE = f"""
+SELECT {COLUMNS} FROM schedules WHERE is_paused = 0 AND next_due IS NOT NULL AND next_due <= ?1
+ORDER BY next_due, name LIMIT ?2
+"""
+PLACE = "SELECT type, queue FROM schedules WHERE name = ?1"
+REVISION = "SELECT revision FROM schedules WHERE name = ?1"
+PUT = f"""
+INSERT INTO schedules ({COLUMNS})
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22)
+"""
+REPLACE = """
+UPDATE schedules SET type = ?2, queue = ?3, priority = ?4, payload = ?5, codec = ?6, rule = ?7, misfire = ?8,
+    catch_up = ?9, overlap = ?10, jitter = ?11, begins = ?12, ends = ?13, expires = ?14, limits = ?15,
+    next_due = ?16, aside = ?17, follow_up = ?18, revision = revision + 1
+WHERE name = ?1
+"""
+PAUSE = "UPDATE schedules SET is_paused = 1 WHERE name = ?1 AND is_paused = 0"
+RESUME = """
+UPDATE schedules SET is_paused = 0, next_due = ?2
+WHERE name = ?1 AND is_paused = 1 AND revision = coalesce(?3, revision)
+"""
+REMOVE = "DELETE FROM schedules WHERE name = ?1"
+REMOVE_OCCURRENCES = "DELETE FROM occurrences WHERE schedule = ?1"
+
+# batch of [name, revision, expected]: those that are still so
+STILL_DUE = """
+SELECT json_group_array(v.value) FROM json_each(?1) AS v CROSS JOIN schedules
+ON name = v.value ->> 0 AND revision = v.value ->> 1 AND next_due = v.value ->> 2 AND is_paused = 0
+"""
+# batch of [name, next due, last due]
+MOVE_ON = """
+UPDATE schedules SET next_due = v.value ->> 1, last_due = v.value ->> 2 FROM json_each(?1) AS v
+WHERE name = v.value ->> 0
+"""
+# batch of names: [schedule, a job of it that has not ended]
+ALIVE = """
+SELECT json_group_array(json_array(schedule, id)) FROM (
+    SELECT schedule, jobs.id AS id, min(seq) FROM json_each(?1) AS v
+    CROSS JOIN jobs ON schedule = v.value AND schedule IS NOT NULL AND status < 2 GROUP BY schedule)
+"""
+ALIVE_OF = "SELECT json_group_array(id) FROM jobs WHERE schedule = ?1 AND schedule IS NOT NULL AND status < 2"
+# batch of [schedule, occurrence]: those that have a job
+KNOWN = """
+SELECT json_group_array(json_array(schedule, occurrence)) FROM json_each(?1) AS v
+CROSS JOIN jobs ON schedule = v.value ->> 0 AND occurrence = v.value ->> 1 AND schedule IS NOT NULL
+"""
+# batch of [schedule, due, until, count, kind, note, decided]
+RECORD = """
+INSERT INTO occurrences (schedule, due, until, count, kind, note, decided)
+SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6
+FROM json_each(?1)
+"""
+FORGET = f"""
+DELETE FROM occurrences WHERE rowid IN (
+    SELECT rowid FROM occurrences WHERE schedule = ?1 ORDER BY rowid DESC LIMIT -1 OFFSET {KEPT_OCCURRENCES})
+"""
+OCCURRENCES = """
+SELECT due, until, count, kind, note, decided FROM occurrences WHERE schedule = ?1 ORDER BY rowid DESC LIMIT ?2
+"""
+
+
 _limits = msgspec.json.Decoder(tuple[str, ...]).decode
 _seen = msgspec.json.Decoder(list[tuple[str, int, int]]).decode
 _alive = msgspec.json.Decoder(list[tuple[str, str]]).decode
@@ -51,29 +118,29 @@ class Scheduling:
     def put(self, command: PutSchedule) -> bool:
         """Store a schedule, if nobody else has changed it."""
         record = command.record
-        if self._database.write(sql.REVISION, (record.name,)) != command.expected:
+        if self._database.write(REVISION, (record.name,)) != command.expected:
             return False
         columns = _columns(record)
         follows = (int(record.steps_aside), to_optional_json(record.follow_up))
         if command.expected is None:
             place = (record.next_due, record.last_due, int(record.is_paused), 1, self._now())
-            self._database.write(sql.PUT, (*columns, *place, *follows))
+            self._database.write(PUT, (*columns, *place, *follows))
         else:
-            self._database.write(sql.REPLACE, (*columns, record.next_due, *follows))
+            self._database.write(REPLACE, (*columns, record.next_due, *follows))
         return True
 
     def pause(self, command: PauseSchedule) -> bool:
         """Let a schedule rest, or wake it up."""
         if command.is_paused:
-            self._database.write(sql.PAUSE, (command.name,))
+            self._database.write(PAUSE, (command.name,))
         else:
-            self._database.write(sql.RESUME, (command.name, command.next_due, command.expected))
+            self._database.write(RESUME, (command.name, command.next_due, command.expected))
         return self._database.changes() > 0
 
     def remove(self, command: RemoveSchedule) -> bool:
         """Forget a schedule and what it has left out."""
-        self._database.write(sql.REMOVE_OCCURRENCES, (command.name,))
-        self._database.write(sql.REMOVE, (command.name,))
+        self._database.write(REMOVE_OCCURRENCES, (command.name,))
+        self._database.write(REMOVE, (command.name,))
         return self._database.changes() > 0
 
     def fire(self, firings: Sequence[Firing]) -> list[Fired]:
@@ -82,8 +149,8 @@ class Scheduling:
         if not valid:
             return [Fired(False)] * len(firings)
         write = self._database.write
-        write(sql.MOVE_ON, (to_json([(f.schedule, f.next_due, f.last_due) for f in valid.values()]),))
-        alive = dict(_alive(write(sql.ALIVE, (to_json([firing.schedule for firing in valid.values()]),))))
+        write(MOVE_ON, (to_json([(f.schedule, f.next_due, f.last_due) for f in valid.values()]),))
+        alive = dict(_alive(write(ALIVE, (to_json([firing.schedule for firing in valid.values()]),))))
         known = self._known(list(valid.values()))
         answers = [Fired(False)] * len(firings)
         jobs: list[NewJob] = []
@@ -98,7 +165,7 @@ class Scheduling:
     def _valid(self, firings: Sequence[Firing]) -> dict[int, Firing]:
         """Return, by their place, the first firing of each schedule that is still as its author has seen it."""
         asked = [(firing.schedule, firing.revision, firing.expected) for firing in firings]
-        still_due = set(_seen(self._database.write(sql.STILL_DUE, (to_json(asked),))))
+        still_due = set(_seen(self._database.write(STILL_DUE, (to_json(asked),))))
         valid: dict[int, Firing] = {}
         moved: set[str] = set()
         for place, firing in enumerate(firings):
@@ -109,7 +176,7 @@ class Scheduling:
 
     def _known(self, firings: Sequence[Firing]) -> set[tuple[str | None, int | None]]:
         asked = [(job.schedule, job.occurrence) for firing in firings for job in firing.jobs]
-        return set(pairs(self._database.write(sql.KNOWN, (to_json(asked),)))) if asked else set()
+        return set(pairs(self._database.write(KNOWN, (to_json(asked),)))) if asked else set()
 
     def _fire(self, firing: Firing, jobs: list[NewJob], alive: str | None) -> Fired:
         records = list(firing.records)
@@ -118,7 +185,7 @@ class Scheduling:
             note = f"job {alive} of an earlier occurrence has not ended"
             records += [_skipped(job, note, self._now()) for job in jobs]
         elif alive is not None and firing.overlap is Overlap.REPLACE and jobs:
-            before = strings(self._database.write(sql.ALIVE_OF, (firing.schedule,)))
+            before = strings(self._database.write(ALIVE_OF, (firing.schedule,)))
             self._commands.carry_out([Cancel(job_id) for job_id in before])
         self._record(firing.schedule, records)
         if is_skipped:
@@ -129,10 +196,10 @@ class Scheduling:
         if not records:
             return
         batch = [(schedule, r.due, r.until, r.count, r.kind, r.note, r.decided) for r in records]
-        self._database.write(sql.RECORD, (to_json(batch),))
-        self._database.write(sql.FORGET, (schedule,))
+        self._database.write(RECORD, (to_json(batch),))
+        self._database.write(FORGET, (schedule,))
         if self._journal.is_listened():
-            kind, queue = self._database.write(sql.PLACE, (schedule,))
+            kind, queue = self._database.write(PLACE, (schedule,))
             self._journal.write(
                 Event(EventKind.SKIPPED, r.decided, schedule, kind, queue, f"{r.kind}: {r.note}") for r in records
             )
@@ -168,11 +235,11 @@ def read_schedules(
 ) -> list[ScheduleRecord]:
     """List schedules, on a connection that only reads."""
     if due_until is not None:
-        rows: list[Any] = connection.execute(sql.DUE, (due_until, -1 if limit is None else limit)).fetchall()
+        rows: list[Any] = connection.execute(DUE, (due_until, -1 if limit is None else limit)).fetchall()
     elif names is not None:
-        rows = connection.execute(sql.NAMED, (to_json(list(names)),)).fetchall()
+        rows = connection.execute(NAMED, (to_json(list(names)),)).fetchall()
     else:
-        rows = connection.execute(sql.ALL).fetchall()
+        rows = connection.execute(ALL).fetchall()
     return [_record_of(row) for row in rows[:limit]]
 
 
@@ -205,5 +272,5 @@ def _record_of(row: Sequence[Any]) -> ScheduleRecord:
 
 def read_occurrences(connection: apsw.Connection, schedule: str, limit: int) -> list[Occurrence]:
     """List what a schedule has left out, the latest first."""
-    rows: list[Any] = connection.execute(sql.OCCURRENCES, (schedule, limit)).fetchall()
+    rows: list[Any] = connection.execute(OCCURRENCES, (schedule, limit)).fetchall()
     return [Occurrence(row[0], row[1], row[2], OccurrenceKind(row[3]), row[4], row[5]) for row in rows]

@@ -1,0 +1,368 @@
+"""Claims jobs for workers: due jobs start, jobs that are due soon are held, jobs past their expiry fail.
+
+A claim executes a handful of statements, however many jobs there are: the index of claims holds one job for each
+line. Under limits, the heads of admitted groups start, and further jobs of the same groups with them. All admitted
+groups have an equal share of the worker's room and start in turns. Limits are counted once for each group, so a
+hundred jobs of one group cost hardly more than one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import zip_longest
+from operator import attrgetter
+
+from mainspring.engines.sqlite import line_statements as line_sql
+from mainspring.engines.sqlite import statements as sql
+from mainspring.engines.sqlite.rows import (
+    LeaseRow,
+    first_dues,
+    instants,
+    lease_rows,
+    limits_of,
+    numbers,
+    pairs_by_number,
+    strings,
+    to_json,
+    to_lease,
+)
+from mainspring.engines.sqlite.store import Store
+from mainspring.jobs.engine import SUSPECT_CRASHES, Demand, Taken
+from mainspring.jobs.events import EventKind
+from mainspring.jobs.fairness import FRESH, FreshShare
+from mainspring.jobs.limits import Admission, Gates, Refusal
+from mainspring.jobs.records import Lease
+from mainspring.jobs.waiting import HEAD_START
+
+_due = attrgetter("due")
+_seq = attrgetter("seq")
+
+
+class Admitting:
+    """Starts what limits admit and parks what they refuse, inside of units."""
+
+    def __init__(self, store: Store) -> None:
+        self._database = store.database
+        self._lines = store.lines
+        self._buckets = store.buckets
+        self._parking = store.parking
+        self._names = store.group_names
+
+    def take(
+        self,
+        rows: list[LeaseRow],
+        starts: int,
+        now: int,
+        until: int,
+        mark_started: Callable[[list[LeaseRow]], None],
+    ) -> tuple[list[LeaseRow], bool]:
+        """Start what is admitted, and let the rest wait; return what started, and whether some wait."""
+        groups = self._names.learn(rows)
+        admission, gates = self._buckets.begin(groups, self._names.limits)
+        count = _Count(gates, admission)
+        started = count.heads(rows)
+        started += count.members(self._pick_more(starts - len(started), count, until))
+        mark_started(started)
+        self._lines.advance(count.last)
+        refusals = self._park(groups, count, until)
+        # Nobody needs to be woken: each of these groups had a head before, too, for whoever looked.
+        self._let_others_go(groups, count, refusals, now)
+        if refusals:
+            self._pass_on(refusals, admission)
+        return started, bool(refusals)
+
+    def _park(self, groups: list[int], count: _Count, until: int) -> dict[str, Refusal]:
+        """Park the groups that were refused, and those that are full now: they need not be tried to find out."""
+        names = self._names.names
+        full = {names[number]: refusal for number, refusal in count.full(groups).items()}
+        refusals = {names[number]: refusal for number, refusal in count.refusals.items()}
+        refusals |= self._parking.with_due_jobs(full, until)
+        if refusals:
+            self._parking.park(refusals)
+        return refusals
+
+    def _let_others_go(self, groups: list[int], count: _Count, refusals: Collection[str], now: int) -> None:
+        """Let the next of each group go, unless it is parked."""
+        names, take_turns = self._names.names, self._names.take_turns
+        headless = [number for number in count.headless() if not refusals or names[number] not in refusals]
+        fair = [number for number in headless if take_turns[number]]
+        self._lines.follow(fair, now)
+        if len(fair) < len(headless):
+            self._lines.follow([number for number in headless if not take_turns[number]], 0)
+        if len(headless) < len(groups):
+            self._lines.order_groups({names[number] for number in set(groups).difference(headless)}, now)
+
+    def _pick_more(self, room: int, count: _Count, until: int) -> dict[int, list[LeaseRow]]:
+        """Pick further jobs of groups whose heads start, as many of each as there is room for all."""
+        wanted = count.with_room()[: max(0, room)]
+        if not wanted:
+            return {}
+        share = -(-room // len(wanted))
+        by_group = _by_group(self._pick(wanted, share, until))
+        runs = {number: run for number in wanted if (run := by_group.get(number)) is not None}
+        for run in runs.values():
+            run.sort(key=_due)
+            del run[share:]
+        surplus = sum(map(len, runs.values())) - room
+        for run in reversed(runs.values()):  # what is left over goes to those who come first
+            if surplus <= 0:
+                break
+            if len(run) == share:
+                run.pop()
+                surplus -= 1
+        return runs
+
+    def _pick(self, groups: list[int], share: int, until: int) -> list[LeaseRow]:
+        """Pick the first of each group, those of one group in the order of their submission."""
+        write, batch = self._database.write, to_json(groups)
+        rows = lease_rows(write(line_sql.PICK_OF_GROUPS, (batch, share, until)))
+        moved = write(line_sql.GROUPS_WITH_MOVED, (batch,))
+        if numbers(moved):  # they stand among the others
+            rows += lease_rows(write(line_sql.PICK_MOVED_OF_GROUPS, (moved, share, until)))
+            rows.sort(key=_seq)
+        return rows
+
+    def _pass_on(self, refusals: dict[str, Refusal], admission: Admission) -> None:
+        """Let others try the buckets with room of those that another bucket has refused."""
+        self._parking.admit_others(
+            {
+                bucket: 1
+                for group, refusal in refusals.items()
+                for bucket in limits_of(group)
+                if bucket != refusal.bucket and admission.room((bucket,), 1)
+            }
+        )
+
+
+class _Count:
+    """What was admitted and refused in one take, by the numbers of groups."""
+
+    def __init__(self, gates: dict[int, Gates], admission: Admission) -> None:
+        self._gates = gates
+        self._admission = admission
+        self._with_suspects: set[int] = set()
+        self.last: dict[int, LeaseRow] = {}
+        """The last of each group that starts, suspects aside."""
+        self.refusals: dict[int, Refusal] = {}
+        """For each group that was refused, the bucket that did it."""
+
+    def heads(self, rows: Iterable[LeaseRow]) -> list[LeaseRow]:
+        """Return those of the heads of groups, and of jobs without limits, that may start."""
+        started = []
+        for row in rows:
+            number = row.grp
+            if number is not None:
+                if not self._admit(number, 1):
+                    continue
+                if row.crashes < SUSPECT_CRASHES:
+                    self.last[number] = row
+                else:
+                    self._with_suspects.add(number)
+            started.append(row)
+        return started
+
+    def members(self, runs: Mapping[int, list[LeaseRow]]) -> list[LeaseRow]:
+        """Return those of further jobs, by groups, that may start: one of each group in turn."""
+        admitted = []
+        for number, run in runs.items():
+            count = self._admit(number, len(run))
+            if count:
+                del run[count:]
+                admitted.append(run)
+                self.last[number] = run[-1]
+        return [row for turn in zip_longest(*admitted) for row in turn if row is not None]
+
+    def with_room(self) -> list[int]:
+        """Return the groups whose heads start and that would be admitted once more."""
+        if not self._admission.is_tight:  # as nearly always
+            return list(self.last)
+        return [number for number in self.last if number not in self.refusals and self._gates[number].room(1)]
+
+    def full(self, groups: Iterable[int]) -> dict[int, Refusal]:
+        """Return those of the groups that nobody was refused of, and that would be refused now."""
+        if not self._admission.is_tight:
+            return {}
+        refusals = {number: self._gates[number].refusal() for number in groups}
+        return {
+            number: refusal
+            for number, refusal in refusals.items()
+            if refusal is not None and number not in self.refusals
+        }
+
+    def headless(self) -> list[int]:
+        """Return the groups whose heads have started, and of which no suspect needs to be looked at."""
+        return [number for number in self.last if number not in self._with_suspects]
+
+    def _admit(self, number: int, wanted: int) -> int:
+        if number in self.refusals:
+            return 0
+        gates = self._gates[number]
+        count = gates.admit(wanted)
+        if count < wanted and (refusal := gates.refusal()) is not None:
+            self.refusals[number] = refusal
+        return count
+
+
+def _by_group(rows: Iterable[LeaseRow]) -> dict[int | None, list[LeaseRow]]:
+    """Part rows by their groups."""
+    runs: dict[int | None, list[LeaseRow]] = {}
+    for row in rows:
+        extras = row.extras  # looked at here: there are many rows, and a property costs more than the rest
+        number = extras if extras.__class__ is int else row.grp
+        run = runs.get(number)
+        if run is None:
+            runs[number] = [row]
+        else:
+            run.append(row)
+    return runs
+
+
+MAX_ROUNDS = 20  # of picking, when limits refuse what was picked
+
+
+class Taking:
+    """Leases jobs to workers, inside of units."""
+
+    def __init__(self, store: Store) -> None:
+        self._database = store.database
+        self._lanes = store.lanes
+        self._lines = store.lines
+        self._journal = store.journal
+        self._now = store.now
+        self._parking = store.parking
+        self._names = store.group_names
+        self._admitting = Admitting(store)
+        self._wake = store.wake
+        self._fresh = FreshShare()
+        self._has_parked = False  # in this take: then there may be another instant at which to look
+
+    def take(self, worker: int, demands: Sequence[Demand], *, lead: int, start_lead: int) -> Taken:
+        """Lease jobs to a worker."""
+        write = self._database.write
+        now = self._now()
+        if not write(sql.IS_ENROLLED, (worker,)):
+            return Taken([], None, is_more=False, stops=[], is_alive=False)
+        self._has_parked = False
+        next_look, next_firing = self._do_what_is_due(now)
+        leases: list[Lease] = []
+        dues: list[int] = []
+        is_more = False
+        for demand in demands:
+            lanes, lanes_ahead = self._lanes.matching(demand.types, demand.queues)
+            if not lanes:
+                continue
+            due = self._take_due(worker, demand, lanes, now, now + start_lead)
+            is_more |= len(due) >= demand.starts and self._is_more(lanes, now + start_lead)
+            leases += due
+            next_due = write(sql.NEXT_DUE, (lanes, now + start_lead))
+            if demand.ahead > 0 and next_due is not None and next_due <= now + lead:
+                leases += self._take_ahead(worker, demand, lanes_ahead, now + start_lead, now + lead)
+                next_due = write(sql.NEXT_DUE, (lanes, now + start_lead))
+            if next_due is not None:
+                dues.append(next_due)
+        if self._has_parked:
+            next_look = self._next_look()
+        stops = strings(write(sql.STOPS, (worker,)))
+        self._journal.expect_starts([lease.id for lease in leases if lease.is_started])
+        return Taken(leases, min(dues, default=None), is_more, stops, next_look=next_look, next_firing=next_firing)
+
+    def _do_what_is_due(self, now: int) -> tuple[int | None, int | None]:
+        """Let jobs expire and limits admit again; return when to look next for that, and the next firing."""
+        expiry, admission, firing = instants(self._database.write(sql.INSTANTS))
+        if (expiry is not None and expiry <= now) or (admission is not None and admission <= now):
+            self._expire(now)
+            self._parking.admit_in_time(now)
+            return self._next_look(), firing
+        return min((at for at in (expiry, admission) if at is not None), default=None), firing
+
+    def _next_look(self) -> int | None:
+        expiry, admission, _ = instants(self._database.write(sql.INSTANTS))
+        return min((at for at in (expiry, admission) if at is not None), default=None)
+
+    def _expire(self, now: int) -> None:
+        while expired := pairs_by_number(self._database.write(sql.EXPIRED, (now,))):
+            seqs = [seq for seq, _ in expired]
+            places = self._lines.of_rows(seqs)
+            self._database.write(sql.EXPIRE, (to_json(seqs), now))
+            self._parking.leave(places)
+            self._journal.write_states([job_id for _, job_id in expired], EventKind.FAILED)
+
+    # -- due
+
+    def _take_due(self, worker: int, demand: Demand, lanes: str, now: int, until: int) -> list[Lease]:
+        if demand.starts <= 0:
+            return []
+        taken: list[Lease] = []
+        has_asked = False
+        for _ in range(MAX_ROUNDS):
+            room = demand.starts - len(taken)
+            rows = self._pick(demand.suspects and not any(map(_is_suspect, taken)), room, lanes, now, until)
+            if any(row.extras is not None and row.grp is not None for row in rows):
+                started, has_parked = self._admitting.take(
+                    rows, room, now, until, lambda started: self._mark_started(worker, started, now)
+                )
+                taken += self._leases(started, is_started=True)
+                self._has_parked |= has_parked
+            else:
+                self._mark_started(worker, rows, now)
+                taken += self._leases(rows, is_started=True)
+                # Whoever was offered a free place may not be able to use it: paused, or unknown here.
+                if len(rows) >= room or has_asked or not self._parking.admit_to_free_places():
+                    break
+                has_asked = True
+            if len(taken) >= demand.starts:
+                break
+        else:
+            self._wake()  # there is more to be found
+        return taken
+
+    def _leases(self, rows: list[LeaseRow], *, is_started: bool) -> list[Lease]:
+        describe, limits = self._lanes.describe, self._names.limits
+        return [to_lease(row, describe(row.lane), limits, is_started=is_started) for row in rows]
+
+    def _is_more(self, lanes: str, until: int) -> bool:
+        """Answer whether somebody waits for room here, or for a place for which others have not come."""
+        return self._has_due(lanes, until) or (
+            self._parking.admit_to_free_places() and self._has_due(lanes, until)
+        )
+
+    def _has_due(self, lanes: str, until: int) -> bool:
+        firsts = first_dues(self._database.write(sql.FIRST_DUE, (lanes,)))
+        return any(first is not None and first <= until for first in firsts)
+
+    def _pick(self, suspects: bool, starts: int, lanes: str, now: int, until: int) -> list[LeaseRow]:  # noqa: FBT001
+        first, first_suspect = first_dues(self._database.write(sql.FIRST_DUE, (lanes,)))
+        rows = [] if first is None or first > until else self._pick_due(starts, lanes, now, until)
+        if suspects and first_suspect is not None and first_suspect <= until:
+            rows += lease_rows(self._database.write(sql.PICK_SUSPECTS, (lanes, 1, until)))
+            rows = sorted(rows, key=self._rank)[:starts]
+        return rows
+
+    def _pick_due(self, starts: int, lanes: str, now: int, until: int) -> list[LeaseRow]:
+        rows = lease_rows(self._database.write(sql.PICK_DUE, (lanes, starts, until)))
+        share = self._fresh.share(starts, rows[0].ready if len(rows) == starts else now, now)
+        if not share:
+            return rows
+        fresh = lease_rows(self._database.write(sql.PICK_BETWEEN, (lanes, share, now - FRESH, until)))
+        chosen = {row.seq for row in fresh}
+        old = [row for row in rows if row.seq not in chosen][: starts - len(fresh)]
+        return sorted(old + fresh, key=self._rank)
+
+    def _rank(self, row: LeaseRow) -> tuple[int, int]:
+        return row.ready - HEAD_START * self._lanes.describe(row.lane).priority, row.seq
+
+    def _mark_started(self, worker: int, rows: Collection[LeaseRow], now: int) -> None:
+        if rows:
+            self._database.write(sql.MARK_STARTED, (to_json([row.seq for row in rows]), worker, now))
+
+    # -- ahead
+
+    def _take_ahead(self, worker: int, demand: Demand, lanes: str, after: int, until: int) -> list[Lease]:
+        rows = lease_rows(self._database.write(sql.PICK_BETWEEN, (lanes, demand.ahead, after, until)))
+        if rows:
+            self._database.write(sql.MARK_HELD, (to_json([row.seq for row in rows]), worker))
+        return self._leases(rows, is_started=False)
+
+
+def _is_suspect(lease: Lease) -> bool:
+    return lease.crashes >= SUSPECT_CRASHES
