@@ -8,8 +8,8 @@ from threading import Condition
 
 from mainspring.clock import NANOSECONDS, Clock
 from mainspring.jobs.status import JobStatus
-from mainspring.runners.blocking import blocking_for
 from mainspring.runners.runner import TaskRunner
+from mainspring.runners.worker import blocking_for
 
 FIRST_LOOK_NS = 5_000_000
 LAST_LOOK_NS = NANOSECONDS // 2  # the pause between looks grows up to this

@@ -14,11 +14,10 @@ from threading import Lock, get_ident
 from typing import Any, TypeVar, TypeVarTuple
 
 from mainspring.errors import RunnerClosed
-from mainspring.runners.blocking import blocking_for
-from mainspring.runners.failure import TaskFailure
 from mainspring.runners.runner import TaskRunner
-from mainspring.runners.task import describe_function
+from mainspring.runners.task import TaskFailure, describe_function
 from mainspring.runners.traits import DEFAULT_TRAITS
+from mainspring.runners.worker import blocking_for
 
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")

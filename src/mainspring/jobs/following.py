@@ -16,8 +16,8 @@ from mainspring.clock import NANOSECONDS, Clock, Duration, deadline_after
 from mainspring.jobs.engine import Engine
 from mainspring.jobs.events import Event, EventKind
 from mainspring.jobs.instants import MICROSECONDS, to_datetime
-from mainspring.runners.blocking import blocking_for
 from mainspring.runners.runner import TaskRunner
+from mainspring.runners.worker import blocking_for
 
 LISTEN_FOR = 60 * MICROSECONDS
 LISTEN_AGAIN_NS = 15 * NANOSECONDS

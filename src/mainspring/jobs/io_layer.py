@@ -20,10 +20,9 @@ from mainspring.jobs.commands import Arrangement, Changed, Command
 from mainspring.jobs.engine import Capability, Engine
 from mainspring.jobs.records import Conflict, Lease, NewJob, Outcome, ProgressReport
 from mainspring.jobs.recurrence.schedule_records import Fired, Firing
-from mainspring.runners.blocking import blocking_for
 from mainspring.runners.func_queue import FuncQueue
 from mainspring.runners.runner import TaskRunner
-from mainspring.runners.worker import current_worker
+from mainspring.runners.worker import blocking_for, current_worker
 
 T = TypeVar("T")
 Item = TypeVar("Item")

@@ -1,22 +1,20 @@
 """Where: task runners in the manner of Chromium, on a pool of threads."""
 
 from mainspring.runners.asyncio_runner import AsyncioRunner
-from mainspring.runners.blocking import blocking
-from mainspring.runners.failure import TaskFailure
 from mainspring.runners.func_queue import FuncQueue
 from mainspring.runners.future import TaskFuture
+from mainspring.runners.group_runner import SingleThreadRunner
 from mainspring.runners.observer import TaskEvent, TaskObserver
-from mainspring.runners.parallel import ParallelRunner
 from mainspring.runners.repeat import Repetition
 from mainspring.runners.ring_buffer import RingBuffer
 from mainspring.runners.runner import TaskRunner, current_runner
 from mainspring.runners.sequence_bound import SequenceBound
-from mainspring.runners.sequenced import SequencedRunner
-from mainspring.runners.single_thread import SingleThreadRunner
+from mainspring.runners.source import ParallelRunner, SequencedRunner
 from mainspring.runners.statistics import PoolStatistics, RunnerStatistics, ShutdownReport
-from mainspring.runners.task import PostedFrom, TaskHandle
+from mainspring.runners.task import PostedFrom, TaskFailure, TaskHandle
 from mainspring.runners.thread_pool import ThreadPool
 from mainspring.runners.traits import Priority, ShutdownBehavior, TaskTraits
+from mainspring.runners.worker import blocking
 
 __all__ = [
     "AsyncioRunner",

@@ -18,8 +18,7 @@ from threading import Thread
 from typing import Any, TypeVar, TypeVarTuple, overload
 
 from mainspring.clock import Duration
-from mainspring.runners.barrier import Barrier
-from mainspring.runners.flush import Earlier
+from mainspring.runners.flush import Barrier, Earlier
 from mainspring.runners.future import TaskFuture
 from mainspring.runners.rest import Rest
 from mainspring.runners.runner import TaskRunner

@@ -1,18 +1,56 @@
-"""What a runner has in hand at one moment, so that somebody can wait until exactly that has ended.
+"""Waits until all tasks have ended that a runner had at one moment.
 
-A task that was posted before the moment is in a queue, or a worker has taken it and not begun with it, or it runs,
-or it has ended: looking in this order misses none. A task that has ended holds no function any more.
+A task that was posted before the moment is in a queue, or a worker has taken it and not begun it, or it runs, or
+it has ended: looking in this order misses none. A barrier is a mark in a queue: once it has passed, everything
+posted before it has been started. To the queue and to the counters it is a task that was claimed already: it is
+not counted, not dropped and not run.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from mainspring.runners.task import Task, TracedTask
+from mainspring.runners.task_queue import stamp_for
+from mainspring.runners.traits import DEFAULT_TRAITS
 from mainspring.runners.worker import Worker
 
 if TYPE_CHECKING:
-    from mainspring.runners.barrier import Barrier
+    from mainspring.runners.rest import Rest
     from mainspring.runners.runner import TaskRunner
+    from mainspring.runners.worker import Worker
+
+
+class Barrier(TracedTask):
+    """Tells `rest` when it has passed, and keeps what `look` sees at that moment."""
+
+    __slots__ = ("_look", "_rest", "is_passed", "running")
+
+    def __init__(
+        self,
+        runner: TaskRunner,
+        rest: Rest,
+        priority: int,
+        look: Callable[[], list[tuple[Worker, Task]]] | None = None,
+    ) -> None:
+        super().__init__()
+        self.function = None
+        self.traits = DEFAULT_TRAITS
+        self.priority = priority
+        self.queued_at = stamp_for(priority, runner.services.clock.monotonic_ns)
+        self.queued = True
+        self._rest = rest
+        self._look = look
+        self.running: list[tuple[Worker, Task]] = []
+        self.is_passed = False
+
+    def run_on(self, worker: Worker) -> bool:
+        if self._look is not None:
+            self.running = self._look()
+        self.is_passed = True
+        self._rest.announce()
+        return False
 
 
 class Moment(NamedTuple):

@@ -22,11 +22,10 @@ from typing import Any, Generic, Literal, TypeVar, overload
 from mainspring.clock import Duration, deadline_after
 from mainspring.errors import QueueEmpty, QueueFull, RunnerClosed, WouldDeadlock
 from mainspring.runners.checks import require_callable, require_positive
-from mainspring.runners.failure import TaskFailure
 from mainspring.runners.rest import Rest
 from mainspring.runners.ring_buffer import RingBuffer
 from mainspring.runners.runner import TaskRunner
-from mainspring.runners.task import describe_function
+from mainspring.runners.task import TaskFailure, describe_function
 from mainspring.runners.traits import ShutdownBehavior, TaskTraits
 from mainspring.runners.worker import current_worker
 

@@ -1,4 +1,7 @@
-"""A runner whose tasks go straight to the threads of a group of its own: a pool, or a single thread."""
+"""Runners with threads of their own: the base of a pool, and the single-thread runner.
+
+A single-thread runner runs every task in strict order on the same thread, for libraries that are bound to one.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,10 @@ from collections.abc import Callable
 from mainspring.runners.flush import Earlier
 from mainspring.runners.rest import Rest
 from mainspring.runners.runner import TaskRunner
-from mainspring.runners.scheduler import TaskScheduler
 from mainspring.runners.services import Services
 from mainspring.runners.task import Task, TracedTask
-from mainspring.runners.task_queue import TaskQueue
-from mainspring.runners.thread_group import ThreadGroup
+from mainspring.runners.task_queue import FifoTaskQueue, TaskQueue
+from mainspring.runners.thread_group import TaskScheduler, ThreadGroup
 from mainspring.runners.traits import Priority, TaskTraits
 from mainspring.runners.worker import Worker, current_worker
 
@@ -104,3 +106,30 @@ class GroupRunner(TaskRunner):
         super().finish_closing()
         self._group.stop()
         self._group.join()
+
+
+class SingleThreadRunner(GroupRunner):
+    """A thread of its own. Make one with `pool.single_thread()`."""
+
+    def __init__(
+        self,
+        services: Services,
+        *,
+        name: str,
+        capacity: int | None,
+        traits: TaskTraits | None,
+        metadata: dict[str, object] | None,
+    ) -> None:
+        super().__init__(
+            services,
+            FifoTaskQueue(),
+            size=1,
+            max_size=1,
+            idle_timeout_ns=0,
+            name=name,
+            capacity=capacity,
+            traits=traits,
+            metadata=metadata,
+        )
+        self._group.start()
+        self._open_fast_path()

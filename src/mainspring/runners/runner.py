@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
 from mainspring.clock import Clock, Duration, deadline_after, to_nanoseconds
 from mainspring.errors import WouldDeadlock
-from mainspring.runners.barrier import Barrier
 from mainspring.runners.checks import require_callable, require_instance
-from mainspring.runners.flush import Earlier
+from mainspring.runners.flush import Barrier, Earlier
 from mainspring.runners.future import TaskFuture
 from mainspring.runners.intake import Intake
 from mainspring.runners.repeat import Repetition

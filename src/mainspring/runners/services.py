@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainspring.clock import Clock
 from mainspring.runners.delay_manager import DelayManager
-from mainspring.runners.failure import TaskFailure
 from mainspring.runners.observer import LongTaskAlarm, TaskEvent, TaskObserver, WatchedCall, describe
-from mainspring.runners.task import TracedTask
+from mainspring.runners.task import TaskFailure, TracedTask
 
 if TYPE_CHECKING:
     from mainspring.timing.wheel import TimerEntry

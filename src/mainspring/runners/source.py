@@ -1,4 +1,8 @@
-"""Runners that are not threads: a queue of tasks that asks the pool for slices of its workers' time.
+"""Sequenced and parallel runners: queues of tasks that ask the pool for slices of its workers' time.
+
+A sequenced runner is one logical thread: its tasks run in strict order, one at a time, on any worker, so state
+that only these tasks touch needs no lock. A parallel runner is a bounded part of a pool: its tasks start in order
+and run side by side, at most `limit` at once.
 
 A source holds as many tokens as it may have workers. Posting appends a task and, if a token is there, takes it
 and makes the source ready, with the priority of its head task. A worker runs a slice of at most `SLICE` tasks
@@ -25,9 +29,9 @@ from mainspring.runners.traits import Priority, TaskTraits
 from mainspring.runners.worker import Worker, current_worker
 
 if TYPE_CHECKING:
-    from mainspring.runners.scheduler import TaskScheduler
     from mainspring.runners.services import Services
-    from mainspring.runners.thread_group import ThreadGroup
+    from mainspring.runners.thread_group import TaskScheduler, ThreadGroup
+
 
 SLICE = 4
 _SLICE = range(SLICE)
@@ -244,3 +248,27 @@ class TaskSource(TaskRunner):
 
     def wait_until_ended(self, earlier: Earlier, deadline: int | None) -> bool:
         return self._group.wait_until(earlier.have_tasks_ended, deadline)
+
+
+class SequencedRunner(TaskSource):
+    """A sequence. Make one with `pool.sequenced()`."""
+
+    __slots__ = ()
+
+
+class ParallelRunner(TaskSource):
+    """Unordered work with a bound. Make one with `pool.parallel()`."""
+
+    __slots__ = ()
+
+    @property
+    def is_exclusive(self) -> bool:
+        return self._limit == 1
+
+    def may_run_inline(self, worker: Worker) -> bool:
+        # The waiting task lends its place, so the bound holds.
+        return worker.runner is self
+
+    def _count(self, worker: Worker) -> None:
+        with self._lock:
+            super()._count(worker)

@@ -1,22 +1,10 @@
-"""A task: one callable on its way through a runner, and the handle that can cancel it.
-
-A task is a list of one, its arguments, because popping a list is one atomic C call: whoever gets the arguments
-out, the runner or a cancel, owns the task, and everybody else has lost. A check followed by a flag would let
-both win. What only some tasks need (traits, due time, timings) lives in the subclass `TracedTask`.
-
-Invariants
-- A task is claimed at most once, and only the claimant runs it, drops it or reports it.
-- A claimed task holds no arguments; a finished, cancelled or dropped one holds no function and no context.
-- `run_on` never raises: what the function raises goes to the runner's error hook.
-- A claimed task may still sit in a queue. Such a shell runs as nothing, and `run_on` answers False.
-- An empty context is not carried along (`context` is None) but made when the task runs, which is the same to
-  the task and spares the garbage collector an object for each one that waits.
-"""
+"""A task: one callable on its way through a runner, the handle that cancels it, and the report of its failure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import Context
+from dataclasses import dataclass
 from functools import partial
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -217,3 +205,37 @@ def describe_function(function: object) -> str:
         return f"{type(function).__module__}.{type(function).__qualname__} object"
     except Exception:
         return object.__repr__(function)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskFailure:
+    """An exception that left a task, and where the task came from."""
+
+    error: BaseException
+    task: str
+    """The qualified name of the callable."""
+    runner: str
+    posted_from: PostedFrom | None
+    """The function that posted it; with `ThreadPool(trace_posts=True)` also the line."""
+    traits: TaskTraits
+
+    @classmethod
+    def of(cls, task: Task, error: BaseException) -> TaskFailure:
+        """Describe the failure of a task that is still running."""
+        return cls(
+            error=error,
+            task=task.name,
+            runner=task.runner.name,
+            posted_from=task.posted_from(),
+            traits=task.traits,
+        )
+
+    def __str__(self) -> str:
+        try:
+            text = str(self.error)
+        except Exception:
+            text = "(an error without a readable text)"
+        return (
+            f"task {self.task} on runner {self.runner!r} failed: {type(self.error).__name__}: {text}"
+            f" (posted from {self.posted_from})"
+        )

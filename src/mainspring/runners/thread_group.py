@@ -1,16 +1,24 @@
-"""The muscle of a pool: threads that take what the scheduler hands out and run it.
+"""The threads of a pool, and the scheduler that decides what they run next.
 
-A group has `size` threads. While some of them are blocked, as many others may take their place, up to
-`max_size`; when they are not blocked any more, the surplus steps aside into a reserve, and leaves after
-`idle_timeout`. Idle threads sleep on a lock: they do not tick.
+A group has `size` threads. While some of them are blocked, as many others may take their place, up to `max_size`;
+when they are no longer blocked, the surplus threads step aside into a reserve, and end after `idle_timeout`. Idle
+threads sleep on a lock: they do not poll.
 
-Invariants
+Invariants of the scheduler
+- An entry that was scheduled is popped by exactly one worker.
+- No wake-up is lost. A producer pushes and then looks for idle workers; a worker enters the idle list and then
+  looks for entries. Whichever comes second sees the other.
+- `_waking` is True only while a worker that was taken from the idle list has not yet looked at the queue. It saves
+  the other producers a system call each; that worker wakes the next one if there is more to do.
+
+Invariants of the threads
 - No lock is held while an entry runs.
-- `_out` (threads that may take work) never stays above `min(size + blocked, max_size)`: a worker that finds it
-  is too many steps aside before it takes the next entry.
-- A worker that sleeps is in the idle list or in the reserve; whoever removes it from there opens its gate once.
-- The group is at rest when nothing is ready and every worker sleeps; a worker that falls asleep tells those who
-  wait for that.
+- `_out` (threads that may take work) never stays above `min(size + blocked, max_size)`: a surplus worker steps
+  aside before it takes the next entry.
+- A worker that sleeps is in the idle list or in the reserve; the thread that removes it from there opens its gate
+  once.
+- The group is at rest when nothing is ready and every worker sleeps. A worker that falls asleep wakes the threads
+  that wait for that.
 """
 
 from __future__ import annotations
@@ -25,13 +33,65 @@ from typing import TYPE_CHECKING
 
 from mainspring.runners.rest import Rest
 from mainspring.runners.task import Task
-from mainspring.runners.task_queue import Entry
+from mainspring.runners.task_queue import Entry, TaskQueue
 from mainspring.runners.worker import Worker, current_worker
 
 if TYPE_CHECKING:
     from mainspring.runners.delay_manager import DelayManager
     from mainspring.runners.runner import TaskRunner
-    from mainspring.runners.scheduler import TaskScheduler
+    from mainspring.runners.worker import Worker
+
+
+class TaskScheduler:
+    """The ready queue and the workers that wait for it."""
+
+    def __init__(self, ready: TaskQueue) -> None:
+        self.ready = ready
+        self.idle: deque[Worker] = deque()
+        self.take: Callable[[], Entry] = ready.pop
+        self._waking = False
+
+    def schedule(self, entry: Entry, priority: int) -> None:
+        """Make an entry ready and see to it that somebody runs it."""
+        try:
+            self.ready.push(entry, priority)
+        finally:
+            if self.idle:
+                self.wake_one()
+
+    def wake_one(self) -> None:
+        """Wake the worker that went to sleep last, unless one is on its way already."""
+        if self._waking:
+            return
+        try:
+            worker = self.idle[-1]
+        except IndexError:
+            return
+        # A signal handler may raise after any call. After `remove` the worker must not be forgotten; `wake` is one
+        # C call, so it has happened then.
+        try:
+            self.idle.remove(worker)
+        except ValueError:
+            return  # somebody else has woken it, or it has found the entry by itself
+        except BaseException:
+            worker.wake()
+            raise
+        worker.parked = False
+        self._waking = True
+        worker.wake()
+
+    def woke_up(self) -> None:
+        """Note that a woken worker is about to look; pass the call on if one worker will not be enough."""
+        self._waking = False
+        if self.idle and len(self.ready) > 1:
+            self.wake_one()
+
+    def pass_on(self) -> None:
+        """Wake somebody else, because the worker that was to come does not."""
+        self._waking = False
+        if self.idle and self.ready:
+            self.wake_one()
+
 
 JOIN_SECONDS = 1.0  # a thread without a task ends at once, unless the machine is in trouble
 

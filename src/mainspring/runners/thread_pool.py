@@ -19,21 +19,16 @@ from weakref import WeakSet
 from mainspring.clock import Clock, Duration, SystemClock, deadline_after, to_nanoseconds
 from mainspring.errors import RunnerClosed
 from mainspring.runners.asyncio_runner import AsyncioRunner
-from mainspring.runners.barrier import Barrier
 from mainspring.runners.checks import require_positive
 from mainspring.runners.delay_manager import DelayManager
-from mainspring.runners.failure import TaskFailure
-from mainspring.runners.flush import Earlier
-from mainspring.runners.group_runner import GroupRunner
+from mainspring.runners.flush import Barrier, Earlier
+from mainspring.runners.group_runner import GroupRunner, SingleThreadRunner
 from mainspring.runners.observer import TaskObserver
-from mainspring.runners.parallel import ParallelRunner
 from mainspring.runners.runner import TaskRunner
-from mainspring.runners.sequenced import SequencedRunner
 from mainspring.runners.services import Services
-from mainspring.runners.single_thread import SingleThreadRunner
-from mainspring.runners.source import TaskSource
+from mainspring.runners.source import ParallelRunner, SequencedRunner, TaskSource
 from mainspring.runners.statistics import PoolStatistics
-from mainspring.runners.task import Task
+from mainspring.runners.task import Task, TaskFailure
 from mainspring.runners.task_queue import Entry, FifoTaskQueue, PriorityTaskQueue
 from mainspring.runners.traits import Priority, TaskTraits
 from mainspring.runners.worker import Worker, current_worker

@@ -1,7 +1,7 @@
-"""A worker: what is known about one thread that runs tasks.
+"""A worker: the state of one thread that runs tasks. `blocking` tells its pool that the running task waits.
 
-Only the thread itself writes its counters and its current task; others read them. `gate` is the lock that a
-parked worker sleeps on: whoever takes the worker out of the idle list owns the right to open it, once.
+Only the thread itself writes its counters and its current task; other threads read them. `gate` is the lock that a
+parked worker sleeps on: the thread that removes the worker from the idle list opens the gate, once.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from inspect import iscoroutine
 from threading import Lock, Thread, get_ident, local
 from typing import TYPE_CHECKING, Any
 
-from mainspring.runners.failure import TaskFailure
-from mainspring.runners.task import Task, describe_function
+from mainspring.runners.task import Task, TaskFailure, describe_function
 
 if TYPE_CHECKING:
     from mainspring.runners.runner import TaskRunner
     from mainspring.runners.thread_group import ThreadGroup
     from mainspring.timing.wheel import TimerEntry
+
 
 RAISED: Any = object()
 """What a wrapper returns when it has delivered an exception elsewhere: counted as failed, reported nowhere."""
@@ -190,3 +190,31 @@ _current = _Current()
 def current_worker() -> Worker | None:
     """Return the worker whose thread this is, or None outside of every pool."""
     return _current.worker
+
+
+@contextmanager
+def blocking() -> Iterator[None]:
+    """Let the pool run other tasks on another thread while this block waits for something slow.
+
+    Outside of a pool it does nothing.
+    """
+    worker = current_worker()
+    if worker is None or worker.group is None:
+        yield
+    else:
+        with worker.group.blocking(worker):
+            yield
+
+
+@contextmanager
+def blocking_for(*runners: TaskRunner) -> Iterator[None]:
+    """Do as `blocking` does if one of `runners` runs on the threads of the pool that the caller occupies.
+
+    A caller that waits for them would else keep them from running. A pool that they do not need does not grow.
+    """
+    worker = current_worker()
+    if worker is None or not any(runner.shares_threads_with(worker) for runner in runners):
+        yield
+    else:
+        with worker.standing_in():
+            yield
