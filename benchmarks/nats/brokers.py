@@ -9,8 +9,8 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import TypeAlias
 
-from mainspring.cli.nats_node import Node
-from mainspring.cli.nats_ports import HOST, HeldPorts, is_listening
+from mainspring.cli.nats_servers import Node
+from mainspring.cli.nats_process import HOST, HeldPorts, is_listening
 from mainspring.cli.nats_servers import NatsServers
 
 READY_SECONDS = 10

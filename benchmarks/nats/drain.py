@@ -18,7 +18,7 @@ from benchmarks.nats import versions
 from benchmarks.nats.brokers import on_nats, on_redis
 from benchmarks.nats.crew import Crew
 from benchmarks.nats.systems.every import BARE, ON_NATS, ON_REDIS, OURS, TASKIQ_1, TASKIQ_100
-from mainspring.cli.nats_node import Node
+from mainspring.cli.nats_servers import Node
 
 JOBS = 20_000
 SECONDS = 120

@@ -11,7 +11,7 @@ from benchmarks.measure import Line, Section
 from benchmarks.nats import versions
 from benchmarks.nats.brokers import nats_server
 from benchmarks.nats.systems.every import OURS
-from mainspring.cli.nats_node import Node
+from mainspring.cli.nats_servers import Node
 
 
 def fill(store: Path, count: int) -> float:

@@ -13,7 +13,7 @@ from benchmarks.nats import versions
 from benchmarks.nats.brokers import on_nats
 from benchmarks.nats.systems.asynchronous import WINDOW
 from benchmarks.nats.systems.every import OURS, TASKIQ_1
-from mainspring.cli.nats_node import Node
+from mainspring.cli.nats_servers import Node
 
 JOBS, SINGLE = 20_000, 2_000
 AT_LEAST = 5_000

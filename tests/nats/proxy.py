@@ -9,7 +9,7 @@ from contextlib import suppress
 from threading import Thread
 from typing import Any, TypeVar
 
-from mainspring.cli.nats_ports import HOST, HeldPorts
+from mainspring.cli.nats_process import HOST, HeldPorts
 from tests.support import PATIENCE
 
 T = TypeVar("T")

@@ -18,9 +18,8 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from mainspring.cli.nats_node import Node
-from mainspring.cli.nats_ports import is_listening
-from mainspring.cli.nats_servers import NatsServers
+from mainspring.cli.nats_process import is_listening
+from mainspring.cli.nats_servers import NatsServers, Node
 from tests.nats.access import OPEN, Access
 from tests.nats.clients import connected
 from tests.nats.proxy import Proxy

@@ -16,7 +16,7 @@ from threading import Thread
 import pytest
 
 from mainspring import EngineUnavailable, Mainspring
-from mainspring.cli.nats_ports import HOST
+from mainspring.cli.nats_process import HOST
 from mainspring.engines.nats import NatsSettings
 from tests.nats.access import Access, creds, nkey, tls, token, user_and_password
 from tests.nats.servers import MakeServers

@@ -15,7 +15,7 @@ import pytest
 from nats.aio.client import Client
 from nats.errors import TimeoutError as NatsTimeoutError
 
-from mainspring.cli.nats_ports import HOST
+from mainspring.cli.nats_process import HOST
 from mainspring.cli.nats_servers import NatsServers
 from tests.nats import access as ways_in
 from tests.nats.access import Access

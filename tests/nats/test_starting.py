@@ -9,9 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from mainspring.cli import nats_ports
-from mainspring.cli.nats_ports import FREE_PORTS, HOST, HeldPorts, is_free, is_listening
-from mainspring.cli.nats_process import check_version, find_server
+from mainspring.cli import nats_process
+from mainspring.cli.nats_process import (
+    FREE_PORTS,
+    HOST,
+    HeldPorts,
+    check_version,
+    find_server,
+    is_free,
+    is_listening,
+)
 from mainspring.cli.nats_servers import TRIES, NatsServers
 from mainspring.errors import EngineUnavailable
 from tests.nats.servers import Servers
@@ -164,7 +171,7 @@ def test_chosen_ports_are_free_and_not_those_of_outgoing_connections(taken_port:
 def test_a_port_that_is_held_is_chosen_by_no_other_until_it_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
     with HeldPorts() as held, HeldPorts() as other:
         row = held.choose(in_a_row=3)
-        monkeypatch.setattr(nats_ports, "FREE_PORTS", range(row, row + 3))
+        monkeypatch.setattr(nats_process, "FREE_PORTS", range(row, row + 3))
         with pytest.raises(OSError, match=f"no 1 ports in a row are free from {row} to {row + 2}"):
             other.choose()
         held.release()
@@ -176,14 +183,14 @@ def test_the_port_of_a_server_that_is_down_is_chosen_by_no_other(monkeypatch: py
         port = servers.nodes[0].port
         servers.nodes[0].process.kill()
         assert is_free(port)
-        monkeypatch.setattr(nats_ports, "FREE_PORTS", range(port, port + 1))
+        monkeypatch.setattr(nats_process, "FREE_PORTS", range(port, port + 1))
         with pytest.raises(OSError, match="no 1 ports"):
             other.choose()
 
 
 def test_a_port_at_which_a_server_listens_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server((HOST, 0)) as server, HeldPorts() as held:
-        monkeypatch.setattr(nats_ports, "FREE_PORTS", [server.getsockname()[1]])
+        monkeypatch.setattr(nats_process, "FREE_PORTS", [server.getsockname()[1]])
         with pytest.raises(OSError, match="no 1 ports"):
             held.choose()
 

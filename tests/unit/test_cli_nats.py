@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from mainspring.cli.nats_ports import HeldPorts
+from mainspring.cli.nats_process import HeldPorts
 from tests.nats.clients import add_stream, answered, connected
 from tests.programs import Program, program, read_line
 from tests.support import PATIENCE, wait_for_end_of

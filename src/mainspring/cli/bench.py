@@ -13,9 +13,9 @@ from mainspring.bench.machine import machine
 from mainspring.bench.pace import Pace, Stopped
 from mainspring.bench.places import InFolder, Place, place_of
 from mainspring.bench.suite import MEASUREMENTS, Measurement, describe, measured
-from mainspring.cli.meter import Meter
 from mainspring.cli.options import App, AsJson, Url
 from mainspring.cli.output import Cell, clean, say, show_json, show_table, write
+from mainspring.cli.progress import Meter
 from mainspring.cli.stopping import ALL, Stopping
 from mainspring.cli.target import find_application, find_target
 

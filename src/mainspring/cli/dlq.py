@@ -11,8 +11,7 @@ import typer
 
 from mainspring.app import Mainspring
 from mainspring.cli.calls import to_pair
-from mainspring.cli.detail import job_detail
-from mainspring.cli.documents import job_fields
+from mainspring.cli.documents import job_detail, job_fields
 from mainspring.cli.exits import ExitCode
 from mainspring.cli.options import After, App, AsJson, Id, Limit, OldestFirst, QueueName, TypeName, Url
 from mainspring.cli.output import compact, counted, say, show, show_json, show_table, write

@@ -13,8 +13,7 @@ from rich.text import Text
 from mainspring.cli.documents import event_fields
 from mainspring.cli.exits import ExitCode
 from mainspring.cli.options import App, AsJson, QueueName, TypeName, Url, to_duration
-from mainspring.cli.output import GAP, at, clean, is_terminal, say, show, show_json_line, write
-from mainspring.cli.reader import ReaderWatch
+from mainspring.cli.output import GAP, ReaderWatch, at, clean, is_terminal, say, show, show_json_line, write
 from mainspring.cli.stopping import Stopping
 from mainspring.cli.target import opened
 from mainspring.jobs.events import EventKind

@@ -1,11 +1,13 @@
-"""How the program ends: exit codes that scripts can use, and one line on stderr for what went wrong.
+"""How the program ends: exit codes for scripts, and one line on stderr that says what went wrong.
 
-Output goes to stdout and everything else to stderr. A reader that goes away (`| head`) is no error.
+Output goes to stdout, everything else to stderr. A reader that closes the output (`| head`) is no error. Where an
+error of the library names a Python call as the remedy, the line names the command instead.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from enum import IntEnum
@@ -13,14 +15,39 @@ from typing import Any
 
 import typer
 
-from mainspring.cli.wording import in_words
 from mainspring.errors import (
+    DuplicateJob,
     EngineUnavailable,
     InvalidArguments,
     MainspringError,
     ScheduleInvalid,
+    ScheduleNotFound,
     UnknownHandler,
 )
+
+
+def in_words(error: MainspringError) -> str:
+    """Say what was wrong, and what to do about it from a command line."""
+    match error:
+        case DuplicateJob():
+            why = "exists already" if error.key is None else f"has the unique key {error.key!r}"
+            look = shlex.join(("mainspring", "jobs", "show", error.existing_id))
+            return f"job {error.existing_id!r} {why} and nothing was stored; see {look}, or give another --id"
+        case ScheduleNotFound():
+            return (
+                f"there is no schedule {error.name!r}; mainspring schedules list shows all, and those that are "
+                "declared in code are stored when a worker starts"
+            )
+        case UnknownHandler(known=()):
+            return f"no handler is known, and {error.name!r} is needed; give --app module:app beside the store"
+        case UnknownHandler():
+            known = ", ".join(error.known)
+            return (
+                f"no handler is registered as {error.name!r} (registered: {known}); "
+                "check the name, and that the application imports its module"
+            )
+        case _:
+            return str(error)
 
 
 class ExitCode(IntEnum):

@@ -10,9 +10,8 @@ from typing import Annotated
 import typer
 
 from mainspring.app import Mainspring
-from mainspring.cli.detail import job_detail
-from mainspring.cli.documents import job_fields
-from mainspring.cli.exits import ExitCode
+from mainspring.cli.documents import job_detail, job_fields
+from mainspring.cli.exits import ExitCode, in_words
 from mainspring.cli.options import (
     After,
     App,
@@ -31,7 +30,6 @@ from mainspring.cli.options import (
 from mainspring.cli.output import clean, say, show, show_json
 from mainspring.cli.pages import JOBS, show_page
 from mainspring.cli.target import opened
-from mainspring.cli.wording import in_words
 from mainspring.errors import EngineUnavailable, MainspringError
 from mainspring.jobs.status import JobStatus
 

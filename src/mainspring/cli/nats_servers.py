@@ -1,26 +1,86 @@
 """NATS servers with JetStream on this machine: one node, or a cluster of three, for tests and for trying out.
 
 They listen on 127.0.0.1 only. Each node has a folder of its own below the store; one node and a cluster share
-none, since a node cannot change sides with what it has stored. Whatever was started is gone after `stop()`, and
-after the end of this process.
+none, because a node cannot join or leave a cluster with the data that it has stored. All servers end with
+`stop()`, and with this process.
 """
 
 from __future__ import annotations
 
+import http.client
+import json
 import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from threading import Condition
 from typing import Any
 
-from mainspring.cli.nats_node import Node
-from mainspring.cli.nats_ports import HOST, HeldPorts, is_free
-from mainspring.cli.nats_process import STOP_SECONDS, ServerProcess, check_version, failure, find_server
+from mainspring.cli.nats_process import (
+    HOST,
+    STOP_SECONDS,
+    HeldPorts,
+    ServerProcess,
+    check_version,
+    failure,
+    find_server,
+    is_free,
+    is_listening,
+)
 from mainspring.clock import NANOSECONDS, Clock, SystemClock
 from mainspring.errors import EngineUnavailable
+
+ASK_SECONDS = 1.0  # a suspended server accepts connections and does not answer
+
+
+class Node:
+    """One server: its name, its ports, its process."""
+
+    def __init__(self, name: str, port: int, monitor_port: int, process: ServerProcess) -> None:
+        self.name = name
+        self.port = port
+        self.monitor_port = monitor_port
+        self.process = process
+
+    def __repr__(self) -> str:
+        return f"<Node {self.name} at port {self.port}>"
+
+    @property
+    def url(self) -> str:
+        """Where clients connect."""
+        return f"nats://{HOST}:{self.port}"
+
+    @property
+    def monitor_url(self) -> str:
+        """Where it tells how it is, over HTTP."""
+        return f"http://{HOST}:{self.monitor_port}"
+
+    def ask(self, path: str) -> dict[str, Any] | None:
+        """Ask its monitor, as in `ask("/jsz?streams=true")`; None if it does not answer, or is not well."""
+        with closing(http.client.HTTPConnection(HOST, self.monitor_port, timeout=ASK_SECONDS)) as connection:
+            try:
+                connection.request("GET", path)
+                response = connection.getresponse()
+                body = response.read()
+            except (OSError, http.client.HTTPException):
+                return None
+            return dict(json.loads(body)) if response.status == http.client.OK else None
+
+    def is_ready(self, peers: int) -> bool:
+        """Whether it takes clients, JetStream is up and, in a cluster, a leader is known that sees all peers."""
+        if self.ask("/healthz") is None or not is_listening(self.port):
+            return False
+        if peers == 0:
+            return True
+        meta = (self.ask("/jsz") or {}).get("meta_cluster", {})
+        if meta.get("leader") != self.name:
+            return bool(meta.get("leader"))
+        replicas = meta.get("replicas", [])
+        return len(replicas) == peers and all(replica["current"] for replica in replicas)
+
 
 CLUSTER = "mainspring"
 LOOK_NS = 20_000_000  # how often a starting server is asked whether it is ready

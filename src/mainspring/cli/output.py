@@ -1,16 +1,20 @@
-"""What a command prints: tables that fit the terminal, plain columns for pipes, JSON for scripts.
+"""Prints tables that fit the terminal, plain columns for pipes, and JSON for scripts.
 
 Colours and the width of the terminal matter on a terminal only; in a pipe nothing is cut off. Control characters
-that somebody has put into a job never reach the terminal.
+in a job never reach the terminal. `mainspring events | head` ends although there is nothing to write: a command
+can watch whether the reader of its output has closed it.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import select
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeAlias
+from threading import Thread
+from typing import Any, Self, TypeAlias
 
 import msgspec
 from rich.cells import cell_len
@@ -171,3 +175,35 @@ def clean(text: str, *, keep: str = "") -> str:
     return "".join(
         c if c.isprintable() or c in keep else c.encode("unicode_escape", "surrogatepass").decode() for c in text
     )
+
+
+class ReaderWatch:
+    """Calls `on_gone` from a thread of its own when the reader of the output has closed it."""
+
+    def __init__(self, *, on_gone: Callable[[], None]) -> None:
+        self._on_gone = on_gone
+        self._is_gone = False
+        self._told, self._teller = os.pipe()
+        self._thread = Thread(target=self._watch, name="mainspring-reader", daemon=True)
+
+    def _watch(self) -> None:
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), 0)  # errors and the end of the other side are told in any case
+        poll.register(self._told, 0)
+        if any(descriptor != self._told for descriptor, _ in poll.poll()):
+            self._is_gone = True
+            self._on_gone()
+
+    def end_if_gone(self) -> None:
+        """End the command if nobody reads what it says."""
+        if self._is_gone:
+            raise ReaderGone
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._teller)
+        self._thread.join()
+        os.close(self._told)
