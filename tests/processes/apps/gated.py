@@ -9,9 +9,9 @@ app = Mainspring("sqlite:///jobs.db", threads=2, processes=1)
 
 @app.job(queue="shop")
 def sell(number: int) -> None:
-    """Be over soon."""
+    """Take long enough for a worker to fetch only a few more jobs than it has threads."""
     with recorded(f"sell/{number}", aloud=True):
-        work_for(0.002)
+        work_for(0.03)
 
 
 @app.job(queue="shop")
