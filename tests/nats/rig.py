@@ -15,7 +15,7 @@ import pytest
 
 from mainspring import NatsSettings
 from mainspring.clock import Clock
-from mainspring.engines.nats import deciding, queueing
+from mainspring.engines.nats import queueing, taking
 from mainspring.engines.nats.drafts import Put
 from mainspring.engines.nats.engine import NatsEngine
 from mainspring.engines.nats.messages import IN_PROGRESS, nak
@@ -126,7 +126,7 @@ class Rig(Bench):
 @pytest.fixture
 def far_ahead(monkeypatch: pytest.MonkeyPatch) -> float:
     """Seconds after which a job is due that workers hold already: a minute ahead of its time, and not a second."""
-    for module in (queueing, deciding):
+    for module in (queueing, taking):
         monkeypatch.setattr(module, "LEAD", seconds(2 * PATIENCE))
     return PATIENCE
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mainspring.engines.nats import waiting
+from mainspring.engines.nats import reading
 from tests.nats.rig import Rig, rigs
 from tests.nats.servers import Servers
 
@@ -21,7 +21,7 @@ def rig(nats_server: Servers, nats_prefix: str, tmp_path: Path) -> Iterator[Rig]
 
 
 def test_what_was_not_looked_at_is_told_with_its_age(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "MOST_LOOKS", 1)
+    monkeypatch.setattr(reading, "MOST_LOOKS", 1)
     for queue in QUEUES:
         rig.submit(queue, queue=queue)
     worker = rig.enroll()

@@ -11,9 +11,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from mainspring.clock import Clock
-from mainspring.engines.nats.backlogs import Backlogs
 from mainspring.engines.nats.link import NOT_FOUND, Link, ServerError
 from mainspring.engines.nats.naming import Names
+from mainspring.engines.nats.reading import Backlogs
 from mainspring.engines.nats.settings import NatsSettings
 from mainspring.engines.nats.streams import Streams
 from mainspring.engines.nats.workspace import Workshop

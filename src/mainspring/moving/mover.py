@@ -23,8 +23,8 @@ from mainspring.jobs.transfers import Deviation, Stage, TravellingJob
 from mainspring.moving.leftovers import name_of, removing
 
 if TYPE_CHECKING:
+    from mainspring.engines.nats.arriving import Receipt
     from mainspring.engines.nats.engine import NatsEngine
-    from mainspring.engines.nats.receipts import Receipt
     from mainspring.engines.sqlite.departing import Leaving
 
 PAGE = 1_000

@@ -16,8 +16,8 @@ from mainspring.moving.leftovers import name_of, removing
 from mainspring.moving.mover import pages, wrong_target
 
 if TYPE_CHECKING:
+    from mainspring.engines.nats.arriving import Receipt
     from mainspring.engines.nats.engine import NatsEngine
-    from mainspring.engines.nats.receipts import Receipt
     from mainspring.engines.sqlite.departing import Leaving
 
 

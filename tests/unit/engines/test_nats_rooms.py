@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from mainspring.engines.nats.lanes import Lane
-from mainspring.engines.nats.rooms import WEIGHTS, Room, Shares
+from mainspring.engines.nats.queueing import Lane
+from mainspring.engines.nats.taking import WEIGHTS, Room, Shares
 from mainspring.jobs.engine import Demand
 
 LANES = [Lane("default", "ping", priority) for priority in WEIGHTS]

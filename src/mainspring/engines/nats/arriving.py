@@ -1,24 +1,174 @@
-"""Arriving: the jobs of another store, with everything that they have been through.
+"""Takes over the jobs, settings and schedules of another store: the receiving side of `mainspring migrate`.
 
-They come in the order of their submission, in drafts that also say how far the move has come (`receipts`): none
-arrives twice, and none is left out. They keep ids, times, tokens, attempts and their turn in a sequence. A job
-that is here already under the same id, and is not from this move, is never overwritten.
+Jobs arrive in the order of their submission, with ids, times, tokens, attempts and their turn in a sequence. The
+receipt of a move says how far it has come, and is written in one transaction with the jobs that it confirms: no
+job arrives twice, and none is left out, also if the move is interrupted and the jobs have run since. A schedule
+goes on at its next occurrence. A job, setting or schedule that exists already and is not from this move is not
+overwritten, unless it never had any effect.
+
+A stage follows only certain stages: finishing a move and undoing it at the same time cannot both succeed. No
+worker begins while a move is under way: both sides write first and look afterwards, the worker its heartbeat and
+the mover its receipt, so one of them sees the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from mainspring.engines.nats import uniqueness
 from mainspring.engines.nats.gates import Gates
+from mainspring.engines.nats.naming import to_token
 from mainspring.engines.nats.queueing import Queueing
-from mainspring.engines.nats.receipts import Receipt, Receipts
-from mainspring.engines.nats.stored import StoredJob, decode_job, encode, to_record
+from mainspring.engines.nats.scheduling import Agenda
+from mainspring.engines.nats.settings_book import SettingsBook
+from mainspring.engines.nats.stored import StoredJob, decode, decode_job, encode, to_record
+from mainspring.engines.nats.stored_schedules import (
+    KEPT_JOBS,
+    KEPT_OCCURRENCES,
+    Skipped,
+    StoredSchedule,
+    read_schedule,
+)
+from mainspring.engines.nats.workers import Workers
 from mainspring.engines.nats.workspace import TooLarge, Workshop, Workspace
+from mainspring.errors import EngineUnavailable
+from mainspring.jobs.commands import Arrangement, PauseQueue, PutLimit
 from mainspring.jobs.status import JobStatus
-from mainspring.jobs.transfers import CHANGED, MISSING, TAKEN, Deviation, TravellingJob
+from mainspring.jobs.transfers import (
+    CHANGED,
+    MISSING,
+    TAKEN,
+    Deviation,
+    Stage,
+    TravellingJob,
+    TravellingSchedule,
+    TravellingSettings,
+)
+
+
+class Receipt(Struct, frozen=True, array_like=True):
+    """How far a move has come."""
+
+    id: str
+    source: str
+    """Where the jobs come from, for people."""
+    base: int
+    """Places of its jobs are counted from here: they are before those of all that is submitted later."""
+    stage: Stage = Stage.MOVING
+    position: int = 0
+    """All jobs up to this place of the source are here."""
+    has_settings: bool = False
+
+
+class Receipts:
+    """Reads and writes receipts."""
+
+    def __init__(self, workshop: Workshop, workers: Workers) -> None:
+        self._workshop = workshop
+        self._workers = workers
+
+    def subject(self, move_id: str) -> str:
+        """Where the receipt of a move stands."""
+        return self._workshop.names.moves + to_token(move_id)
+
+    def find(self, move_id: str) -> Receipt | None:
+        """Return the receipt of a move, as the server has it now."""
+        return self.read(self._workshop.open(), move_id)
+
+    def read(self, workspace: Workspace, move_id: str) -> Receipt | None:
+        """Return the receipt of a move in a workspace."""
+        return workspace.get_struct(self.subject(move_id), Receipt)
+
+    def require(self, workspace: Workspace, move_id: str) -> Receipt:
+        """Return the receipt of a move that goes on; somebody may have taken it away."""
+        receipt = self.read(workspace, move_id)
+        if receipt is None:
+            raise EngineUnavailable(
+                engine=self._description,
+                reason=f"nothing is known here of the move {move_id}",
+                remedy="check the servers and the prefix, and whether somebody has deleted the stream",
+            )
+        return receipt
+
+    def write(self, workspace: Workspace, receipt: Receipt) -> None:
+        """Let a receipt be like this, together with what else the workspace writes."""
+        workspace.put_struct(self.subject(receipt.id), receipt)
+
+    def begin(self, move_id: str, source: str, last: int) -> Receipt:
+        """Write the receipt of a move, unless there is one; from then on no worker begins here."""
+
+        def work(workspace: Workspace) -> Receipt:
+            receipt = self.read(workspace, move_id)
+            if receipt is None:
+                receipt = Receipt(move_id, source, base=workspace.now * 1_000 - last - 1)
+                self.write(workspace, receipt)
+            return receipt
+
+        return self._workshop.carry_through(work)
+
+    def keep_open(self, workspace: Workspace, move_id: str) -> bool:
+        """Answer whether a move goes on; what else the workspace writes is stored only if that is still so."""
+        receipt = self.require(workspace, move_id)
+        if receipt.stage not in (Stage.MOVING, Stage.COMPLETE):
+            raise self._overtaken(receipt)
+        if receipt.stage is Stage.MOVING:
+            self.write(workspace, receipt)
+        return receipt.stage is Stage.MOVING
+
+    def turn_to(self, move_id: str, stage: Stage, *, after: Collection[Stage]) -> None:
+        """Let a move be at another stage, if it is at one of these, or is there already."""
+
+        def work(workspace: Workspace) -> None:
+            receipt = self.require(workspace, move_id)
+            if receipt.stage is stage:
+                return
+            if receipt.stage not in after:
+                raise self._overtaken(receipt)
+            self.write(workspace, replace(receipt, stage=stage))
+
+        self._workshop.carry_through(work)
+
+    def _overtaken(self, receipt: Receipt) -> EngineUnavailable:
+        return EngineUnavailable(
+            engine=self._description,
+            reason=f"somebody else goes on with the move from {receipt.source}; its stage is now: {receipt.stage}",
+            remedy="run the same command again, which says what can be done now",
+        )
+
+    @property
+    def _description(self) -> str:
+        return f"NATS at {self._workshop.link.address}, prefix {self._workshop.names.prefix!r}"
+
+    def forget(self, move_id: str) -> None:
+        """Let there be no receipt: its move was taken back."""
+        self._workshop.carry_through(lambda workspace: workspace.forget(self.subject(move_id)))
+
+    def find_workers(self) -> list[str]:
+        """Return the names of workers that live on this store."""
+        return [sign.name for sign in self._workers.read_all().values() if not sign.has_left]
+
+    def find_open(self, source: str | None = None) -> list[Receipt]:
+        """Return the receipts of moves that are not complete: of all, or of those from one source."""
+        found = self._workshop.link.scan(f"{self._workshop.names.moves}*")
+        receipts = [decode(entry.data, Receipt) for _, entry in found if entry.data]
+        return [
+            receipt
+            for receipt in receipts
+            if receipt.stage is not Stage.COMPLETE and source in (None, receipt.source)
+        ]
+
+    def require_no_move(self) -> None:
+        """Refuse a worker while jobs are on their way: it would run some before those whose turn is earlier."""
+        for receipt in self.find_open():
+            raise EngineUnavailable(
+                engine=self._description,
+                reason=f"jobs are being moved here from {receipt.source}, and workers wait for the last",
+                remedy="finish it with the same mainspring migrate, or take it back with --undo",
+            )
+
 
 MOST_PUTS = 900
 """In one draft, by estimate."""
@@ -179,3 +329,135 @@ def _problem_of(job: TravellingJob, stored: StoredJob | None, receipt: Receipt) 
 
 def _prefetch_jobs(workspace: Workspace, jobs: Sequence[StoredJob]) -> None:
     workspace.prefetch_jobs(job.id for job in jobs)
+
+
+"""Schedules in one draft."""
+
+
+class Inheritance:
+    """Takes over what holds for all jobs. Called by the mover alone."""
+
+    def __init__(
+        self, workshop: Workshop, receipts: Receipts, *, gates: Gates, agenda: Agenda, book: SettingsBook
+    ) -> None:
+        self._workshop = workshop
+        self._receipts = receipts
+        self._gates = gates
+        self._agenda = agenda
+        self._book = book
+
+    # -- settings
+
+    def arrangements(self, settings: TravellingSettings) -> list[Arrangement]:
+        """Return what is to be arranged here, so that the same holds; a limit of the same name stays as it is."""
+        self._book.refresh()
+        known = {limit.family for limit in self._book.list_limits()}
+        limits = [limit for limit in settings.limits if limit.family not in known]
+        return [*(PauseQueue(queue, is_paused=True) for queue in settings.paused), *limits]
+
+    def note_settings(self, move_id: str, settings: TravellingSettings) -> None:
+        """Take over how many tokens of rates are used up, and note that all settings are here."""
+
+        def use_up(workspace: Workspace, rate: tuple[str, int]) -> None:
+            self._gates.use_up(workspace, *rate)
+
+        def note(workspace: Workspace) -> None:
+            receipt = self._receipts.require(workspace, move_id)
+            self._receipts.write(workspace, replace(receipt, has_settings=True))
+
+        self._workshop.carry_through_many(list(settings.rates.items()), use_up, before=self._prefetch_gates)
+        self._workshop.carry_through(note)
+
+    def _prefetch_gates(self, workspace: Workspace, rates: Sequence[tuple[str, int]]) -> None:
+        self._gates.prefetch_named(workspace, [bucket for bucket, _ in rates])
+
+    def compare_settings(self, settings: TravellingSettings) -> list[Deviation]:
+        """Say which pauses and limits are not here as they were there."""
+        self._book.refresh()
+        here = {limit.family: limit for limit in self._book.list_limits()}
+        paused = [
+            Deviation("queue", queue, "is not paused there")
+            for queue in settings.paused
+            if queue not in self._book.paused
+        ]
+        return paused + [
+            Deviation("limit", limit.family, TAKEN if limit.family in here else MISSING)
+            for limit in settings.limits
+            if not _is_same(limit, here.get(limit.family))
+        ]
+
+    # -- schedules
+
+    def store_schedules(self, move_id: str, schedules: Sequence[TravellingSchedule]) -> None:
+        """Store schedules as they were; one that never fired here is only a declaration, and is replaced."""
+
+        def work(workspace: Workspace, schedule: TravellingSchedule) -> None:
+            record = schedule.record
+            there = read_schedule(workspace, record.name)
+            if there.nonce == move_id or (there.record is not None and there.record.last_due is not None):
+                return
+            if not self._receipts.keep_open(workspace, move_id):
+                return  # another mover was quicker, so workers may have begun
+            revision = 0 if there.record is None else there.record.revision + 1
+            stored = StoredSchedule(
+                replace(record, revision=max(record.revision, revision)), schedule.alive[-KEPT_JOBS:], move_id
+            )
+            self._agenda.write(workspace, record.name, stored)
+            left_out = Skipped(schedule.left_out[-KEPT_OCCURRENCES:])
+            workspace.put_struct(workspace.names.skipped(record.name), left_out)
+
+        self._workshop.carry_through_many(schedules, work, before=_prefetch_schedules, at_once=AT_ONCE)
+
+    def compare_schedules(self, move_id: str, schedules: Sequence[TravellingSchedule]) -> list[Deviation]:
+        """Read schedules back, and say which are not here as they were there."""
+        workspace = self._workshop.open()
+        deviations = []
+        for start in range(0, len(schedules), AT_ONCE):
+            part = schedules[start : start + AT_ONCE]
+            _prefetch_schedules(workspace, part)
+            for schedule in part:
+                problem = _problem_of_schedule(workspace, schedule, move_id)
+                if problem is not None:
+                    deviations.append(Deviation("schedule", schedule.record.name, problem))
+        return deviations
+
+    def remove_schedules(self, move_id: str) -> None:
+        """Take schedules of a move away again."""
+
+        def work(workspace: Workspace, name: str) -> None:
+            if read_schedule(workspace, name).nonce == move_id:
+                self._agenda.write(workspace, name, StoredSchedule(None))
+                workspace.forget(workspace.names.skipped(name))
+
+        names = [record.name for record in self._agenda.read_all()]
+        self._workshop.carry_through_many(names, work, before=_prefetch_named, at_once=AT_ONCE)
+
+
+def _problem_of_schedule(workspace: Workspace, schedule: TravellingSchedule, move_id: str) -> str | None:
+    name = schedule.record.name
+    stored = read_schedule(workspace, name)
+    if stored.record is None:
+        return MISSING
+    if stored.nonce != move_id:
+        return TAKEN
+    skipped = workspace.get_struct(workspace.names.skipped(name), Skipped) or Skipped()
+    here = (replace(stored.record, revision=0), stored.jobs, skipped.occurrences)
+    there = (
+        replace(schedule.record, revision=0),
+        schedule.alive[-KEPT_JOBS:],
+        schedule.left_out[-KEPT_OCCURRENCES:],
+    )
+    return None if here == there else CHANGED
+
+
+def _prefetch_schedules(workspace: Workspace, schedules: Sequence[TravellingSchedule]) -> None:
+    _prefetch_named(workspace, [schedule.record.name for schedule in schedules])
+
+
+def _prefetch_named(workspace: Workspace, schedules: Sequence[str]) -> None:
+    subjects = workspace.names
+    workspace.prefetch([*map(subjects.schedule, schedules), *map(subjects.skipped, schedules)])
+
+
+def _is_same(limit: PutLimit, other: PutLimit | None) -> bool:
+    return other is not None and (limit.most, limit.per) == (other.most, other.per)

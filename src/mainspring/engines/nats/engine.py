@@ -13,11 +13,11 @@ from contextlib import AbstractContextManager, nullcontext
 from msgspec.structs import replace
 
 from mainspring.clock import Clock, SystemClock
-from mainspring.engines.nats.heartbeat import Heartbeat
 from mainspring.engines.nats.messages import IN_PROGRESS, nak
 from mainspring.engines.nats.parts import Parts
-from mainspring.engines.nats.pruning import Pruning, kept_by_status
+from mainspring.engines.nats.projector import Pruning, kept_by_status
 from mainspring.engines.nats.settings import NatsSettings, parse_url
+from mainspring.engines.nats.workers import Heartbeat
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs import transitions
 from mainspring.jobs.commands import (

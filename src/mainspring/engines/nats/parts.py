@@ -6,36 +6,26 @@ from collections.abc import Callable
 
 from mainspring.clock import Clock
 from mainspring.engines.nats import uniqueness
-from mainspring.engines.nats.arriving import Arrivals
-from mainspring.engines.nats.backlogs import Backlogs
+from mainspring.engines.nats.arriving import Arrivals, Inheritance, Receipts
 from mainspring.engines.nats.chores import Chores
 from mainspring.engines.nats.commands import Commands
-from mainspring.engines.nats.deciding import Deciding
 from mainspring.engines.nats.gates import Gates
-from mainspring.engines.nats.hands import Hands
-from mainspring.engines.nats.inheriting import Inheritance
+from mainspring.engines.nats.hands import Hands, Stops
 from mainspring.engines.nats.intake import Intake
 from mainspring.engines.nats.journal import Journal
-from mainspring.engines.nats.lanes import Lanes
 from mainspring.engines.nats.link import Link
 from mainspring.engines.nats.naming import Names
-from mainspring.engines.nats.overlooked import Overlooked
 from mainspring.engines.nats.projector import Projector
-from mainspring.engines.nats.queueing import Queueing
-from mainspring.engines.nats.reading import Reading
-from mainspring.engines.nats.reaping import Reaping
-from mainspring.engines.nats.receipts import Receipts
-from mainspring.engines.nats.rescuing import Rescuing
+from mainspring.engines.nats.queueing import Lanes, Queueing
+from mainspring.engines.nats.reading import Backlogs, Reading, WhatWaits
+from mainspring.engines.nats.repair import Overlooked, Reaping, Rescuing
 from mainspring.engines.nats.scheduling import Scheduling
 from mainspring.engines.nats.settings import NatsSettings
 from mainspring.engines.nats.settings_book import SettingsBook
 from mainspring.engines.nats.settling import Settling
-from mainspring.engines.nats.starting import Starting
-from mainspring.engines.nats.stops import Stops
 from mainspring.engines.nats.streams import Streams
 from mainspring.engines.nats.submitting import Submitting
-from mainspring.engines.nats.taking import Taking
-from mainspring.engines.nats.waiting import WhatWaits
+from mainspring.engines.nats.taking import Deciding, Starting, Taking
 from mainspring.engines.nats.workers import Workers
 from mainspring.engines.nats.workspace import Workshop
 from mainspring.jobs.projecting import Projection

@@ -1,14 +1,15 @@
-"""Feeding the projection: what changed on the server since, read in order and taken over in batches.
+"""Feeds the projection: reads what changed on the server, in order, and applies it in batches.
 
-It happens when somebody asks for a list, and only in that process: those who never ask pay nothing. A list shows
-everything that was stored before it was asked for.
+It happens when a list is asked for, and only in that process. A list shows everything that was stored before it
+was asked for. The server deletes ended jobs by itself if their retention was known when they ended. A process with
+the projection prunes the rest, a few at a time: jobs of earlier settings, and those beyond the number to keep.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from threading import Lock
 
 from mainspring.engines.nats.drafts import Entry
@@ -17,7 +18,12 @@ from mainspring.engines.nats.naming import Names, digest, from_token
 from mainspring.engines.nats.stored import decode_job, to_record
 from mainspring.engines.nats.streams import Streams
 from mainspring.errors import EngineUnavailable
+from mainspring.jobs.commands import Changed, Command, Delete
+from mainspring.jobs.engine import Pruned, Retention
 from mainspring.jobs.projecting import Projected, Projection
+from mainspring.jobs.queries import Query
+from mainspring.jobs.records import JobRecord
+from mainspring.jobs.status import JobStatus
 
 AT_ONCE = 1_000
 TELL_EVERY = 100_000
@@ -120,3 +126,57 @@ class Projector:
             projection, self._projection = self._projection, None
             if projection is not None:
                 projection.close()
+
+
+PRUNED_AT_ONCE = 500
+COUNTED = (JobStatus.COMPLETED, JobStatus.CANCELED)
+
+
+class Pruning:
+    """Finds what can be forgotten, and forgets it."""
+
+    def __init__(self, projector: Projector, change: Callable[[Sequence[Command]], list[Changed]]) -> None:
+        self._projector = projector
+        self._change = change
+
+    def prune(self, retention: Retention, now: int) -> Pruned:
+        """Forget a few jobs."""
+        projection = self._projector.catch_up()
+        found = {record.id: record for record in self._find_old(projection, retention, now)}
+        if len(found) < PRUNED_AT_ONCE:
+            found |= {record.id: record for record in self._find_beyond(projection, retention, len(found))}
+        chosen = list(found.values())[:PRUNED_AT_ONCE]
+        answers = self._change([Delete(record.id, record.status) for record in chosen])
+        deleted = sum(answer.is_done for answer in answers)
+        return Pruned(deleted, is_more=deleted > 0 and len(found) >= PRUNED_AT_ONCE)
+
+    def _find_old(self, projection: Projection, retention: Retention, now: int) -> Iterator[JobRecord]:
+        """Return those whose time is over: among the first ones of each state, as they end about in that order."""
+        for status, kept in kept_by_status(retention).items():
+            page = projection.find(Query(status=status, limit=PRUNED_AT_ONCE))
+            yield from (record for record in page.records if (record.finished or now) + kept <= now)
+
+    def _find_beyond(self, projection: Projection, retention: Retention, already: int) -> list[JobRecord]:
+        if retention.most is None:
+            return []
+        counts = projection.counts()
+        excess = sum(counts[status] for status in COUNTED) - retention.most - already
+        if excess <= 0:
+            return []
+        most = min(excess, PRUNED_AT_ONCE)
+        pages = [projection.find(Query(status=status, limit=most)).records for status in COUNTED]
+        return sorted((record for page in pages for record in page), key=_created)[:most]
+
+
+def kept_by_status(retention: Retention) -> dict[JobStatus, int]:
+    """Return how long jobs that ended like this are kept; those that are kept for ever are not named."""
+    kept = {
+        JobStatus.COMPLETED: retention.completed,
+        JobStatus.CANCELED: retention.canceled,
+        JobStatus.FAILED: retention.failed,
+    }
+    return {status: time for status, time in kept.items() if time is not None}
+
+
+def _created(record: JobRecord) -> int:
+    return record.created

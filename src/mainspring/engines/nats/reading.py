@@ -1,17 +1,196 @@
-"""Reading: single jobs from the records themselves, lists and counts from the projection."""
+"""Reads single jobs from their records, lists and counts from the projection, and waiting jobs from the lanes.
+
+Which jobs could start is known by lane: messages that its consumer has not delivered, or has got back. A look
+costs up to three requests for each lane, so each sweep looks at a few: those in which jobs wait, and some of the
+others in turn. For other lanes the last result is returned with its age. For types without a handler here it is
+enough to know that there are jobs.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
 from mainspring.engines.nats import uniqueness
+from mainspring.engines.nats.gate_records import is_ready
 from mainspring.engines.nats.gates import Gates
+from mainspring.engines.nats.naming import from_token
 from mainspring.engines.nats.projector import Projector
+from mainspring.engines.nats.queueing import Lane, Lanes, read_lane
 from mainspring.engines.nats.settings_book import SettingsBook
 from mainspring.engines.nats.stored import StoredJob, to_record
+from mainspring.engines.nats.streams import Streams
 from mainspring.engines.nats.workspace import Workshop
+from mainspring.jobs.crew import Backlog
 from mainspring.jobs.engine import Situation
 from mainspring.jobs.queries import Page, Query
 from mainspring.jobs.records import JobRecord
 from mainspring.jobs.status import JobStatus
+from mainspring.jobs.waiting import MOST_COUNTED, Waiting
+
+BACKLOG_PAGE = 100  # messages of a lane whose jobs are looked at; of the others it is believed that they wait
+
+
+class Backlogs:
+    """Counts what the consumers have not delivered."""
+
+    def __init__(self, workshop: Workshop, streams: Streams) -> None:
+        self._workshop = workshop
+        self._streams = streams
+        self._names = workshop.names
+
+    def lanes(self) -> dict[Lane, str]:
+        """Return all lanes that there have ever been, with the subject of each."""
+        found: dict[Lane, str] = {}
+        position = 0
+        while page := self._workshop.link.scan(f"{self._names.lanes}>", after=position):
+            for subject, entry in page:
+                lane, ready = read_lane(self._names, subject)
+                found[lane] = ready
+                position = max(position, entry.revision)
+        return found
+
+    def read(self) -> list[Backlog]:
+        """Count what waits, by queue and handler."""
+        found: dict[tuple[str, str], Backlog] = {}
+        for lane, subject in self.lanes().items():
+            waiting = self._look_at(lane, subject)
+            if waiting is not None:
+                key = (lane.queue, lane.type)
+                found[key] = _sum(found.get(key), waiting)
+        return [found[key] for key in sorted(found)]
+
+    def _look_at(self, lane: Lane, subject: str) -> Backlog | None:
+        info = self._streams.look_at_consumer(subject)
+        delivered = 0 if info is None else int(info["delivered"]["stream_seq"])
+        messages = self._workshop.link.scan(subject, after=delivered, most=BACKLOG_PAGE)
+        ids = [from_token(name.rpartition(".")[2]) for name, _ in messages]
+        workspace = self._workshop.open()
+        workspace.prefetch_jobs(ids)
+        jobs = filter(None, map(workspace.job, ids))
+        due = [job.due for job in jobs if job.status is JobStatus.PENDING and job.owner is None]
+        due = [instant for instant in due if instant <= workspace.now]  # they come a little ahead
+        if not due:
+            return None
+        unread = 0 if info is None else max(0, int(info["num_pending"]) - len(messages))
+        return Backlog(lane.queue, lane.type, len(due) + unread, min(due))
+
+
+def _sum(one: Backlog | None, other: Backlog) -> Backlog:
+    if one is None:
+        return other
+    return Backlog(one.queue, one.type, one.count + other.count, min(one.oldest, other.oldest))
+
+
+MOST_LOOKS = 8  # in one sweep, at lanes that we serve
+MOST_LOOKS_AT_OTHERS = 20
+MOST_READ = 16  # messages of one lane; those in the hands of workers are among them
+
+
+class WhatWaits:
+    """Looks at lanes."""
+
+    def __init__(self, workshop: Workshop, streams: Streams, lanes: Lanes, book: SettingsBook) -> None:
+        self._workshop = workshop
+        self._streams = streams
+        self._lanes = lanes
+        self._book = book
+        self._turns = {True: 0, False: 0}  # whose turn it is, among the lanes that we serve and the others
+        self._found: dict[Lane, Waiting] = {}  # when they were last looked at,
+        self._looked: dict[Lane, int] = {}  # and when that was
+
+    def look(self, types: frozenset[str]) -> tuple[Waiting, ...]:
+        """Return what waits, for handlers that we know and for others."""
+        lanes = [lane for lane in self._lanes.all if lane.queue not in self._book.paused]
+        self._found = {lane: found for lane, found in self._found.items() if lane in lanes}
+        known = [lane for lane in lanes if lane.type in types]
+        busy = [lane for lane in known if lane in self._found]
+        idle = [lane for lane in known if lane not in self._found]
+        chosen = self._in_turn(busy, MOST_LOOKS, is_ours=True)
+        chosen += self._in_turn(idle, max(1, MOST_LOOKS - len(chosen)), is_ours=True)
+        waiting = self._look_at(chosen)
+        for lane in chosen:
+            self._note(lane, waiting.get(lane))
+        others = self._in_turn([lane for lane in lanes if lane.type not in types], MOST_LOOKS_AT_OTHERS)
+        pages = self._workshop.link.scan_each([(self._lanes.all[lane], 0) for lane in others], most=1)
+        for lane, page in zip(others, pages, strict=True):
+            self._note(lane, Waiting(lane.type, lane.queue, "", 1) if page else None)
+        now = self._workshop.now()
+        return _by_name(
+            {lane: replace(each, age=max(0, now - self._looked[lane])) for lane, each in self._found.items()}
+        )
+
+    def _in_turn(self, lanes: list[Lane], most: int, *, is_ours: bool = False) -> list[Lane]:
+        if len(lanes) <= most:
+            return lanes
+        turn = self._turns[is_ours] = (self._turns[is_ours] + most) % len(lanes)
+        return (lanes[turn:] + lanes[:turn])[:most]
+
+    def _note(self, lane: Lane, found: Waiting | None) -> None:
+        self._found.pop(lane, None)
+        if found is not None:
+            self._found[lane] = found
+            self._looked[lane] = self._workshop.now()
+
+    def _look_at(self, lanes: Sequence[Lane]) -> dict[Lane, Waiting]:
+        """Look at lanes, all at once: it takes three requests' time, however many there are."""
+        infos = self._streams.look_at_ours(self._lanes.all[lane] for lane in lanes)
+        told = {lane: infos[subject] for lane in lanes if (subject := self._lanes.all[lane]) in infos}
+        busy = {lane: info for lane, info in told.items() if info["num_pending"] or info["num_ack_pending"]}
+        return {
+            lane: _describe(lane, busy[lane], jobs)
+            for lane, jobs in self._read(busy).items()
+            if jobs  # else all of these run, or were called off
+        }
+
+    def _read(self, infos: Mapping[Lane, dict[str, Any]]) -> dict[Lane, list[StoredJob]]:
+        """Return the jobs that could start, among the first that were not delivered, or else the first of all."""
+        places = [(self._lanes.all[lane], _delivered(info)) for lane, info in infos.items()]
+        pages = self._workshop.link.scan_each(places, most=MOST_READ)
+        ids = [[from_token(subject.rpartition(".")[2]) for subject, _ in page] for page in pages]
+        workspace = self._workshop.open()
+        workspace.prefetch_jobs(job_id for page in ids for job_id in page)
+        found = [[job for job_id in page if (job := workspace.job(job_id)) is not None] for page in ids]
+        return {
+            lane: [job for job in jobs if _could_start(job, workspace.now)]
+            for lane, jobs in zip(infos, found, strict=True)
+        }
+
+
+def _delivered(info: dict[str, Any]) -> int:
+    """Return the place behind which nothing was delivered; the beginning, if nothing is left to deliver."""
+    return int(info["delivered"]["stream_seq"]) if info["num_pending"] else 0
+
+
+def _describe(lane: Lane, info: dict[str, Any], jobs: Sequence[StoredJob]) -> Waiting:
+    oldest = min(jobs, key=lambda job: job.due)
+    count = min(MOST_COUNTED, max(len(jobs), info["num_pending"]))
+    mark = f"{info['delivered']['consumer_seq']} {oldest.id}#{oldest.token}"
+    return Waiting(lane.type, lane.queue, mark, count, oldest.id, oldest.due)
+
+
+def _could_start(job: StoredJob, now: int) -> bool:
+    is_free = job.status is JobStatus.PENDING and job.owner is None
+    return is_free and job.due <= now and is_ready(job)
+
+
+def _by_name(found: dict[Lane, Waiting]) -> tuple[Waiting, ...]:
+    """Put the priorities of each handler and queue together, sorted by name."""
+    together: dict[tuple[str, str], Waiting] = {}
+    for lane in sorted(found, key=lambda lane: (lane.type, lane.queue, lane.priority)):
+        this, name = found[lane], (lane.type, lane.queue)
+        other = together.get(name)
+        together[name] = this if other is None else _join(other, this)
+    return tuple(together.values())
+
+
+def _join(one: Waiting, other: Waiting) -> Waiting:
+    older = min(one, other, key=lambda waiting: waiting.since or 0)
+    count = min(MOST_COUNTED, one.count + other.count)
+    age = max(one.age, other.age)
+    return Waiting(one.type, one.queue, f"{one.mark} {other.mark}", count, older.oldest, older.since, age=age)
 
 
 class Reading:

@@ -1,14 +1,16 @@
-"""Workers, each with a sign of life on the server that vanishes when it is not renewed.
+"""Workers and their heartbeats. A worker has a key on the server that expires if it is not renewed.
 
-The number of a worker is a revision of the stream, so it is never used again. A worker that finds its sign gone
-was declared dead: its jobs may belong to others by now. One that leaves jobs behind says so, and they are rescued
-at once.
+The number of a worker is a revision of the stream, so it is never used again. A worker whose key has expired was
+declared dead: its jobs may belong to others by now. A worker that leaves jobs behind says so, and they are rescued
+at once. A thread renews the key several times in each lease, and tells the server which messages the worker keeps.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from math import ceil
-from threading import Lock
+from threading import Event, Lock, Thread
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,8 +20,49 @@ from mainspring.engines.nats.link import Link
 from mainspring.engines.nats.naming import Names
 from mainspring.engines.nats.settings import NatsSettings
 from mainspring.engines.nats.stored import decode, encode
+from mainspring.errors import EngineUnavailable
 from mainspring.jobs.crew import WorkerInfo, WorkerState
 from mainspring.jobs.instants import MICROSECONDS
+
+BEATS_PER_LEASE = 4
+
+logger = logging.getLogger("mainspring.nats")
+
+
+class Heartbeat:
+    """Calls back regularly until it is closed."""
+
+    def __init__(self, lease: float, beat: Callable[[], None]) -> None:
+        self._seconds = lease / BEATS_PER_LEASE
+        self._beat = beat
+        self._is_over = Event()
+        self._thread: Thread | None = None
+
+    def start(self) -> None:
+        """Begin, if it does not beat already."""
+        if self._thread is None:
+            self._is_over.clear()
+            self._thread = Thread(target=self._run, name="mainspring-heartbeat", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        while not self._is_over.wait(self._seconds):
+            try:
+                self._beat()
+            except EngineUnavailable as error:
+                logger.warning("no sign of life could be given: %s", error)
+            except Exception:  # it must go on
+                logger.exception("the heartbeat stumbled")
+
+    def stop(self) -> None:
+        """Beat no more; a last beat may be on its way."""
+        self._is_over.set()
+
+    def join(self) -> None:
+        """Wait for the end of the last beat, which ends with the link at the latest."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.join()
 
 
 class Sign(Struct, frozen=True, array_like=True):
