@@ -9,9 +9,8 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import TypeAlias
 
-from mainspring.cli.nats_servers import Node
 from mainspring.cli.nats_process import HOST, HeldPorts, is_listening
-from mainspring.cli.nats_servers import NatsServers
+from mainspring.cli.nats_servers import NatsServers, Node
 
 READY_SECONDS = 10
 LOOK_SECONDS = 0.01
