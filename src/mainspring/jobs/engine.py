@@ -58,6 +58,16 @@ SUSPECT_CRASHES = 2
 """The crash that makes it a suspect: the first one implicates everything that its worker ran."""
 
 
+class _HasCrashes(Protocol):
+    @property
+    def crashes(self) -> int: ...
+
+
+def is_suspect(job: _HasCrashes) -> bool:
+    """Answer whether a job may be one that kills its workers. A worker runs one suspect at a time."""
+    return job.crashes >= SUSPECT_CRASHES
+
+
 class Capability(StrEnum):
     """What not every engine can do. An option that needs a missing one is refused when it is given."""
 

@@ -6,6 +6,9 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from mainspring.jobs.records import OutcomeKind
+from mainspring.jobs.status import JobStatus
+
 
 class EventKind(StrEnum):
     """What happened."""
@@ -48,3 +51,20 @@ class EventPage(Struct, frozen=True):
 
     events: list[Event]
     end: str
+
+
+_FINAL = {
+    JobStatus.COMPLETED: EventKind.COMPLETED,
+    JobStatus.FAILED: EventKind.FAILED,
+    JobStatus.CANCELED: EventKind.CANCELED,
+}
+_AGAIN = {
+    OutcomeKind.RETRY: EventKind.RETRIED,
+    OutcomeKind.SNOOZED: EventKind.SNOOZED,
+    OutcomeKind.INTERRUPTED: EventKind.INTERRUPTED,
+}
+
+
+def event_after(outcome: OutcomeKind, status: JobStatus) -> EventKind | None:
+    """Return the event for the end of an attempt, with the status that the job has then; None: handed back."""
+    return _FINAL.get(status) or _AGAIN.get(outcome)

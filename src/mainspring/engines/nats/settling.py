@@ -17,18 +17,13 @@ from mainspring.engines.nats.submitting import Submitting
 from mainspring.engines.nats.workspace import TooLarge, Workshop, Workspace
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs import transitions
-from mainspring.jobs.events import EventKind
+from mainspring.jobs.events import EventKind, event_after
 from mainspring.jobs.records import Lease, Outcome, OutcomeKind, ProgressReport
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.transitions import RUNS_LATER
 
 AT_ONCE = 300
 MOST_TRIES = 50
-EVENTS = {
-    OutcomeKind.RETRY: EventKind.RETRIED,
-    OutcomeKind.SNOOZED: EventKind.SNOOZED,
-    OutcomeKind.INTERRUPTED: EventKind.INTERRUPTED,
-}
 
 
 class Settling:
@@ -152,13 +147,11 @@ class Settling:
         workspace.put_job(job)
 
     def _tell(self, workspace: Workspace, job: StoredJob, outcome: Outcome) -> None:
-        if job.status is JobStatus.FAILED:
+        event = event_after(outcome.kind, job.status)
+        if event is EventKind.FAILED:
             self._journal.write_failed(workspace, job)
-        elif job.status is not JobStatus.PENDING:
-            is_completed = job.status is JobStatus.COMPLETED
-            self._journal.write(workspace, EventKind.COMPLETED if is_completed else EventKind.CANCELED, job)
-        elif outcome.kind in EVENTS:
-            self._journal.write(workspace, EVENTS[outcome.kind], job)
+        elif event is not None:
+            self._journal.write(workspace, event, job)
 
     def _let_go(self, worker: int, settled: Sequence[tuple[Outcome, bool]]) -> None:
         """Acknowledge the messages of jobs that are over or queued again; about others the record decides anew."""

@@ -38,7 +38,7 @@ from mainspring.engines.nats.workers import Workers
 from mainspring.engines.nats.workspace import TooLarge, Workshop, Workspace
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs import transitions
-from mainspring.jobs.engine import SUSPECT_CRASHES, Demand, Taken
+from mainspring.jobs.engine import Demand, Taken, is_suspect
 from mainspring.jobs.instants import MICROSECONDS
 from mainspring.jobs.records import JobRecord, Lease, Outcome, OutcomeKind
 from mainspring.jobs.status import JobStatus
@@ -76,7 +76,7 @@ class Room:
         self.starts += is_start
         self.ahead += is_hold
         if job is not None and (is_start or is_hold):
-            self.suspects += job.crashes >= SUSPECT_CRASHES
+            self.suspects += is_suspect(job)
 
 
 class Shares:
@@ -179,7 +179,7 @@ class Deciding:
         if job.expires is not None and job.expires <= workspace.now:
             self._chores.expire(workspace, job)
             return Decision(message, Fate.DROPPED)
-        if job.queue in self._book.paused or (job.crashes >= SUSPECT_CRASHES and not room.suspects):
+        if job.queue in self._book.paused or (is_suspect(job) and not room.suspects):
             return Decision(message, Fate.LEFT, job)
         if job.due <= workspace.now + leads.start:
             return self._decide_to_start(workspace, worker, room, message, job)
@@ -191,7 +191,7 @@ class Deciding:
         if not room.ahead or job.is_gated:
             return Decision(message, Fate.LEFT, job)
         room.ahead -= 1
-        room.suspects -= job.crashes >= SUSPECT_CRASHES
+        room.suspects -= is_suspect(job)
         held = transitions.held(job, worker)
         workspace.put_job(held)
         return Decision(message, Fate.HELD, held)
@@ -218,7 +218,7 @@ class Deciding:
         if not room.starts:
             return Decision(message, Fate.LEFT, job)
         room.starts -= 1
-        room.suspects -= job.crashes >= SUSPECT_CRASHES
+        room.suspects -= is_suspect(job)
         started = transitions.started(job, worker, workspace.now, is_held=False)
         started = change(started, is_start_untold=self._journal.is_heard(workspace))
         if job.is_gated:

@@ -27,7 +27,7 @@ from mainspring.engines.sqlite.rows import (
     to_lease,
 )
 from mainspring.engines.sqlite.store import Store
-from mainspring.jobs.engine import SUSPECT_CRASHES, Demand, Taken
+from mainspring.jobs.engine import Demand, Taken, is_suspect
 from mainspring.jobs.events import EventKind
 from mainspring.jobs.fairness import FRESH, FreshShare
 from mainspring.jobs.limits import Admission, Gates, Refusal
@@ -154,7 +154,7 @@ class _Count:
             if number is not None:
                 if not self._admit(number, 1):
                     continue
-                if row.crashes < SUSPECT_CRASHES:
+                if not is_suspect(row):
                     self.last[number] = row
                 else:
                     self._with_suspects.add(number)
@@ -296,7 +296,7 @@ class Taking:
         has_asked = False
         for _ in range(MAX_ROUNDS):
             room = demand.starts - len(taken)
-            rows = self._pick(demand.suspects and not any(map(_is_suspect, taken)), room, lanes, now, until)
+            rows = self._pick(demand.suspects and not any(map(is_suspect, taken)), room, lanes, now, until)
             if any(row.extras is not None and row.grp is not None for row in rows):
                 started, has_parked = self._admitting.take(
                     rows, room, now, until, lambda started: self._mark_started(worker, started, now)
@@ -362,7 +362,3 @@ class Taking:
         if rows:
             self._database.write(sql.MARK_HELD, (to_json([row.seq for row in rows]), worker))
         return self._leases(rows, is_started=False)
-
-
-def _is_suspect(lease: Lease) -> bool:
-    return lease.crashes >= SUSPECT_CRASHES

@@ -9,7 +9,7 @@ import msgspec
 
 from mainspring.engines.sqlite.database import Database
 from mainspring.engines.sqlite.rows import strings, to_json
-from mainspring.jobs.events import Event, EventKind, EventPage
+from mainspring.jobs.events import Event, EventKind, EventPage, event_after
 from mainspring.jobs.records import STATUS_AFTER, Outcome, OutcomeKind
 from mainspring.jobs.status import JobStatus
 
@@ -67,15 +67,6 @@ SELECT json_group_array(json_array(seq, kind, at, id, type, queue, note)) FROM (
 """
 
 _rows = msgspec.json.Decoder(list[tuple[int, EventKind, int, str, str, str, str | None]]).decode
-
-KINDS = {
-    OutcomeKind.COMPLETED: EventKind.COMPLETED,
-    OutcomeKind.FAILED: EventKind.FAILED,
-    OutcomeKind.CANCELED: EventKind.CANCELED,
-    OutcomeKind.RETRY: EventKind.RETRIED,
-    OutcomeKind.SNOOZED: EventKind.SNOOZED,
-    OutcomeKind.INTERRUPTED: EventKind.INTERRUPTED,
-}
 
 
 class Journal:
@@ -139,7 +130,9 @@ class Journal:
         events = []
         for outcome in outcomes:
             lease = outcome.lease
-            kind = EventKind.CANCELED if lease.id in called_off else KINDS.get(outcome.kind)
+            kind = event_after(
+                outcome.kind, JobStatus.CANCELED if lease.id in called_off else STATUS_AFTER[outcome.kind]
+            )
             if kind is not None:
                 events.append(Event(kind, now, lease.id, lease.type, lease.queue, first_line(outcome.error)))
         self.write(events)

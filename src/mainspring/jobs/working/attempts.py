@@ -10,9 +10,9 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 
 from mainspring.clock import Clock
+from mainspring.jobs.engine import is_suspect
 from mainspring.jobs.records import Lease, Outcome
 from mainspring.jobs.working.active import ActiveJob
-from mainspring.jobs.working.hands import is_suspect
 from mainspring.timing.timer import Timer
 from mainspring.timing.wheel import TimerEntry
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 
 from mainspring.clock import NANOSECONDS
-from mainspring.jobs.engine import SUSPECT_CRASHES, Demand
+from mainspring.jobs.engine import Demand, is_suspect
 from mainspring.jobs.handlers import Handler, Registry
 from mainspring.jobs.records import Lease, Outcome
 from mainspring.jobs.waiting import Waiting
@@ -169,8 +169,3 @@ class Hands:
 
 def _any_handler(_handler: Handler) -> bool:
     return True
-
-
-def is_suspect(lease: Lease) -> bool:
-    """Answer whether a job may be one that kills its workers."""
-    return lease.crashes >= SUSPECT_CRASHES
