@@ -1,0 +1,120 @@
+"""Compares two versions of Mainspring: python -m benchmarks.compare OLD NEW [--pairs 9]
+
+OLD and NEW are wheels, or revisions of this repository, from which wheels are built. Each is installed into an
+environment of its own, and both are measured in turn. The table has the medians of both, and the median of the
+ratios of the pairs. A ratio above 1 means that NEW is better, also for times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import venv
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+from mainspring.cli.nats_servers import NatsServers
+
+ROOT = Path(__file__).parents[1]
+ROWS = Path(__file__).with_name("compare_rows.py")
+LEAST = 0.95
+"""The ratio below which the program ends with an error."""
+
+
+def main() -> int:
+    """Build, install, measure in turn, and print the table; return how many rows are below `LEAST`."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("old", help="a wheel or a revision")
+    parser.add_argument("new", help="a wheel or a revision")
+    parser.add_argument("--pairs", type=int, default=9, help="how often each is measured (default: 9)")
+    options = parser.parse_args()
+    with TemporaryDirectory(prefix="mainspring-compare-") as folder, nats_server(Path(folder) / "nats") as url:
+        pythons = [
+            install(wheel_of(version, Path(folder) / name), Path(folder) / name / "venv")
+            for name, version in (("old", options.old), ("new", options.new))
+        ]
+        pairs = []
+        for number in range(options.pairs):
+            print(f"pair {number + 1} of {options.pairs}", file=sys.stderr, flush=True)
+            turn = pythons if number % 2 == 0 else pythons[::-1]
+            figures = {python: measure(python, url) for python in turn}
+            pairs.append((figures[pythons[0]], figures[pythons[1]]))
+    return show(pairs)
+
+
+@contextmanager
+def nats_server(store: Path) -> Iterator[str]:
+    """Run a server while the block lasts."""
+    servers = NatsServers(store=store)
+    servers.start()
+    try:
+        yield servers.nodes[0].url
+    finally:
+        servers.kill()
+
+
+def wheel_of(version: str, folder: Path) -> Path:
+    """Return a wheel: the given file, or one that is built of a revision."""
+    folder.mkdir(parents=True)
+    if version.endswith(".whl"):
+        return Path(version).absolute()
+    source = folder / "source"
+    subprocess.run(["git", "worktree", "add", "--detach", "--force", source, version], cwd=ROOT, check=True)
+    try:
+        build = [
+            sys.executable,
+            "-m",
+            "pip",
+            "wheel",
+            "--quiet",
+            "--no-deps",
+            "--wheel-dir",
+            str(folder),
+            str(source),
+        ]
+        subprocess.run(build, check=True)
+    finally:
+        subprocess.run(["git", "worktree", "remove", "--force", source], cwd=ROOT, check=True)
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def install(wheel: Path, folder: Path) -> Path:
+    """Install a wheel into a new environment and return its interpreter."""
+    venv.create(folder, with_pip=True)
+    python = folder / "bin" / "python"
+    subprocess.run([python, "-m", "pip", "install", "--quiet", f"{wheel}[nats]"], check=True)
+    return python
+
+
+def measure(python: Path, nats_url: str) -> dict[str, float]:
+    """Return the figures of one version."""
+    done = subprocess.run([python, ROWS, nats_url], check=True, stdout=subprocess.PIPE, text=True)
+    figures: dict[str, float] = json.loads(done.stdout)
+    return figures
+
+
+def show(pairs: list[tuple[dict[str, float], dict[str, float]]]) -> int:
+    """Print the table; return how many rows are too slow."""
+    print("| | old | new | ratio | smallest and largest |\n|---|--:|--:|--:|---|")
+    slow = 0
+    for row in pairs[0][0]:
+        is_time = row.endswith("(ms)")
+        ratios = [old[row] / new[row] if is_time else new[row] / old[row] for old, new in pairs]
+        old, new = (median(pair[side][row] for pair in pairs) for side in (0, 1))
+        digits = 2 if is_time else 0
+        print(
+            f"| {row} | {old:,.{digits}f} | {new:,.{digits}f} | {median(ratios):.2f} x "
+            f"| {min(ratios):.2f}-{max(ratios):.2f} |"
+        )
+        slow += median(ratios) < LEAST
+    return slow
+
+
+if __name__ == "__main__":
+    sys.exit(main())
