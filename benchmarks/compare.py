@@ -93,8 +93,8 @@ def install(wheel: Path, folder: Path) -> Path:
 
 
 def measure(python: Path, nats_url: str) -> dict[str, float]:
-    """Return the figures of one version."""
-    done = subprocess.run([python, ROWS, nats_url], check=True, stdout=subprocess.PIPE, text=True)
+    """Return the figures of one version; -P, because this folder has a package `nats`, too."""
+    done = subprocess.run([python, "-P", ROWS, nats_url], check=True, stdout=subprocess.PIPE, text=True)
     figures: dict[str, float] = json.loads(done.stdout)
     return figures
 
