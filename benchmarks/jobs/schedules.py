@@ -19,11 +19,11 @@ from benchmarks.jobs.systems.every import FULL
 from benchmarks.measure import Line, Section, rates, times
 from mainspring import Cron, Every, JobStatus, Mainspring
 from mainspring.jobs.commands import PutSchedule
+from mainspring.jobs.recurrence.declared import CHUNK
 from mainspring.jobs.recurrence.definitions import define
 from mainspring.jobs.recurrence.planning import plan
 from mainspring.jobs.recurrence.recurring import BATCH
 from mainspring.jobs.recurrence.stored_rules import decode_rule
-from mainspring.jobs.recurrence.storing import CHUNK
 
 T = TypeVar("T")
 

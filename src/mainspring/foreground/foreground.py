@@ -20,7 +20,7 @@ from mainspring.foreground.systemd import Systemd
 from mainspring.foreground.voice import PlainVoice, Voice
 from mainspring.jobs.handlers import Registry
 from mainspring.jobs.manager import JobManager
-from mainspring.jobs.process_settings import ProcessSettings
+from mainspring.jobs.policies import ProcessSettings
 from mainspring.jobs.recurrence.schedules import Schedules
 from mainspring.stop_signals import Signals
 

@@ -11,17 +11,14 @@ from mainspring.jobs.info import AttemptInfo, JobInfo, JobPage, ProgressInfo
 from mainspring.jobs.job import Job
 from mainspring.jobs.manager import JobManager
 from mainspring.jobs.middleware import Middleware, Submit
-from mainspring.jobs.policies import CatchUp, Concurrency, Rate, Unique
-from mainspring.jobs.process_settings import ProcessSettings
-from mainspring.jobs.pruning import Keep
+from mainspring.jobs.policies import CatchUp, Concurrency, Keep, ProcessSettings, Rate, Unique
 from mainspring.jobs.queues import Queue, QueueStatistics
 from mainspring.jobs.recurrence.cron import Cron
 from mainspring.jobs.recurrence.rules import Every
 from mainspring.jobs.recurrence.schedule_info import OccurrenceInfo, ScheduleInfo
 from mainspring.jobs.recurrence.schedules import Schedules
-from mainspring.jobs.retry import Retry
+from mainspring.jobs.retry import Cancel, Retry, Snooze
 from mainspring.jobs.serializers import JsonSerializer, MsgpackSerializer, Serializer
-from mainspring.jobs.signals import Cancel, Snooze
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.working.stopping import StopReport
 

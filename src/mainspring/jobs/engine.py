@@ -5,8 +5,8 @@ Verbs of the domain, each over a batch. Nothing here names a table, a subject or
 
 Invariants of every engine
 - A verb is atomic; verbs called inside of one `unit` are committed together where the engine can.
-- `take` gives a job to one worker at a time and raises its fencing token. Only the holder of the current token
-  can start and settle the job; everybody else is refused.
+- `take` gives a job to one worker at a time and raises its fencing token. Only the holder of the current token can
+  start and settle the job; everybody else is refused.
 - A handler may run only after `start` (or `take`, for what is due) has marked its job RUNNING. A cancel that
   answered CANCELED is never followed by a start.
 - Times are microseconds of the engine's own clock, `now()`.

@@ -26,14 +26,12 @@ from mainspring.jobs.handlers import Handler, Registry
 from mainspring.jobs.ids import require_id
 from mainspring.jobs.info import JobInfo, JobPage, to_info
 from mainspring.jobs.io_layer import ARRANGE, CHANGE, FIRE, IoLayer, closed_error
-from mainspring.jobs.limit_book import LimitBook
+from mainspring.jobs.limit_book import LimitBook, store_limits
 from mainspring.jobs.middleware import Middlewares
-from mainspring.jobs.process_settings import ProcessSettings
-from mainspring.jobs.pruning import Keep
+from mainspring.jobs.policies import Keep, ProcessSettings
 from mainspring.jobs.queries import Query, require_cursor
 from mainspring.jobs.records import JobRecord
 from mainspring.jobs.recurrence.schedule_records import Fired, Firing
-from mainspring.jobs.regrouping import store_limits
 from mainspring.jobs.serializers import JsonSerializer, Serializer
 from mainspring.jobs.status import JobStatus, to_status
 from mainspring.jobs.submission import MAX_PAYLOAD, Submission

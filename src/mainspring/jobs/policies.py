@@ -1,11 +1,18 @@
-"""Policies that a handler or a submit may have: uniqueness, limits, catching up. Checked when they are made."""
+"""Policies of handlers, submits and applications, checked when they are made.
+
+They say which jobs are unique, how many run at once or in a time, how many processes run handlers, and how long
+jobs are kept that have ended.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+import os
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Literal, TypeAlias
 
 from mainspring.clock import Duration, to_nanoseconds
+from mainspring.jobs.engine import Retention
 from mainspring.jobs.ids import require_id
 from mainspring.jobs.instants import to_microseconds
 from mainspring.jobs.limits import Limit
@@ -120,3 +127,54 @@ def names_of(by: str | tuple[str, ...] | None) -> tuple[str, ...]:
         if not str(name).isidentifier():
             raise ValueError(f"by must name parameters of the handler, got {name!r}")
     return names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessSettings:
+    """The processes of one worker. They are started when the first job needs them."""
+
+    count: int = field(default_factory=lambda: os.cpu_count() or 1)
+    max_jobs: int | None = None
+    """After so many jobs a process is replaced by a new one."""
+    max_memory: int | None = None
+    """A process that has more bytes than this after a job is replaced by a new one."""
+
+    def __post_init__(self) -> None:
+        require_positive(self.count, "count", "processes")
+        if self.max_jobs is not None:
+            require_positive(self.max_jobs, "max_jobs", "jobs")
+        if self.max_memory is not None:
+            require_positive(self.max_memory, "max_memory", "bytes")
+
+    def options(self) -> dict[str, Any]:
+        """What the pool of processes wants to know."""
+        return {"max_jobs": self.max_jobs, "max_memory": self.max_memory}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keep:
+    """How long jobs that have ended are kept; None for ever. Dead letters stay until somebody looks at them."""
+
+    completed: Duration | None = timedelta(days=7)
+    canceled: Duration | None = timedelta(days=7)
+    failed: Duration | None = None
+    most: int | None = 1_000_000
+    """How many that completed or were canceled, at most; the oldest go first."""
+
+    def __post_init__(self) -> None:
+        if self.most is not None:
+            require_positive(self.most, "most", "jobs")
+        self.retention()
+
+    def retention(self) -> Retention:
+        """As an engine knows it."""
+        return Retention(
+            _age(self.completed, "completed"),
+            _age(self.canceled, "canceled"),
+            _age(self.failed, "failed"),
+            self.most,
+        )
+
+
+def _age(duration: Duration | None, name: str) -> int | None:
+    return None if duration is None else to_microseconds(duration, name)

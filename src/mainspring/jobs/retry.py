@@ -1,7 +1,8 @@
-"""What happens after an attempt that failed: how often and how late to try again.
+"""What happens after an attempt: how often and how late a failed job is tried again, and what a handler may raise.
 
 `Retry(max_attempts=6, base=2, factor=2, max_delay=32)` waits 2, 4, 8, 16 and 32 seconds between six attempts.
-Failures and timeouts use up attempts; crashes of the worker are counted apart, and a deploy counts nothing.
+Failures and timeouts use up attempts; crashes of the worker are counted apart, and a deploy counts nothing. A
+handler raises `Retry.Later`, `Snooze` or another of these signals to say how its attempt ends; they are no errors.
 """
 
 from __future__ import annotations
@@ -13,6 +14,23 @@ from math import inf
 from mainspring.clock import Duration, to_nanoseconds
 from mainspring.jobs.instants import to_microseconds
 from mainspring.runners.checks import require_positive
+
+
+class Snooze(Exception):
+    """Not now: run this job again after `delay`. Uses up no attempt."""
+
+    def __init__(self, delay: Duration) -> None:
+        to_nanoseconds(delay, "delay")
+        self.delay = delay
+        super().__init__(f"snooze for {delay}")
+
+
+class Cancel(Exception):
+    """This job is of no use any more: end it as CANCELED, with this reason."""
+
+    def __init__(self, reason: str = "canceled by its handler") -> None:
+        self.reason = reason
+        super().__init__(reason)
 
 
 class RetryLater(Exception):

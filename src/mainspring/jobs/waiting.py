@@ -1,8 +1,10 @@
-"""What waits and could start: due jobs that lack nothing but a worker with room that knows their handler.
+"""Jobs that could start: due jobs that lack only a worker with room and a handler.
 
-Not among them is what a pause, a limit or a sequence holds up, or, for suspects, another one that is at work.
-Engines tell it with every sweep, so it costs a look at the first jobs of each lane, however many there are.
-Whether anybody takes them shows in the mark: it stays the same while nobody takes any.
+Jobs that wait for a pause, a limit or a sequence are not among them, nor suspects while another suspect runs.
+Engines report them with every sweep, which costs a look at the first jobs of each lane, however many there are.
+The mark of a report stays the same while no worker takes any of these jobs.
+
+A backlog does not starve new work: jobs that have just become due have a share of the starts.
 """
 
 from __future__ import annotations
@@ -70,3 +72,24 @@ def _together(type_: str, queue: str, lanes: list[First]) -> Waiting:
         oldest.ready,
         min(first.ready - HEAD_START * first.priority for first in lanes),
     )
+
+
+FRESH = 10 * MICROSECONDS
+"""Jobs that became due within this time have a share of the starts while older ones are worked off."""
+FRESH_SHARE = 4
+"""One start in so many goes to them."""
+
+
+class FreshShare:
+    """Keeps a backlog from starving new work: while old jobs queue, every fourth start goes to a fresh one."""
+
+    def __init__(self) -> None:
+        self._credit = 0
+
+    def share(self, starts: int, oldest_due: int, now: int) -> int:
+        """Return how many of so many starts to give to jobs that have just become due."""
+        if oldest_due >= now - FRESH:
+            return 0
+        self._credit += starts
+        share, self._credit = divmod(self._credit, FRESH_SHARE)
+        return share

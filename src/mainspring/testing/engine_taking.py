@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from mainspring.jobs.engine import Capability, Demand
-from mainspring.jobs.fairness import FRESH_SHARE
 from mainspring.jobs.instants import MICROSECONDS
 from mainspring.jobs.queries import Query
 from mainspring.jobs.records import OutcomeKind
 from mainspring.jobs.status import JobStatus
-from mainspring.jobs.waiting import HEAD_START
+from mainspring.jobs.waiting import FRESH_SHARE, HEAD_START
 from mainspring.testing.engine_base import EngineSuite
 from mainspring.testing.engine_bench import SOON_SECONDS, Bench
 from mainspring.testing.engine_needs import needs

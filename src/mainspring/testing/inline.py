@@ -21,7 +21,7 @@ from mainspring.jobs.context import JobContext, current_batch, runs_job
 from mainspring.jobs.engine import Engine
 from mainspring.jobs.manager import JobManager
 from mainspring.jobs.middleware import Middlewares, Submit
-from mainspring.jobs.signals import Cancel, Snooze
+from mainspring.jobs.retry import Cancel, Snooze
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.working.outcomes import RemoteError
 from mainspring.runners.checks import require_positive

@@ -11,7 +11,7 @@ import pytest
 
 from mainspring import JobContext, JobStatus, Retry
 from mainspring.jobs.middleware import Middleware, Middlewares
-from mainspring.jobs.process_settings import ProcessSettings
+from mainspring.jobs.policies import ProcessSettings
 from mainspring.jobs.records import Cause, FollowUp, Outcome, OutcomeKind
 from mainspring.testing import ManualClock
 from tests.support import Background, Gate

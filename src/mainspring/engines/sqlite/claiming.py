@@ -29,10 +29,9 @@ from mainspring.engines.sqlite.rows import (
 from mainspring.engines.sqlite.store import Store
 from mainspring.jobs.engine import Demand, Taken, is_suspect
 from mainspring.jobs.events import EventKind
-from mainspring.jobs.fairness import FRESH, FreshShare
 from mainspring.jobs.limits import Admission, Gates, Refusal
 from mainspring.jobs.records import Lease
-from mainspring.jobs.waiting import HEAD_START
+from mainspring.jobs.waiting import FRESH, HEAD_START, FreshShare
 
 _due = attrgetter("due")
 _seq = attrgetter("seq")

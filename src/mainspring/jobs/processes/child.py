@@ -25,8 +25,7 @@ from mainspring.jobs.context import JobContext
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.instants import to_microseconds
 from mainspring.jobs.processes.finding import find
-from mainspring.jobs.processes.locating import is_child
-from mainspring.jobs.processes.memory import Memory
+from mainspring.jobs.processes.locating import Memory, is_child
 from mainspring.jobs.processes.messages import (
     Answer,
     AnswerKind,
@@ -43,9 +42,8 @@ from mainspring.jobs.processes.messages import (
     full_name,
 )
 from mainspring.jobs.records import Lease
-from mainspring.jobs.retry import RetryLater
+from mainspring.jobs.retry import Cancel, RetryLater, Snooze
 from mainspring.jobs.serializers import SERIALIZERS
-from mainspring.jobs.signals import Cancel, Snooze
 from mainspring.jobs.working.describing import UnstorableResult, describe, describe_fault, encode_result, storable
 
 ORPHANED = 75  # EX_TEMPFAIL: somebody else will run it

@@ -1,10 +1,12 @@
-"""Where a child process can find a handler: by module and qualified name.
+"""Where a child process can find a handler, by module and qualified name; and how much memory a process holds.
 
-What a child could not import is refused when the handler is registered, not when its first job runs.
+A handler that a child could not import is refused when it is registered, not when its first job runs. A child that
+holds too much memory is replaced.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -58,3 +60,23 @@ def _problem_of_main() -> str | None:
 
 def _refusal(function: Callable[..., Any], problem: str) -> TypeError:
     return TypeError(f"execution='process' cannot run {function!r} in another process: {problem}; {REMEDY}")
+
+
+class Memory:
+    """Reads the resident size of this process. Where Linux's file is missing, it is the largest size so far."""
+
+    def __init__(self) -> None:
+        statm = Path("/proc/self/statm")
+        self._file = os.open(statm, os.O_RDONLY) if statm.exists() else None
+        self._page = os.sysconf("SC_PAGE_SIZE") if self._file is not None else 0
+
+    def resident(self) -> int:
+        """Return the size in bytes; 0 where nobody can tell."""
+        if self._file is not None:
+            return int(os.pread(self._file, 128, 0).split()[1]) * self._page
+        try:
+            import resource  # noqa: PLC0415 - not on every system
+        except ImportError:
+            return 0
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024

@@ -1,12 +1,16 @@
 """Cron: the rule that recurs by the wall clock of a time zone.
 
-An expression says which wall times count; `cronsim` enumerates them, without any time zone. The stretches of the
-zone (`zones.py`) say what they mean as instants: the gap is shifted or skipped; of a fold the first, the second or
-both count. Two wall times that fall on one instant are one occurrence. Occurrences come in the order of instants,
-which is not the order of wall times when clocks change.
+`cronsim` parses an expression and enumerates its wall times, without a time zone. The stretches of the zone
+(`zones.py`) convert them to instants: a time in a gap is shifted or skipped; of a time in a fold the first, the
+second or both count. Two wall times that fall on one instant are one occurrence. Occurrences come in the order of
+instants, which is not the order of wall times when clocks change. Each question takes a few steps of cronsim,
+however long the span. An expression is parsed once; every question copies the iterator, because it changes as it
+goes.
 
-Nothing is enumerated: each question takes a few steps of cronsim, however long the span. An expression is parsed
-once; cronsim's iterators change as they go, so every question takes a copy.
+Expressions mean what Debian's cron takes them for: if day of month or day of week begins with `*` (`*/2` does), a
+day must match both, else either; a step counts from the start of its range, so `*/7` in the day of month starts
+again with each month; `5/15` means `5-59/15`; a step larger than the field leaves its first value; Sunday is 0 and
+7.
 """
 
 from __future__ import annotations
@@ -16,12 +20,11 @@ from datetime import datetime
 from typing import get_args
 from zoneinfo import ZoneInfo
 
-from cronsim import CronSim
+from cronsim import CronSim, CronSimError
 
 from mainspring.clock import SystemClock
 from mainspring.errors import ScheduleInvalid
 from mainspring.jobs.instants import MICROSECONDS, to_datetime, to_instant
-from mainspring.jobs.recurrence.cron_fields import parse
 from mainspring.jobs.recurrence.zones import (
     DAY,
     FIRST_YEAR,
@@ -36,6 +39,95 @@ from mainspring.jobs.recurrence.zones import (
     year_of,
     zone_name,
 )
+
+ALIASES = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+
+# Each field: its name, what is allowed there, an example.
+_FIELDS = (
+    ("second", "0 to 59", "*/10"),
+    ("minute", "0 to 59", "*/5"),
+    ("hour", "0 to 23", "9-17"),
+    ("day of month", "1 to 31, L (the last day) or LW (the last weekday)", "1,15"),
+    ("month", "1 to 12 or JAN to DEC", "JAN,JUL"),
+    (
+        "day of week",
+        "0 to 7 or SUN to SAT (0 and 7 are Sunday), 5L (the last Friday) or 5#2 (the second)",
+        "MON-FRI",
+    ),
+)
+_START = to_wall(0)
+
+
+def parse(expression: object) -> tuple[str, CronSim, CronSim]:
+    """Return the expression in its one spelling, and its wall times forwards and backwards."""
+    if not isinstance(expression, str):
+        raise ScheduleInvalid(
+            rule="cron",
+            problem=f"the expression is {expression!r}, which is not text",
+            remedy="give one such as '30 2 * * MON-FRI' or '@daily'",
+        )
+    text = " ".join(expression.split()).upper()
+    if text.startswith("@"):
+        text = text.lower()
+        if text not in ALIASES:
+            raise ScheduleInvalid(
+                rule=f"cron {text!r}", problem="there is no such alias", remedy=f"give one of {', '.join(ALIASES)}"
+            )
+    fields = ALIASES.get(text, text)
+    try:
+        forward = CronSim(fields, _START)
+        next(forward)
+    except (CronSimError, ValueError, StopIteration):
+        raise _explain(text, fields.split()) from None
+    return text, forward, CronSim(fields, _START, reverse=True)
+
+
+def _explain(text: str, parts: list[str]) -> ScheduleInvalid:
+    """Find out what cronsim disliked: it names the field at most."""
+    rule = f"cron {text!r}"
+    if len(parts) not in {5, 6}:
+        return ScheduleInvalid(
+            rule=rule,
+            problem=f"it has {len(parts)} fields",
+            remedy="give 5 (minute, hour, day of month, month, day of week) or 6 with seconds first, "
+            "such as '30 2 * * MON-FRI', or an alias such as @daily",
+        )
+    first = 6 - len(parts)
+    for index, (part, (name, allowed, example)) in enumerate(zip(parts, _FIELDS[first:], strict=True), first):
+        wrong = [term for term in part.split(",") if not _fits(index, term)]
+        if wrong:
+            within = "" if part == wrong[0] else f", where {wrong[0]!r} does not fit"
+            return ScheduleInvalid(
+                rule=rule,
+                problem=f"{name} is {part!r}{within}",
+                remedy=f"give {allowed}, as *, a list (1,3), a range from low to high (1-5) or steps (*/5); "
+                f"for example {example!r}",
+            )
+    return ScheduleInvalid(
+        rule=rule,
+        problem=f"it never occurs: no year has a day with day of month {parts[-3]!r}, month {parts[-2]!r} "
+        f"and day of week {parts[-1]!r}",
+        remedy="give a day that exists, such as L for the last day of a month",
+    )
+
+
+def _fits(index: int, term: str) -> bool:
+    fields = ["*"] * len(_FIELDS)
+    fields[index] = term
+    try:
+        CronSim(" ".join(fields), _START)
+    except (CronSimError, ValueError):  # ValueError: a number of thousands of digits
+        return False
+    return True
+
 
 _FIRST, _LAST = start_of(FIRST_YEAR), start_of(LAST_YEAR + 1) - 1
 # The calendar repeats any day of an expression within forty years (29 February on a Sunday, around 2100).

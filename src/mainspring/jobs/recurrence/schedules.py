@@ -16,6 +16,7 @@ from mainspring.jobs.handle import ManagerSource
 from mainspring.jobs.ids import require_id
 from mainspring.jobs.job import Job
 from mainspring.jobs.recurrence.cron import Cron
+from mainspring.jobs.recurrence.declared import store_all
 from mainspring.jobs.recurrence.definitions import CallArguments, Misfire, OverlapName, define
 from mainspring.jobs.recurrence.planning import first_due
 from mainspring.jobs.recurrence.rules import Every
@@ -27,7 +28,6 @@ from mainspring.jobs.recurrence.schedule_info import (
 )
 from mainspring.jobs.recurrence.schedule_records import Overlap, ScheduleRecord
 from mainspring.jobs.recurrence.stored_rules import decode_rule
-from mainspring.jobs.recurrence.storing import store_all
 from mainspring.runners.checks import require_positive
 
 Occurrences: TypeAlias = list[OccurrenceInfo]

@@ -13,9 +13,8 @@ from mainspring.jobs.engine import MAX_CRASHES
 from mainspring.jobs.instants import LAST_INSTANT, to_microseconds
 from mainspring.jobs.processes.messages import Answer, AnswerKind
 from mainspring.jobs.records import Cause, Outcome, OutcomeKind
-from mainspring.jobs.retry import RetryLater
+from mainspring.jobs.retry import Cancel, RetryLater, Snooze
 from mainspring.jobs.serializers import SERIALIZERS, Serializer
-from mainspring.jobs.signals import Cancel, Snooze
 from mainspring.jobs.working.active import ActiveJob
 from mainspring.jobs.working.describing import (
     UnstorableResult,

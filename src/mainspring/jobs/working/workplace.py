@@ -16,8 +16,7 @@ from mainspring.jobs.crew import WorkerInfo
 from mainspring.jobs.engine import Engine
 from mainspring.jobs.handlers import Registry
 from mainspring.jobs.io_layer import IoLayer
-from mainspring.jobs.process_settings import ProcessSettings
-from mainspring.jobs.pruning import Keep
+from mainspring.jobs.policies import Keep, ProcessSettings
 from mainspring.jobs.recurrence.recurring import PATIENCE_SECONDS, Recurring
 from mainspring.jobs.working.active import ActiveJob
 from mainspring.jobs.working.duties import EVERY_SECONDS, Duties
