@@ -273,6 +273,11 @@ class Intake(ABC):
             queued = [task for task in queued if task.traits.shutdown is not ShutdownBehavior.BLOCK]
         return dropped + self._drop(queued)
 
+    def rouse_for_queued(self) -> None:
+        """Wake a worker for queued tasks: the thread that has posted one may not have come to that yet."""
+        if self._waiting():
+            self._rouse()
+
     def drop_delayed(self) -> int:
         """Drop all tasks that are not due, and queue those that are; return how many were dropped."""
         now = self.services.clock.monotonic_ns()

@@ -41,6 +41,8 @@ class Closing:
                 for runner in self._runners:
                     runner.begin_closing()
                 self._skipped = sum(runner.drop_unstarted(keep_blocking=True) for runner in self._runners)
+                for runner in self._runners:  # BLOCK tasks that were accepted in time
+                    runner.rouse_for_queued()
                 is_quiet = self._first.wait_quiet(_needs_no_waiting, deadline)
             finally:  # an interrupt ends the waiting, not the shutdown
                 report = self._finish(is_quiet=is_quiet)

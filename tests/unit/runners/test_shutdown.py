@@ -304,3 +304,15 @@ def test_a_pool_that_never_started_ends_at_once(clock: WatchedClock) -> None:
     with pytest.raises(RunnerClosed):
         pool.post(int)
     assert pool.statistics().workers == 0
+
+
+@pytest.mark.parametrize("kind", ["sequenced", "parallel"])
+def test_a_task_that_was_accepted_runs_although_its_poster_has_not_woken_a_worker_yet(
+    pool: ThreadPool, kind: str
+) -> None:
+    runs: list[str] = []
+    runner = pool.sequenced(traits=BLOCK) if kind == "sequenced" else pool.parallel(2, traits=BLOCK)
+    runner._sleepers = ()  # as if the thread that posts stood still right after the task was queued
+    runner.post(runs.append, "accepted")
+    assert pool.shutdown() == ShutdownReport(ran=1, skipped=0, abandoned=0)
+    assert runs == ["accepted"]
