@@ -39,6 +39,13 @@ def test_the_command_line_goes_before_the_environment_and_that_before_the_file(s
     assert ids(shop.run(*listing).json) == ["third"]
 
 
+def test_a_url_in_pyproject_that_names_no_store_is_refused_as_it_stands_there(shop: Shop) -> None:
+    (shop.folder / "pyproject.toml").write_text('[tool.mainspring]\nurl = "sqlite://orders.db"\n')
+    done = shop.run("jobs", "list")
+    assert done.code == USAGE
+    assert "url 'sqlite://orders.db': no engine is known for it" in done.complaint
+
+
 def test_a_url_in_pyproject_is_relative_to_it_and_an_application_is_found_beside_it(shop: Shop) -> None:
     shop.submit({"order_id": 1}, id="order-1")
     below = shop.folder / "deep" / "below"

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from mainspring.engines.registry import provider_for
+from mainspring.engines.registry import check_url, provider_for
 from mainspring.errors import EngineUnavailable
 
 if TYPE_CHECKING:
@@ -117,9 +117,9 @@ def _read(file: Path) -> Target:
 def _resolved(url: str, folder: Path) -> str:
     """Return a URL whose relative path is relative to the folder of the configuration file."""
     try:
-        return provider_for(url).resolve(url, folder)
+        return provider_for(check_url(url)).resolve(url, folder)
     except EngineUnavailable:
-        return url  # an unknown scheme is reported when the URL is used
+        return url  # a URL that names no store is reported when it is used
 
 
 def _text(section: dict[str, Any], name: str, file: Path) -> str | None:

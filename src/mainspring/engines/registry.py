@@ -15,7 +15,9 @@ among them.
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -56,10 +58,10 @@ class EngineConfig:
     """The caller only reads: the engine must not create streams on a server."""
 
 
-class EngineProvider:
+class EngineProvider(ABC):
     """What the rest of Mainspring asks of an engine package. Importing it must not import the engine itself."""
 
-    examples: str
+    examples = ""
     """URLs for error messages, such as `'redis://host:6379'`."""
 
     doctor = "mainspring.doctor.any_store:examine_store"
@@ -71,23 +73,23 @@ class EngineProvider:
     bench: str | None = None
     """The function that makes a `mainspring.bench.places.Place` for an application, as `module:name`."""
 
+    @abstractmethod
     def make_engine(self, config: EngineConfig) -> Engine:
         """Make the engine, without opening it; `EngineUnavailable` if something it needs is not installed."""
-        raise NotImplementedError
 
-    def import_engine(self) -> None:
+    def import_engine(self) -> None:  # noqa: B027 - an engine may be in the same module
         """Import the modules that `make_engine` needs.
 
         An application does this when it is created. With the first job it would be too late: that job may be
         submitted by a thread, and a child process that is forked during an import waits for its end for ever.
         """
 
-    def check_url(self, url: str) -> None:
+    def check_url(self, url: str) -> None:  # noqa: B027 - any URL may name a store
         """Raise `EngineUnavailable` if a URL with this scheme names no store; see `unknown_store`."""
 
     def public_url(self, url: str) -> str:
         """Return the URL without user names, passwords and tokens, for logs and error messages."""
-        return re.sub(r"//[^/@?]*@", "//...@", url)
+        return without_credentials(url)
 
     def store_name(self, url: str) -> str:
         """Return a name that is the same for all URLs of one store, without anything secret."""
@@ -97,10 +99,10 @@ class EngineProvider:
         """Return the URL with a relative path in it resolved against a folder."""
         return url
 
-    def require_shared(self, url: str) -> None:
+    def require_shared(self, url: str) -> None:  # noqa: B027 - most stores are shared
         """Raise `EngineUnavailable` if other processes cannot use the store."""
 
-    def require_existing(self, url: str) -> None:
+    def require_existing(self, url: str) -> None:  # noqa: B027 - most stores are not created by reading
         """Raise `EngineUnavailable` if there is no store, and a command that only reads would create one."""
 
 
@@ -116,12 +118,24 @@ def provider_for(url: str) -> EngineProvider:
 
 
 def unknown_store(url: str) -> EngineUnavailable:
-    """Make the error for a URL that names no store of any engine, with examples of all of them."""
-    providers = filter(None, map(_provider_of_scheme, schemes()))
-    *most, last = dict.fromkeys(provider.examples for provider in providers)
+    """Make the error for a URL that names no store of any engine, with examples of all that can be imported."""
+    examples: dict[str, None] = {}
+    for scheme in schemes():
+        with suppress(EngineUnavailable):
+            provider = _provider_of_scheme(scheme)
+            if provider is not None and provider.examples:
+                examples[provider.examples] = None
+    *most, last = examples
     return EngineUnavailable(
-        engine=f"url {url!r}", reason="no engine is known for it", remedy=f"use {', '.join(most)} or {last}"
+        engine=f"url {without_credentials(url)!r}",
+        reason="no engine is known for it",
+        remedy=f"use {', '.join(most)} or {last}",
     )
+
+
+def without_credentials(url: str) -> str:
+    """Return a URL without the user name, password or token before its host."""
+    return re.sub(r"//[^/@?]*@", "//...@", url)
 
 
 def check_url(url: str) -> str:
@@ -149,5 +163,12 @@ def _provider_of_scheme(scheme: str) -> EngineProvider | None:
     point = next(iter(entry_points(group=ENTRY_POINTS, name=scheme)), None)
     if point is None:
         return None
-    make = point.load()
-    return make()
+    try:
+        make = point.load()
+        return make()
+    except Exception as error:
+        raise EngineUnavailable(
+            engine=f"engine {scheme!r} of the package {point.value.partition(':')[0]}",
+            reason=f"it cannot be imported ({type(error).__name__}: {error})",
+            remedy="update or reinstall the package that provides it",
+        ) from error

@@ -46,6 +46,12 @@ def test_a_url_that_names_no_store_is_refused(url: str) -> None:
         Mainspring(url)
 
 
+def test_no_password_is_in_the_error_for_an_unknown_scheme() -> None:
+    with pytest.raises(EngineUnavailable) as refused:
+        Mainspring("redis://ann:secret@host")
+    assert "secret" not in str(refused.value)
+
+
 def test_a_url_that_is_no_text_is_refused() -> None:
     with pytest.raises(TypeError, match=r"url must be a string such as 'sqlite:///orders.db', got 5"):
         Mainspring(5)  # type: ignore[arg-type]
@@ -75,3 +81,17 @@ def test_an_engine_of_another_package_is_found_by_its_entry_point(
         engine = app.manager().engine
         assert isinstance(engine, SqliteEngine)
         assert engine.description == f"toy {tmp_path}/orders.toy"
+
+
+def test_a_package_that_cannot_be_imported_is_named_and_hides_no_other_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metadata = tmp_path / "broken-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[mainspring.engines]\nbroken = no_such_module:Provider\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(EngineUnavailable, match=r"no_such_module: it cannot be imported .* reinstall the package"):
+        Mainspring("broken://host")
+    with pytest.raises(EngineUnavailable, match=r"use 'sqlite:///orders\.db'"):
+        Mainspring("unknown://host")

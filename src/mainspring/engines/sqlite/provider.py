@@ -1,4 +1,7 @@
-"""Registers `sqlite:///path`, jobs in one SQLite file, and `memory://`, jobs in the memory of this process."""
+"""Registers `sqlite:///path`, jobs in one SQLite file, and `memory://`, jobs in the memory of this process.
+
+The checks of a path are here, too: commands need them before they import the engine.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,9 @@ from mainspring.errors import EngineUnavailable
 
 if TYPE_CHECKING:
     from mainspring.jobs.engine import Engine
+
+SCHEME = "sqlite:///"
+MEMORY = "memory://"
 
 
 def look_at(path: Path) -> os.stat_result | None:
@@ -38,10 +44,6 @@ def require_sight(path: Path) -> os.stat_result | None:
             reason=f"user {os.geteuid()} may not look at it ({error})",
             remedy="give this user the right to enter the directory, or run as the user who owns the file",
         ) from error
-
-
-SCHEME = "sqlite:///"
-MEMORY = "memory://"
 
 
 def is_sqlite(url: str) -> bool:
