@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from threading import Condition, Thread
+from threading import Condition, Thread, current_thread
 from typing import TypeAlias
 
 from mainspring.clock import Clock, Duration, SystemClock, deadline_after
@@ -97,7 +97,12 @@ class Timer:
         return None
 
     def settle(self, timeout: Duration | None) -> bool:
-        """Wait until everything due by now has been called; False if it takes longer, in real time."""
+        """Wait until everything due by now has been called; False if it takes longer, in real time.
+
+        A callback of this timer does not wait: it would wait for itself.
+        """
+        if current_thread() is self._thread:
+            return True
         real = SystemClock()
         deadline = deadline_after(real, timeout)
         now = self._clock.monotonic_ns()

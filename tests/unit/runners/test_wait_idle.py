@@ -21,3 +21,16 @@ def test_a_task_that_is_due_counts_while_the_timer_is_held_up() -> None:
         held_up.open()
         waiting.result()
         assert ran == ["delayed"]
+
+
+def test_a_callback_of_the_timer_does_not_wait_for_itself() -> None:
+    with ThreadPool(1) as pool:
+        waited = Gate()
+        waited.open()
+
+        def wait() -> None:
+            pool.wait_idle()
+            waited()
+
+        pool.services.delays.call_after(0, wait)
+        waited.wait_until_entered()
