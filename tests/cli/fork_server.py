@@ -13,6 +13,7 @@ import gc
 import io
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -31,11 +32,18 @@ class ForkServer:
     """The side of the tests: asks for runs, one at a time."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = environment
         self._lock = Lock()  # held from a request to its answer
+        self._start()
+
+    def _start(self) -> None:
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, __file__, str(theirs.fileno())], env=environment, pass_fds=[theirs.fileno()]
+                [sys.executable, __file__, str(theirs.fileno())],
+                env=self._environment,
+                pass_fds=[theirs.fileno()],
+                process_group=0,
             )
 
     def run(
@@ -53,7 +61,15 @@ class ForkServer:
         with self._lock:
             socket.send_fds(self._channel, [request], files)
             self._channel.settimeout(timeout)
-            return int(self._channel.recv(100))
+            try:
+                return int(self._channel.recv(100))
+            except TimeoutError:
+                # With the fork that hangs: its answer must not be taken for that to the next request.
+                os.killpg(self._process.pid, signal.SIGKILL)
+                self.close()
+                self._start()
+                command = f"mainspring {' '.join(arguments)}"
+                raise AssertionError(f"{command} has not ended within {timeout} s") from None
 
     def close(self) -> None:
         """End the server: it ends when the channel does."""
