@@ -199,6 +199,26 @@ class Laboratory:
                 then(World(self._scene, bench), remains.is_committed)
 
 
+class Laboratories:
+    """Makes one laboratory for each operation: all tests of an operation look at the same remains."""
+
+    def __init__(
+        self, scene: Scene, make_folder: Callable[[], Path], look: Callable[[Path], Any] | None = None
+    ) -> None:
+        self._scene = scene
+        self._make_folder = make_folder
+        self._look = look
+        self._made: dict[Operation, Laboratory] = {}
+
+    def of(self, operation: Operation) -> Laboratory:
+        """Return the laboratory of an operation; `look` is given the path of its file."""
+        if operation not in self._made:
+            folder, look = self._make_folder(), self._look
+            compare = None if look is None else lambda _: look(folder / "jobs.db")
+            self._made[operation] = Laboratory(self._scene, folder, operation, look=compare)
+        return self._made[operation]
+
+
 @contextmanager
 def opened(path: Path, clock: ManualClock, probe: Callable[[str, str], None] | None = None) -> Iterator[Bench]:
     """Lend an engine on this file, and let go of its locks in the end as a dead process does."""

@@ -14,7 +14,16 @@ from mainspring.jobs.records import Cause, Lease, Outcome, OutcomeKind
 from mainspring.jobs.status import FINAL, JobStatus
 from mainspring.testing.engine_bench import Bench, seconds
 from tests.support import within
-from tests.unit.engines.crashes import Laboratory, Operation, Scene, World, integrity, run_everything, snapshot
+from tests.unit.engines.crashes import (
+    Laboratories,
+    Laboratory,
+    Operation,
+    Scene,
+    World,
+    integrity,
+    run_everything,
+    snapshot,
+)
 
 pytestmark = pytest.mark.stress  # every step of every operation: many small databases
 
@@ -114,22 +123,13 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
 
 
 @pytest.fixture(scope="module")
-def laboratories() -> dict[Operation, Laboratory]:
-    return {}
+def laboratories(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Laboratories:
+    return Laboratories(scene, lambda: tmp_path_factory.mktemp("laboratory"))
 
 
 @pytest.fixture
-def laboratory(
-    scene: Scene,
-    operation: Operation,
-    laboratories: dict[Operation, Laboratory],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Laboratory:
-    """Lend the laboratory of an operation: all tests of it look at the same remains."""
-    if operation not in laboratories:
-        folder = tmp_path_factory.mktemp("laboratory")
-        laboratories[operation] = Laboratory(scene, folder, operation)
-    return laboratories[operation]
+def laboratory(laboratories: Laboratories, operation: Operation) -> Laboratory:
+    return laboratories.of(operation)
 
 
 @each_operation

@@ -32,7 +32,16 @@ from mainspring.jobs.status import FINAL, JobStatus
 from mainspring.testing.engine_bench import Bench, seconds
 from mainspring.testing.engine_timetable import Timetable
 from tests.support import amount
-from tests.unit.engines.crashes import Laboratory, Operation, Scene, World, integrity, opened, snapshot
+from tests.unit.engines.crashes import (
+    Laboratories,
+    Laboratory,
+    Operation,
+    Scene,
+    World,
+    integrity,
+    opened,
+    snapshot,
+)
 from tests.unit.engines.invariants import check_lines, connected, dump
 
 pytestmark = pytest.mark.stress  # every step of every operation: many small databases
@@ -226,22 +235,13 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
 
 
 @pytest.fixture(scope="module")
-def laboratories() -> dict[Operation, Laboratory]:
-    return {}
+def laboratories(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Laboratories:
+    return Laboratories(scene, lambda: tmp_path_factory.mktemp("laboratory"), look=dump)
 
 
 @pytest.fixture
-def laboratory(
-    scene: Scene,
-    operation: Operation,
-    laboratories: dict[Operation, Laboratory],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Laboratory:
-    """Lend the laboratory of an operation: all tests of it look at the same remains."""
-    if operation not in laboratories:
-        folder = tmp_path_factory.mktemp("laboratory")
-        laboratories[operation] = Laboratory(scene, folder, operation, look=lambda _: dump(folder / "jobs.db"))
-    return laboratories[operation]
+def laboratory(laboratories: Laboratories, operation: Operation) -> Laboratory:
+    return laboratories.of(operation)
 
 
 def finish(bench: Bench) -> Counter[str]:
