@@ -195,7 +195,7 @@ class ReaderWatch:
             self._on_gone()
 
     def end_if_gone(self) -> None:
-        """End the command if nobody reads what it says."""
+        """End the command if the reader has closed its output."""
         if self._is_gone:
             raise ReaderGone
 

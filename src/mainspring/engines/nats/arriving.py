@@ -83,13 +83,13 @@ class Receipts:
         return workspace.get_struct(self.subject(move_id), Receipt)
 
     def require(self, workspace: Workspace, move_id: str) -> Receipt:
-        """Return the receipt of a move that goes on; somebody may have taken it away."""
+        """Return the receipt of a move that goes on; `EngineUnavailable` if it was deleted."""
         receipt = self.read(workspace, move_id)
         if receipt is None:
             raise EngineUnavailable(
                 engine=self._description,
                 reason=f"nothing is known here of the move {move_id}",
-                remedy="check the servers and the prefix, and whether somebody has deleted the stream",
+                remedy="check the servers and the prefix, and whether the stream was deleted",
             )
         return receipt
 
@@ -134,7 +134,7 @@ class Receipts:
     def _overtaken(self, receipt: Receipt) -> EngineUnavailable:
         return EngineUnavailable(
             engine=self._description,
-            reason=f"somebody else goes on with the move from {receipt.source}; its stage is now: {receipt.stage}",
+            reason=f"another process continues the move from {receipt.source}; its stage is now: {receipt.stage}",
             remedy="run the same command again, which says what can be done now",
         )
 

@@ -88,7 +88,7 @@ class _Line:
         return min((*self.read.values(), *self.appended.values()))
 
     def forget(self, job_id: str) -> None:
-        """Let somebody not be in line."""
+        """Remove a job from the line."""
         self.read.pop(job_id, None)
         self.appended.pop(job_id, None)
 
@@ -128,7 +128,7 @@ class Lines:
         self._workspace.draft.purge(self._names.waiting(gate.name, group.name, job_id))
 
     def first(self, gate: Gate, group: Group) -> StoredJob | None:
-        """Return who is next; None: nobody, or a server that lags behind does not know him yet."""
+        """Return the next job; None: the line is empty, or a server that lags behind does not know the job yet."""
         if not group.waiting:
             return None
         line = self._line(gate, group)
@@ -169,7 +169,7 @@ class Lines:
 MOST_READY = 4
 """How many jobs of a group that takes turns stand in the lanes at once: others come between them."""
 LEAD = 1 * MICROSECONDS
-"""How long before its time a poke is handed over: whoever gets it keeps it, and is more exact than the server."""
+"""How long before its time a reminder is delivered: a worker keeps it, and is more exact than the server."""
 OVERDUE = 5 * MICROSECONDS
 """After which a poke that did not come is not waited for."""
 
