@@ -1,7 +1,7 @@
 """Mainspring: one scheduler for Python, from a thread pool to a cluster.
 
-Its names are those of `mainspring.public`, loaded when the first of them is used. Whoever wants a part only need
-not wait for the rest: `mainspring --help`, and a shell that completes a command.
+The package exports the names of `mainspring.public` and imports that module when the first of them is used. So
+`mainspring --help` and shell completion start fast: they do not import it.
 """
 
 from typing import TYPE_CHECKING
@@ -26,4 +26,4 @@ else:
     def _load():
         public = import_module("mainspring.public")
         for name in ("__all__", *public.__all__):
-            globals().setdefault(name, getattr(public, name))  # a test may have put another one in its place
+            globals().setdefault(name, getattr(public, name))  # keep a name that a test has replaced

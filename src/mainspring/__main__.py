@@ -1,4 +1,4 @@
-"""`python -m mainspring` is `mainspring`."""
+"""Runs the command line: `python -m mainspring` is the same as `mainspring`."""
 
 from mainspring.cli import main
 

@@ -1,6 +1,6 @@
-"""The composition root: `Mainspring(url)` puts engine, runners and job manager together.
+"""The composition root: `Mainspring(url)` connects the engine, the runners and the job manager.
 
-Nothing is opened before the first use. A forked child leaves what belongs to its parent alone and opens its own.
+The first use opens them. A forked child opens its own and does not touch its parent's threads and connections.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from mainspring.foreground.foreground import Foreground
 from mainspring.jobs.dead_letters import DeadLetters
 from mainspring.jobs.decorators import Decorators
 from mainspring.jobs.engine import Engine
-from mainspring.jobs.explaining import Explanation
-from mainspring.jobs.following import EventStream
+from mainspring.jobs.event_stream import EventStream
+from mainspring.jobs.explanation import Explanation
 from mainspring.jobs.handle import JobHandle, open_manager
 from mainspring.jobs.info import JobInfo, JobPage
 from mainspring.jobs.manager import DEFAULT_COROUTINES, DEFAULT_GRACE, DEFAULT_STALL, JobManager
@@ -36,9 +36,9 @@ from mainspring.jobs.recurrence.schedules import Schedules
 from mainspring.jobs.serializers import SERIALIZERS, JsonSerializer, MsgpackSerializer
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.submission import MAX_PAYLOAD
-from mainspring.jobs.working.stopping import PATIENCE_FOR_ANSWERS
-from mainspring.runners.checks import require_instance, require_positive
+from mainspring.jobs.worker.host import PATIENCE_FOR_ANSWERS
 from mainspring.runners.thread_pool import ThreadPool
+from mainspring.runners.validation import require_instance, require_positive
 
 MiddlewareT = TypeVar("MiddlewareT", bound=Middleware)
 
@@ -47,7 +47,7 @@ DEFAULT_THREADS = 8
 
 
 class Runtime:
-    """What an application has open in one process."""
+    """The engine, the thread pools and the job manager that an application has open in one process."""
 
     def __init__(self, app: Mainspring, engine: Engine, clock: Clock, *, virtual_time: bool = False) -> None:
         self.process = os.getpid()
@@ -82,7 +82,7 @@ class Runtime:
         )
 
     def close(self, grace: Duration) -> None:
-        """Stop the worker, if there is one, and give everything back."""
+        """Stop the worker, if there is one, shut down the pools and close the engine."""
         try:
             self.manager.shutdown(grace)
         finally:
@@ -96,11 +96,11 @@ class Runtime:
 
 
 class Mainspring(Decorators):
-    """An application: handlers, and where their jobs live.
+    """An application: its handlers, and the store that keeps their jobs.
 
-    `Mainspring()` keeps jobs in `mainspring.db` in the working directory; `Mainspring("sqlite:///orders.db")`,
-    `"sqlite:////absolute/path.db"` and `"memory://"` say otherwise. `"nats://host:4222"`, several servers with
-    commas, keeps them on NATS JetStream for any number of machines; `nats=NatsSettings(...)` says how to get in.
+    `Mainspring()` keeps jobs in `mainspring.db` in the working directory. `Mainspring("sqlite:///orders.db")`,
+    `"sqlite:////absolute/path.db"` and `"memory://"` select another store. `"nats://host:4222"`, with commas
+    between several servers, keeps jobs on NATS JetStream for any number of machines; `nats=` sets the credentials.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class Mainspring(Decorators):
         )
         self._include = tuple(include)
         self._clock = clock or SystemClock()
-        self._lock = RLock()  # guards what follows
+        self._lock = RLock()  # guards the attributes below
         self._runtime: Runtime | None = None
         self._abandoned: list[Runtime] = []
         _forget_after_fork(self)
@@ -168,29 +168,29 @@ class Mainspring(Decorators):
             self.manager().announce_handlers()
 
     def middleware(self, middleware: MiddlewareT) -> MiddlewareT:
-        """Add middleware, inside of what was added before: `app.middleware(Tracing())`."""
+        """Add middleware, nested inside the middleware added before: `app.middleware(Tracing())`."""
         self.middlewares.add(middleware)
         return middleware
 
     def queue(self, name: str, *, concurrency: Concurrency | None = None, rate: Rate | None = None) -> Queue:
-        """Return a queue, to pause, drain or count it; with limits, declare them for all workers."""
+        """Return a queue, to pause, drain or count it; declare the limits, if given, for all workers."""
         queue = Queue(name, self)
         if concurrency is not None or rate is not None:
             self.limits.limit_queue(name, concurrency, rate)
         return queue
 
     def all_queues(self) -> list[Queue]:
-        """List the queues of jobs, handlers and schedules, and those that are paused, by name."""
+        """List, by name, the queues that jobs, handlers or schedules use, and all paused queues."""
         return [Queue(name, self) for name in queue_names(self.manager())]
 
     # -- jobs
 
     def get(self, job_id: str) -> JobInfo:
-        """Return a job; `JobNotFound` if there is none."""
+        """Return a job; raise `JobNotFound` if there is none with this id."""
         return self.manager().get(job_id)
 
     def handle(self, job_id: str) -> JobHandle[Any]:
-        """Return a hold on a job of which one has the id: to wait for it, to read its result, to cancel it."""
+        """Return the handle of a job by its id: to wait for the job, to read its result, to cancel it."""
         record = self.manager().record(job_id)
         handler = self.registry.get(record.type) if record.type in self.registry else None
         return JobHandle(record.id, handler, self)
@@ -205,56 +205,56 @@ class Mainspring(Decorators):
         after: str | None = None,
         newest_first: bool = False,
     ) -> JobPage:
-        """List jobs in the order of their submission, or the newest first; `after=page.next` continues."""
+        """List jobs in order of submission, or newest first; `after=page.next` returns the next page."""
         return self.manager().list(
             status=status, queue=queue, type=type, limit=limit, after=after, newest_first=newest_first
         )
 
     def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[str, int]:
-        """Count jobs by state; under FAILED, the dead letters: jobs that failed and were not replayed."""
+        """Count jobs by state; FAILED counts the dead letters: jobs that failed and were not replayed."""
         return self.manager().counts(queue=queue, type=type)
 
     def cancel(self, job_id: str, *, timeout: Duration | None = None) -> bool:
-        """Call a job off: True means that it never runs, False that it runs or has ended.
+        """Cancel a job. True means that it never runs, False that it runs or has ended.
 
-        One that runs is asked to stop, and if its attempt fails it is not repeated. It waits until the store has
-        committed that. `TimeoutError` after `timeout`: the request stays queued and may still take effect.
+        A running job is asked to stop, and is not retried if its attempt fails. Returns when the store has
+        committed this. Raises `TimeoutError` after `timeout`: the request stays queued and may still take effect.
         """
         return self.manager().cancel(job_id, timeout=timeout)
 
     async def cancel_async(self, job_id: str) -> bool:
-        """Do as `cancel` does without blocking the event loop."""
+        """Cancel a job as `cancel` does, without blocking the event loop."""
         return await (await open_manager(self)).cancel_async(job_id)
 
     def reschedule(self, job_id: str, *, delay: Duration | None = None, at: datetime | None = None) -> bool:
-        """Give a job another due time: True if it had not started."""
+        """Change the due time of a job; return True if the job had not started."""
         return self.manager().reschedule(job_id, delay=delay, at=at)
 
     def explain(self, job_id: str) -> Explanation:
-        """Say in plain words why a job is where it is, and what would change it."""
+        """Explain in plain words why a job is in its state, and what would change that."""
         return self.manager().explain(job_id)
 
     def events(self, *, timeout: Duration | None = None) -> EventStream:
-        """Follow what happens to jobs from now on, in all processes: iterate with `for` or `async for`."""
+        """Return a stream of job events of all processes, from now on: iterate with `for` or `async for`."""
         return self.manager().events(timeout)
 
     def prune(self) -> int:
-        """Forget jobs that have ended and are older than `keep` says; workers do it by themselves, bit by bit."""
+        """Delete ended jobs that are older than `keep` allows; return their number. Workers do so continually."""
         return self.manager().prune()
 
     def retry(self, job_id: str) -> None:
-        """Let a dead letter run again at once, as the same job; `InvalidTransition` if it is none."""
+        """Run a dead letter again at once, as the same job; raise `InvalidTransition` for any other job."""
         self.manager().retry(job_id)
 
     def backup(self, path: str) -> None:
-        """Write a consistent copy of the store to a new file, while everybody works on."""
+        """Write a consistent copy of the store to a new file; workers and callers continue meanwhile."""
         self.manager().engine.backup(path)
 
     # -- running
 
     @contextmanager
     def running(self) -> Iterator[Mainspring]:
-        """Run jobs in this process while the block lasts. Safe in several processes at once."""
+        """Run jobs in this process until the end of the `with` block. Safe in several processes at once."""
         self.load_handlers()
         manager = self.manager()
         manager.start()
@@ -262,11 +262,11 @@ class Mainspring(Decorators):
         try:
             yield self
         finally:
-            if os.getpid() == process:  # a forked child has left the worker in its parent
+            if os.getpid() == process:  # in a forked child, the worker belongs to the parent
                 manager.shutdown(self.grace)
 
     def run(self) -> None:
-        """Run jobs in the foreground, until SIGTERM or SIGINT; a second signal does not wait for handlers."""
+        """Run jobs in the foreground until SIGTERM or SIGINT; after a second signal, do not wait for handlers."""
         Foreground(self, environment=os.environ).run()
 
     def load_handlers(self) -> None:
@@ -280,7 +280,7 @@ class Mainspring(Decorators):
         return self._runtime is not None and self._runtime.process == os.getpid()
 
     def manager(self) -> JobManager:
-        """Return the job manager of this process, opened with the first use."""
+        """Return the job manager of this process; the first call opens it."""
         runtime = self._runtime
         if runtime is None or runtime.process != os.getpid():
             with self._lock:
@@ -290,7 +290,7 @@ class Mainspring(Decorators):
         return runtime.manager
 
     def make_engine(self, clock: Clock, *, read_only: bool = False) -> Engine:
-        """Make the engine for the URL; with `read_only` it creates no streams on a server."""
+        """Create the engine for the URL; with `read_only` it creates no streams on a server."""
         config = EngineConfig(
             url=self.url,
             clock=clock,
@@ -309,14 +309,14 @@ class Mainspring(Decorators):
             import_module("mainspring.engines.sqlite.projection")
 
     def close(self) -> None:
-        """Stop what runs and give everything back; nothing needs it for durability. It opens again when used."""
+        """Stop the worker and close the store; durability does not need it. The next use opens it again."""
         with self._lock:
             runtime, self._runtime = self._runtime, None
         if runtime is not None:
             runtime.close(self.grace)
 
     def exchange_runtime(self, runtime: Runtime | None) -> Runtime | None:
-        """Put another runtime in place and return the one before: for the test kit."""
+        """Replace the runtime and return the previous one; for the test kit."""
         with self._lock:
             before, self._runtime = self._runtime, runtime
             return before
@@ -333,15 +333,15 @@ class Mainspring(Decorators):
         return f"Mainspring({provider_for(self.url).public_url(self.url)!r})"
 
     def forget_after_fork(self) -> None:
-        """In a forked child: leave the parent's threads, locks and connections alone."""
+        """Drop the parent's runtime in a forked child, without touching its threads, locks and connections."""
         self._lock = RLock()
         runtime, self._runtime = self._runtime, None
         if runtime is not None:
-            self._abandoned.append(runtime)  # collecting it would end threads that are not here
+            self._abandoned.append(runtime)  # kept: collecting it would end threads that do not exist here
 
 
 def _make_projection(name: str) -> Projection:
-    """Make the local copy of jobs that are kept elsewhere: a path, or a name in the cache of this user."""
+    """Open the local projection of a remote store; `name` is a path, or a file name in the user's cache."""
     from mainspring.engines.sqlite.projection import SqliteProjection  # noqa: PLC0415 - see _import_engine
 
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mainspring"

@@ -1,6 +1,6 @@
-"""Time as the rest of the package sees it: two readings and one way to wait.
+"""The clock that the whole package uses: two readings of the time, and one way to wait.
 
-`monotonic_ns` is for waiting and measuring, `now` (aware UTC) is for records. Waiting belongs to the clock
+`monotonic_ns` is for waiting and measuring, `now` (aware UTC) is for records. Threads wait through the clock,
 too, so that a manual clock can drive every delay and every time-out. This is the only module that asks the
 operating system for the time.
 """
@@ -19,47 +19,51 @@ NANOSECONDS = 1_000_000_000
 
 
 class ClockMember(Protocol):
-    """Something whose progress depends on a clock: a pool with delayed tasks, a worker with a wheel.
+    """A component whose progress depends on a clock: a pool with delayed tasks, a worker with a timing wheel.
 
-    A manual clock steps from `next_due` to `next_due` and lets every member `settle` in between.
+    A manual clock advances from one `next_due` to the next and calls `settle` of every member in between.
     """
 
     def next_due(self) -> int | None:
-        """Return the next monotonic instant at which this member has something to do."""
+        """Return the next monotonic instant at which this member has work to do; None if there is none."""
 
     def activity(self) -> object:
-        """Return something that changes whenever this member has done something."""
+        """Return a value that changes whenever this member has done work."""
 
     def settle(self, real_seconds: float) -> str | None:
-        """Wait until everything started has come to rest; else return the name of what is still busy."""
+        """Wait until all started work has ended or waits; else return the name of the part that is busy."""
 
 
 class Clock(Protocol):
-    """The clock that is injected everywhere."""
+    """The interface of a clock. Components get their clock as a parameter."""
 
     def monotonic_ns(self) -> int:
-        """Return nanoseconds that never run backwards."""
+        """Return the monotonic time in nanoseconds; it never decreases."""
 
     def now(self) -> datetime:
-        """Return the wall clock as an aware UTC instant."""
+        """Return the wall-clock time as an aware UTC `datetime`."""
 
     def wait(self, condition: Condition, deadline_ns: int | None) -> bool:
         """Wait on the held `condition` until notified (True) or until `deadline_ns` has passed (False)."""
 
     def attach(self, member: ClockMember) -> None:
-        """Tell the clock of a member that lives by it."""
+        """Register a member whose progress depends on this clock."""
 
     def detach(self, member: ClockMember) -> None:
-        """Forget a member; unknown ones are fine."""
+        """Remove a member; unknown members are ignored."""
 
 
 class SystemClock:
-    """The time of the operating system."""
+    """The clock of the operating system."""
 
     monotonic_ns = staticmethod(time.monotonic_ns)
 
     def now(self) -> datetime:
         return datetime.now(UTC)
+
+    def microseconds(self) -> int:
+        """Return the wall-clock time in microseconds since 1970; cheaper than `now`."""
+        return time.time_ns() // 1_000
 
     def wait(self, condition: Condition, deadline_ns: int | None) -> bool:
         if deadline_ns is None:
@@ -72,14 +76,14 @@ class SystemClock:
         return time.monotonic_ns() < deadline_ns
 
     def attach(self, member: ClockMember) -> None:
-        """Do nothing: real time reaches everyone by itself."""
+        """Do nothing: real time advances by itself."""
 
     def detach(self, member: ClockMember) -> None:
-        """Do nothing: nobody is kept."""
+        """Do nothing: this clock keeps no members."""
 
 
 def to_nanoseconds(value: Duration, name: str) -> int:
-    """Convert a `timedelta` or a number of seconds; `name` is the argument to blame in the error."""
+    """Convert a `timedelta` or a number of seconds; `name` is the name of the argument, for errors."""
     if isinstance(value, timedelta):
         nanoseconds = (value.days * 86_400 + value.seconds) * NANOSECONDS + value.microseconds * 1_000
     elif isinstance(value, bool) or not isinstance(value, int | float):
@@ -94,7 +98,7 @@ def to_nanoseconds(value: Duration, name: str) -> int:
 
 
 def deadline_after(clock: Clock, timeout: Duration | None, name: str = "timeout") -> int | None:
-    """Return the monotonic instant `timeout` from now, or None for 'no limit'."""
+    """Return the monotonic instant that is `timeout` from now, or None without a time-out."""
     if timeout is None:
         return None
     return clock.monotonic_ns() + to_nanoseconds(timeout, name)

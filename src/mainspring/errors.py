@@ -1,4 +1,4 @@
-"""Every error Mainspring raises on purpose. Each carries its data, and says what was wrong and what to do.
+"""The exceptions of Mainspring. Each carries its data; its message says what was wrong and what to do.
 
 MainspringError
 ├── RunnerClosed (also a RuntimeError)
@@ -22,7 +22,7 @@ MainspringError
     ├── StoreTooNew
     └── StoreMoved
 
-Errors survive pickling and copying: they travel between threads, processes and machines.
+Errors can be pickled and copied, so they can be passed between threads, processes and machines.
 """
 
 from typing import Any
@@ -33,16 +33,16 @@ def _without_constructor(error_class: type[Exception], *args: object) -> Excepti
 
 
 class MainspringError(Exception):
-    """The root: `except MainspringError` catches all of Mainspring's own errors and nothing else."""
+    """The base class: `except MainspringError` catches all of Mainspring's own errors and nothing else."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Exception's own way calls the class with `args`, the finished message, but our constructors
+        # `Exception.__reduce__` calls the class with `args`, the finished message, but these constructors
         # take keywords. The message is in `args` already, the data in `__dict__`.
         return _without_constructor, (type(self), *self.args), self.__dict__
 
 
 class RunnerClosed(MainspringError, RuntimeError):
-    """A task came after the shutdown of its runner; it was not accepted and will not run."""
+    """A task was posted after the shutdown of its runner; it was not accepted and will not run."""
 
     def __init__(self, *, runner: str) -> None:
         self.runner = runner
@@ -53,7 +53,7 @@ class RunnerClosed(MainspringError, RuntimeError):
 
 
 class QueueFull(MainspringError):
-    """A bounded queue had no room for one more; what was offered was not accepted."""
+    """A bounded queue had no room for another item; the item was not accepted."""
 
     def __init__(self, *, name: str, capacity: int) -> None:
         self.name = name
@@ -65,7 +65,7 @@ class QueueFull(MainspringError):
 
 
 class QueueEmpty(MainspringError):
-    """There was nothing to take from a queue."""
+    """A queue had no item to take."""
 
     def __init__(self, *, name: str) -> None:
         self.name = name
@@ -73,7 +73,7 @@ class QueueEmpty(MainspringError):
 
 
 class WouldDeadlock(MainspringError, RuntimeError):
-    """A task waited for something that cannot happen before that task itself has ended."""
+    """A task waited for an event that cannot happen before that task itself has ended."""
 
     def __init__(self, *, runner: str, task: str) -> None:
         self.runner = runner
@@ -85,7 +85,7 @@ class WouldDeadlock(MainspringError, RuntimeError):
 
 
 class DuplicateJob(MainspringError):
-    """A job with this id, or with this unique key, exists already; nothing was stored."""
+    """A job with this id or this unique key exists already; nothing was stored."""
 
     def __init__(self, *, existing_id: str, key: str | None = None) -> None:
         self.existing_id = existing_id
@@ -99,7 +99,7 @@ class DuplicateJob(MainspringError):
 
 
 class UnknownHandler(MainspringError):
-    """A job names a handler that is not registered here."""
+    """A job names a handler that this application has not registered."""
 
     def __init__(self, *, name: str, known: tuple[str, ...] = ()) -> None:
         self.name = name
@@ -112,7 +112,7 @@ class UnknownHandler(MainspringError):
 
 
 class InvalidArguments(MainspringError):
-    """Arguments do not fit the signature of a handler; nothing was stored, or the attempt did not begin."""
+    """Arguments do not match the signature of a handler; nothing was stored, or the attempt did not start."""
 
     def __init__(self, *, handler: str, parameter: str | None, problem: str) -> None:
         self.handler = handler
@@ -123,7 +123,7 @@ class InvalidArguments(MainspringError):
 
 
 class LimitExceeded(MainspringError):
-    """Something was larger or more than a limit allows; it was not accepted."""
+    """A size or a number exceeds its limit; the request was not accepted."""
 
     def __init__(self, *, what: str, size: int, limit: int, remedy: str) -> None:
         self.what = what
@@ -158,7 +158,7 @@ class JobNotFound(MainspringError):
 
 
 class InvalidTransition(MainspringError):
-    """A job is not in a state from which this can be done; it was left as it is."""
+    """The state of a job does not allow the operation; the job was not changed."""
 
     def __init__(self, *, job_id: str, status: str, action: str, needs: str) -> None:
         self.job_id = job_id
@@ -169,7 +169,7 @@ class InvalidTransition(MainspringError):
 
 
 class JobFailed(MainspringError):
-    """The result of a job was asked for, but it ended without one."""
+    """The caller asked for the result of a job that ended without one."""
 
     def __init__(self, *, job_id: str, status: str, reason: str) -> None:
         self.job_id = job_id
@@ -183,7 +183,7 @@ class JobFailed(MainspringError):
 
 
 class PartialSubmit(MainspringError):
-    """A bulk submit stopped on the way: `done` are stored, `failed` are not."""
+    """A bulk submit stopped before its end: the jobs in `done` are stored, those in `failed` are not."""
 
     def __init__(self, *, done: list[str], failed: list[str], cause: str) -> None:
         self.done = done
@@ -196,7 +196,7 @@ class PartialSubmit(MainspringError):
 
 
 class ScheduleInvalid(MainspringError):
-    """A rule by which something should recur makes no sense; nothing was scheduled."""
+    """The rule of a schedule is invalid; nothing was scheduled."""
 
     def __init__(self, *, rule: str, problem: str, remedy: str) -> None:
         self.rule = rule
@@ -217,7 +217,7 @@ class ScheduleNotFound(MainspringError):
 
 
 class RefusedByStore(MainspringError):
-    """The store works, but does not take this: the fault lies in what it was given."""
+    """The store works but refused the data that it was given: the data is at fault."""
 
     def __init__(self, *, engine: str, reason: str, remedy: str = "try with other or smaller data") -> None:
         self.engine = engine
@@ -227,7 +227,7 @@ class RefusedByStore(MainspringError):
 
 
 class EngineUnavailable(MainspringError):
-    """The store could not do what it was asked, and nothing of it was kept."""
+    """The store could not carry out an operation, and kept nothing of it."""
 
     def __init__(self, *, engine: str, reason: str, remedy: str) -> None:
         self.engine = engine
@@ -237,15 +237,15 @@ class EngineUnavailable(MainspringError):
 
 
 class StoreCorrupt(EngineUnavailable):
-    """The file is not a database of ours, or is damaged."""
+    """The file is not a Mainspring database, or is damaged."""
 
 
 class StoreTooNew(EngineUnavailable):
-    """The file was written by a newer version of Mainspring."""
+    """A newer version of Mainspring wrote the file."""
 
 
 class StoreMoved(EngineUnavailable):
-    """The jobs of this store live elsewhere, or are on their way there: nobody may use it any more."""
+    """The jobs of this store have moved to another store, or are being moved: this one must not be used."""
 
     def __init__(self, *, engine: str, reason: str, remedy: str, target: str) -> None:
         self.target = target

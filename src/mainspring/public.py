@@ -1,4 +1,4 @@
-"""Everything that `from mainspring import ...` finds."""
+"""The public names: everything that `from mainspring import ...` can import."""
 
 from mainspring.app import Mainspring
 from mainspring.clock import Clock, SystemClock

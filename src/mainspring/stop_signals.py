@@ -1,8 +1,8 @@
-"""Signals that end a program, so that none is missed.
+"""Listens for the signals that end a program, SIGTERM and SIGINT, without missing one.
 
-A thread that waits for a lock can miss a signal that comes in the instant before it begins to wait: the
-interpreter notes it, and nothing wakes the thread. So the interpreter writes a byte for each signal into a pair of
-sockets, and whoever reads them finds it there, whenever it came.
+A thread that waits for a lock can miss a signal that arrives just before the wait begins: the interpreter records
+the signal, and nothing wakes the thread. So the interpreter writes a byte for each signal into a pair of sockets.
+The reader finds the byte there, whenever the signal arrived.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ OVER = b"\0"
 
 
 class Signals:
-    """Listens for SIGTERM and SIGINT while the block lasts. For the main thread."""
+    """A context manager that listens for SIGTERM and SIGINT. For the main thread."""
 
     def __init__(self) -> None:
-        # Not a pipe: Windows takes nothing but sockets.
+        # Not a pipe: on Windows, `set_wakeup_fd` accepts only sockets.
         self._reader, self._writer = socket.socketpair()
         self._writer.setblocking(False)
         self._before: dict[signal.Signals, Any] = {}
@@ -47,7 +47,7 @@ class Signals:
         self._writer.close()
 
     def wait(self) -> bool:
-        """Wait for a signal; False: the block is left."""
+        """Wait for a signal; return False when the `with` block has ended."""
         while True:
             byte = self._reader.recv(1)
             if byte in (OVER, b""):
@@ -56,7 +56,7 @@ class Signals:
                 return True
 
     def then(self, act: Callable[[], None]) -> None:
-        """Do something at the next signal, in a thread of its own."""
+        """Call `act` at the next signal, on a thread of its own."""
 
         def follow() -> None:
             if self.wait():
@@ -67,4 +67,4 @@ class Signals:
 
 
 def _note(_number: int, _frame: FrameType | None) -> None:
-    """Do nothing: the byte is written already, and whatever takes a lock may be what was interrupted."""
+    """Do nothing: the byte is written already, and the interrupted code may hold any lock."""

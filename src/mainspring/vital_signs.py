@@ -1,4 +1,4 @@
-"""How a worker is, at one instant: what it leaves for others to read, who need nothing else of the package."""
+"""The health of a worker at one instant. Workers publish it; readers need no other module of the package."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from msgspec import Struct
 
 
 class WorkerState(StrEnum):
-    """How far a worker is."""
+    """The life-cycle state of a worker."""
 
     STARTING = "starting"
     READY = "ready"
@@ -16,16 +16,16 @@ class WorkerState(StrEnum):
 
 
 class Health(Struct, frozen=True):
-    """The vital signs of a worker. Times are those of the monotonic clock."""
+    """The health of a worker. Times are readings of the monotonic clock."""
 
     state: WorkerState
     turned_ns: int
-    """When the control sequence turned last."""
+    """When the control sequence last reported its health."""
     answered_ns: int | None
-    """When the store has last answered as hoped;"""
+    """When the store last answered without an error."""
     trouble: str | None
-    """and what it said since then, if that was an error."""
+    """The last error of the store, if the store has not answered since."""
     stall: str | None
-    """What the watchdog complains of."""
+    """The stall that the watchdog has detected, if any."""
     jobs: int
-    """How many are in the hands of the worker."""
+    """The number of jobs that the worker holds."""

@@ -13,7 +13,7 @@ import pytest
 
 from mainspring.cli.exits import ExitCode
 from mainspring.demo.books import Books, Outage
-from mainspring.demo.journal import Entry, Event
+from mainspring.demo.journal import JournalEntry, OrderEvent
 from mainspring.demo.orders import app
 from tests.programs import Program, program, read_line
 from tests.support import PATIENCE
@@ -173,7 +173,13 @@ def test_books_that_do_not_add_up_are_complained_about(
     monkeypatch.chdir(tmp_path)
     order, *happened = events.split()
     books = Books()
-    books.add([Entry(Event(event), int(order), "order-1", 0.0, 0.0) for event in happened if event != "night"])
+    books.add(
+        [
+            JournalEntry(OrderEvent(event), int(order), "order-1", 0.0, 0.0)
+            for event in happened
+            if event != "night"
+        ]
+    )
     with app:
         figures = books.close(replayed=0, outage=Outage(begin=1, end=2), nights=happened.count("night"))
     assert figures.complaints == complaints
@@ -184,12 +190,12 @@ import sys
 from mainspring.cli import main
 from mainspring.demo import story
 from mainspring.demo.books import Books, Outage
-from mainspring.demo.journal import Entry, Event
+from mainspring.demo.journal import JournalEntry, OrderEvent
 class Story:
     def __init__(self, *parts): pass
     def tell(self):
         day = Books()
-        day.add([Entry(Event.PLACED, 1, "order-1", 0.0, 0.0)])
+        day.add([JournalEntry(OrderEvent.PLACED, 1, "order-1", 0.0, 0.0)])
         return day.close(replayed=0, outage=Outage(begin=1, end=2), nights=0)
 story.Story = Story
 main()

@@ -30,3 +30,9 @@ def test_every_link_leads_somewhere(document: Path) -> None:
         assert target.exists(), f"{link}: there is no {target}"
         if anchor:
             assert anchor in anchors_of(target), f"{link}: no such heading in {target.name}"
+
+
+def test_the_index_of_decisions_lists_them_all() -> None:
+    folder = ROOT / "docs" / "decisions"
+    records = sorted(path.name for path in folder.glob("[0-9]*.md"))
+    assert LINK.findall((folder / "README.md").read_text()) == records

@@ -8,7 +8,7 @@ from mainspring.jobs.limits import bucket_of
 from mainspring.jobs.records import Cause, Lease, OutcomeKind, UniqueKey
 from mainspring.jobs.status import JobStatus
 from mainspring.testing import ManualClock
-from mainspring.testing.engine_bench import Bench, seconds
+from mainspring.testing.conformance.bench import Bench, seconds
 
 WORK = "shop.work"
 HELD = "shop.held"

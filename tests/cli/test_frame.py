@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from mainspring.cli.exits import ExitCode
-from mainspring.cli.main import Commands
-from mainspring.cli.on_demand import load
+from mainspring.cli.lazy_commands import load
+from mainspring.cli.main import LazyCommands
 from tests.cli.shop import CLEAN, Shop
 from tests.support import PATIENCE
 
@@ -21,7 +21,7 @@ USAGE = 2
 
 
 def all_commands() -> Iterator[tuple[str, Any]]:
-    for name in Commands.summaries:
+    for name in LazyCommands.summaries:
         command = load(name)
         if hasattr(command, "commands"):
             yield from ((f"mainspring {name} {child}", below) for child, below in command.commands.items())
@@ -30,8 +30,8 @@ def all_commands() -> Iterator[tuple[str, Any]]:
 
 
 def test_the_help_of_the_program_says_of_each_command_what_its_own_help_says() -> None:
-    own = {name: " ".join(load(name).help.partition("\n\n")[0].split()) for name in Commands.summaries}
-    assert own == Commands.summaries
+    own = {name: " ".join(load(name).help.partition("\n\n")[0].split()) for name in LazyCommands.summaries}
+    assert own == LazyCommands.summaries
 
 
 def test_the_help_of_every_command_has_an_example_of_itself() -> None:

@@ -136,7 +136,9 @@ def test_a_worker_whose_places_hang_is_unhealthy_and_one_that_is_stopped_does_no
     for name in ("hang", "ping"):
         ward.shop.run("submit", name, "--id", name, "--app", "slow:app")
     complaint = ward.comes_to(1).complaint
-    assert complaint.startswith(f"mainspring: worker {worker.pid} on {store}: nobody has taken any of these for ")
+    assert complaint.startswith(
+        f"mainspring: worker {worker.pid} on {store}: no worker has claimed any of these for "
+    )
     assert "1 due job of slow.ping in queue orders (the oldest, ping, for " in complaint
     assert "1 of 1 places (threads) of this worker are occupied, the longest by job hang (slow.hang)" in complaint
     told = json.loads(ward.check("--json").output)
@@ -161,7 +163,9 @@ def test_a_worker_whose_places_hang_is_unhealthy_and_one_that_is_stopped_does_no
     assert {"name": "slow.ping", "queue": "orders"} in starting["handlers"]
     assert [schedule["name"] for schedule in ready["schedules"]] == ["slow.nightly_report"]
     assert [line["event"] for line in worker.lines if "event" in line][-2:] == ["stopping", "stopped"]
-    assert any(line["level"] == "error" and "nobody has taken any" in line["message"] for line in worker.lines)
+    assert any(
+        line["level"] == "error" and "no worker has claimed any" in line["message"] for line in worker.lines
+    )
 
 
 def test_a_worker_that_was_killed_is_missed_until_another_one_comes(ward: Ward, tmp_path: Path) -> None:

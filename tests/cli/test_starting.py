@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mainspring.cli.exits import ExitCode
-from mainspring.cli.main import Commands
+from mainspring.cli.main import LazyCommands
 from tests.cli.shop import CLEAN, Shop
 from tests.support import PATIENCE
 
@@ -63,7 +63,7 @@ def test_help_loads_no_command_and_nothing_of_jobs() -> None:
     loaded = loaded_by_command("--help")
     assert "mainspring.cli.main" in loaded
     assert NOT_FOR_HELP & loaded == set()
-    assert {f"mainspring.cli.{name}" for name in Commands.summaries} & loaded == set()
+    assert {f"mainspring.cli.{name}" for name in LazyCommands.summaries} & loaded == set()
 
 
 def test_a_probe_loads_no_application_and_no_jobs(tmp_path: Path) -> None:

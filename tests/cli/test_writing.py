@@ -7,7 +7,7 @@ import pytest
 import typer
 
 from mainspring import Mainspring
-from mainspring.cli.calls import arguments_of, to_pair
+from mainspring.cli.argument_parsing import arguments_of, to_pair
 from mainspring.cli.options import to_duration, to_instant
 from mainspring.cli.output import clean
 

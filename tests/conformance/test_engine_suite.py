@@ -8,10 +8,10 @@ import pytest
 from mainspring.engines.sqlite.memory import MemoryEngine
 from mainspring.jobs.engine import Capability
 from mainspring.testing import EngineConformance, ManualClock
-from mainspring.testing.engine_base import EngineSuite
-from mainspring.testing.engine_bench import Bench
-from mainspring.testing.engine_needs import all_tests_of, needed_by, needs, needs_of
-from mainspring.testing.engine_time import MOST_REAL_SECONDS
+from mainspring.testing.conformance.base import EngineSuite
+from mainspring.testing.conformance.bench import Bench
+from mainspring.testing.conformance.needs import all_tests_of, needed_by, needs, needs_of
+from mainspring.testing.conformance.time import MOST_REAL_SECONDS
 
 TWO = frozenset({Capability.BACKUP, Capability.SHARED})
 

@@ -10,13 +10,13 @@ from mainspring.engines.sqlite import SqliteEngine
 from mainspring.engines.sqlite.memory import MemoryEngine
 from mainspring.jobs.engine import Capability
 from mainspring.testing import EngineConformance
-from mainspring.testing.engine_bench import MakeEngine
-from mainspring.testing.engine_crew import Crew
-from mainspring.testing.engine_rescuing import Rescuing
-from mainspring.testing.engine_settling import Settling
-from mainspring.testing.engine_starts import Starts
-from mainspring.testing.engine_submitting import Submitting
-from mainspring.testing.engine_taking import Taking
+from mainspring.testing.conformance.bench import MakeEngine
+from mainspring.testing.conformance.rescuing import Rescuing
+from mainspring.testing.conformance.settling import Settling
+from mainspring.testing.conformance.starts import Starts
+from mainspring.testing.conformance.submitting import Submitting
+from mainspring.testing.conformance.taking import Taking
+from mainspring.testing.conformance.workers import Crew
 from tests.blank_stores import make_blank_store
 from tests.support import PATIENCE
 

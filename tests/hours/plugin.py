@@ -19,6 +19,7 @@ from tempfile import mkdtemp
 import pytest
 
 from mainspring.clock import SystemClock
+from mainspring.jobs.timestamps import to_instant
 from tests.hours.start.sitecustomize import OFFSET_FILE
 
 START = Path(__file__).parent / "start"
@@ -75,6 +76,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     os.environ[OFFSET_FILE] = str(file)
     os.environ["PYTHONPATH"] = os.pathsep.join([str(START), *filter(None, [os.environ.get("PYTHONPATH")])])
     SystemClock.now = lambda self: hour.now()  # type: ignore[method-assign]
+    SystemClock.microseconds = lambda self: to_instant(hour.now(), "now")  # type: ignore[method-assign]
 
 
 @pytest.hookimpl(wrapper=True)

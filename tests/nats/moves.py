@@ -17,13 +17,12 @@ from mainspring.engines.sqlite import SqliteEngine, SqliteProjection
 from mainspring.engines.sqlite.departing import Departure
 from mainspring.jobs.commands import PauseSchedule, PutSchedule, Replay
 from mainspring.jobs.limits import bucket_of
-from mainspring.jobs.queries import Query
-from mainspring.jobs.records import Cause, FollowUp, JobRecord, OutcomeKind, UniqueKey
+from mainspring.jobs.records import Cause, FollowUp, JobRecord, OutcomeKind, Query, UniqueKey
 from mainspring.jobs.recurrence.schedule_records import Firing, Occurrence, OccurrenceKind, Overlap, ScheduleRecord
 from mainspring.jobs.status import JobStatus
 from mainspring.moving import Mover
 from mainspring.testing import ManualClock
-from mainspring.testing.engine_bench import TYPE, Bench, seconds
+from mainspring.testing.conformance.bench import TYPE, Bench, seconds
 
 AGE = 600.0  # seconds between the beginning of the file and now
 ALIVE = (JobStatus.PENDING, JobStatus.RUNNING)

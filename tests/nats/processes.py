@@ -14,7 +14,7 @@ from mainspring import NatsSettings
 from mainspring.engines.nats.engine import NatsEngine
 from mainspring.engines.sqlite import SqliteProjection
 from mainspring.testing import ManualClock
-from mainspring.testing.engine_bench import Bench
+from mainspring.testing.conformance.bench import Bench
 from tests.nats.servers import Servers
 from tests.support import PATIENCE
 

@@ -15,13 +15,13 @@ import pytest
 
 from mainspring import NatsSettings
 from mainspring.clock import Clock
-from mainspring.engines.nats import queueing, taking
+from mainspring.engines.nats import claiming, queueing
 from mainspring.engines.nats.drafts import Put
 from mainspring.engines.nats.engine import NatsEngine
 from mainspring.engines.nats.messages import IN_PROGRESS, nak
 from mainspring.engines.sqlite import SqliteProjection
 from mainspring.testing import ManualClock
-from mainspring.testing.engine_bench import TYPE, Bench, seconds
+from mainspring.testing.conformance.bench import TYPE, Bench, seconds
 from tests.nats.servers import Servers
 from tests.support import PATIENCE
 
@@ -126,7 +126,7 @@ class Rig(Bench):
 @pytest.fixture
 def far_ahead(monkeypatch: pytest.MonkeyPatch) -> float:
     """Seconds after which a job is due that workers hold already: a minute ahead of its time, and not a second."""
-    for module in (queueing, taking):
+    for module in (queueing, claiming):
         monkeypatch.setattr(module, "LEAD", seconds(2 * PATIENCE))
     return PATIENCE
 

@@ -8,12 +8,12 @@ from threading import Event
 
 import pytest
 
-from mainspring.jobs.commands import Cancel, Changed, Reopen, Reschedule
+from mainspring.jobs.commands import CancelJob, Changed, Reopen, Reschedule
 from mainspring.jobs.records import Lease, OutcomeKind, UniqueKey
 from mainspring.jobs.recurrence.schedule_records import Firing, Overlap
 from mainspring.jobs.status import JobStatus
-from mainspring.testing.engine_bench import Bench, seconds
-from mainspring.testing.engine_timetable import Timetable
+from mainspring.testing.conformance.bench import Bench, seconds
+from mainspring.testing.conformance.timetable import Timetable
 from tests.nats.processes import MakeBench, at_once, benches
 from tests.nats.servers import Servers
 from tests.support import amount
@@ -55,7 +55,9 @@ def take_until_none_waits(bench: Bench, worker: int, ids: Sequence[str]) -> list
 
 def call_off(bench: Bench, ids: Sequence[str], size: int) -> set[str]:
     parts = [ids[start : start + size] for start in range(0, len(ids), size)]
-    answers = [changed for part in parts for changed in bench.engine.change([Cancel(job_id) for job_id in part])]
+    answers = [
+        changed for part in parts for changed in bench.engine.change([CancelJob(job_id) for job_id in part])
+    ]
     return {job_id for job_id, changed in zip(ids, answers, strict=True) if changed.is_done}
 
 

@@ -10,7 +10,7 @@ from mainspring.engines.nats.drafts import Draft
 from mainspring.engines.nats.link import Link
 from mainspring.jobs.commands import (
     Arrangement,
-    Cancel,
+    CancelJob,
     Changed,
     Command,
     Delete,
@@ -24,8 +24,8 @@ from mainspring.jobs.commands import (
 from mainspring.jobs.records import OutcomeKind
 from mainspring.jobs.recurrence.schedule_records import Fired, OccurrenceKind, Overlap
 from mainspring.jobs.status import JobStatus
-from mainspring.testing.engine_bench import Bench, seconds
-from mainspring.testing.engine_timetable import NAME, Timetable
+from mainspring.testing.conformance.bench import Bench, seconds
+from mainspring.testing.conformance.timetable import NAME, Timetable
 from tests.nats.processes import MakeBench, benches
 from tests.nats.servers import Servers
 
@@ -56,10 +56,10 @@ def test_a_job_that_is_queued_and_called_off_in_one_batch_is_not_taken(bench: Be
     bench.submit("job", after=3_600)
     commands: list[Command] = [
         Replay("letter", "copy", 0),
-        Cancel("copy"),
+        CancelJob("copy"),
         Reschedule("job", 0),
         Reschedule("job", bench.now),
-        Cancel("job"),
+        CancelJob("job"),
     ]
     assert all(changed.is_done for changed in bench.engine.change(commands))
     bench.submit("last")
@@ -122,7 +122,7 @@ def test_a_command_whose_answer_was_lost_is_done(bench: Bench, lose_answer: Call
     bench.submit("job")
     bench.submit("later", after=3_600)
     commands: list[Command] = [
-        Cancel("job"),
+        CancelJob("job"),
         Delete("job"),
         Replay("letter", "copy", 0),
         Reopen("another", bench.now),

@@ -10,7 +10,7 @@ from mainspring.engines.nats.engine import NatsEngine
 from mainspring.engines.sqlite import SqliteProjection
 from mainspring.jobs.engine import Capability
 from mainspring.testing import EngineConformance
-from mainspring.testing.engine_bench import MakeEngine
+from mainspring.testing.conformance.bench import MakeEngine
 from tests.nats.servers import Servers
 
 LEASE_SECONDS = 3.0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mainspring.engines.nats.intake import PATIENCE_SECONDS
-from mainspring.jobs.queries import Query
+from mainspring.jobs.records import Query
 from mainspring.jobs.status import JobStatus
 from tests.nats.rig import MakeRig, Rig, rigs
 from tests.nats.servers import Servers

@@ -10,8 +10,8 @@ import pytest
 from mainspring import Mainspring, NatsSettings
 from mainspring.clock import SystemClock
 from mainspring.doctor import Report, examine
+from mainspring.doctor.nats_examination import ask_monitor
 from mainspring.doctor.nats_facts import NatsFacts, visit
-from mainspring.doctor.nats_monitor import ask_monitor
 from tests.nats.servers import MakeServers, Servers
 from tests.support import eventually
 

@@ -12,8 +12,8 @@ import pytest
 from mainspring import Mainspring, NatsSettings
 from mainspring.clock import SystemClock
 from mainspring.engines.nats import streams
-from mainspring.jobs.instants import MICROSECONDS, to_instant
-from mainspring.testing.engine_bench import seconds
+from mainspring.jobs.timestamps import MICROSECONDS, to_instant
+from mainspring.testing.conformance.bench import seconds
 from tests.nats.crew import copy_in
 from tests.nats.rig import MakeRig, Rig, rigs
 from tests.nats.servers import Servers

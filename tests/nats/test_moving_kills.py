@@ -21,7 +21,7 @@ from mainspring import JobStatus, Mainspring
 from mainspring.engines.nats.drafts import Draft
 from mainspring.engines.nats.engine import NatsEngine
 from mainspring.engines.sqlite.departing import Departure
-from mainspring.jobs.queries import Query
+from mainspring.jobs.records import Query
 from mainspring.moving import Mover, Undoing, mover
 from tests.nats.moves import Contents, Target, carry_out, departing, fill, move, records_of
 from tests.nats.servers import MakeServers, Servers

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mainspring.jobs.engine import Demand
-from mainspring.testing.engine_bench import TYPE
+from mainspring.testing.conformance.bench import TYPE
 from tests.nats.rig import Rig, rigs
 from tests.nats.servers import Servers
 

@@ -9,10 +9,9 @@ import pytest
 
 from mainspring.jobs.commands import Delete
 from mainspring.jobs.engine import Retention
-from mainspring.jobs.queries import Query
-from mainspring.jobs.records import Cause, JobRecord, OutcomeKind
+from mainspring.jobs.records import Cause, JobRecord, OutcomeKind, Query
 from mainspring.jobs.status import JobStatus
-from mainspring.testing.engine_bench import seconds
+from mainspring.testing.conformance.bench import seconds
 from tests.nats.rig import MakeRig, Rig, rigs
 from tests.nats.servers import Servers
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mainspring.engines.nats.drafts import Entry
+from mainspring.engines.nats.drafts import StreamEntry
 from mainspring.jobs.limits import bucket_of
 from mainspring.jobs.records import OutcomeKind
 from mainspring.jobs.status import JobStatus
@@ -144,7 +144,7 @@ def test_a_job_that_another_has_queued_again_and_started_meanwhile_stays_where_i
     read = rig.link.read
     begun: list[int] = []
 
-    def read_and_be_overtaken(subjects: Iterable[str]) -> dict[str, Entry]:
+    def read_and_be_overtaken(subjects: Iterable[str]) -> dict[str, StreamEntry]:
         wanted = list(subjects)
         found = read(wanted)
         if rig.ready() in wanted and not begun:

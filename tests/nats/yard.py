@@ -7,7 +7,7 @@ from functools import partial
 from itertools import count
 
 from mainspring.clock import Clock
-from mainspring.engines.nats.drafts import Entry
+from mainspring.engines.nats.drafts import StreamEntry
 from mainspring.engines.nats.gate_records import Gate, is_ready, standing_of
 from mainspring.engines.nats.gates import Gates
 from mainspring.engines.nats.link import Link
@@ -193,7 +193,7 @@ class Yard:
         data = self.link.read_one(self.names.gate(family_of(name), name)).data
         return decode(data, Gate) if data else None
 
-    def scan(self, subject: str) -> list[tuple[str, Entry]]:
+    def scan(self, subject: str) -> list[tuple[str, StreamEntry]]:
         return self.link.scan(subject, most=5_000)
 
 

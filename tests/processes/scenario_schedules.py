@@ -14,7 +14,7 @@ from signal import SIGTERM
 
 from mainspring import Every, Mainspring, ScheduleInfo
 from mainspring.clock import SystemClock
-from mainspring.jobs.instants import to_instant
+from mainspring.jobs.timestamps import to_instant
 from tests.processes.apps import released, scheduled
 from tests.processes.fleet import Aftermath, Figures, Fleet
 from tests.processes.harness import GREETING, Site

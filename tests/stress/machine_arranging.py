@@ -8,8 +8,8 @@ from hypothesis.stateful import invariant, precondition, rule
 from mainspring.jobs.commands import DropLimit, PauseQueue, PauseSchedule, PutSchedule, RemoveSchedule
 from mainspring.jobs.limits import Limit
 from mainspring.jobs.recurrence.schedule_records import Firing, OccurrenceKind, Overlap
-from mainspring.testing.engine_bench import seconds
-from mainspring.testing.engine_timetable import Timetable
+from mainspring.testing.conformance.bench import seconds
+from mainspring.testing.conformance.timetable import Timetable
 from tests.stress.machine_base import QUEUES, Stage, places
 
 NAMES = ("hourly", "nightly")

@@ -11,11 +11,10 @@ from msgspec.structs import asdict
 from mainspring.jobs.commands import Delete, Regroup, Reopen, Replay, Reschedule
 from mainspring.jobs.engine import Engine, Retention
 from mainspring.jobs.limits import bucket_of
-from mainspring.jobs.queries import Query
-from mainspring.jobs.records import Lease, NewJob, UniqueKey
+from mainspring.jobs.records import Lease, NewJob, Query, UniqueKey
 from mainspring.jobs.status import JobStatus
 from mainspring.testing import ManualClock
-from mainspring.testing.engine_bench import Bench, seconds
+from mainspring.testing.conformance.bench import Bench, seconds
 from tests.stress.engine_model import Model
 from tests.stress.model_jobs import Job
 

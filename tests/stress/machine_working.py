@@ -11,12 +11,20 @@ from hypothesis.stateful import invariant, precondition, rule
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from mainspring.jobs.engine import SUSPECT_CRASHES, Taken
-from mainspring.jobs.queries import Query
-from mainspring.jobs.records import Cause, Lease, Outcome, OutcomeKind, Progress, ProgressReport
+from mainspring.jobs.engine import Taken
+from mainspring.jobs.records import (
+    SUSPECT_CRASHES,
+    Cause,
+    Lease,
+    Outcome,
+    OutcomeKind,
+    Progress,
+    ProgressReport,
+    Query,
+)
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.waiting import HEAD_START
-from mainspring.testing.engine_bench import LEAD_SECONDS, START_LEAD_SECONDS, seconds
+from mainspring.testing.conformance.bench import LEAD_SECONDS, START_LEAD_SECONDS, seconds
 from tests.stress.engine_model import COUNTERS
 from tests.stress.machine_base import TYPES, Stage, delays, jobs, places
 from tests.stress.model_jobs import Job

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mainspring.jobs.engine import SUSPECT_CRASHES
 from mainspring.jobs.events import EventKind
 from mainspring.jobs.limits import Limit, family_of
+from mainspring.jobs.records import SUSPECT_CRASHES
 from mainspring.jobs.status import JobStatus
 from tests.stress.model_jobs import Job, Jobs
 

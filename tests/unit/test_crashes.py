@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from mainspring import EngineUnavailable, Job, JobStatus, Mainspring, Retry, current_job
-from mainspring.jobs.commands import Cancel, Delete
+from mainspring.jobs.commands import CancelJob, Delete
 from mainspring.testing import Crash, ProcessDied, assert_submitted, every_crash
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -294,7 +294,7 @@ def test_a_job_that_was_acknowledged_and_is_gone_is_reported(app: Mainspring, ch
 def test_a_job_that_the_next_process_loses_is_reported(app: Mainspring, charge: Job[[int], None]) -> None:
     @app.job(name="forget")
     def forget() -> None:
-        app.manager().change_all([Cancel("victim"), Delete("victim")])
+        app.manager().change_all([CancelJob("victim"), Delete("victim")])
 
     def scenario() -> None:
         charge.options(id="victim", delay=3_600).submit(42)

@@ -1,11 +1,11 @@
 """The books of the demonstration: what its journal says, by order and by job."""
 
 from mainspring.demo.books import Books
-from mainspring.demo.journal import Entry, Event
+from mainspring.demo.journal import JournalEntry, OrderEvent
 
 
-def report(job: str, due: float, at: float) -> Entry:
-    return Entry(Event.REPORTED, 0, job, at, due)
+def report(job: str, due: float, at: float) -> JournalEntry:
+    return JournalEntry(OrderEvent.REPORTED, 0, job, at, due)
 
 
 def test_a_report_that_is_written_again_after_a_kill_is_one_report() -> None:

@@ -11,10 +11,8 @@ import pytest
 
 from mainspring import EngineUnavailable, Mainspring
 from mainspring.foreground.foreground import Foreground
-from mainspring.foreground.greeting import Greeting, ScheduledNext
-from mainspring.foreground.health_files import read_signs
-from mainspring.foreground.health_folder import choose_folder
-from mainspring.foreground.voice import PlainVoice
+from mainspring.foreground.greeting import Greeting, PlainVoice, ScheduledNext
+from mainspring.foreground.health_files import choose_folder, read_signs
 
 
 class Brief(PlainVoice):

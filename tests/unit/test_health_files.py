@@ -14,11 +14,17 @@ import msgspec
 import pytest
 
 from mainspring.cli.healthcheck import Wanted, problem_of
-from mainspring.foreground.health_files import HealthFile, Identity, Sign, read_signs, remove_gone
-from mainspring.foreground.health_folder import FolderUnsafe, choose_folder
-from mainspring.foreground.processes import start_of
-from mainspring.foreground.publishing import Publisher
-from mainspring.foreground.systemd import Systemd
+from mainspring.foreground.health_files import (
+    FolderUnsafe,
+    HealthFile,
+    Identity,
+    Sign,
+    choose_folder,
+    read_signs,
+    remove_gone,
+    start_of,
+)
+from mainspring.foreground.publishing import Publisher, Systemd
 from mainspring.vital_signs import Health, WorkerState
 from tests.support import PATIENCE
 
@@ -173,14 +179,30 @@ def test_systemd_hears_of_ready_watchdog_and_stopping(tmp_path: Path, is_abstrac
     environment = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "30000000", "WATCHDOG_PID": str(os.getpid())}
     with Listener(address) as listener:
         systemd = Systemd.of(environment)
-        stalled = msgspec.structs.replace(WELL, stall="nobody has taken any")
+        stalled = msgspec.structs.replace(WELL, stall="no worker has claimed any")
         for health in (STARTING, WELL, WELL, stalled, STOPPING):
             systemd.tell(health)
         assert listener.hear() == ["WATCHDOG=1", "STATUS=starting"]
         assert listener.hear() == ["READY=1", "WATCHDOG=1", "STATUS=ready"]
         assert listener.hear() == ["WATCHDOG=1"]
-        assert listener.hear() == ["WATCHDOG=1", "STATUS=ready, but nobody has taken any"]
+        assert listener.hear() == ["WATCHDOG=1", "STATUS=ready, but no worker has claimed any"]
         assert listener.hear() == ["STOPPING=1", "WATCHDOG=1", "STATUS=stopping"]
+
+
+def test_the_file_is_there_when_systemd_hears_of_it(folder: Path) -> None:
+    seen: list[list[Sign]] = []
+    told = Event()
+
+    class Reading(Systemd):
+        def tell(self, health: Health) -> None:
+            seen.append(read_signs(folder))
+            told.set()
+
+    file = HealthFile(folder, identity())
+    with Publisher(file, Reading(None, has_watchdog=False)) as publisher:
+        publisher.tell(WELL)
+        assert told.wait(PATIENCE)
+    assert seen[0] == [Sign(file.identity, WELL)]
 
 
 def test_a_watchdog_for_another_process_is_not_ours(tmp_path: Path) -> None:
@@ -204,7 +226,7 @@ def test_a_socket_at_which_nobody_listens_is_told_once(tmp_path: Path, caplog: p
     ("changes", "worst"),
     [
         ({}, None),
-        ({"stall": "nobody has taken any"}, Wanted.CONTENT),
+        ({"stall": "no worker has claimed any"}, Wanted.CONTENT),
         ({"trouble": "the disk is full"}, Wanted.READY),
         ({"answered_ns": 80 * SECONDS}, Wanted.READY),
         ({"answered_ns": None}, Wanted.READY),

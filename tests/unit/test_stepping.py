@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from mainspring import Mainspring
-from mainspring.jobs.queries import Query
+from mainspring.jobs.records import Query
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.stepping import find_all
 

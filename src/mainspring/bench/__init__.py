@@ -1,1 +1,1 @@
-"""Measuring the user's own machine and engine, on stores of our own that are gone afterwards."""
+"""The measurements of `mainspring bench`: the user's machine and engine, on temporary stores."""

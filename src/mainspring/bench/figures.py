@@ -1,15 +1,60 @@
-"""What a measurement comes to: a rate, a spread of durations, or a size; in words, and as numbers for scripts."""
+"""The result of a measurement: a rate, a spread of durations, or a size, as text and as numbers for scripts.
+
+Figures depend on the machine, its load, its system and the versions of the software, so these are recorded, too.
+"""
 
 from __future__ import annotations
 
+import os
+import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any, TypeAlias
+
+MOUNTS = Path("/proc/self/mountinfo")
+
+
+def machine() -> dict[str, Any]:
+    """Return the facts about this machine."""
+    return {
+        "cpus": cpus(),
+        "load": load(),
+        "system": f"{platform.system()} {platform.release()}",
+        "architecture": platform.machine(),
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "mainspring": version("mainspring"),
+    }
+
+
+def cpus() -> int:
+    """Return how many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def load() -> float | None:
+    """Return the load average of the last minute; None if the system does not provide it."""
+    return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
+
+
+def file_system(folder: Path, mounts: Path = MOUNTS) -> str | None:
+    """Return the type of the file system of a folder; None if the system does not provide it."""
+    if not mounts.exists():
+        return None
+    found: dict[Path, str] = {}
+    for line in mounts.read_text().splitlines():
+        mount, _, kind = line.partition(" - ")  # man 5 proc
+        found[Path(mount.split()[4].encode().decode("unicode_escape"))] = kind.split()[0]
+    here = folder.resolve()
+    return next((found[parent] for parent in (here, *here.parents) if parent in found), None)
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
-    """How many a second, in the best of some rounds."""
+class RateFigure:
+    """The number per second in the best of some rounds."""
 
     per_second: float
     rounds: int
@@ -19,18 +64,18 @@ class Rate:
 
     @property
     def note(self) -> str:
-        """Say what the figure is of the samples."""
+        """How the figure was computed from the rounds."""
         return f"best of {self.rounds}"
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """Return it for scripts."""
+        """The fields for scripts."""
         return {"per_second": round(self.per_second, 1), "rounds": self.rounds}
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How long something took, in milliseconds."""
+    """Percentiles of durations, in milliseconds."""
 
     p50: float
     p99: float
@@ -50,12 +95,12 @@ class Spread:
 
     @property
     def note(self) -> str:
-        """Say what the figure is of the samples."""
+        """How the figures were computed from the samples."""
         return f"p50 / p99 / max of {self.samples:,}"
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """Return it for scripts."""
+        """The fields for scripts."""
         return {
             "p50_ms": round(self.p50, 3),
             "p99_ms": round(self.p99, 3),
@@ -66,7 +111,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much one of many takes."""
+    """The mean size of one item."""
 
     bytes_each: float
     samples: int
@@ -76,13 +121,13 @@ class Size:
 
     @property
     def note(self) -> str:
-        """Say what the figure is of the samples."""
+        """How the figure was computed from the samples."""
         return f"mean of {self.samples:,}"
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """Return it for scripts."""
+        """The fields for scripts."""
         return {"bytes": round(self.bytes_each), "samples": self.samples}
 
 
-Result: TypeAlias = Rate | Spread | Size
+Result: TypeAlias = RateFigure | Spread | Size

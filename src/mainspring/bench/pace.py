@@ -1,27 +1,28 @@
-"""How long measurements take, and how often what they measure is repeated.
+"""Controls the duration of measurements and the number of rounds.
 
-A round is made longer until it takes long enough to be measured; then rounds are repeated until the time is over,
-and the best counts: other programs can only make it worse. Between two rounds whoever has asked to stop is heard.
+A round is made longer until it takes long enough to be measured. Then rounds are repeated until the time is over,
+and the best one counts, because other programs can only slow a round down. A request to stop takes effect between
+two rounds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from mainspring.bench.figures import Rate
+from mainspring.bench.figures import RateFigure
 from mainspring.clock import NANOSECONDS, Clock, SystemClock
 
-ROUND_SHARE = 0.1  # of the time of a measurement: a shorter round says too little,
-ROUND_SECONDS = 0.25  # but a longer one is not needed
+ROUND_SHARE = 0.1  # a round is long enough if it takes this share of the time of a measurement,
+ROUND_SECONDS = 0.25  # or this long
 GROWTH = 4
 
 
 class Stopped(Exception):
-    """Somebody has asked to stop."""
+    """The user has asked to stop."""
 
 
 class Pace:
-    """The time that each measurement has, and the number of jobs that it may make at once."""
+    """The time for each measurement, and the number of jobs that it may submit at once."""
 
     def __init__(
         self,
@@ -40,7 +41,7 @@ class Pace:
         self._began_ns = self.clock.monotonic_ns()
 
     def begin(self) -> None:
-        """Begin a measurement: its time starts now."""
+        """Begin a measurement, and start its time."""
         self._began_ns = self.clock.monotonic_ns()
         self.note()
 
@@ -59,14 +60,14 @@ class Pace:
         return (self.clock.monotonic_ns() - began_ns) / NANOSECONDS
 
     def note(self, per_second: float | None = None) -> None:
-        """Tell how far this measurement is, and how fast it was; `Stopped` if somebody has asked for it."""
+        """Report the time spent and the rate; raise `Stopped` if the user has asked to stop."""
         if self._is_stopped is not None and self._is_stopped():
             raise Stopped
         if self._tell is not None:
             self._tell(min(self.spent, self.seconds), per_second)
 
     def timed(self, work: Callable[[int], object]) -> Callable[[int], float]:
-        """Return work that says how many seconds it took."""
+        """Wrap `work` in a function that returns how many seconds it took."""
 
         def measured(count: int) -> float:
             began = self.clock.monotonic_ns()
@@ -75,8 +76,8 @@ class Pace:
 
         return measured
 
-    def best_rate(self, work: Callable[[int], float], *, first: int = 1, most: int | None = None) -> Rate:
-        """Do `work`, which returns its seconds, with growing counts, then again and again."""
+    def best_rate(self, work: Callable[[int], float], *, first: int = 1, most: int | None = None) -> RateFigure:
+        """Run `work`, which returns its seconds, with growing counts, then repeatedly; return the best rate."""
         limit = self.jobs if most is None else most
         long_enough = min(self.seconds * ROUND_SHARE, ROUND_SECONDS)
         count = min(first, limit)
@@ -90,4 +91,4 @@ class Pace:
             rounds += 1
             best = max(best, count / max(seconds, 1 / NANOSECONDS))
             self.note(best)
-        return Rate(best, rounds)
+        return RateFigure(best, rounds)

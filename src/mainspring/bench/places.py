@@ -1,7 +1,7 @@
-"""Where is measured: stores of our own beside those of the user, on the same disk or the same server.
+"""Creates temporary stores for measurements, on the same disk or the same server as the store of the user.
 
-A place makes empty stores and removes each, whatever happens to the measurement. Nothing that belongs to the user
-is opened: neither the file, nor the streams, nor the local copy of a server's jobs.
+A place creates empty stores and removes each of them, also if the measurement fails. It opens nothing that belongs
+to the user: neither the file, nor the streams, nor the projection of a server's jobs.
 """
 
 from __future__ import annotations
@@ -26,36 +26,36 @@ from mainspring.engines.sqlite.provider import SCHEME as SQLITE
 from mainspring.engines.sqlite.provider import to_path
 from mainspring.errors import EngineUnavailable
 
-if TYPE_CHECKING:  # the client of NATS is an extra
+if TYPE_CHECKING:  # the NATS client is an optional dependency
     from mainspring.engines.nats.engine import NatsEngine
 
 PREFIX = "bench-"
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
-    """An empty store, and how much it takes on a disk, if that can be said."""
+class BenchStore:
+    """An empty store, and a function that returns its size in bytes, if that is known."""
 
     app: Mainspring
     size: Callable[[], int] | None = None
 
 
 class Place(Protocol):
-    """Where stores can be made."""
+    """A place in which temporary stores can be created."""
 
     @property
     def folder(self) -> Path | None:
-        """The folder of its files, if they are on this machine."""
+        """The folder of its files; None if they are not on this machine."""
 
     def describe(self, app: Mainspring) -> dict[str, str]:
-        """Say which engine it is, in which version and setting."""
+        """Return the engine, its version and its settings."""
 
-    def store(self) -> AbstractContextManager[Store]:
-        """Make an empty store for a while."""
+    def store(self) -> AbstractContextManager[BenchStore]:
+        """Create an empty store for the duration of the `with` block."""
 
 
 def place_of(app: Mainspring) -> Place:
-    """Return the place beside the store of an application; of this nothing but the settings are read."""
+    """Return the place beside the store of an application; only the settings of the application are read."""
     provider = provider_for(app.url)
     if provider.bench is None:
         raise EngineUnavailable(
@@ -68,12 +68,12 @@ def place_of(app: Mainspring) -> Place:
 
 
 def beside_file(app: Mainspring) -> Place:
-    """Return the folder of the SQLite file of an application."""
+    """Return the place in the folder of an application's SQLite file."""
     return InFolder(to_path(app.url).absolute().parent, app)
 
 
 class InFolder:
-    """SQLite files in a folder, each in a folder of its own below it."""
+    """Stores in SQLite files, each in its own subfolder of a folder."""
 
     def __init__(self, folder: Path, like: Mainspring) -> None:
         self.folder = folder
@@ -87,7 +87,7 @@ class InFolder:
         }
 
     @contextmanager
-    def store(self) -> Iterator[Store]:
+    def store(self) -> Iterator[BenchStore]:
         try:
             below = TemporaryDirectory(prefix=f".mainspring-{PREFIX}", dir=self.folder)
         except OSError as error:
@@ -99,11 +99,11 @@ class InFolder:
         with below as name:
             folder = Path(name).absolute()
             with _application(self._like, f"{SQLITE}{folder / 'jobs.db'}") as app:
-                yield Store(app, lambda: _closed_size(app, folder))
+                yield BenchStore(app, lambda: _closed_size(app, folder))
 
 
 class InMemory:
-    """The memory of this process."""
+    """Stores in the memory of this process."""
 
     folder = None
 
@@ -114,13 +114,13 @@ class InMemory:
         return {"engine": "memory of this process"}
 
     @contextmanager
-    def store(self) -> Iterator[Store]:
+    def store(self) -> Iterator[BenchStore]:
         with _application(self._like, "memory://") as app:
-            yield Store(app)
+            yield BenchStore(app)
 
 
 class OnNats:
-    """The user's servers, with streams of our own."""
+    """Stores in temporary streams on the user's NATS servers."""
 
     folder = None
 
@@ -137,18 +137,18 @@ class OnNats:
         }
 
     @contextmanager
-    def store(self) -> Iterator[Store]:
+    def store(self) -> Iterator[BenchStore]:
         self._require_no_role()
         settings = replace(self._like.nats or NatsSettings(), projection=None, prepared=False)
         with _application(self._like, _with_own_prefix(self._like.url), settings) as app:
             engine = _nats(app)
             try:
-                yield Store(app, lambda: int(engine.parts.streams.info()["state"]["bytes"]))
+                yield BenchStore(app, lambda: int(engine.parts.streams.info()["state"]["bytes"]))
             finally:
                 engine.parts.streams.remove()
 
     def _require_no_role(self) -> None:
-        """Refuse a user who has the rights of one role: they end at the streams of its own prefix."""
+        """Refuse a user with a role: its permissions cover only the streams of its own prefix."""
         servers, settings = parse_url(self._like.url, self._like.nats or NatsSettings())
         if settings.role is not None:
             raise EngineUnavailable(
@@ -165,20 +165,20 @@ def _application(like: Mainspring, url: str, nats: NatsSettings | None = None) -
 
 
 def _with_own_prefix(url: str) -> str:
-    """Return a URL of the same servers, with the same settings, that leads to nothing of the user."""
+    """Return a URL of the same servers and settings with a new prefix, so that it names no data of the user."""
     address, _, query = url.partition("?")
     kept = [(name, value) for name, value in parse_qsl(query) if name not in ("prefix", "projection")]
     return f"{address}?{urlencode([*kept, ('prefix', f'{PREFIX}{token_hex(6)}')])}"
 
 
 def _closed_size(app: Mainspring, folder: Path) -> int:
-    app.close()  # the log becomes part of the file; the next use opens it again
+    app.close()  # merges the write-ahead log into the file; the next use opens the store again
     return sum(file.stat().st_size for file in folder.iterdir())
 
 
 def _nats(app: Mainspring) -> NatsEngine:
     engine = app.manager().engine
-    from mainspring.engines.nats.engine import NatsEngine  # noqa: PLC0415 - it has been loaded, so it can be
+    from mainspring.engines.nats.engine import NatsEngine  # noqa: PLC0415 - it is imported already, so the client is installed
 
     assert isinstance(engine, NatsEngine)
     return engine

@@ -1,4 +1,7 @@
-"""Running: how many jobs a worker gets done, and how soon each starts. The worker is in this process."""
+"""Measures how many jobs a worker completes and how soon each starts, and tasks of a pool without a store.
+
+The worker runs in this process.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +10,45 @@ from random import Random
 from threading import Event
 from typing import TypeVar
 
-from mainspring.bench.figures import Rate, Spread
+from mainspring.bench.figures import RateFigure, Spread
 from mainspring.bench.pace import Pace
-from mainspring.bench.places import Store
+from mainspring.bench.places import BenchStore
 from mainspring.jobs.context import current_job
-from mainspring.jobs.instants import MICROSECONDS, to_datetime, to_instant
+from mainspring.jobs.timestamps import MICROSECONDS, to_datetime, to_instant
+from mainspring.runners.thread_pool import ThreadPool
+
+WORKERS = 4
+MOST = 100_000  # tasks in one round
+
+
+def posts(pace: Pace) -> RateFigure:
+    """Measure posting tasks that do nothing and waiting until all have run."""
+    with ThreadPool(WORKERS, name="bench") as pool:
+
+        def post(count: int) -> None:
+            for _ in range(count):
+                pool.post(_nothing)
+            pool.wait_idle()
+
+        return pace.best_rate(pace.timed(post), first=1_000, most=MOST)
+
+
+def _nothing() -> None:
+    return None
+
 
 Item = TypeVar("Item")
 
-LOOK_SECONDS = 0.1  # how often a wait hears whoever wants to stop
+LOOK_SECONDS = 0.1  # the interval at which a wait checks for a request to stop
 MOST_SAMPLES = 500
 LEAST_SAMPLES = 20
 PROBES = 5
-SUBMIT_SHARE = 0.4  # of the time of a measurement: for the submits of jobs that are due later
+SUBMIT_SHARE = 0.4  # of the time of a measurement, for submitting jobs that are due later
 SLACK_SECONDS = 0.2
 
 
-def drain(store: Store, pace: Pace) -> Rate:
-    """Let a worker start, run jobs that do nothing, store their ends, and stop."""
+def drain(store: BenchStore, pace: Pace) -> RateFigure:
+    """Measure how fast a worker starts, runs jobs that do nothing, stores their outcomes, and stops."""
     runs: list[None] = []
     all_ran = Event()
     expected = 0
@@ -49,8 +73,8 @@ def drain(store: Store, pace: Pace) -> Rate:
     return pace.best_rate(work, first=100)
 
 
-def submit_to_start(store: Store, pace: Pace) -> Spread:
-    """Submit to an idle worker, one job after the other."""
+def submit_to_start(store: BenchStore, pace: Pace) -> Spread:
+    """Measure the time from submit to start, one job after the other, with an idle worker."""
     starts: SimpleQueue[int] = SimpleQueue()
 
     @store.app.job(name="bench.start")
@@ -60,7 +84,7 @@ def submit_to_start(store: Store, pace: Pace) -> Spread:
     taken: list[float] = []
     with store.app.running():
         start.submit().wait()
-        starts.get()  # the first finds a worker that has just begun
+        starts.get()  # the first one is not measured: the worker has just started
         while len(taken) < LEAST_SAMPLES or (len(taken) < MOST_SAMPLES and not pace.is_over):
             began = pace.clock.monotonic_ns()
             handle = start.submit()
@@ -70,8 +94,8 @@ def submit_to_start(store: Store, pace: Pace) -> Spread:
     return Spread.of(taken)
 
 
-def start_minus_due(store: Store, pace: Pace) -> Spread:
-    """Submit jobs that are due at instants of the next seconds; by the clock of the store."""
+def start_minus_due(store: BenchStore, pace: Pace) -> Spread:
+    """Measure the lateness of jobs that are due at random instants of the next seconds, by the store's clock."""
     app = store.app
     late: SimpleQueue[float] = SimpleQueue()
 

@@ -1,32 +1,56 @@
-"""Submitting: one by one, from several threads, many at once; and what a job takes on the disk.
+"""Measures submits (one by one, from several threads, many at once), the size of a job on disk, and an fsync.
 
-The jobs are due in an hour, so that nobody looks at them.
+The jobs are due in an hour, so that no worker claims them. An fsync is the price of a durable commit.
 """
 
 from __future__ import annotations
 
+import os
 from functools import partial
+from tempfile import TemporaryFile
 
-from mainspring.bench.figures import Rate, Size
+from mainspring.bench.figures import RateFigure, Size, Spread
 from mainspring.bench.pace import Pace
-from mainspring.bench.places import Store
+from mainspring.bench.places import BenchStore, Place
 from mainspring.jobs.job import Job
 from mainspring.runners.thread_pool import ThreadPool
+
+PAGE = b"\0" * 4_096
+LEAST = 5
+MOST = 500
+SHARE = 0.25  # of the time of a measurement is enough
+
+
+def fsync(place: Place, pace: Pace) -> Spread | None:
+    """Measure writing a page to a file and syncing it; None if the place has no folder on this machine."""
+    if place.folder is None:
+        return None
+    taken: list[float] = []
+    with TemporaryFile(prefix=".mainspring-bench-", dir=place.folder) as file:
+        while len(taken) < LEAST or (len(taken) < MOST and pace.spent < pace.seconds * SHARE):
+            began = pace.clock.monotonic_ns()
+            file.write(PAGE)
+            file.flush()
+            os.fsync(file.fileno())
+            taken.append(pace.since(began) * 1_000)
+            pace.note()
+    return Spread.of(taken)
+
 
 THREADS = 8
 CHUNK = 1_000
 LATER = 3_600
 
 
-def one_by_one(store: Store, pace: Pace) -> Rate:
-    """Submit from one thread; each job is durable when its submit returns."""
+def one_by_one(store: BenchStore, pace: Pace) -> RateFigure:
+    """Measure submits from one thread; each job is durable when its submit returns."""
     job = _job(store)
     _submit(job, 1)  # opens the store
     return pace.best_rate(pace.timed(partial(_submit, job)), first=4)
 
 
-def from_threads(store: Store, pace: Pace) -> Rate:
-    """Submit from several threads, which share commits."""
+def from_threads(store: BenchStore, pace: Pace) -> RateFigure:
+    """Measure submits from several threads, which share commits."""
     job = _job(store)
     _submit(job, 1)
     with ThreadPool(THREADS, name="bench-submitters") as pool:
@@ -40,8 +64,8 @@ def from_threads(store: Store, pace: Pace) -> Rate:
         )
 
 
-def in_bulk(store: Store, pace: Pace) -> Rate:
-    """Submit a thousand with each call."""
+def in_bulk(store: BenchStore, pace: Pace) -> RateFigure:
+    """Measure bulk submits, a thousand jobs with each call."""
     job = _job(store)
     _submit(job, 1)
 
@@ -52,8 +76,8 @@ def in_bulk(store: Store, pace: Pace) -> Rate:
     return pace.best_rate(pace.timed(submit), first=CHUNK)
 
 
-def size_of_a_job(store: Store, pace: Pace) -> Size | None:
-    """Compare the size of the store before and after some thousand jobs."""
+def size_of_a_job(store: BenchStore, pace: Pace) -> Size | None:
+    """Compare the size of the store before and after some thousand jobs; None if the size is not known."""
     if store.size is None:
         return None
     job = _job(store)
@@ -69,7 +93,7 @@ def _submit(job: Job[[int], None], count: int) -> None:
         job.submit(number)
 
 
-def _job(store: Store) -> Job[[int], None]:
+def _job(store: BenchStore) -> Job[[int], None]:
     @store.app.job(name="bench.later")
     def later(number: int) -> None:
         raise AssertionError(f"job {number} is not due before an hour")

@@ -1,4 +1,4 @@
-"""All measurements, in the order of the table, each on an empty store of its own."""
+"""Lists all measurements in the order of the table and runs them, each on its own empty store."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from mainspring.bench import disk, runs, submits, tasks
-from mainspring.bench.figures import Result
-from mainspring.bench.machine import file_system
+from mainspring.bench import runs, submits
+from mainspring.bench.figures import Result, file_system
 from mainspring.bench.pace import Pace
-from mainspring.bench.places import Place, Store
+from mainspring.bench.places import BenchStore, Place
 
 Measure: TypeAlias = Callable[[Place, Pace], Result | None]
 """Measures something at a place; None if the place has no such figure."""
@@ -18,7 +17,7 @@ Measure: TypeAlias = Callable[[Place, Pace], Result | None]
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Something to measure: its name for scripts, and in words what it is and how it is done."""
+    """A measurement: its name for scripts, its title, a description of how it is done, and its function."""
 
     name: str
     title: str
@@ -26,8 +25,8 @@ class Measurement:
     measure: Measure
 
 
-def on_a_store(measure: Callable[[Store, Pace], Result | None]) -> Measure:
-    """Give a measurement an empty store, and take it away afterwards."""
+def on_a_store(measure: Callable[[BenchStore, Pace], Result | None]) -> Measure:
+    """Wrap a measurement so that it gets an empty store, which is removed afterwards."""
 
     def measure_there(place: Place, pace: Pace) -> Result | None:
         with place.store() as store:
@@ -37,12 +36,12 @@ def on_a_store(measure: Callable[[Store, Pace], Result | None]) -> Measure:
 
 
 MEASUREMENTS = (
-    Measurement("fsync", "an fsync", "4 KiB to a file in this folder", disk.fsync),
+    Measurement("fsync", "an fsync", "4 KiB to a file in this folder", submits.fsync),
     Measurement(
         "tasks",
         "tasks in one process",
-        f"ThreadPool({tasks.WORKERS}), from post to run, no store",
-        lambda _, pace: tasks.posts(pace),
+        f"ThreadPool({runs.WORKERS}), from post to run, no store",
+        lambda _, pace: runs.posts(pace),
     ),
     Measurement(
         "submit", "submits, one by one", "one thread, each stored when it returns", on_a_store(submits.one_by_one)
@@ -87,7 +86,10 @@ MEASUREMENTS = (
 
 
 def measured(place: Place, pace: Pace, begin: Callable[[str], None]) -> Iterator[tuple[Measurement, Result]]:
-    """Measure one thing after the other; `begin` is told what comes next, `Stopped` ends it."""
+    """Run the measurements one after the other; `begin` is called with the title of each before it starts.
+
+    `Stopped` is raised if the user asks to stop.
+    """
     for measurement in MEASUREMENTS:
         begin(measurement.title)
         pace.begin()
@@ -97,7 +99,7 @@ def measured(place: Place, pace: Pace, begin: Callable[[str], None]) -> Iterator
 
 
 def describe(place: Place) -> dict[str, Any]:
-    """Say what is measured: the engine, and the file system if there is one."""
+    """Return the facts about the engine, and the file system if the place has a folder."""
     with place.store() as store:
         described: dict[str, Any] = dict(place.describe(store.app))
     if place.folder is not None:

@@ -1,4 +1,4 @@
-"""The command line: `mainspring`."""
+"""The command line program `mainspring`."""
 
 from mainspring.cli.main import main
 

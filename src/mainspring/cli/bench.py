@@ -1,4 +1,4 @@
-"""`mainspring bench`: how fast this machine and this engine are; the jobs of the user are not touched."""
+"""`mainspring bench`: measures the speed of this machine and engine, without touching the user's jobs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from mainspring.app import Mainspring
-from mainspring.bench.figures import Result
-from mainspring.bench.machine import machine
+from mainspring.bench.figures import Result, machine
 from mainspring.bench.pace import Pace, Stopped
 from mainspring.bench.places import InFolder, Place, place_of
 from mainspring.bench.suite import MEASUREMENTS, Measurement, describe, measured

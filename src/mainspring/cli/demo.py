@@ -1,4 +1,4 @@
-"""`mainspring demo`: a shop whose unpaid orders time out, played in a temporary folder."""
+"""`mainspring demo`: simulates a shop whose unpaid orders time out, in a temporary folder."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from mainspring.demo.screen import Screen
 from mainspring.demo.story import FULL, QUICK, play
 
 
-class Stage(Console):
-    """A console whose reader may go away, as that of all commands."""
+class DemoStage(Console):
+    """A console that raises `ReaderGone` when its output is closed, as all commands do."""
 
     def on_broken_pipe(self) -> NoReturn:
         raise ReaderGone
@@ -36,7 +36,7 @@ def demo(
     """
     end_tidily()
     plan = QUICK if quick else FULL
-    screen = Screen(plan.orders, Stage(highlight=False, stderr=as_json))
+    screen = Screen(plan.orders, DemoStage(highlight=False, stderr=as_json))
     figures = play(plan, screen)
     screen.close(figures)
     if as_json:

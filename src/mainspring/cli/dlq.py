@@ -1,4 +1,4 @@
-"""`mainspring dlq`: jobs that were given up are listed, replayed with or without changes, and forgotten."""
+"""`mainspring dlq`: lists dead letters, replays them with or without changes, and purges them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from mainspring.app import Mainspring
-from mainspring.cli.calls import to_pair
+from mainspring.cli.argument_parsing import to_pair
 from mainspring.cli.documents import job_detail, job_fields
 from mainspring.cli.exits import ExitCode
 from mainspring.cli.options import After, App, AsJson, Id, Limit, OldestFirst, QueueName, TypeName, Url
@@ -24,8 +24,8 @@ from mainspring.jobs.info import JobInfo
 from mainspring.jobs.status import JobStatus
 
 PAGE = 500
-CHUNK = 100  # letters that are purged at once
-SHOWN = 20  # of more replays than that only the number is printed
+CHUNK = 100  # dead letters purged in one call
+SHOWN = 20  # for more replays than this, only the number is printed
 
 Ids = Annotated[list[str] | None, typer.Argument(help="Only these dead letters.", metavar="ID")]
 MoreIds = Annotated[list[str] | None, typer.Option("--id", help="The same as an option.", metavar="ID")]
@@ -144,7 +144,7 @@ def _preview(
     rows = []
     for letter in letters:
         arguments = letter.arguments
-        if changes or without:  # refuses now what the replay would refuse
+        if changes or without:  # refuse here what the replay would refuse
             arguments = with_changes(arguments, changes, without)
             application.registry.get(letter.type).arguments.encode_stored(arguments)
         rows.append((letter, arguments))
@@ -213,7 +213,7 @@ def purge_letters(
 def _choose(
     ids: list[str] | None, more: list[str] | None, queue: str | None, type_: str | None, *, everything: bool
 ) -> list[str]:
-    """Put the ids together; to mean all dead letters one has to say so."""
+    """Return the ids of arguments and options; without ids, a filter or --all is required."""
     chosen = list(dict.fromkeys([*(ids or ()), *(more or ())]))
     is_filtered = queue is not None or type_ is not None
     if chosen and (is_filtered or everything):
@@ -232,7 +232,7 @@ def _find_all(
     *,
     replayed: bool | None,
 ) -> list[JobInfo]:
-    """Read all that are meant, with a bar; it ends early if some of them were replayed before."""
+    """Read the chosen dead letters, with a bar; it ends early if some of them were replayed before."""
     most = len(ids) or application.counts(queue=queue, type=type_)[JobStatus.FAILED]
     letters = []
     with Bar("looking", most if limit is None else min(most, limit)) as bar:

@@ -1,4 +1,4 @@
-"""`mainspring doctor`: is the machine, the store and what is in it in order, and if not, what to do."""
+"""`mainspring doctor`: checks the machine, the store and its content, and says what to do about problems."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def doctor(
     Example: mainspring doctor --app shop:app --strict
     """
     application = find_application(app, url)
-    require_store(application, makes_store=True)  # if there is none, that is a finding
-    logging.getLogger("mainspring").addHandler(logging.NullHandler())  # what goes wrong is a finding
+    require_store(application, makes_store=True)  # a missing store is reported as a finding
+    logging.getLogger("mainspring").addHandler(logging.NullHandler())  # errors are reported as findings
     terminal = Terminal(application, Target(app, url), choose(app, url))
     with Bar("checking", MOST_CHECKS) as bar:
         report = examine(
@@ -87,7 +87,7 @@ def _commands(finding: Finding, terminal: Terminal) -> list[str]:
 
 
 def _show(report: Report, terminal: Terminal) -> None:
-    """Write a line for what is in order; for the rest reason, remedy, and commands that are never wrapped."""
+    """Print the findings: a line for each, then its reason and remedy, then commands, which are never wrapped."""
     names = max(len(finding.check) for finding in report.findings)
     for finding in report.findings:
         grid = Table.grid(padding=(0, len(GAP), 0, 0))

@@ -1,7 +1,7 @@
-"""A job as JSON and as text.
+"""Formats jobs, schedules, queues, events and explanations as JSON fields, and a job as text.
 
-The names of the fields of `--json` are stable: scripts rely on them. Times are ISO texts in UTC, durations are
-seconds.
+The names of the fields of `--json` are stable: scripts rely on them. Times are ISO 8601 strings in UTC, durations
+are seconds.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from rich.text import Text
 
 from mainspring.cli.output import Cell, at, clean, compact, seen, styled
 from mainspring.cli.remedies import Remedy
-from mainspring.jobs.explaining import Explanation
-from mainspring.jobs.following import JobEvent
+from mainspring.jobs.event_stream import JobEvent
+from mainspring.jobs.explanation import Explanation
 from mainspring.jobs.info import AttemptInfo, JobInfo, ProgressInfo
 from mainspring.jobs.policies import CatchUp
 from mainspring.jobs.queues import QueueStatistics
@@ -29,7 +29,7 @@ from mainspring.jobs.recurrence.schedule_info import ScheduleInfo
 
 
 def job_fields(job: JobInfo) -> dict[str, Any]:
-    """Describe a job, with everything that is known of it."""
+    """Return all fields of a job."""
     described: dict[str, Any] = {field.name: getattr(job, field.name) for field in fields(job)}
     return described | {
         "priority": job.priority.name,
@@ -49,7 +49,7 @@ def _progress_fields(progress: ProgressInfo) -> dict[str, Any]:
 
 
 def schedule_fields(schedule: ScheduleInfo) -> dict[str, Any]:
-    """Describe a schedule."""
+    """Return the fields of a schedule."""
     names = ("name", "type", "queue", "arguments", "overlap", "start", "end", "next_due", "last_due", "created")
     misfire = schedule.misfire
     return {name: getattr(schedule, name) for name in names} | {
@@ -63,14 +63,14 @@ def schedule_fields(schedule: ScheduleInfo) -> dict[str, Any]:
 
 
 def rule_fields(rule: Rule) -> dict[str, Any]:
-    """Describe a rule."""
+    """Return the fields of a recurrence rule."""
     if isinstance(rule, Every):
         return {"kind": "every", "interval": rule.interval.total_seconds()}
     return dict(rule.describe())
 
 
 def rule_text(rule: Rule | None) -> str:
-    """Write a rule in a few words."""
+    """Return a recurrence rule as a short text."""
     match rule:
         case Cron():
             return f"{rule.expression} ({rule.tz})"
@@ -81,24 +81,24 @@ def rule_text(rule: Rule | None) -> str:
 
 
 def explanation_fields(explanation: Explanation, remedy: Remedy) -> dict[str, Any]:
-    """Describe why a job is where it is, and what would change it from a terminal."""
+    """Return the fields of an explanation, with the remedy and its commands."""
     described = {field.name: getattr(explanation, field.name) for field in fields(explanation)}
     return described | {"remedy": remedy.text, "commands": remedy.commands}
 
 
 def event_fields(event: JobEvent) -> dict[str, Any]:
-    """Describe something that happened."""
+    """Return the fields of an event."""
     return {field.name: getattr(event, field.name) for field in fields(event)}
 
 
 def queue_fields(queue: QueueStatistics) -> dict[str, Any]:
-    """Describe a queue."""
+    """Return the fields of a queue."""
     described = {field.name: getattr(queue, field.name) for field in fields(queue) if field.name != "is_paused"}
     return described | {"paused": queue.is_paused}
 
 
 def job_detail(job: JobInfo, now: int) -> RenderableType:
-    """Lay out a job: what it is, how it went, and its errors; times also as they are seen from now."""
+    """Lay out a job: its fields, its attempts and its errors; each time is also given relative to now."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")

@@ -1,4 +1,4 @@
-"""`mainspring events`: what happens to jobs, as it happens, in all processes of the store."""
+"""`mainspring events`: prints the events of jobs as they happen, from all processes that use the store."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from mainspring.cli.options import App, AsJson, QueueName, TypeName, Url, to_dur
 from mainspring.cli.output import GAP, ReaderWatch, at, clean, is_terminal, say, show, show_json_line, write
 from mainspring.cli.stopping import Stopping
 from mainspring.cli.target import opened
+from mainspring.jobs.event_stream import JobEvent
 from mainspring.jobs.events import EventKind
-from mainspring.jobs.following import JobEvent
 
 _STYLES = {
     EventKind.COMPLETED: "green",
@@ -76,7 +76,7 @@ def events(
 
 
 def print_event(event: JobEvent, *, as_json: bool) -> None:
-    """Print an event: a line for a pipe; on a terminal its note stands below if there is no room beside."""
+    """Print an event on one line; on a terminal its note goes on a second line if the first has no room."""
     if as_json:
         show_json_line(event_fields(event))
         return
@@ -85,7 +85,7 @@ def print_event(event: JobEvent, *, as_json: bool) -> None:
     if not is_terminal():
         write(f"{at(event.at)}  {event.kind:<12}  {about}  {note}".rstrip())
         return
-    line = Text(f"{at(event.at)[-TIME:]}  ")  # whoever watches knows the date
+    line = Text(f"{at(event.at)[-TIME:]}  ")  # without the date, which the user knows
     line.append(f"{event.kind:<12}  ", style=_STYLES.get(event.kind, ""))
     line.append(about)
     beside = cell_len(line.plain) + len(GAP) + cell_len(note) <= Console().width

@@ -1,7 +1,7 @@
-"""How the program ends: exit codes for scripts, and one line on stderr that says what went wrong.
+"""Turns errors into exit codes for scripts, and into one line on stderr that says what went wrong.
 
-Output goes to stdout, everything else to stderr. A reader that closes the output (`| head`) is no error. Where an
-error of the library names a Python call as the remedy, the line names the command instead.
+Output goes to stdout, everything else to stderr. If the reader closes the output (`| head`), no error is printed.
+Where an error of the library names a Python call as the remedy, the line names the command instead.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mainspring.errors import (
 
 
 def in_words(error: MainspringError) -> str:
-    """Say what was wrong, and what to do about it from a command line."""
+    """Return the message of an error, with a remedy for the command line."""
     match error:
         case DuplicateJob():
             why = "exists already" if error.key is None else f"has the unique key {error.key!r}"
@@ -51,19 +51,19 @@ def in_words(error: MainspringError) -> str:
 
 
 class ExitCode(IntEnum):
-    """What the program says at its end."""
+    """The exit codes of the program."""
 
     DONE = 0
     REFUSED = 1
-    """Nothing was found, or what was asked could not be done to all."""
+    """Nothing was found, or the command failed for some items."""
     USAGE = 2
-    """The command line makes no sense: options, arguments of a handler, a cron expression."""
+    """The command line is invalid: options, arguments of a handler, a cron expression."""
     UNAVAILABLE = 3
     """The store cannot be reached or used."""
     INTERRUPTED = 130
     """Ctrl+C."""
     READER_GONE = 141
-    """Whoever read the output has closed it; nothing is said about it."""
+    """The reader has closed the output; nothing is printed about it."""
 
 
 EXIT_CODES = (
@@ -73,7 +73,7 @@ EXIT_CODES = (
 
 
 class ReaderGone(Exception):
-    """Whoever reads the output has closed it."""
+    """The reader has closed the output."""
 
 
 class OutputLost(Exception):
@@ -81,7 +81,7 @@ class OutputLost(Exception):
 
 
 class NotImportable(Exception):
-    """The code of the application has an error; it may be in the middle of a deploy."""
+    """The application cannot be imported because its code raised an error, for example during a deploy."""
 
 
 def run_to_exit(commands: Callable[..., Any]) -> int:
@@ -107,7 +107,7 @@ def run_to_exit(commands: Callable[..., Any]) -> int:
 
 
 def code_of(error: MainspringError) -> ExitCode:
-    """Return the exit code for an error of ours."""
+    """Return the exit code for an error of Mainspring."""
     if isinstance(error, EngineUnavailable):
         return ExitCode.UNAVAILABLE
     if isinstance(error, InvalidArguments | ScheduleInvalid | UnknownHandler):
@@ -118,7 +118,7 @@ def code_of(error: MainspringError) -> ExitCode:
 def _say_usage(error: typer.TyperException) -> int:
     context = getattr(error, "ctx", None)
     message = _message(error)
-    if type(error).__name__ == "NoArgsIsHelpError" or not message:  # the help has been printed
+    if type(error).__name__ == "NoArgsIsHelpError" or not message:  # typer has already printed the help
         return ExitCode.USAGE
     command = "mainspring" if context is None else context.command_path
     return _say(f"{command}: {' '.join(message.split())} (help: {command} --help)", ExitCode.USAGE)
@@ -126,7 +126,7 @@ def _say_usage(error: typer.TyperException) -> int:
 
 def _message(error: typer.TyperException) -> str:
     if isinstance(error, typer.BadParameter) and error.param is None and error.param_hint is None:
-        return error.message  # of our own making: it says what is wrong without "Invalid value"
+        return error.message  # raised by Mainspring: its message is complete without "Invalid value"
     message = str(getattr(error, "format_message", error.__str__)()).strip()
     return message.replace(": Value error, ", ": ").removesuffix(".")
 
@@ -137,7 +137,7 @@ def _say(line: str, code: ExitCode) -> ExitCode:
 
 
 def _let_go_of_stdout() -> None:
-    """Let the interpreter flush at its end what nobody reads, without a complaint."""
+    """Redirect stdout to the null device, so that the interpreter's flush at exit raises no error."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

@@ -1,4 +1,4 @@
-"""`mainspring explain`: why jobs are where they are, and what would change it."""
+"""`mainspring explain`: says why jobs are in their state, and what would change it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mainspring.cli.output import clean, say, show, show_json, write
 from mainspring.cli.remedies import Remedy, Terminal, remedy_for
 from mainspring.cli.target import Target, choose, opened
 from mainspring.errors import JobNotFound
-from mainspring.jobs.explaining import Explanation
+from mainspring.jobs.explanation import Explanation
 
 
 def explain(
@@ -55,5 +55,5 @@ def explain(
 def _print(explanation: Explanation, remedy: Remedy) -> None:
     words = explanation.text if remedy.text is None else f"{explanation.text} {remedy.text}"
     show(Text(clean(words)))
-    for command in remedy.commands:  # never wrapped: it is to be pasted
+    for command in remedy.commands:  # never wrapped, so that it can be pasted
         show(Text(f"  {clean(command)}", style="bold"), wraps=False)

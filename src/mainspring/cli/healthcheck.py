@@ -1,7 +1,7 @@
-"""`mainspring healthcheck`: how the workers of this machine are, for probes and supervisors.
+"""`mainspring healthcheck`: reports the health of the workers on this machine, for probes and supervisors.
 
-It reads what workers leave in their folder, and asks no store: it is done in a moment, also when the store hangs,
-and never imports an application.
+It reads the health files of the workers and does not query the store. So it is fast, also when the store hangs.
+It never imports an application.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from mainspring.cli.output import counted, say, show_json, write
 from mainspring.cli.target import find_target
 from mainspring.clock import NANOSECONDS, SystemClock
 from mainspring.engines.registry import provider_for
-from mainspring.foreground.health_files import Sign, read_signs
-from mainspring.foreground.health_folder import choose_folder
+from mainspring.foreground.health_files import Sign, choose_folder, read_signs
 from mainspring.vital_signs import WorkerState
 
 
 class Wanted(IntEnum):
-    """How well a worker has to be."""
+    """The level of health that is required of a worker."""
 
     LIVE = 1
     READY = 2
@@ -54,7 +53,7 @@ def healthcheck(
     store = _store(app, url)
     try:
         signs = read_signs(choose_folder(health_dir, os.environ))
-    except OSError as error:  # not ours, or no folder at all
+    except OSError as error:  # another user's folder, or no folder
         raise typer.BadParameter(f"the signs of life cannot be read: {error}") from error
     signs = [sign for sign in signs if store in (None, sign.worker.store) and pid in (None, sign.worker.pid)]
     allowed = round(to_duration(within).total_seconds() * NANOSECONDS)
@@ -73,13 +72,13 @@ def healthcheck(
 
 
 def problem_of(sign: Sign, wanted: Wanted, now: int, allowed: int) -> str | None:
-    """Say what is wrong with a worker and what to do; None if it is as well as it has to be."""
+    """Return the problem of a worker and its remedy as text; None if it has the required level of health."""
     health = sign.health
     age = now - health.turned_ns
     if sign.is_gone:
         return "was killed, or crashed: it left without a word; start it again"
     if not 0 <= age <= allowed:
-        return f"has given no sign of life for {_seconds(age)}: it hangs, or was stopped; restart it"
+        return f"has given no sign of life {_since(age)}: it hangs, or was stopped; restart it"
     if wanted is Wanted.LIVE:
         return None
     if health.state is not WorkerState.READY:
@@ -88,12 +87,12 @@ def problem_of(sign: Sign, wanted: Wanted, now: int, allowed: int) -> str | None
         return f"cannot use its store: {health.trouble}"
     silence = now - (health.answered_ns or 0)
     if silence > allowed:
-        return f"has had no answer of its store for {_seconds(silence)}; look after {sign.worker.engine}"
+        return f"has had no answer of its store for {_seconds(silence)}; check {sign.worker.engine}"
     return health.stall if wanted is Wanted.CONTENT else None
 
 
 def _store(app: str | None, url: str | None) -> str | None:
-    """Return the store that is meant, if it can be known without importing an application; None: any."""
+    """Return the name of the store if it is known without importing an application; None: workers of any store."""
     target = find_target(app, url)
     return None if target is None or target.url is None else provider_for(target.url).store_name(target.url)
 
@@ -134,4 +133,8 @@ def _fields(sign: Sign, problem: str | None, now: int) -> dict[str, Any]:
 
 
 def _seconds(nanoseconds: int) -> str:
-    return f"{nanoseconds / NANOSECONDS:.0f} s" if nanoseconds >= 0 else "since before the last boot"
+    return f"{nanoseconds / NANOSECONDS:.0f} s"
+
+
+def _since(nanoseconds: int) -> str:
+    return f"for {_seconds(nanoseconds)}" if nanoseconds >= 0 else "since before the last boot"

@@ -1,4 +1,4 @@
-"""`mainspring jobs`: list, look at, call off and repeat jobs."""
+"""`mainspring jobs`: lists, shows, cancels, retries and reschedules jobs."""
 
 from __future__ import annotations
 
@@ -152,7 +152,10 @@ def _too_late(job_id: str, status: JobStatus) -> str:
 def _each(
     application: Mainspring, ids: list[str], change: Callable[[Mainspring, str], str]
 ) -> list[tuple[str, str]]:
-    """Do something to each job; what one of them refuses does not keep the others from it."""
+    """Apply `change` to each job and return the outcomes; an error at one job does not stop the others.
+
+    `EngineUnavailable` is raised: it would hit every job.
+    """
     outcomes = []
     for job_id in ids:
         try:

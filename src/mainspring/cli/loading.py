@@ -1,4 +1,4 @@
-"""Finding the application that a command is about."""
+"""Imports the application that a command names as `module:name`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mainspring.errors import EngineUnavailable, MainspringError
 
 
 def load_app(reference: str, *, folder: Path | None = None) -> Mainspring:
-    """Import `module:name`, with the working directory on the path, as `python -m` has it, or another folder."""
+    """Import `module:name`, with `folder` or else the working directory on `sys.path`, as `python -m` does."""
     module_name, colon, name = reference.partition(":")
     if not colon or not module_name or not name:
         raise typer.BadParameter(
@@ -31,7 +31,7 @@ def load_app(reference: str, *, folder: Path | None = None) -> Mainspring:
     try:
         module = import_module(module_name)
     except MainspringError:
-        raise  # one line, as everywhere
+        raise  # reported as one line, like all errors of Mainspring
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
             raise typer.BadParameter(
@@ -49,7 +49,7 @@ def load_app(reference: str, *, folder: Path | None = None) -> Mainspring:
 
 
 def _way_to(error: Exception) -> str:
-    """Write where it went wrong in the code of the application; how that was imported is left out."""
+    """Return the traceback within the code of the application, without the frames of the import itself."""
     place = error.__traceback__
     while place is not None and (place.tb_frame.f_code.co_filename == __file__ or _imports(place)):
         place = place.tb_next
@@ -61,7 +61,7 @@ def _imports(place: TracebackType) -> bool:
 
 
 def app_at(url: str) -> Mainspring:
-    """Return an application without handlers."""
+    """Return an application without handlers for the store at the URL."""
     try:
         return Mainspring(url)
     except EngineUnavailable as error:

@@ -1,7 +1,7 @@
-"""The log of a worker: lines for people, or one JSON object in each line for whoever collects them.
+"""Formats the log of a worker: lines for people, or one JSON object per line for log collectors.
 
-In JSON, everything that the program says is such a line: its greeting, warnings of Python, and errors that nobody
-has caught. What is logged while a job runs says which one, whatever logger it comes from.
+In JSON format, all messages of the program are such lines, including its greeting, warnings of Python and uncaught
+errors. Each line that is logged while a job runs then names the job, whatever logger it comes from.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ COLOURS = {"DEBUG": "2", "WARNING": "33", "ERROR": "31", "CRITICAL": "1;31"}
 
 
 class LogFormat(StrEnum):
-    """How the log is written."""
+    """The format of the log."""
 
     CONSOLE = "console"
     JSON = "json"
 
 
 class LogLevel(StrEnum):
-    """What is left out: everything below."""
+    """The lowest level that is logged."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -41,7 +41,7 @@ class LogLevel(StrEnum):
 
 
 def start_logging(chosen: LogFormat, level: LogLevel) -> None:
-    """Let all loggers write to stderr."""
+    """Let all loggers write to stderr in the chosen format."""
     handler = logging.StreamHandler()
     if chosen is LogFormat.JSON:
         handler.setFormatter(JsonLines())
@@ -56,7 +56,7 @@ def start_logging(chosen: LogFormat, level: LogLevel) -> None:
 
 
 def add_job(record: logging.LogRecord) -> bool:
-    """Note the job that runs where a record comes from, unless it names one itself; every record passes."""
+    """Add the running job to a log record, unless the record names one itself; every record passes."""
     if not hasattr(record, "job") and runs_job():
         running = current_batch()
         if len(running) == 1:
@@ -72,13 +72,13 @@ def _fields_of(job: JobContext) -> dict[str, Any]:
 
 
 class JsonLines(logging.Formatter):
-    """Writes a record as one JSON object."""
+    """Formats a record as one JSON object."""
 
     def format(self, record: logging.LogRecord) -> str:
         own = {name: value for name in (*FIELDS, "jobs") if (value := getattr(record, name, None)) is not None}
         message = record.getMessage()
         if "attempt" in own:
-            message = message.removeprefix(f"[{own.get('job')} #{own['attempt']}] ")  # said by the fields
+            message = message.removeprefix(f"[{own.get('job')} #{own['attempt']}] ")  # the fields have it
         line = _head(record, message) | own | getattr(record, "facts", {})
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
@@ -88,7 +88,7 @@ class JsonLines(logging.Formatter):
 
 
 class ConsoleLines(logging.Formatter):
-    """Writes a record for people, in which a terminal finds nothing to obey but the colours of the level."""
+    """Formats a record for people; control characters are escaped, only the level may be coloured."""
 
     def __init__(self, *, is_coloured: bool) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -107,7 +107,7 @@ def _head(record: logging.LogRecord, message: str) -> dict[str, Any]:
 
 
 def _log_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    logging.getLogger("mainspring.cli").critical("an error nobody caught", exc_info=(kind, error, trace))
+    logging.getLogger("mainspring.cli").critical("an error was not caught", exc_info=(kind, error, trace))
 
 
 def _log_uncaught_in_thread(uncaught: threading.ExceptHookArgs) -> None:

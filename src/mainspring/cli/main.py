@@ -1,4 +1,4 @@
-"""The commands, put together."""
+"""The entry point of `mainspring`: the list of all commands, `--version`, and `main`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Annotated, ClassVar
 import typer
 
 from mainspring.cli.exits import EXIT_CODES, run_to_exit
-from mainspring.cli.on_demand import OnDemand
+from mainspring.cli.lazy_commands import OnDemand
 from mainspring.cli.options import App, Url
 
 
-class Commands(OnDemand):
-    """Every command, in the order of the help, with the first paragraph of its own."""
+class LazyCommands(OnDemand):
+    """All commands in the order of the help, each with the first paragraph of its own help."""
 
     summaries: ClassVar = {
         "run": "Run jobs until SIGTERM or Ctrl+C; a second signal hands back what runs at once.",
@@ -38,7 +38,7 @@ class Commands(OnDemand):
 
 commands = typer.Typer(
     name="mainspring",
-    cls=Commands,
+    cls=LazyCommands,
     epilog=EXIT_CODES,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -47,7 +47,7 @@ commands = typer.Typer(
 
 def _say_version(*, is_asked: bool) -> None:
     if is_asked:
-        from importlib.metadata import version  # noqa: PLC0415 - nobody else needs it
+        from importlib.metadata import version  # noqa: PLC0415 - only --version needs it
 
         typer.echo(f"mainspring {version('mainspring')}")
         raise typer.Exit
@@ -77,5 +77,5 @@ def _mainspring(*, app: App = None, url: Url = None, _version: Version = False) 
 
 
 def main() -> None:
-    """Run a command; what goes wrong is one line on stderr, and an exit code."""
+    """Run the command that the command line names; report an error as one line on stderr and an exit code."""
     sys.exit(run_to_exit(commands))

@@ -1,4 +1,4 @@
-"""`mainspring migrate`: the jobs of a SQLite file move to NATS, once each; a move goes on where it was stopped."""
+"""`mainspring migrate`: moves the jobs of a SQLite file to NATS, each once; a stopped move can be continued."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from mainspring.moving import Mover, Plan, Undoing, plan, require_move
 if TYPE_CHECKING:
     from mainspring.engines.nats.engine import NatsEngine
 
-SHOWN = 20  # deviations; --json has all
+SHOWN = 20  # deviations in the table; --json has all
 
 Source = Annotated[str, typer.Argument(help="The file that the jobs leave.", metavar="FROM")]
 Goal = Annotated[
@@ -41,7 +41,7 @@ def migrate(
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
     undo: Annotated[
-        bool, typer.Option("--undo", help="Take a move back, if nobody has worked on the target.")
+        bool, typer.Option("--undo", help="Take a move back, if no worker has run jobs on the target.")
     ] = False,
     force: Annotated[
         bool,
@@ -54,7 +54,7 @@ def migrate(
 ) -> None:
     """Move pending jobs, dead letters, schedules, pauses and limits from a SQLite file to NATS.
 
-    Stop workers first. Whoever stops it, or kills it, goes on with the same command.
+    Stop workers first. If the command is stopped or killed, the same command goes on.
 
     Example: mainspring migrate sqlite:///shop.db "nats://127.0.0.1:4222?prefix=shop"
     """
@@ -75,7 +75,7 @@ def migrate(
 
 
 def _application_at(source: str, goal: str | None, app: str | None) -> Mainspring:
-    """Return the application whose store the jobs move to; its settings say how to get in."""
+    """Return the application whose store the jobs move to; its NATS settings have the credentials."""
     if not is_sqlite(source):
         raise typer.BadParameter(f"jobs move from a sqlite:/// file, not from {without_password(source)!r}")
     require_store(Mainspring(source))
@@ -117,7 +117,7 @@ def _move(departure: Departure, application: Mainspring, source: str, *, force: 
 
 
 def _run(steps: Iterator[int], what: str, total: int, stopping: Stopping, command: str) -> float:
-    """Do all steps, with a bar; Ctrl+C stops between two of them, and then the command ends."""
+    """Run all steps, with a bar, and return the seconds taken; Ctrl+C ends the command after the current step."""
     with Bar(what, total) as bar:
         for count in steps:
             bar.advance(count)
@@ -135,7 +135,7 @@ def _undo(departure: Departure, application: Mainspring, source: str, *, as_json
     with ExitStack() as stack:
         undoing = Undoing(departure, stack.enter_context(_opened(application)), goal)
         stopping = stack.enter_context(Stopping())
-        total = 2 * undoing.total()  # looked at first, then taken away
+        total = 2 * undoing.total()  # each job is checked first, then removed
         with closing(undoing.undoing()) as steps:
             _run(steps, "taking back", total, stopping, f"mainspring migrate {source} '{goal}' --undo")
     _show_undone(source, as_json=as_json)
@@ -187,7 +187,7 @@ def _show_moved(mover: Mover, planned: Plan, source: str, goal: str, seconds: fl
         write(f"moved {_amounts(planned)} to {goal} in {seconds:.1f} s ({rate}), and compared them")
     if mover.deviations:
         write(f"{len(mover.deviations):,} of them differ, and were left there as they are")
-    write(f"{planned.left_behind:,} COMPLETED and CANCELED jobs stay in {source}, which nobody can use any more")
+    write(f"{planned.left_behind:,} COMPLETED and CANCELED jobs stay in {source}, which cannot be used any more")
 
 
 def _show_deviations(deviations: list[Deviation], planned: Plan, goal: str, *, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""`mainspring nats`: servers of NATS for trying out, and rights for real ones."""
+"""`mainspring nats`: starts NATS servers for trying out, and prints permissions for real ones."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from mainspring.cli.nats_permissions import permissions
 from mainspring.cli.nats_servers import NatsServers
 from mainspring.cli.output import say
 
-LOOK_SECONDS = 1.0  # how often servers are looked after
-AWAY_LOOKS = 5  # for so long a node of a cluster that was killed stays away, as one that is lost would
+LOOK_SECONDS = 1.0  # the interval of checking whether the servers run
+AWAY_LOOKS = 5  # checks until a killed node is restarted; until then it is missing, like a lost node
 
 nats = typer.Typer(
     name="nats", help="NATS servers for trying out, and rights for real ones.", no_args_is_help=True
@@ -74,7 +74,10 @@ def dev(
 
 
 def _look_after(servers: NatsServers, away: dict[str, int]) -> None:
-    """Start nodes of a cluster again that somebody has killed; `away` counts the looks until then."""
+    """Restart killed nodes of a cluster after a delay; `away` has the checks left until then, by name.
+
+    If no node runs, an error is raised.
+    """
     if not any(node.process.is_running for node in servers.nodes):
         servers.require_running()
     for node in servers.nodes:
@@ -119,5 +122,5 @@ def _show(console: Console, servers: NatsServers, *, is_kept: bool) -> None:
     code = f'\nfrom mainspring import Mainspring\n\napp = Mainspring("{servers.url}")\n'
     console.print(
         Syntax("", "python", background_color="default").highlight(code)
-    )  # as text, which is not cropped
+    )  # as text: the console does not crop it
     console.print("stop with Ctrl+C or SIGTERM")

@@ -1,4 +1,4 @@
-"""`mainspring nats permissions`: what a NATS server has to let submitters, workers and operators do."""
+"""`mainspring nats permissions`: prints the permissions that submitters, workers and operators need on NATS."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
 
 class Grant(Struct, frozen=True, kw_only=True):
-    """The user of a role: how the server knows it, what it may do, and what clients say."""
+    """The NATS user of a role: its account and name, its permissions, and the URL for clients."""
 
     prefix: str
     role: Role
     account: str
     user: str
     password_variable: str
-    """The environment variable of nats-server with the password."""
+    """The environment variable from which nats-server reads the password."""
     url: str
-    """What clients use, with the password and a host put in."""
+    """The URL for clients; the password and the host have to be filled in."""
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
 
@@ -59,7 +59,7 @@ def permissions(
     prefixes = dict.fromkeys(prefix or [DEFAULT_PREFIX])
     try:
         grants = [make_grant(name, given, account) for name in prefixes for given in ([role] if role else ROLES)]
-    except EngineUnavailable as error:  # of a prefix that cannot be one
+    except EngineUnavailable as error:  # the prefix is invalid
         raise typer.BadParameter(str(error)) from None
     if as_json:
         show_json(grants)
@@ -68,7 +68,7 @@ def permissions(
 
 
 def make_grant(prefix: str, role: Role, account: str | None = None) -> Grant:
-    """Return the user for a role of an application."""
+    """Return the NATS user for a role of the application with this prefix."""
     rights = rights_of(prefix, role)
     user = f"{prefix}-{role}"
     return Grant(
@@ -89,7 +89,7 @@ def _to_variable(text: str) -> str:
 
 
 def to_configuration(grants: list[Grant]) -> str:
-    """Write accounts as nats-server reads them."""
+    """Return the accounts in the configuration format of nats-server."""
     by_account: dict[str, list[Grant]] = {}
     for grant in grants:
         by_account.setdefault(grant.account, []).append(grant)

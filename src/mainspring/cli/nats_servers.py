@@ -1,8 +1,8 @@
-"""NATS servers with JetStream on this machine: one node, or a cluster of three, for tests and for trying out.
+"""Starts NATS servers with JetStream on this machine, for tests and trials: one node or a cluster of three.
 
-They listen on 127.0.0.1 only. Each node has a folder of its own below the store; one node and a cluster share
-none, because a node cannot join or leave a cluster with the data that it has stored. All servers end with
-`stop()`, and with this process.
+They listen on 127.0.0.1 only. Each node has its own folder below the store. A single node and a cluster use
+different folders, because a node cannot join or leave a cluster with the data that it has stored. All servers end
+with `stop()`, and with this process.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ class Node:
 
     @property
     def url(self) -> str:
-        """Where clients connect."""
+        """The URL for clients."""
         return f"nats://{HOST}:{self.port}"
 
     @property
     def monitor_url(self) -> str:
-        """Where it tells how it is, over HTTP."""
+        """The URL of its HTTP monitoring."""
         return f"http://{HOST}:{self.monitor_port}"
 
     def ask(self, path: str) -> dict[str, Any] | None:
-        """Ask its monitor, as in `ask("/jsz?streams=true")`; None if it does not answer, or is not well."""
+        """Query its monitoring, as in `ask("/jsz?streams=true")`; None if there is no answer or not status 200."""
         with closing(http.client.HTTPConnection(HOST, self.monitor_port, timeout=ASK_SECONDS)) as connection:
             try:
                 connection.request("GET", path)
@@ -70,7 +70,10 @@ class Node:
             return dict(json.loads(body)) if response.status == http.client.OK else None
 
     def is_ready(self, peers: int) -> bool:
-        """Whether it takes clients, JetStream is up and, in a cluster, a leader is known that sees all peers."""
+        """Return whether it accepts clients and JetStream is up; in a cluster also whether it knows a leader.
+
+        The leader itself is ready only when all its `peers` are current.
+        """
         if self.ask("/healthz") is None or not is_listening(self.port):
             return False
         if peers == 0:
@@ -83,17 +86,18 @@ class Node:
 
 
 CLUSTER = "mainspring"
-LOOK_NS = 20_000_000  # how often a starting server is asked whether it is ready
+LOOK_NS = 20_000_000  # the interval of polling whether a server is ready
 READY_SECONDS = 60.0
-TRIES = 3  # a free port may be taken before the server is there
+TRIES = 3  # another process may take a free port before the server listens on it
 
 
 class NatsServers:
-    """One server or a cluster of three, up while the `with` block lasts.
+    """One server or a cluster of three, running for the duration of the `with` block.
 
-    `port` is that of the first node, the others have the next ones; without it they are free ones. Without `store`
-    everything is in a temporary folder that is removed at the end. `settings` are merged into the configuration of
-    every node: `{"authorization": {"token": "s3cret"}}`. A file to `include` is one in the server's own format.
+    `port` is that of the first node, the others have the next ones; without it free ports are chosen. Without
+    `store` all data is in a temporary folder that is removed at the end. `settings` are merged into the
+    configuration of every node: `{"authorization": {"token": "s3cret"}}`. `include` is a file in the server's own
+    configuration format.
     """
 
     def __init__(
@@ -132,16 +136,16 @@ class NatsServers:
 
     @property
     def urls(self) -> list[str]:
-        """Where clients connect, one for each node."""
+        """The URLs for clients, one for each node."""
         return [node.url for node in self.nodes]
 
     @property
     def url(self) -> str:
-        """All of them, separated by commas."""
+        """The URLs of all nodes, separated by commas."""
         return ",".join(self.urls)
 
     def start(self) -> None:
-        """Start all nodes and wait until JetStream is ready; if that fails, nothing is left behind."""
+        """Start all nodes and wait until JetStream is ready; on failure kill them and remove a temporary store."""
         given = self._given_store
         self.store = Path(tempfile.mkdtemp(prefix="mainspring-nats-")) if given is None else given.absolute()
         try:
@@ -169,18 +173,18 @@ class NatsServers:
                 return
 
     def stop(self) -> None:
-        """Let all nodes end in order, and kill those that do not; a temporary store is removed."""
+        """Terminate all nodes, kill those that do not end in time, and remove a temporary store."""
         try:
             for node in self.nodes:
                 node.process.signal(signal.SIGTERM)
-                node.process.signal(signal.SIGCONT)  # one that is suspended would not hear it
+                node.process.signal(signal.SIGCONT)  # a suspended process would not receive SIGTERM
             for node in self.nodes:
                 node.process.wait(STOP_SECONDS)
-        finally:  # also when somebody lost patience
+        finally:  # also after Ctrl+C during the wait
             self.kill()
 
     def kill(self) -> None:
-        """`kill -9` for all nodes; a temporary store is removed, and the ports are free for others."""
+        """Kill all nodes with SIGKILL, release their ports, and remove a temporary store."""
         for node in self.nodes:
             node.process.kill()
         self._held.release()
@@ -188,14 +192,14 @@ class NatsServers:
             shutil.rmtree(self.store, ignore_errors=True)
 
     def wait_until_ready(self, seconds: float = READY_SECONDS) -> None:
-        """Wait until every node is ready: JetStream is up and, in a cluster, has a leader that sees the others."""
+        """Wait until every node is ready: JetStream is up and, in a cluster, has a leader with current peers."""
         peers = len(self.nodes) - 1
         for node in self.nodes:
             if not self.wait_until(partial(self._looks_ready, node, peers), seconds):
                 raise self._failed(node, f"was not ready within {seconds:g} s")
 
     def wait_until(self, condition: Callable[[], bool], seconds: float = READY_SECONDS) -> bool:
-        """Look again and again whether a condition holds, for servers do not tell; answer whether it came to."""
+        """Poll a condition, because servers send no notice; return whether it became true in time."""
         deadline_ns = self._clock.monotonic_ns() + round(seconds * NANOSECONDS)
         nobody_tells = Condition()
         while not condition():
@@ -207,7 +211,7 @@ class NatsServers:
         return True
 
     def require_running(self) -> None:
-        """Raise if a node has ended by itself."""
+        """Raise `EngineUnavailable` if a node has ended by itself."""
         for node in self.nodes:
             if not node.process.is_running:
                 raise self._failed(node, "has ended by itself")
@@ -221,7 +225,7 @@ class NatsServers:
         return node.is_ready(peers)
 
     def _plan(self) -> list[Node]:
-        """Choose the ports, hold them until the end, and configure the nodes for them."""
+        """Choose the ports, hold them until the servers end, and return nodes configured with them."""
         count = len(self._names)
         given = self._given_ports()
         for port in given:

@@ -1,6 +1,6 @@
-"""Options that commands share, and how durations and instants are written on a command line.
+"""Options that several commands share, and the parsers of durations and instants.
 
-`mainspring --help` loads this module: nothing here needs the rest of the package.
+`mainspring --help` imports this module, so it imports nothing from the rest of the package.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
 
 
 def _inherit(context: typer.Context, parameter: typer.CallbackParam, value: str | None) -> str | None:
-    """Take what stands before the command, as in `mainspring --app shop:app jobs list`, if nothing follows it."""
+    """Return the value given before the command, `mainspring --app shop:app jobs list`, if none follows it."""
     return context.find_root().params.get(str(parameter.name)) if value is None else value
 
 
@@ -68,7 +68,7 @@ After = Annotated[str | None, typer.Option("--after", help="Go on where the page
 
 
 class StatusName(StrEnum):
-    """The states, as they are typed; the names are those of `JobStatus`."""
+    """The job states as command line values; the names are those of `JobStatus`."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -78,7 +78,7 @@ class StatusName(StrEnum):
 
 
 class PriorityName(StrEnum):
-    """The priorities, as they are typed; the names are those of `Priority`."""
+    """The priorities as command line values; the names are those of `Priority`."""
 
     BEST_EFFORT = "best-effort"
     USER_VISIBLE = "user-visible"
@@ -86,7 +86,7 @@ class PriorityName(StrEnum):
 
 
 def to_duration(text: str) -> timedelta:
-    """Convert seconds, or numbers with units, as in `90`, `30m`, `1h30m`, `250ms`."""
+    """Parse a duration, in seconds or with units: `90`, `30m`, `1h30m`, `250ms`."""
     given = text.strip().lower()
     try:
         return timedelta(seconds=float(given))
@@ -100,7 +100,7 @@ def to_duration(text: str) -> timedelta:
 
 
 def to_instant(text: str) -> datetime:
-    """Convert an ISO date with a time zone, as in `2027-01-01T02:00:00+01:00`."""
+    """Parse an ISO 8601 date and time with a time zone: `2027-01-01T02:00:00+01:00`."""
     try:
         instant = datetime.fromisoformat(text.strip())
     except ValueError:

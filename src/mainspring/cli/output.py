@@ -1,8 +1,8 @@
 """Prints tables that fit the terminal, plain columns for pipes, and JSON for scripts.
 
-Colours and the width of the terminal matter on a terminal only; in a pipe nothing is cut off. Control characters
-in a job never reach the terminal. `mainspring events | head` ends although there is nothing to write: a command
-can watch whether the reader of its output has closed it.
+Output has colours and is fitted to the width on a terminal only; in a pipe nothing is cut off. Control characters
+in a job never reach the terminal. A command can watch whether the reader has closed its output, so that
+`mainspring events | head` ends even while there is nothing to write.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from mainspring.cli.exits import OutputLost, ReaderGone
 
 STYLES = {"PENDING": "cyan", "RUNNING": "blue", "COMPLETED": "green", "FAILED": "red", "CANCELED": "dim"}
 GAP = "  "
-LEAST = 15  # a column that is cut to less tells nothing
-ENDLESS = 1_000_000  # columns of a pipe
+LEAST = 15  # characters; a column cut to less than this is useless
+ENDLESS = 1_000_000  # the width used for a pipe, so that no line is wrapped
 C1 = re.compile("[\x7f-\x9f]")
 
 Cell: TypeAlias = str | Text
 
 
 def is_terminal() -> bool:
-    """Whether the output goes to somebody's eyes."""
+    """Return whether stdout is a terminal."""
     return sys.stdout.isatty()
 
 
 def write(text: str) -> None:
-    """Write all of it to the output at once.
+    """Write all of the text and a newline to stdout, and flush it.
 
-    With PYTHONUNBUFFERED, usual in containers, a write may take a part only, and Python drops the rest unsaid.
+    With PYTHONUNBUFFERED, usual in containers, one write may take only a part, and Python silently drops the rest.
     """
     rest = memoryview((text + "\n").encode(sys.stdout.encoding, sys.stdout.errors or "strict"))
     try:
@@ -56,12 +56,12 @@ def write(text: str) -> None:
 
 
 def say(text: str) -> None:
-    """Say something to whoever watches; it is no part of the output."""
+    """Print a message for the user on stderr; it is not part of the output."""
     sys.stderr.write(text + "\n")
 
 
 def show(renderable: RenderableType, *, wraps: bool = True, crops: bool = False) -> None:
-    """Print something for the eyes, in colours where there are some; long lines are wrapped, or cropped."""
+    """Print for reading, in colours if the terminal has them; a terminal gets long lines wrapped or cropped."""
     width = None if (wraps or crops) and is_terminal() else ENDLESS
     console = Console(highlight=False, markup=False, emoji=False, width=width)
     with console.capture() as capture:
@@ -70,17 +70,17 @@ def show(renderable: RenderableType, *, wraps: bool = True, crops: bool = False)
 
 
 def show_json(data: Any) -> None:
-    """Print one document."""
+    """Print one JSON document, indented."""
     write(_escaped(msgspec.json.format(msgspec.json.encode(data), indent=2).decode()))
 
 
 def show_json_line(data: Any) -> None:
-    """Print one of many documents, in a line."""
+    """Print one JSON document on one line (JSON Lines)."""
     write(_escaped(msgspec.json.encode(data).decode()))
 
 
 def _escaped(json: str) -> str:
-    """Escape the control characters that JSON allows in a text, and terminals obey."""
+    """Escape the control characters that JSON allows in strings, because terminals interpret them."""
     return C1.sub(lambda found: f"\\u{ord(found[0]):04x}", json)
 
 
@@ -92,9 +92,10 @@ def show_table(
     spare: Sequence[str] = (),
     numbers: Sequence[str] = (),
 ) -> None:
-    """Print a table; columns of numbers are aligned to the right.
+    """Print a table; the columns named in `numbers` are aligned to the right.
 
-    If a terminal is too narrow, the `spare` columns go, one by one; then others than the `whole` ones are cut.
+    If a terminal is too narrow, the `spare` columns are dropped one by one. If that is not enough, all columns
+    but the `whole` ones are cut.
     """
     cells = [[cell if isinstance(cell, Text) else Text(clean(cell)) for cell in row] for row in rows]
     if is_terminal():
@@ -108,7 +109,7 @@ def show_table(
 def _fitting(
     titles: Sequence[str], rows: list[list[Text]], whole: Sequence[str], spare: Sequence[str], width: int
 ) -> list[int]:
-    """Return the places of the columns that have room."""
+    """Return the indices of the columns that fit the width."""
     needs = []
     for place, title in enumerate(titles):
         widest = max([cell_len(title), *(row[place].cell_len for row in rows)])
@@ -142,34 +143,34 @@ def _plain(titles: Sequence[str], rows: list[list[Text]], numbers: Sequence[str]
 
 
 def styled(status: str) -> Text:
-    """Return a state in its colour."""
+    """Return a job status in its colour."""
     return Text(status, style=STYLES.get(status, ""))
 
 
 def at(instant: datetime | None) -> str:
-    """Write an instant, in UTC as all of them; a dash for none."""
+    """Return an instant as text in UTC; a dash for None."""
     return "-" if instant is None else f"{instant.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def seen(instant: datetime | None, now: int, *, in_short: bool = False) -> str:
-    """Write how far away an instant is, as in `in 12 min`; a dash for none."""
-    from mainspring.jobs.instants import describe_distance, to_instant  # noqa: PLC0415 - for those who show jobs
+    """Return the distance of an instant from now as text, as in `in 12 min`; a dash for None."""
+    from mainspring.jobs.timestamps import describe_distance, to_instant  # noqa: PLC0415 - only commands that show jobs need it
 
     return "-" if instant is None else describe_distance(to_instant(instant, "instant"), now, in_short=in_short)
 
 
 def counted(count: int, what: str) -> str:
-    """Write how many there are: `1 dead letter`, `2,000 dead letters`."""
+    """Return a count with its noun: `1 dead letter`, `2,000 dead letters`."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def compact(data: Any) -> str:
-    """Write data in a line."""
+    """Return data as JSON on one line."""
     return clean(msgspec.json.encode(data).decode())
 
 
 def clean(text: str, *, keep: str = "") -> str:
-    """Make control characters visible: a terminal would obey them."""
+    """Escape control characters, except those in `keep`: a terminal would interpret them."""
     if text.isprintable():
         return text
     return "".join(
@@ -178,7 +179,7 @@ def clean(text: str, *, keep: str = "") -> str:
 
 
 class ReaderWatch:
-    """Calls `on_gone` from a thread of its own when the reader of the output has closed it."""
+    """Calls `on_gone` from its own thread when the reader of stdout has closed it."""
 
     def __init__(self, *, on_gone: Callable[[], None]) -> None:
         self._on_gone = on_gone
@@ -188,14 +189,14 @@ class ReaderWatch:
 
     def _watch(self) -> None:
         poll = select.poll()
-        poll.register(sys.stdout.fileno(), 0)  # errors and the end of the other side are told in any case
+        poll.register(sys.stdout.fileno(), 0)  # 0: poll reports errors and hang-ups in any case
         poll.register(self._told, 0)
         if any(descriptor != self._told for descriptor, _ in poll.poll()):
             self._is_gone = True
             self._on_gone()
 
     def end_if_gone(self) -> None:
-        """End the command if the reader has closed its output."""
+        """Raise `ReaderGone` if the reader has closed the output, to end the command."""
         if self._is_gone:
             raise ReaderGone
 

@@ -1,6 +1,7 @@
-"""A page of jobs, or of dead letters, as a table; and how to get the next one.
+"""Prints a page of jobs or dead letters as a table, and says how to get the next page.
 
-On a terminal times are also told as they are seen from now: what there is no room for goes first.
+On a terminal a column with the time relative to now is added. If a terminal is too narrow, the columns listed in
+`spare` are dropped first, in that order.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ Column: TypeAlias = Callable[[JobInfo, int], Cell]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The columns of a table by their titles."""
+    """The columns of a table, by title."""
 
     columns: dict[str, Column]
     seen_from_now: str
-    """The column for terminals only: in a pipe it would be another text with every run."""
+    """The column shown on terminals only: it is relative to now, so in a pipe it would differ with every run."""
     whole: tuple[str, ...]
     spare: tuple[str, ...]
     if_any: tuple[str, ...] = ()
-    """Columns that are left out if no job of the page has something to say there."""
+    """Columns left out if they are empty for every job of the page."""
 
 
 def _error(job: JobInfo, _: int) -> str:
@@ -67,7 +68,7 @@ LETTERS = Layout(
 
 
 def show_page(page: JobPage, now: int, layout: Layout, *, as_json: bool, none: str) -> None:
-    """Print a page; `none` is what to say of an empty one."""
+    """Print a page; `none` is the message for an empty one."""
     if as_json:
         show_json({"jobs": [job_fields(job) for job in page], "next": page.next})
         return

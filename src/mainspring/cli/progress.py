@@ -1,6 +1,6 @@
-"""Progress bars: for counted work that takes longer than a second, and for measurements of a known duration.
+"""Progress bars: `Bar` for counted work that takes longer than a second, `Meter` for steps of a known duration.
 
-A bar shows how many, how fast, and how long still. It is drawn on stderr, and only on a terminal.
+A bar shows the count, the rate and the time left. It is drawn on stderr, and only on a terminal.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from rich.text import Text
 
 from mainspring.clock import NANOSECONDS, Clock, SystemClock
 
-PATIENCE_NS = NANOSECONDS  # what is done within a second needs no bar
+PATIENCE_NS = NANOSECONDS  # work that ends within a second shows no bar
 
 
 class RateColumn(ProgressColumn):
-    """How many a second."""
+    """The rate: items per second."""
 
     def render(self, task: Task) -> Text:
-        """Write the speed of the last moments."""
+        """Return the recent rate as text."""
         return Text("" if task.speed is None else f"{task.speed:,.0f}/s", style="cyan")
 
 
 class Bar:
-    """Counts what is done; appears after a second: `with Bar("submitting", total=5) as bar: bar.advance(1)`."""
+    """Counts finished items; shown after one second: `with Bar("submitting", total=5) as bar: bar.advance(1)`."""
 
     def __init__(self, what: str, total: int, *, clock: Clock | None = None) -> None:
         self._what = what
@@ -47,11 +47,11 @@ class Bar:
 
     @property
     def seconds(self) -> float:
-        """How long it has taken so far."""
+        """The seconds since the bar was created."""
         return (self._clock.monotonic_ns() - self._began_ns) / NANOSECONDS
 
     def advance(self, count: int = 1) -> None:
-        """Count what has been done."""
+        """Add `count` finished items, and redraw the bar."""
         self.done += count
         if self._progress is None and self._console.is_terminal and self._is_slow():
             self._progress = self._make()
@@ -86,7 +86,7 @@ class Bar:
 
 
 class Meter:
-    """Steps of so many seconds each: `begin` one, then `tell` how many of its seconds are over."""
+    """Shows steps of `seconds` each: `begin` a step, then `tell` how many of its seconds have passed."""
 
     def __init__(self, seconds: float, steps: int) -> None:
         self._seconds = seconds
@@ -108,11 +108,11 @@ class Meter:
         self._begun += 1
 
     def tell(self, spent: float, per_second: float | None) -> None:
-        """Say how many seconds of this step are over, and how fast it was."""
+        """Show how many seconds of this step have passed, and the rate, if there is one."""
         completed = (self._begun - 1) * self._seconds + spent
         if per_second is None:
             self._progress.update(self._task, completed=completed)
-        else:  # drawn at once, between two rounds: on a busy machine the thread that draws comes too late
+        else:  # redraw now, between two rounds: on a busy machine the drawing thread gets its turn too late
             self._progress.update(self._task, completed=completed, rate=f"{per_second:,.0f}/s", refresh=True)
 
     def __enter__(self) -> Self:

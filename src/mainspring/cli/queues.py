@@ -1,4 +1,4 @@
-"""`mainspring queues`: how many jobs each has, and whether it is paused."""
+"""`mainspring queues`: counts the jobs of each queue, and pauses and resumes queues."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def resume_queues(names: Names, *, as_json: AsJson = False, app: App = None, url
 
 
 def _report(changed: dict[str, bool], how: str, *, as_json: bool) -> None:
-    """Say what is so now; what was so before is no error."""
+    """Print the new state of each queue; a queue that already had it is no error."""
     if as_json:
         show_json([{"name": name, "changed": is_changed, "outcome": how} for name, is_changed in changed.items()])
         return

@@ -1,6 +1,7 @@
-"""What somebody at a terminal can do about a job that is where it is: a sentence, and commands to be pasted.
+"""Remedies for `mainspring explain`: a sentence and commands with which a user can act on the state of a job.
 
-Commands name the application and the store as they were typed, so that they are about the same job.
+The commands can be pasted into a terminal. They name the application and the store as the user typed them, so that
+they act on the same job.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from dataclasses import dataclass
 
 from mainspring.app import Mainspring
 from mainspring.cli.target import Target
-from mainspring.jobs.explaining import Explanation, Reason
+from mainspring.jobs.explanation import Explanation, Reason
 from mainspring.jobs.info import JobInfo
 
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """What to do."""
+    """What the user can do: a sentence, if there is one, and the commands for it."""
 
     text: str | None = None
     commands: tuple[str, ...] = ()
@@ -25,26 +26,26 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True)
 class Terminal:
-    """What was asked, and where: knows how to write commands."""
+    """Writes commands for the application and the store of the current command."""
 
     application: Mainspring
     typed: Target
-    """What the command line says of application and store; places that it does not name need not be repeated."""
+    """The target as given on the command line; what came from elsewhere need not be repeated in a command."""
     chosen: Target
-    """What decided."""
+    """The target that is in effect, wherever it was named."""
 
     def command(self, *words: str) -> str:
-        """Write a command for the same application and store."""
+        """Return a command for the same application and store."""
         return shlex.join(("mainspring", *words, *self.typed.options))
 
     def worker(self, *options: str) -> str:
-        """Write the command that starts a worker, on the same store."""
+        """Return the command that starts a worker on the same store."""
         store = Target(None, self.typed.url).options
         return shlex.join(("mainspring", "run", self.chosen.app or "module:app", *options, *store))
 
 
 def remedy_for(explanation: Explanation, job: JobInfo, terminal: Terminal) -> Remedy:
-    """Return what would change where a job is, or tell more of it."""
+    """Return the remedy for a job: commands that change its state or show more about it."""
     if job.replayed_as is not None:
         return _others("What became of that one:", explanation, job, terminal)
     make = _REMEDIES.get(explanation.reason)

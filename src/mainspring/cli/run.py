@@ -1,4 +1,4 @@
-"""`mainspring run`: a worker in the foreground.
+"""`mainspring run`: runs a worker in the foreground.
 
 It prints a banner on a terminal, plain lines in a pipe, or JSON for log collectors.
 """
@@ -25,23 +25,30 @@ from mainspring.cli.output import clean, is_terminal, show
 from mainspring.cli.target import choose, find_application
 from mainspring.errors import MainspringError
 from mainspring.foreground.foreground import Foreground
-from mainspring.foreground.greeting import Greeting, ScheduledNext
-from mainspring.foreground.voice import MOST_SCHEDULES, STOPPING, PlainVoice, Voice, next_of
+from mainspring.foreground.greeting import (
+    MOST_SCHEDULES,
+    STOPPING,
+    Greeting,
+    PlainVoice,
+    ScheduledNext,
+    Voice,
+    next_of,
+)
 
-MOST_HANDLERS = 20  # that a banner lists
+MOST_HANDLERS = 20  # listed in the banner
 
 logger = logging.getLogger("mainspring.worker")
 
 
 def choose_voice(chosen: LogFormat) -> Voice:
-    """Return the voice for what is listened with."""
+    """Return the voice for the log format, and for a terminal or a pipe."""
     if chosen is LogFormat.JSON:
         return JsonVoice()
     return TerminalVoice() if is_terminal() else PlainVoice()
 
 
 class TerminalVoice:
-    """A banner."""
+    """Prints a banner and coloured messages on a terminal."""
 
     def greet(self, greeting: Greeting) -> None:
         title = Text.assemble(
@@ -87,7 +94,7 @@ def _add_list(facts: Table, title: str, texts: Sequence[Text], most: int) -> Non
 
 
 class JsonVoice:
-    """Records among those of the log, with the facts as fields."""
+    """Writes the messages as JSON log records, with the facts as fields."""
 
     def greet(self, greeting: Greeting) -> None:
         self._tell(
@@ -132,7 +139,7 @@ def run(
     stall_after: Annotated[
         str | None,
         typer.Option(
-            help="Unhealthy if work could start and nobody takes any for so long: 90s, 5m; 0 never.",
+            help="Unhealthy if jobs could start and no worker claims any for so long: 90s, 5m; 0 never.",
             metavar="DURATION",
             rich_help_panel=HEALTH,
         ),

@@ -1,6 +1,6 @@
 """`mainspring schedules`: lists, previews, pauses and resumes schedules.
 
-The preview shows the coming occurrences, and what changes of the clocks do to them.
+The preview shows the coming occurrences, and the effect of daylight saving time on them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mainspring.cli.output import Cell, at, clean, say, show_json, show_table, w
 from mainspring.cli.target import opened
 from mainspring.clock import SystemClock
 from mainspring.errors import ScheduleNotFound
-from mainspring.jobs import instants
+from mainspring.jobs import timestamps
 from mainspring.jobs.recurrence.cron import Cron
 from mainspring.jobs.recurrence.planning import first_due
 from mainspring.jobs.recurrence.rules import Rule
@@ -30,19 +30,19 @@ from mainspring.jobs.recurrence.schedule_info import ScheduleInfo
 
 _EXPRESSION = re.compile(r"@\w+|(?=[^a-zA-Z]*[\d*])[\d*][\w*/,\-]*(\s+[\w*/,\-#?]+){1,6}")
 _MOVED = "moved by a DST gap from "
-MORE = 10  # times as many occurrences are looked at for those that a gap drops
+MORE = 10  # times as many occurrences are searched, to find those that a DST gap drops
 
 
 @dataclass(frozen=True, slots=True)
 class Timetable:
-    """A rule within the time of its schedule."""
+    """A rule with the start and the end of its schedule."""
 
     rule: Rule
     start: int | None = None
     end: int | None = None
 
     def after(self, instant: int, count: int) -> list[int]:
-        """Return the next occurrences."""
+        """Return the next `count` occurrences after an instant."""
         found: list[int] = []
         following = first_due(self.rule, self.start, self.end, instant)
         while following is not None and len(found) < count:
@@ -53,14 +53,14 @@ class Timetable:
 
 @dataclass(frozen=True, slots=True)
 class Date:
-    """A line of the preview: an occurrence, or one that a gap drops."""
+    """A line of the preview: an occurrence, or one that a DST gap drops."""
 
     local: datetime
     note: str | None
     is_skipped: bool = False
 
     def fields(self) -> dict[str, Any]:
-        """Describe it."""
+        """Return the fields for JSON."""
         return {
             "local": self.local.isoformat(),
             "utc": self.local.astimezone(UTC),
@@ -97,7 +97,7 @@ def preview(
 
     Example: mainspring schedules preview "30 2 * * *" --tz Europe/Berlin --count 20
     """
-    after = instants.to_instant(SystemClock().now() if since is None else since, "from") - (since is not None)
+    after = timestamps.to_instant(SystemClock().now() if since is None else since, "from") - (since is not None)
     if is_name or not _EXPRESSION.fullmatch(what.strip()):
         with opened(app, url) as application:
             timetable = _stored(application.schedules.get(full_name(application, what)))
@@ -115,14 +115,17 @@ def preview(
 
 
 def full_name(application: Mainspring, name: str) -> str:
-    """Find what a short name means, `nightly_report` for `shop.nightly_report`; unknown ones stay as they are."""
+    """Return the full name for a short one, `shop.nightly_report` for `nightly_report`.
+
+    A name that matches no stored schedule, or several, is returned unchanged.
+    """
     stored = [schedule.name for schedule in application.schedules.list()]
     matches = [other for other in stored if other.rpartition(".")[2] == name]
     return matches[0] if name not in stored and len(matches) == 1 else name
 
 
 def dates_of(timetable: Timetable, after: int, count: int) -> list[Date]:
-    """Return the next dates, and between them those that do not occur because the night lacks their time."""
+    """Return the next dates, and between them those that a DST gap drops because the local time does not exist."""
     occurring = timetable.after(after, count)
     dates = {instant: Date(*timetable.rule.local(instant)) for instant in occurring}
     rule = timetable.rule

@@ -1,4 +1,7 @@
-"""Signals between two steps of long work, so that what was done can be told exactly; a second ends it at once."""
+"""Defers signals until the current step of a long command is done.
+
+So the command can report exactly how much was done. A second signal ends it at once.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,11 @@ import typer
 
 CTRL_C = (signal.SIGINT,)
 ALL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""For work that leaves something behind if it is ended in the middle."""
+"""The signals for work that would leave something behind if it were ended in the middle."""
 
 
 class Stopping:
-    """Whether somebody has asked to stop: `with Stopping() as stopping: ... if stopping.is_asked: break`."""
+    """Records a request to stop: `with Stopping() as stopping: ... if stopping.is_asked: break`."""
 
     def __init__(
         self, on_ask: Callable[[], None] | None = None, *, signals: tuple[signal.Signals, ...] = CTRL_C
@@ -29,11 +32,11 @@ class Stopping:
 
     @property
     def is_asked(self) -> bool:
-        """Whether a signal has come."""
+        """Whether a signal has arrived."""
         return self._received is not None
 
     def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():  # no other can be interrupted
+        if threading.current_thread() is threading.main_thread():  # only it can handle signals
             self._before = {number: signal.signal(number, self._note) for number in self._signals}
         return self
 
@@ -44,7 +47,7 @@ class Stopping:
             signal.signal(number, handler)
 
     def end_if_asked(self) -> None:
-        """End the command, if somebody has asked for it."""
+        """End the command if a signal has arrived, with the exit code 128 + its number."""
         if self._received is not None:
             raise typer.Exit(128 + self._received)
 
@@ -57,6 +60,6 @@ class Stopping:
 
 
 def end_tidily() -> None:
-    """Let SIGTERM and SIGHUP end the program as an exception does, so that what it has made is removed."""
+    """Let SIGTERM and SIGHUP raise `SystemExit`, so that the program removes its temporary files and processes."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda received, _: sys.exit(128 + received))

@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from mainspring.app import Mainspring
-from mainspring.cli.calls import arguments_of, call_of, decoded
+from mainspring.cli.argument_parsing import arguments_of, call_of, decoded
 from mainspring.cli.options import App, AsJson, At, Delay, PriorityName, Url
 from mainspring.cli.output import say, show_json, write
 from mainspring.cli.progress import Bar
@@ -23,15 +23,15 @@ from mainspring.cli.target import opened
 from mainspring.errors import InvalidArguments, UnknownHandler
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.job import Job
-from mainspring.runners.traits import Priority
+from mainspring.runners.task import Priority
 
-CHUNK = 1_000  # jobs of one commit, and of one step of the bar
+CHUNK = 1_000  # jobs in one commit, and in one step of the bar
 
 Calls: TypeAlias = list[dict[str, Any]]
 
 
 def read_calls(handler: Handler, file: Path, skip: int) -> Calls:
-    """Read a line of JSON for each job and check it against the handler; empty lines do not count."""
+    """Read one line of JSON for each job and check it against the handler; empty lines do not count."""
     name = "stdin" if str(file) == "-" else str(file)
     calls: Calls = []
     for place, (number, line) in enumerate(_lines(file)):
@@ -64,7 +64,7 @@ def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def submit_all(job: Job[..., Any], calls: Calls, skipped: int, *, as_json: bool) -> None:
-    """Store all jobs, a chunk after the other, with a bar; Ctrl+C stops between two chunks."""
+    """Store all jobs in chunks, with a bar; Ctrl+C stops after the current chunk."""
     ids: list[str] = []
     remaining = iter(calls)
     with Bar("submitting", len(calls)) as bar, Stopping() as stopping:
@@ -75,7 +75,7 @@ def submit_all(job: Job[..., Any], calls: Calls, skipped: int, *, as_json: bool)
         finally:
             seconds = bar.seconds
             if len(ids) < len(calls):
-                certainty = "" if stopping.is_asked else "at least "  # a store that failed may have kept a part
+                certainty = "" if stopping.is_asked else "at least "  # a failed store may have kept a part
                 how_many = f"{certainty}{len(ids):,} of {len(calls):,} jobs were stored"
                 say(f"mainspring: {how_many}; go on with --skip {skipped + len(ids)}")
     stopping.end_if_asked()

@@ -1,11 +1,11 @@
-"""Which application, or which store, a command is about.
+"""Finds the application or the store that a command works on.
 
-The first of these places that names an application or a URL decides alone: the command line, the environment
-(`MAINSPRING_APP`, `MAINSPRING_URL`), `[tool.mainspring]` in the nearest `pyproject.toml`. Where a place names
-both, it is that application with its jobs at that URL.
+Three places are searched: the command line, the environment (`MAINSPRING_APP`, `MAINSPRING_URL`), and
+`[tool.mainspring]` in the nearest `pyproject.toml`. The first one that names an application or a URL decides
+alone. If it names both, the command uses that application with the store at that URL.
 
-A command that only looks never makes a store: a mistyped path is an error, not an empty list. Whoever only asks
-which store is meant does not load what opens it.
+A command that only reads never creates a store: a mistyped path is an error, not an empty list. Resolving the
+store URL does not import the engine.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What one place says, and the folder from which it says it."""
+    """The application and the URL that one place names, and the folder of its configuration file, if it is one."""
 
     app: str | None
     url: str | None
@@ -38,19 +38,19 @@ class Target:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """What to write for the same again; a password is left out."""
+        """The command line options that name the same target; a password is left out."""
         url = None if self.url is None else provider_for(self.url).public_url(self.url)
         given = {"--app": self.app, "--url": url}
         return tuple(part for option, value in given.items() if value is not None for part in (option, value))
 
 
 def find_target(app: str | None, url: str | None) -> Target | None:
-    """Return what the first place says that says anything, if there is one."""
+    """Return the target from the first place that names one; None if none does."""
     return next((target for target in _places(app, url) if target.app is not None or target.url is not None), None)
 
 
 def choose(app: str | None, url: str | None) -> Target:
-    """Return what the first place says that says anything."""
+    """Return the target from the first place that names one; if none does, that is wrong usage."""
     target = find_target(app, url)
     if target is not None:
         return target
@@ -61,14 +61,14 @@ def choose(app: str | None, url: str | None) -> Target:
 
 
 def find_application(app: str | None, url: str | None) -> Mainspring:
-    """Return the application that is meant, its handlers loaded, not opened yet."""
-    from mainspring.cli.loading import app_at, load_app  # noqa: PLC0415 - they load everything
+    """Return the application of the command with its handlers loaded; it is not opened yet."""
+    from mainspring.cli.loading import app_at, load_app  # noqa: PLC0415 - it imports the whole package
 
     target = choose(app, url)
     if target.app is None:
         assert target.url is not None
         return app_at(target.url)
-    with redirect_stdout(sys.stderr):  # what modules print at import is not the output of a command
+    with redirect_stdout(sys.stderr):  # text that modules print at import is not output of the command
         application = load_app(target.app, folder=target.folder)
         application.load_handlers()
     if target.url is not None:
@@ -78,13 +78,13 @@ def find_application(app: str | None, url: str | None) -> Mainspring:
 
 @contextmanager
 def opened(app: str | None, url: str | None, *, makes_store: bool = False) -> Iterator[Mainspring]:
-    """Open the application that is meant for the time of a command; what it refuses is wrong usage."""
+    """Open the application of the command for the `with` block; report a `ValueError` in it as wrong usage."""
     application = find_application(app, url)
     require_store(application, makes_store=makes_store)
     with application:
         try:
             yield application
-        except ValueError as error:  # the library's own words about a value that it was given
+        except ValueError as error:  # the library has rejected a value; its message says why
             raise typer.BadParameter(str(error)) from error
 
 
@@ -115,11 +115,11 @@ def _read(file: Path) -> Target:
 
 
 def _resolved(url: str, folder: Path) -> str:
-    """Return a URL whose relative path is relative to the folder of the configuration file."""
+    """Return the URL with a relative path resolved against the folder of the configuration file."""
     try:
         return provider_for(check_url(url)).resolve(url, folder)
     except EngineUnavailable:
-        return url  # a URL that names no store is reported when it is used
+        return url  # an invalid URL is reported when it is used
 
 
 def _text(section: dict[str, Any], name: str, file: Path) -> str | None:
@@ -130,7 +130,7 @@ def _text(section: dict[str, Any], name: str, file: Path) -> str | None:
 
 
 def require_store(application: Mainspring, *, makes_store: bool = False) -> None:
-    """Refuse a store that would be made by looking for it, or that nobody shares."""
+    """Refuse a store that processes cannot share and, unless `makes_store`, one that reading would create."""
     provider = provider_for(application.url)
     provider.require_shared(application.url)
     if not makes_store:

@@ -1,1 +1,1 @@
-"""The demonstration: a shop whose unpaid orders time out. Like any application, it uses the public names only."""
+"""The demonstration `mainspring demo`: a shop whose unpaid orders time out. It uses only the public API."""

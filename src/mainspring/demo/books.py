@@ -1,4 +1,4 @@
-"""What the journal adds up to: counts while the shop is open, and the closing figures with their checks."""
+"""Evaluates the journal: counts while the shop is open, then the closing figures and their checks."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -6,22 +6,22 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from mainspring import JobStatus
-from mainspring.demo.journal import Entry, Event
+from mainspring.demo.journal import JournalEntry, OrderEvent
 from mainspring.demo.orders import app, customer_of, timer_of
 
-STEPS = (Event.CHARGED, Event.PACKED, Event.MAILED)
-ENDS = (Event.CANCELLED, *STEPS, Event.REPORTED)
+STEPS = (OrderEvent.CHARGED, OrderEvent.PACKED, OrderEvent.MAILED)
+ENDS = (OrderEvent.CANCELLED, *STEPS, OrderEvent.REPORTED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outage:
-    """The time in which no worker was there."""
+    """The period without a worker."""
 
     begin: float
     end: float
 
-    def delayed(self, start: Entry) -> bool:
-        """Whether this run is late because it had to wait for a worker."""
+    def delayed(self, start: JournalEntry) -> bool:
+        """Return whether this run is late because it had to wait for a worker."""
         return start.due <= self.end and start.at >= self.begin
 
 
@@ -31,11 +31,11 @@ class Figures:
 
     submitted: int
     paid: int
-    """In time: the time-out was called off and must never have run."""
+    """In time: the time-out was canceled and must never have run."""
     paid_late: int
-    """While the time-out was running or after it."""
+    """After the time-out had started."""
     paid_late_and_kept: int
-    """Of these: the attempt failed, and the request to stop kept it from being tried again."""
+    """The part of `paid_late` whose attempt failed and was not retried, because of the request to stop."""
     cancelled: int
     retried: int
     failed_attempts: int
@@ -50,9 +50,11 @@ class Figures:
     held_up_by_kill: int
     held_up_longest_ms: float
     parcels: int
-    """Orders of regular customers, paid in time: to be charged, packed and mailed."""
+    """Orders of regular customers that were paid in time and have to be charged, packed and mailed."""
     parcels_held_up: int
-    """Of these: the service was down, so the charge was retried, and nothing of this customer overtook it."""
+    """The part of `parcels` whose charge was retried because the service was down.
+
+    No later job of the customer overtook it."""
     parcels_unfinished: int
     steps_out_of_order: int
     nights: int
@@ -61,7 +63,7 @@ class Figures:
 
     @property
     def complaints(self) -> list[str]:
-        """Say what must not happen and did."""
+        """The violated guarantees, as text with their counts; empty if all held."""
         found = {
             "lost orders": self.lost,
             "orders cancelled although their time-out had been called off": self.cancelled_though_paid,
@@ -75,48 +77,52 @@ class Figures:
 
 
 class Books:
-    """Everything that the journal said so far."""
+    """The evaluation of all journal entries so far."""
 
     def __init__(self) -> None:
-        self._orders: dict[Event, set[int]] = {event: set() for event in Event}
-        self._jobs: dict[str, Counter[Event]] = {}
-        self._starts: list[Entry] = []
-        self._promised: dict[int | None, list[tuple[Event, int]]] = {}
-        self._steps: dict[int | None, list[tuple[Event, int]]] = {}
-        self.reports: dict[str, Entry] = {}  # by job: one that the kill interrupts writes its report again
+        self._orders: dict[OrderEvent, set[int]] = {event: set() for event in OrderEvent}
+        self._jobs: dict[str, Counter[OrderEvent]] = {}
+        self._starts: list[JournalEntry] = []
+        self._promised: dict[int | None, list[tuple[OrderEvent, int]]] = {}
+        self._steps: dict[int | None, list[tuple[OrderEvent, int]]] = {}
+        self.reports: dict[
+            str, JournalEntry
+        ] = {}  # by job: a job that the kill interrupts writes its report again
 
-    def add(self, entries: list[Entry]) -> None:
-        """Enter what happened."""
+    def add(self, entries: list[JournalEntry]) -> None:
+        """Add journal entries."""
         for entry in entries:
             self._orders[entry.event].add(entry.order)
             self._jobs.setdefault(entry.job, Counter())[entry.event] += 1
-            if entry.event is Event.STARTED:
+            if entry.event is OrderEvent.STARTED:
                 self._starts.append(entry)
-            elif entry.event is Event.PARCEL:
+            elif entry.event is OrderEvent.PARCEL:
                 promised = self._promised.setdefault(customer_of(entry.order), [])
                 promised += [(step, entry.order) for step in STEPS]
             elif entry.event in STEPS:
                 self._steps.setdefault(customer_of(entry.order), []).append((entry.event, entry.order))
-            elif entry.event is Event.REPORTED:
+            elif entry.event is OrderEvent.REPORTED:
                 self.reports.setdefault(entry.job, entry)
 
-    def count(self, event: Event) -> int:
-        """Count the orders to which this has happened."""
+    def count(self, event: OrderEvent) -> int:
+        """Return how many orders have this event."""
         return len(self._orders[event])
 
     def in_flight(self) -> list[str]:
-        """Return the jobs that have begun and not ended."""
+        """Return the jobs that have started and not ended."""
         return [job for job, events in self._jobs.items() if _unfinished(events) > 0]
 
     @property
     def parcels(self) -> set[int]:
         """The orders that must be charged, packed and mailed."""
-        return {order for order in self._orders[Event.PAID] if customer_of(order) is not None}
+        return {order for order in self._orders[OrderEvent.PAID] if customer_of(order) is not None}
 
     def close(self, *, replayed: int, outage: Outage, nights: int) -> Figures:
-        """Compare what was promised with what happened."""
-        placed, paid, cancelled = (self._orders[event] for event in (Event.PLACED, Event.PAID, Event.CANCELLED))
-        late = self._orders[Event.PAID_LATE]
+        """Compare the promises with the events, and return the closing figures."""
+        placed, paid, cancelled = (
+            self._orders[event] for event in (OrderEvent.PLACED, OrderEvent.PAID, OrderEvent.CANCELLED)
+        )
+        late = self._orders[OrderEvent.PAID_LATE]
         kept = {order for order in late - cancelled if app.get(timer_of(order)).status is JobStatus.CANCELED}
         twice = [job for job, events in self._jobs.items() if _surplus(events) > 0]
         on_time = [(start.at - start.due) * 1_000 for start in self._starts if not outage.delayed(start)]
@@ -128,8 +134,8 @@ class Books:
             paid_late=len(late),
             paid_late_and_kept=len(kept),
             cancelled=len(cancelled),
-            retried=sum(events[Event.REFUSED] > 0 for events in self._jobs.values()),
-            failed_attempts=sum(events[Event.REFUSED] for events in self._jobs.values()),
+            retried=sum(events[OrderEvent.REFUSED] > 0 for events in self._jobs.values()),
+            failed_attempts=sum(events[OrderEvent.REFUSED] for events in self._jobs.values()),
             dead=sum(1 for _ in _dead_letters()),
             replayed=replayed,
             lost=len(placed - paid - kept - cancelled),
@@ -141,7 +147,7 @@ class Books:
             held_up_by_kill=len(held_up),
             held_up_longest_ms=max(held_up, default=0.0),
             parcels=len(parcels),
-            parcels_held_up=self.count(Event.HELD_UP),
+            parcels_held_up=self.count(OrderEvent.HELD_UP),
             parcels_unfinished=sum(any(order not in self._orders[step] for step in STEPS) for order in parcels),
             steps_out_of_order=sum(map(self._misplaced, self._promised)),
             nights=nights,
@@ -149,19 +155,19 @@ class Books:
         )
 
     def _misplaced(self, customer: int | None) -> int:
-        """Count the steps that differ from what was promised; one that the kill had repeated counts once."""
+        """Count the steps that differ from the promised order; a step repeated because of the kill counts once."""
         steps = self._steps.get(customer, [])
         done = [step for place, step in enumerate(steps) if place == 0 or step != steps[place - 1]]
         promised = self._promised[customer]
         return sum(one != other for one, other in zip_longest(done, promised))
 
 
-def _unfinished(events: Counter[Event]) -> int:
-    return events[Event.STARTED] - events[Event.REFUSED] - events[Event.CANCELLED]
+def _unfinished(events: Counter[OrderEvent]) -> int:
+    return events[OrderEvent.STARTED] - events[OrderEvent.REFUSED] - events[OrderEvent.CANCELLED]
 
 
-def _surplus(events: Counter[Event]) -> int:
-    """Count the runs that should not have been needed: cut off by the kill, or repeated after their success."""
+def _surplus(events: Counter[OrderEvent]) -> int:
+    """Count the surplus runs of a job: interrupted by the kill, or repeated after a success."""
     return max(0, _unfinished(events)) + sum(max(0, events[end] - 1) for end in ENDS)
 
 

@@ -1,21 +1,21 @@
-"""The customers: they place orders, and most of them pay before the time-out. Each is a task in a thread pool."""
+"""The customers of the demo: they place orders, and most pay before the time-out, as tasks in a thread pool."""
 
 import random
 from dataclasses import dataclass
 
 from mainspring import ThreadPool
-from mainspring.demo.journal import Event
+from mainspring.demo.journal import OrderEvent
 from mainspring.demo.orders import CUSTOMERS, app, cancel_order, customer_of, journal, promise_parcel, timer_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """How much happens, and when; in seconds since the first customer."""
+class CustomerPlan:
+    """The number of orders and the times of events, in seconds since the shop opened."""
 
     orders: int
     placed_within: float
     timeout: float
-    """Until an unpaid order is cancelled: thirty minutes in the real shop."""
+    """The time until an unpaid order is canceled; a real shop would use thirty minutes."""
     unpaid_share: float
     service_down: float
     service_back: float
@@ -23,16 +23,16 @@ class Plan:
 
 
 class Customers:
-    """Everybody who orders; `payers` is how many of them try to pay."""
+    """Places all orders; `payers` is the number of customers who try to pay."""
 
-    def __init__(self, plan: Plan, pool: ThreadPool) -> None:
+    def __init__(self, plan: CustomerPlan, pool: ThreadPool) -> None:
         self._plan = plan
         self._pool = pool
         self._desks = [pool.sequenced(name=f"customer-{number}") for number in range(CUSTOMERS)]
         self.payers = 0
 
     def arrive(self) -> None:
-        """Let all of them come, each in its own time."""
+        """Post a delayed task for each order, at a random time."""
         chance = random.Random(42)
         timeout = self._plan.timeout
         for order in range(self._plan.orders):
@@ -45,14 +45,14 @@ class Customers:
 
     def _place(self, order: int, patience: float | None) -> None:
         timer = cancel_order.options(delay=self._plan.timeout, id=timer_of(order)).submit(order)
-        journal.note(Event.PLACED, order, timer.id)  # from here on it must be paid or cancelled
+        journal.note(OrderEvent.PLACED, order, timer.id)  # from here on it must be paid or canceled
         if patience is not None:
             self._pool.post(self._pay, order, delay=patience)
 
     def _pay(self, order: int) -> None:
         timer = timer_of(order)
         is_in_time = app.cancel(timer)  # True: it will never run
-        journal.note(Event.PAID if is_in_time else Event.PAID_LATE, order, timer)
+        journal.note(OrderEvent.PAID if is_in_time else OrderEvent.PAID_LATE, order, timer)
         customer = customer_of(order)
         if is_in_time and customer is not None:
-            self._desks[customer].post(promise_parcel, order)  # one after the other, so the order is known
+            self._desks[customer].post(promise_parcel, order)  # in sequence, so that their order is known

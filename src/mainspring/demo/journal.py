@@ -1,8 +1,8 @@
-"""The shop's own books: a line for everything that happens to an order, in a file that Mainspring never sees.
+"""The journal of the shop: one line for each event of an order, in a file that Mainspring does not use.
 
-Whether anything was lost is read from here and not from the scheduler's store, so the check is honest. A line is
-one write to a file opened with O_APPEND: lines of several processes do not mix, and a killed process leaves none
-half written.
+The demo checks for lost orders with this file and not with the scheduler's store, so the check is independent.
+Each line is one write to a file opened with O_APPEND. So lines of several processes do not mix, and a killed
+process leaves no partial line.
 """
 
 import os
@@ -16,23 +16,23 @@ from mainspring import SystemClock
 clock = SystemClock()
 
 
-class Event(StrEnum):
-    """What can happen to an order."""
+class OrderEvent(StrEnum):
+    """The events of an order."""
 
     PLACED = "placed"
     PAID = "paid"
-    """In time: its time-out was called off."""
+    """In time: its time-out was canceled."""
     PAID_LATE = "paid-late"
-    """Its time-out had begun and could no longer be called off."""
+    """Its time-out had started and could no longer be canceled."""
     STARTED = "started"
-    """A worker began to cancel it."""
+    """A worker started to cancel it."""
     REFUSED = "refused"
     """The order service was down."""
     CANCELLED = "cancelled"
     PARCEL = "parcel"
-    """Paid by a regular customer: it is to be charged, packed and mailed, in this order."""
+    """A regular customer has paid: it has to be charged, packed and mailed, in this order."""
     HELD_UP = "held-up"
-    """The order service was down: it could not be charged, and what comes after it had to wait."""
+    """The order service was down: it could not be charged, and the next steps had to wait."""
     CHARGED = "charged"
     PACKED = "packed"
     MAILED = "mailed"
@@ -41,24 +41,24 @@ class Event(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One line of the books; instants in seconds since 1970."""
+class JournalEntry:
+    """One line of the journal; instants are in seconds since 1970."""
 
-    event: Event
+    event: OrderEvent
     order: int
     job: str
     at: float
     due: float
 
 
-class Journal:
-    """Written by many processes, read by one."""
+class OrderJournal:
+    """The journal file; several processes write it, one reads it."""
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)
         self._read = 0
 
-    def note(self, event: Event, order: int, job: str, due: datetime | None = None) -> None:
+    def note(self, event: OrderEvent, order: int, job: str, due: datetime | None = None) -> None:
         """Append one line."""
         now = clock.now()
         line = f"{event} {order} {job} {now.timestamp()} {(due or now).timestamp()}\n"
@@ -68,8 +68,8 @@ class Journal:
         finally:
             os.close(file)
 
-    def read_new(self) -> list[Entry]:
-        """Return what was written since the last time."""
+    def read_new(self) -> list[JournalEntry]:
+        """Return the entries that were written since the last call."""
         if not self._path.exists():
             return []
         with self._path.open("rb") as file:
@@ -79,6 +79,6 @@ class Journal:
         return [_parse(line) for line in data.decode().splitlines()]
 
 
-def _parse(line: str) -> Entry:
+def _parse(line: str) -> JournalEntry:
     event, order, job, at, due = line.split()
-    return Entry(Event(event), int(order), job, float(at), float(due))
+    return JournalEntry(OrderEvent(event), int(order), job, float(at), float(due))

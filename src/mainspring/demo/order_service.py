@@ -1,4 +1,4 @@
-"""The order service: what cancels or charges an order for real. It takes its time, and it can be down."""
+"""The order service of the demo, which cancels and charges orders. Each call takes time, and it can be down."""
 
 from pathlib import Path
 from threading import Event
@@ -7,30 +7,30 @@ TAKES_SECONDS = 0.02
 
 
 class ServiceDown(Exception):
-    """The order service did not answer."""
+    """The order service is down."""
 
 
 class OrderService:
-    """Down while a file says so, which every process can see."""
+    """A simulated service; it is down while a file exists, which every process can see."""
 
     def __init__(self, switch: str) -> None:
         self._switch = Path(switch)
         self._never = Event()
 
     def go_down(self) -> None:
-        """Refuse everything from now on."""
+        """Refuse all calls from now on."""
         self._switch.touch()
 
     def come_back(self) -> None:
-        """Work again."""
+        """Accept calls again."""
         self._switch.unlink()
 
     def cancel(self, order: int) -> None:
-        """Cancel an order; `ServiceDown` if that cannot be done now."""
+        """Cancel an order; `ServiceDown` if the service is down."""
         self._work(f"order {order} cannot be cancelled")
 
     def charge(self, order: int) -> None:
-        """Charge an order; `ServiceDown` if that cannot be done now."""
+        """Charge an order; `ServiceDown` if the service is down."""
         self._work(f"order {order} cannot be charged")
 
     def _work(self, otherwise: str) -> None:

@@ -1,4 +1,4 @@
-"""What is seen: the story line by line, bars while it goes on if this is a terminal, and the closing table."""
+"""Prints the demo: the story line by line, bars during it on a terminal, and the closing table."""
 
 from types import TracebackType
 
@@ -10,20 +10,20 @@ from rich.table import Table
 
 from mainspring import SystemClock
 from mainspring.demo.books import Books, Figures
-from mainspring.demo.journal import Event
+from mainspring.demo.journal import OrderEvent
 
 BAR_WIDTH = 44
 BARS = {
-    "placed": (Event.PLACED, "cyan"),
-    "paid in time": (Event.PAID, "green"),
-    "failed and retried": (Event.REFUSED, "yellow"),
-    "cancelled": (Event.CANCELLED, "magenta"),
-    "parcels mailed": (Event.MAILED, "blue"),
+    "placed": (OrderEvent.PLACED, "cyan"),
+    "paid in time": (OrderEvent.PAID, "green"),
+    "failed and retried": (OrderEvent.REFUSED, "yellow"),
+    "cancelled": (OrderEvent.CANCELLED, "magenta"),
+    "parcels mailed": (OrderEvent.MAILED, "blue"),
 }
 
 
 class Screen:
-    """Prints for people; bars are drawn on a terminal only."""
+    """Prints the story, the bars and the closing table; bars are drawn on a terminal only."""
 
     def __init__(self, orders: int, console: Console) -> None:
         self._orders = orders
@@ -33,11 +33,11 @@ class Screen:
         self._live = Live(console=self._console, transient=True, auto_refresh=False)
 
     def seconds(self) -> float:
-        """Return how long the story has been going on."""
+        """Return the seconds since the start of the demo."""
         return (self._clock.monotonic_ns() - self._begin) / 1e9
 
     def tell(self, sentence: str) -> None:
-        """Print what happens now."""
+        """Print a sentence with the current time."""
         self._console.print(f" [dim]{self.seconds():5.1f} s[/dim]  {sentence}")
 
     def show(self, books: Books) -> None:
@@ -71,7 +71,7 @@ class Screen:
             self._console.print(f" [bold red]✗ {complaint}[/]")
         if not complaints:
             self._console.print(
-                " [bold green]✓ Nothing was lost or out of order; nobody who paid in time was cancelled.[/]"
+                " [bold green]✓ Nothing was lost or out of order; no order that was paid in time was canceled.[/]"
             )
 
     def __enter__(self) -> "Screen":
@@ -104,7 +104,7 @@ def _rows(figures: Figures) -> list[tuple[str, str, str]]:
         ("dead", f"{figures.dead:,}", "given up after four attempts: dead letters"),
         ("replayed", f"{figures.replayed:,}", "dead letters, when the service was back"),
         ("lost", _judged(figures.lost), "neither paid nor cancelled"),
-        ("run twice", f"{figures.run_twice:,}", "in flight at the kill -9: how far, nobody knows"),
+        ("run twice", f"{figures.run_twice:,}", "in flight at the kill -9: how far is unknown"),
         (
             "parcels",
             f"{figures.parcels:,}",

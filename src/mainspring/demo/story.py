@@ -1,12 +1,14 @@
-"""The story of the demonstration: half an hour of a shop, squeezed into seconds.
+"""Runs the demonstration: half an hour of a shop, compressed into seconds.
 
-Thousands of orders are placed, each with a durable time-out. Most are paid in time, which calls the time-out off;
-the others are cancelled by it. What regular customers have paid is charged, packed and mailed, in order for each
-of them. A cron writes a report every night, which is every four seconds. For a while the order service is down:
-time-outs fail, are tried again, and some end as dead letters, to be replayed; charges hold their place until it
-is back. The worker is killed with kill -9 and started again. At the end the shop's own books must add up: there
-is a complaint if an order was lost, or cancelled although it was paid in time, if a parcel was mailed before it
-was packed, or if a night had no report.
+Customers place thousands of orders, each with a durable time-out. Most pay in time, which cancels the time-out.
+The time-out cancels the other orders. Orders that regular customers have paid are charged, packed and mailed, in
+order for each customer. A cron schedule writes a report every night, which is every four seconds.
+
+For a while the order service is down. Time-outs fail and are retried; some become dead letters and are replayed.
+Charges are retried and keep their place in the sequence. Then the worker is killed with kill -9 and started again.
+
+At the end the shop's own journal is checked. The demo reports an order that was lost, or canceled although it was
+paid in time, a parcel that was mailed before it was packed, and a night without a report.
 """
 
 from __future__ import annotations
@@ -18,13 +20,13 @@ from threading import Event as Alarm
 
 from mainspring import JobStatus, TaskFailure, ThreadPool
 from mainspring.demo.books import Books, Figures, Outage
-from mainspring.demo.customers import Customers, Plan
-from mainspring.demo.journal import Event, clock
+from mainspring.demo.customers import CustomerPlan, Customers
+from mainspring.demo.journal import OrderEvent, clock
 from mainspring.demo.orders import NIGHT, app, cancel_order, journal, nightly_report, service
 from mainspring.demo.screen import Screen
 from mainspring.demo.worker_process import WorkerProcess
 
-FULL = Plan(
+FULL = CustomerPlan(
     orders=4_000,
     placed_within=8,
     timeout=5,
@@ -33,7 +35,7 @@ FULL = Plan(
     service_back=9,
     kill=10.5,
 )
-QUICK = Plan(
+QUICK = CustomerPlan(
     orders=600,
     placed_within=4,
     timeout=1.5,
@@ -46,9 +48,9 @@ REPLAYS_PER_SECOND = 200
 
 
 class Story:
-    """What happens in the shop, one thing after the other."""
+    """Runs the events of the demo one after the other."""
 
-    def __init__(self, plan: Plan, screen: Screen, worker: WorkerProcess, pool: ThreadPool) -> None:
+    def __init__(self, plan: CustomerPlan, screen: Screen, worker: WorkerProcess, pool: ThreadPool) -> None:
         self._plan = plan
         self._screen = screen
         self._worker = worker
@@ -58,7 +60,7 @@ class Story:
         self._reports_told = 0
 
     def tell(self) -> Figures:
-        """Let it happen; return what came of it."""
+        """Run all events and return the closing figures."""
         tell, plan = self._screen.tell, self._plan
         tell(f"a shop: an order unpaid after {plan.timeout:g} s (really: 30 min) is cancelled")
         tell(f"worker {self._worker.start()} is ready; the shop opens, {plan.orders:,} orders are to come")
@@ -86,7 +88,7 @@ class Story:
         return self._books.close(replayed=len(letters), outage=outage, nights=nights)
 
     def _end_the_nights(self) -> int:
-        """Let no further report be due; return how many there must be."""
+        """Pause the schedule of the report; return how many reports there must be."""
         app.schedules.pause(nightly_report.name)
         self._wait_for(self._is_all_settled)
         schedule = app.schedules.get(nightly_report.name)
@@ -105,10 +107,10 @@ class Story:
         return Outage(begin=begin, end=clock.now().timestamp())
 
     def _is_all_settled(self) -> bool:
-        paid = self._books.count(Event.PAID) + self._books.count(Event.PAID_LATE)
-        if self._books.count(Event.PLACED) < self._plan.orders or paid < self._customers.payers:
+        paid = self._books.count(OrderEvent.PAID) + self._books.count(OrderEvent.PAID_LATE)
+        if self._books.count(OrderEvent.PLACED) < self._plan.orders or paid < self._customers.payers:
             return False
-        if self._books.count(Event.PARCEL) < len(self._books.parcels):
+        if self._books.count(OrderEvent.PARCEL) < len(self._books.parcels):
             return False
         counts = app.counts()
         return counts[JobStatus.PENDING] + counts[JobStatus.RUNNING] == 0
@@ -119,7 +121,7 @@ class Story:
             self._alarm.wait(min(0.1, max(0.0, second - self._screen.seconds())))
 
     def _wait_for(self, condition: Callable[[], bool], *, every: float = 0.1, patience: float = 15) -> None:
-        """Wait for it, but not for ever: what is missing then is counted in the end."""
+        """Wait for a condition for at most `patience` seconds; the closing figures count what is missing then."""
         deadline = self._screen.seconds() + patience
         self._look()
         while not condition() and self._screen.seconds() < deadline:
@@ -140,8 +142,8 @@ class Story:
             self._screen.tell(f"[blue]nightly report {self._reports_told}[/blue]: {job.result}")
 
 
-def play(plan: Plan, screen: Screen) -> Figures:
-    """Play the story in a temporary folder; nothing of it is left behind."""
+def play(plan: CustomerPlan, screen: Screen) -> Figures:
+    """Run the demo in a temporary folder, which is removed at the end."""
     failures: list[TaskFailure] = []
     with (
         TemporaryDirectory(prefix="mainspring-demo-") as folder,

@@ -1,4 +1,4 @@
-"""A worker in a process of its own, as in production, so that it can be killed like one."""
+"""Runs the worker of the demo as a child process, as in production, so that the demo can kill it."""
 
 import subprocess
 import sys
@@ -7,21 +7,21 @@ from types import TracebackType
 
 COMMAND = [
     *(sys.executable, "-m", "mainspring", "run", "mainspring.demo.orders:app"),
-    *("--threads", "16", "--health-dir", "."),  # nobody is to be alarmed by the worker that is killed
+    *("--threads", "16", "--health-dir", "."),  # hides the worker that is killed from health checks
 ]
-READY = "stop with"  # the last line of what a worker says when it is ready
+READY = "stop with"  # part of the last line that a worker prints when it is ready
 STOP_SECONDS = 15
 
 
 class WorkerProcess:
-    """A child process that runs jobs. Leaving the `with` block ends it, whatever happened."""
+    """A child process that runs jobs. Leaving the `with` block always ends it."""
 
     def __init__(self, log: str) -> None:
         self._log = Path(log)
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> int:
-        """Start it; return its process id as soon as it is ready."""
+        """Start the worker; return its process id when it is ready."""
         with self._log.open("a") as log:
             process = subprocess.Popen(
                 COMMAND,
@@ -29,7 +29,7 @@ class WorkerProcess:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                process_group=0,  # Ctrl+C is for the demonstration, which then ends its worker
+                process_group=0,  # Ctrl+C must reach only the demo, which then ends its worker
             )
         self._process = process
         assert process.stdout is not None
@@ -38,13 +38,13 @@ class WorkerProcess:
         return process.pid
 
     def kill(self) -> None:
-        """Do what `kill -9` does: no goodbye, nothing is tidied up."""
+        """Kill the worker with SIGKILL, so that it cannot clean up."""
         if self._process is not None:
             self._process.kill()
             self._collect()
 
     def stop(self) -> int:
-        """Ask it to stop; return its exit code."""
+        """Terminate the worker, and kill it if it does not end in time; return its exit code."""
         if self._process is None:
             return 0
         self._process.terminate()

@@ -1,6 +1,6 @@
-"""Is this machine, this store and what is in it in order? Checks that look, judge, and change nothing.
+"""The checks of `mainspring doctor`: they examine the machine, the store and its content, and change nothing.
 
-`examine(app)` returns a `Report`: what was found, how bad it is, why it matters and what to do.
+`examine(app)` returns a `Report` of findings, each with its severity, why it matters, and what to do.
 """
 
 from mainspring.doctor.examination import examine

@@ -15,16 +15,16 @@ from mainspring.app import Mainspring
 from mainspring.clock import Clock, SystemClock
 from mainspring.doctor import jobs, machine
 from mainspring.doctor.findings import Check, Finding, Report, Severity, carry_out, info
+from mainspring.doctor.machine import check_time_zones, find_zone_data
 from mainspring.doctor.schedules import check_schedules
 from mainspring.doctor.snapshot import Snapshot, take_snapshot
-from mainspring.doctor.time_zones import check_time_zones, find_zone_data
 from mainspring.engines.registry import load_name, provider_for
 from mainspring.jobs.engine import STALE
 
 T = TypeVar("T")
 
 MOST_CHECKS = 23
-"""About how many there are, for those who show how far it is."""
+"""The approximate number of checks, for a progress bar."""
 
 
 def examine(
@@ -36,10 +36,10 @@ def examine(
     clock: Clock | None = None,
     on_step: Callable[[int], None] = lambda _checks: None,
 ) -> Report:
-    """Look at everything; `has_handlers=False` if only the URL of the application means something.
+    """Run all checks and return their report; `has_handlers=False` if only the URL of the application is known.
 
-    `monitor` is the monitoring address of a NATS server. `thorough` looks at everything, however long it takes.
-    `on_step` is called with 1 after each check, and with 0 while a long one goes on.
+    `monitor` is the monitoring address of a NATS server. `thorough` runs checks in full, however long they take.
+    `on_step` is called with 1 after each check, and with 0 during a long one.
     """
     examination = Examination(
         app,
@@ -75,7 +75,7 @@ class Examination:
         self._findings: list[Finding] = []
 
     def run(self) -> Report:
-        """Examine the machine, the store and what is in it."""
+        """Examine the machine, the store and its content."""
         provider = provider_for(self.app.url)
         watch = machine.ClockWatch(self.clock)
         self.carry_out(_checks_of_machine(self.clock))
@@ -90,7 +90,7 @@ class Examination:
         return Report(store=provider.public_url(self.app.url), findings=tuple(self._findings))
 
     def still_busy(self) -> None:
-        """Report that a check that takes long still goes on."""
+        """Report that a long check is still in progress."""
         self._on_step(0)
 
     def carry_out(self, checks: Iterable[Check]) -> Severity:
@@ -104,7 +104,7 @@ class Examination:
         return worst
 
     def attempt(self, name: str, look: Callable[[], T]) -> T | None:
-        """Return the result of a call; None if it raises, which is a finding of the check `name`."""
+        """Return the result of a call; if it raises, report that as a finding of check `name` and return None."""
         brought: list[T] = []
 
         def run() -> tuple[()]:
@@ -115,13 +115,14 @@ class Examination:
         return brought[0] if brought else None
 
     def leave_out(self, check: str, what: str, remedy: str = "") -> None:
-        """Report what was not examined, and why."""
+        """Report what was not examined."""
         self.carry_out([Check(check, lambda: info(f"left out: {what}", remedy=remedy))])
 
     def examine_jobs(self, left_out_because: str | None, *, counts: bool, patience: int = STALE) -> None:
-        """Examine jobs, workers and schedules through the engine, unless there is a reason not to open it.
+        """Examine jobs, workers and schedules through the engine, or report why they were left out.
 
-        `counts` also counts all jobs. `patience` is for how many microseconds a worker may be silent.
+        With `counts`, all jobs are counted, too. A worker counts as alive if its last heartbeat is at most
+        `patience` microseconds old.
         """
         if left_out_because is not None:
             self.leave_out("jobs", f"jobs, workers and schedules: {left_out_because}")
@@ -158,3 +159,13 @@ def _checks_of_jobs(snapshot: Snapshot) -> list[Check]:
         Check("dead-letters", lambda: jobs.check_dead_letters(snapshot)),
         Check("schedules", lambda: check_schedules(snapshot)),
     ]
+
+
+def examine_store(examination: Examination) -> None:
+    """Examine jobs, workers and schedules: the default for engines that register no function of their own."""
+    examination.examine_jobs(None, counts=True)
+
+
+def examine_memory(examination: Examination) -> None:
+    """Report that a store in memory cannot be examined from another process."""
+    examination.leave_out("store", "nothing of it outlives this process")

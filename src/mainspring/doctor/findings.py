@@ -1,51 +1,92 @@
-"""What checks find: how bad it is, why it matters, what to do; and how checks are carried out.
+"""Findings of checks, with severity, reason and remedy; runs a check and collects its findings.
 
-Invariant: carrying out checks never raises. A check that fails is a finding like any other.
+Invariant: running a check never raises. A check that fails is reported as a finding.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeAlias
 
 from mainspring.errors import EngineUnavailable
+from mainspring.jobs.timestamps import MICROSECONDS, describe_duration
+
+_SPANS = ((86_400 * 2, 86_400, "days"), (1, 1, "s"), (0.001, 0.001, "ms"))
+_MINUTES_AND_HOURS = range(120, 86_400 * 2)
+_SIZES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+NAMED = 5
+
+
+def in_seconds(seconds: float) -> str:
+    """Return a duration as text: `3 days`, `2 h 5 min`, `90 s`, `1.2 ms`, `4 µs`."""
+    if int(seconds) in _MINUTES_AND_HOURS:
+        return describe_duration(round(seconds * MICROSECONDS))
+    for least, unit, name in _SPANS:
+        if seconds >= least:
+            return f"{seconds / unit:.3g} {name}" if seconds < 10 * unit else f"{seconds / unit:,.0f} {name}"
+    return f"{seconds * 1_000_000:.0f} µs"
+
+
+def in_microseconds(microseconds: int) -> str:
+    """Return a duration in microseconds, the unit of engines, as text."""
+    return in_seconds(microseconds / MICROSECONDS)
+
+
+def in_bytes(size: int) -> str:
+    """Return a size as text: `3.2 GiB`, `512 bytes`."""
+    for least, name in _SIZES:
+        if size >= least:
+            return f"{size / least:.3g} {name}" if size < 1_000 * least else f"{size / least:,.0f} {name}"
+    return f"{size} bytes"
+
+
+def some(names: Collection[str]) -> str:
+    """Return the first few names as text, and how many more there are."""
+    shown = list(names)[:NAMED]
+    more = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {more:,} more" if more else "")
+
+
+def count(number: int, one: str, many: str | None = None) -> str:
+    """Return a count with its noun: `1 job`, `12 jobs`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 class Severity(StrEnum):
-    """How bad something is, from good to bad."""
+    """The severity of a finding, in ascending order."""
 
     OK = "ok"
     INFO = "info"
-    """Nothing is wrong; somebody may want to know it."""
+    """Nothing is wrong; the user may want to know it."""
     WARNING = "warning"
-    """It works now, and will hurt some day or is slower than it could be."""
+    """It works now, but may fail later or is slower than it could be."""
     ERROR = "error"
     """Jobs do not run, or may be lost."""
 
     @property
     def rank(self) -> int:
-        """The worse, the higher."""
+        """The position in the order of severity; higher is worse."""
         return list(Severity).index(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that a check has found."""
+    """One result of a check."""
 
     severity: Severity
     what: str
-    """What is the case, with its value."""
+    """The observed fact, with its value."""
     reason: str = ""
     """Why it matters."""
     remedy: str = ""
-    """What to do."""
+    """The recommended action."""
     commands: tuple[tuple[str, ...], ...] = ()
-    """Commands of the program that do it, or show more, as words without its name: `("queues", "resume", "mail")`.
-    `("run",)` is a worker."""
+    """Commands that apply the remedy or show more, as words without `mainspring`: `("queues", "resume", "mail")`.
+    `("run",)` stands for the command that starts a worker."""
     check: str = ""
-    """The name of the check: `carry_out` writes it."""
+    """The name of the check; `carry_out` sets it."""
 
 
 Findings: TypeAlias = Finding | Iterable[Finding]
@@ -53,7 +94,7 @@ Findings: TypeAlias = Finding | Iterable[Finding]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Something to look at; what it returns is never empty."""
+    """A named check; it returns at least one finding."""
 
     name: str
     run: Callable[[], Findings]
@@ -61,55 +102,55 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Everything that was found, in the order of the checks."""
+    """All findings, in the order of the checks."""
 
     store: str
-    """Where the jobs are."""
+    """The URL of the store, without a password."""
     findings: tuple[Finding, ...]
 
     @property
     def worst(self) -> Severity:
-        """How bad the worst of it is."""
+        """The highest severity among the findings."""
         return max((finding.severity for finding in self.findings), key=_rank, default=Severity.OK)
 
     def count(self, severity: Severity) -> int:
-        """Return how many findings are just as bad as this."""
+        """Return how many findings have this severity."""
         return sum(finding.severity is severity for finding in self.findings)
 
 
 def ok(what: str) -> Finding:
-    """Say that something is in order."""
+    """Return a finding for something that is in order."""
     return Finding(severity=Severity.OK, what=what)
 
 
 def info(what: str, reason: str = "", remedy: str = "", *commands: tuple[str, ...]) -> Finding:
-    """Say something that one may want to know."""
+    """Return a finding that the user may want to know, but that needs no action."""
     return Finding(severity=Severity.INFO, what=what, reason=reason, remedy=remedy, commands=commands)
 
 
 def warning(what: str, reason: str, remedy: str, *commands: tuple[str, ...]) -> Finding:
-    """Say what will hurt some day."""
+    """Return a finding for something that may fail later or is slow."""
     return Finding(severity=Severity.WARNING, what=what, reason=reason, remedy=remedy, commands=commands)
 
 
 def error(what: str, reason: str, remedy: str, *commands: tuple[str, ...]) -> Finding:
-    """Say what is broken."""
+    """Return a finding for something that is broken."""
     return Finding(severity=Severity.ERROR, what=what, reason=reason, remedy=remedy, commands=commands)
 
 
 def carry_out(check: Check) -> list[Finding]:
-    """Look; what goes wrong while looking is a finding, too."""
+    """Run a check and return its findings; an exception in it becomes a finding."""
     try:
         found = check.run()
         found = [found] if isinstance(found, Finding) else list(found)
     except EngineUnavailable as problem:
         what = f"{problem.engine}: {problem.reason}"
         found = [error(what, "Without it no job is stored, and none starts.", problem.remedy)]
-    except Exception as problem:  # one check that fails must not hide what the others find
+    except Exception as problem:  # one failing check must not hide the findings of the others
         found = [
             warning(
                 f"this could not be checked: {type(problem).__name__}: {problem}",
-                "Nobody knows whether it is in order.",
+                "It is not known whether it is in order.",
                 "Look at the machine for the cause; if there is none, report this.",
             )
         ]

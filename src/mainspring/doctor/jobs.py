@@ -1,24 +1,23 @@
-"""Jobs and workers: what waits, for whom, and what was given up."""
+"""Checks jobs and workers: dead workers, missing handlers, late and blocked jobs, paused queues, dead letters."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from mainspring.doctor.findings import Finding, error, info, ok, warning
+from mainspring.doctor.findings import NAMED, Finding, count, error, in_microseconds, info, ok, some, warning
 from mainspring.doctor.snapshot import READ, Snapshot
-from mainspring.doctor.words import NAMED, count, in_microseconds, some
 from mainspring.jobs.blocked import Blocked
-from mainspring.jobs.crew import Backlog, WorkerState
-from mainspring.jobs.instants import MICROSECONDS
 from mainspring.jobs.limits import describe_bucket
 from mainspring.jobs.status import JobStatus
+from mainspring.jobs.timestamps import MICROSECONDS
+from mainspring.jobs.waiting import Backlog, WorkerRecord
 
 LATE = 60 * MICROSECONDS
 START = ("Start one:", ("run",))
 
 
 def check_workers(snapshot: Snapshot) -> Iterator[Finding]:
-    """Judge whether somebody works, and whether somebody has fallen silent."""
+    """Check whether workers run, and whether any of them died or stopped sending heartbeats."""
     alive = snapshot.alive
     lost = [worker for worker in snapshot.workers if worker not in alive]
     left = [] if alive else [*_due(snapshot), *_abandoned(snapshot)]
@@ -28,7 +27,7 @@ def check_workers(snapshot: Snapshot) -> Iterator[Finding]:
         yield ok(f"{count(len(alive), 'worker')}: {some([_name(worker) for worker in alive])}")
     elif left:
         yield error(
-            f"no worker runs, and {' and '.join(left)}", "Jobs are stored, and nobody starts them.", *START
+            f"no worker runs, and {' and '.join(left)}", "Jobs are stored, and no worker starts them.", *START
         )
     elif not lost:
         yield info("no worker runs; no job is due", "What becomes due waits for one.", *START)
@@ -47,7 +46,7 @@ def _abandoned(snapshot: Snapshot) -> Iterator[str]:
         yield count(running, "job has lost its worker", "jobs have lost their workers")
 
 
-def _about_lost(lost: Sequence[WorkerState], now: int, *, has_others: bool) -> Finding:
+def _about_lost(lost: Sequence[WorkerRecord], now: int, *, has_others: bool) -> Finding:
     names = some([f"{_name(worker)}, {_silence(worker, now)}" for worker in lost])
     what = f"{count(len(lost), 'worker')} died or came to a standstill: {names}"
     if has_others:
@@ -60,7 +59,7 @@ def _about_lost(lost: Sequence[WorkerState], now: int, *, has_others: bool) -> F
     return warning(what, "What it ran waits until another worker takes it over, and none is there.", *START)
 
 
-def _silence(worker: WorkerState, now: int) -> str:
+def _silence(worker: WorkerRecord, now: int) -> str:
     return (
         f"silent for {in_microseconds(max(0, now - worker.heartbeat))}"
         if worker.heartbeat
@@ -68,12 +67,15 @@ def _silence(worker: WorkerState, now: int) -> str:
     )
 
 
-def _name(worker: WorkerState) -> str:
+def _name(worker: WorkerRecord) -> str:
     return f"{worker.number} ({worker.info.name}, process {worker.info.process})"
 
 
 def check_handlers(snapshot: Snapshot) -> Iterator[Finding]:
-    """Judge whether somebody can run what is due, and what the application has."""
+    """Check whether running workers know the handlers of due jobs and of the application.
+
+    Also check whether the application has the handlers of stored jobs.
+    """
     known, has_workers = snapshot.known, bool(snapshot.alive)
     unknown = [waiting for waiting in snapshot.waiting if has_workers and waiting.type not in known]
     if unknown:
@@ -111,7 +113,7 @@ def _wait(backlogs: Sequence[Backlog]) -> str:
 
 
 def check_lateness(snapshot: Snapshot) -> Iterator[Finding]:
-    """Judge how long jobs wait for workers that know them, and for other jobs."""
+    """Check how long due jobs wait for workers that know their handler, and how long for other jobs to end."""
     known = snapshot.known
     late = [w for w in snapshot.waiting if w.type in known and snapshot.now - w.oldest > LATE]
     blocked = [each for each in snapshot.blocked if snapshot.now - each.since > LATE]
@@ -143,7 +145,7 @@ def _wait_behind(blocked: Sequence[Blocked]) -> str:
 
 
 def _about_blocked(blocked: Blocked, now: int) -> Finding:
-    """Say which jobs are in the way of others, and how to find out why they do not end."""
+    """Return which running jobs block others, and the command that says why they have not ended."""
     first = blocked.by[0]
     waits = f"{_wait_behind([blocked])}, the oldest ({blocked.oldest}) for {in_microseconds(now - blocked.since)},"
     commands = (("explain", *blocked.by[:NAMED]), ("jobs", "cancel", first))
@@ -168,7 +170,7 @@ def _about_late(late: Sequence[Backlog], now: int) -> Finding:
 
 
 def check_paused(snapshot: Snapshot) -> Iterator[Finding]:
-    """Judge whether a pause was forgotten."""
+    """Check whether jobs wait in paused queues: a pause may have been forgotten."""
     held = [backlog for backlog in snapshot.backlog if backlog.queue in snapshot.paused]
     for queue in sorted(snapshot.paused):
         of_queue = [backlog for backlog in held if backlog.queue == queue]
@@ -193,7 +195,7 @@ def check_paused(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def check_dead_letters(snapshot: Snapshot) -> Iterator[Finding]:
-    """Say what was given up."""
+    """Report dead letters, and jobs in quarantine separately."""
     if snapshot.counts is None:
         yield info(
             "dead letters were not counted",
@@ -219,7 +221,7 @@ def check_dead_letters(snapshot: Snapshot) -> Iterator[Finding]:
         yield info(
             f"{count(others, 'dead letter')}{more}, the newest "
             f"from {in_microseconds(max(0, snapshot.now - newest))} ago",
-            "Jobs that were given up wait for somebody who decides about them.",
+            "Jobs that were given up wait until you replay or purge them.",
             "Look at them; then replay or purge them:",
             ("dlq", "list"),
         )

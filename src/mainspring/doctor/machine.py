@@ -1,15 +1,20 @@
-"""The machine, whatever the store: Python, open files, and a clock that goes on evenly."""
+"""Checks the machine, independent of the store: Python, open files, the clock and the time zone data."""
 
 from __future__ import annotations
 
 import ctypes
+import re
 import sys
 import sysconfig
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from types import ModuleType
 
 from mainspring.clock import NANOSECONDS, Clock
-from mainspring.doctor.findings import Finding, info, ok, warning
-from mainspring.doctor.words import in_seconds
+from mainspring.doctor.findings import Finding, error, in_seconds, info, ok, warning
 
 resource: ModuleType | None
 try:
@@ -19,25 +24,25 @@ except ImportError:  # Windows has no such limit
 
 FEW_FILES = 256
 STEP = 0.25
-"""Seconds. A clock that is corrected gently, by half a millisecond in each, does not get that far meanwhile."""
+"""Seconds. A clock that is corrected gradually, by half a millisecond per second, stays below this in a run."""
 UNSYNCHRONISED = 5  # TIME_ERROR
-SIZE_OF_TIMEX = 512  # larger than the structure is anywhere
+SIZE_OF_TIMEX = 512  # larger than `struct timex` on any platform
 
 
 def check_python() -> Finding:
-    """Say which Python this is."""
+    """Report the version of Python, and whether it is a free-threaded build."""
     version = sys.version.partition(" ")[0]
     if not sysconfig.get_config_var("Py_GIL_DISABLED"):
         return ok(f"Python {version}")
     has_lock = getattr(sys, "_is_gil_enabled", lambda: True)()
     return info(
         f"Python {version} is a free-threaded build, and its lock is {'on' if has_lock else 'off'}",
-        "Mainspring runs there; an extension module that is not made for it turns the lock on for everybody.",
+        "Mainspring runs there; an extension module that is not made for it turns the lock on for all threads.",
     )
 
 
 def files_allowed() -> int | None:
-    """Return how many files this process may have open; None where that cannot be asked."""
+    """Return how many files this process may have open; None if there is no limit, or none can be read."""
     if resource is None:
         return None
     limit: int = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -45,7 +50,7 @@ def files_allowed() -> int | None:
 
 
 def check_open_files(limit: int | None) -> Finding:
-    """Judge how many files a process may have open."""
+    """Check how many files a process may have open."""
     if limit is None:
         return ok("any number of files may be open at once")
     if limit < FEW_FILES:
@@ -59,38 +64,38 @@ def check_open_files(limit: int | None) -> Finding:
 
 
 def clock_state() -> int | None:
-    """Ask the kernel for the state of its clock; None where it does not tell."""
+    """Return the kernel's clock state; None if it is not available."""
     try:
         adjtimex = ctypes.CDLL(None).adjtimex
     except (OSError, AttributeError, TypeError):
         return None
-    state = int(adjtimex(ctypes.create_string_buffer(SIZE_OF_TIMEX)))  # all zero: only a question
+    state = int(adjtimex(ctypes.create_string_buffer(SIZE_OF_TIMEX)))  # modes = 0: it only reads
     return None if state < 0 else state
 
 
 def check_synchronised(state: int | None) -> Finding:
-    """Judge whether somebody keeps the clock right."""
+    """Check whether the clock is synchronised."""
     if state is None:
         return info("whether the clock is synchronised cannot be seen here", remedy="Ask the host: timedatectl")
     if state == UNSYNCHRONISED:
         return info(
-            "the kernel does not know whether the clock is right: nobody has told it so",
-            "A clock that nobody corrects drifts by seconds a day, and schedules fire by it. Virtual machines "
-            "that are kept right from outside say the same.",
+            "the kernel does not know whether the clock is right: no time service has set it",
+            "A clock that no time service corrects drifts by seconds a day, and schedules fire by it. Virtual "
+            "machines that are kept right from outside say the same.",
             "Look at timedatectl; run chrony or systemd-timesyncd, here or on the host.",
         )
     return ok("the clock is synchronised")
 
 
 class ClockWatch:
-    """Compares how the wall clock and the monotonic clock go on, from its making to the check."""
+    """Compares the progress of the wall clock and of the monotonic clock, from its creation to the check."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._first = self._read()
 
     def check(self) -> Finding:
-        """Judge whether the wall clock was set meanwhile."""
+        """Check whether the wall clock was set meanwhile."""
         wall, monotonic = (now - before for now, before in zip(self._read(), self._first, strict=True))
         step = wall - monotonic
         if abs(step) < STEP:
@@ -104,3 +109,67 @@ class ClockWatch:
 
     def _read(self) -> tuple[float, float]:
         return self._clock.now().timestamp(), self._clock.monotonic_ns() / NANOSECONDS
+
+
+OLD = timedelta(days=365)
+_VERSION = re.compile(r"(\d{4})([a-z]|\.\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneData:
+    """The source of the data that `zoneinfo` uses, and its version, if known."""
+
+    source: str
+    version: str | None
+    is_package: bool = False
+
+
+def find_zone_data(folders: Iterable[str]) -> ZoneData | None:
+    """Return the data that `zoneinfo` uses: the first folder that has zones, or else the package `tzdata`."""
+    for folder in map(Path, folders):
+        if (folder / "UTC").exists() or (folder / "Etc" / "UTC").exists():
+            return ZoneData(str(folder), _version_in(folder))
+    try:
+        return ZoneData("the package tzdata", version("tzdata"), is_package=True)
+    except PackageNotFoundError:
+        return None
+
+
+def _version_in(folder: Path) -> str | None:
+    for name in ("tzdata.zi", "+VERSION", "version"):
+        try:
+            with (folder / name).open() as file:
+                found = _VERSION.search(file.readline())
+        except OSError:
+            continue
+        if found:
+            return found[0]
+    return None
+
+
+def check_time_zones(data: ZoneData | None, now: datetime) -> Finding:
+    """Check whether there is time zone data, and whether it is old."""
+    if data is None:
+        return error(
+            "there is no time zone data",
+            "Schedules with a time zone cannot be computed.",
+            "pip install tzdata, or install tzdata with the system's package manager.",
+        )
+    year = _VERSION.match(data.version or "")
+    if data.version is None or year is None:
+        return info(
+            f"the version of the time zone data in {data.source} is unknown",
+            "Governments change their clocks at short notice, and old data makes schedules an hour late or early.",
+            "Keep the tzdata package of the system up to date.",
+        )
+    published = datetime(int(year[1]), 7, 1, tzinfo=UTC)  # only the year is certain
+    if now - published < OLD:
+        return ok(f"time zone data {data.version}, from {data.source}")
+    return warning(
+        f"the time zone data in {data.source} is version {data.version}, older than a year",
+        "Governments change their clocks at short notice, and old data makes schedules an hour late or early.",
+        "pip install --upgrade tzdata"
+        if data.is_package
+        else "Update it with the system's package manager; or set PYTHONTZPATH to nothing, and Python uses the "
+        "package tzdata that is installed with Mainspring.",
+    )

@@ -1,4 +1,4 @@
-"""The checks of a NATS store, put together: one visit, then judgements."""
+"""Lists the checks of a NATS store; they use facts that were read before."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from mainspring.doctor.findings import Check
 from mainspring.doctor.nats_facts import NatsFacts
 
 FEW_MESSAGES = 20_000
-"""A stream with no more can be copied, to count its jobs, in a second or two."""
+"""A stream with at most this number of messages can be copied, to count its jobs, in a second or two."""
 
 
 def checks_of_server(facts: NatsFacts, max_payload: int) -> list[Check]:
-    """Return what can be judged of the servers and of the stream."""
+    """Return the checks of the servers and the stream for which there are facts."""
     checks = [
         Check("server", lambda: server.check_server(facts)),
         Check("rights", lambda: server.check_rights(facts)),
@@ -23,7 +23,7 @@ def checks_of_server(facts: NatsFacts, max_payload: int) -> list[Check]:
         Check("storage", lambda: server.check_storage(facts)),
         Check("payload", lambda: server.check_payload(facts, max_payload)),
     ]
-    if facts.stream is None and facts.denied:  # whether there is one is not known
+    if facts.stream is None and facts.denied:  # it is unknown whether there is a stream
         return checks
     checks.append(Check("stream", lambda: stream.check_stream(facts)))
     if facts.stream is None:
@@ -40,7 +40,7 @@ def checks_of_server(facts: NatsFacts, max_payload: int) -> list[Check]:
 
 
 def why_not_open(facts: NatsFacts) -> str | None:
-    """Say why the engine is better not opened; None if all is well."""
+    """Return why the engine must not be opened; None if it may be."""
     if facts.denied:
         return "this user has not the rights to read them"
     if facts.stream is None or facts.events is None:
@@ -49,5 +49,5 @@ def why_not_open(facts: NatsFacts) -> str | None:
 
 
 def is_small(facts: NatsFacts) -> bool:
-    """Answer whether counting jobs takes no time."""
+    """Return whether the stream is small enough to count its jobs quickly."""
     return facts.stream is not None and int(facts.stream["state"]["messages"]) <= FEW_MESSAGES

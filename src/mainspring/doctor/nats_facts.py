@@ -1,4 +1,4 @@
-"""What NATS servers say of themselves, gathered in one visit that makes, changes and takes nothing."""
+"""Reads the facts about NATS servers and streams over one connection, without changing anything."""
 
 from __future__ import annotations
 
@@ -18,52 +18,52 @@ from mainspring.engines.nats.settings import NatsSettings
 from mainspring.engines.nats.streams import Streams
 from mainspring.engines.nats.workspace import Workshop
 from mainspring.errors import EngineUnavailable
-from mainspring.jobs.instants import MICROSECONDS
+from mainspring.jobs.timestamps import MICROSECONDS
 
 TRIES = 5
-PATIENCE = 3.0  # seconds for one answer
+PATIENCE = 3.0  # seconds to wait for a response
 MOST_LANES = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NatsFacts:
-    """What is known after a visit."""
+    """The facts about the servers and the streams of a store."""
 
     settings: NatsSettings
     server: Mapping[str, Any]
-    """As it greets clients: version, name, cluster, max_payload."""
+    """The INFO message that clients receive: version, name, cluster, max_payload."""
     account: Mapping[str, Any] | None = None
-    """Use and limits of JetStream; None: it is not enabled."""
+    """Usage and limits of JetStream; None: it is not enabled."""
     stream: Mapping[str, Any] | None = None
     events: Mapping[str, Any] | None = None
     wanted: Mapping[str, Any] = field(default_factory=dict)
-    """How this Mainspring would make the stream."""
+    """The configuration with which this Mainspring would create the stream."""
     consumers: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
-    """For the subject of each lane its consumer; None: it has none."""
+    """The consumers by the subject of their lane; None: the lane has none."""
     round_trip: float = 0.0
     ahead: float = 0.0
-    """By how many seconds the server's clock is ahead of ours."""
+    """The seconds by which the server's clock is ahead of the local one."""
     denied: Sequence[str] = ()
-    """What the server has forbidden."""
+    """The operations that the server has denied."""
     monitor: Mapping[str, Any] | None = None
-    """What `/varz` says, if somebody told where to ask."""
+    """The answer of `/varz`, if the user has given the monitoring address."""
 
 
 def visit(
     servers: list[str], settings: NatsSettings, clock: Clock, monitor: Mapping[str, Any] | None = None
 ) -> NatsFacts:
-    """Connect and ask; raises `EngineUnavailable` if no server answers."""
+    """Connect and read the facts; raises `EngineUnavailable` if no server responds."""
     patient = replace(settings, timeout=min(settings.timeout or PATIENCE, PATIENCE), prepared=True)
     names = Names(settings.prefix)
     link = Link(servers, patient, names.stream, clock)
     link.open()
     try:
-        return _Visit(link, names, settings).gather(monitor)
+        return _FactsVisit(link, names, settings).gather(monitor)
     finally:
         link.close()
 
 
-class _Visit:
+class _FactsVisit:
     def __init__(self, link: Link, names: Names, settings: NatsSettings) -> None:
         self._link = link
         self._names = names
@@ -112,7 +112,7 @@ class _Visit:
             return None
 
     def _measure(self) -> tuple[float, float]:
-        """Return how long an answer takes, and by how much the server's clock is ahead."""
+        """Return the median round trip and how far the server's clock is ahead, both in seconds."""
         trips = []
         for _ in range(TRIES):
             before = self._link.monotonic()
@@ -131,7 +131,7 @@ class _Visit:
             return {}
 
     def _try_to_write(self) -> None:
-        """Offer a message that the server must refuse, whoever we are: if it says nothing, we may not even try."""
+        """Publish a message that the stream always rejects; if the publish itself is denied, note that."""
         with suppress(ServerError, EngineUnavailable):
             self._link.wait_for_order(self._names.settings)
         self._note_denial()

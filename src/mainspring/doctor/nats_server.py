@@ -1,24 +1,23 @@
-"""NATS servers: version, room, time, distance, and what survives a power failure."""
+"""Checks NATS servers: version, storage, fsync, clock, round trip, message size and permissions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mainspring.doctor.findings import Finding, error, info, ok, warning
+from mainspring.doctor.findings import Finding, error, in_bytes, in_seconds, info, ok, some, warning
 from mainspring.doctor.nats_facts import NatsFacts
-from mainspring.doctor.words import in_bytes, in_seconds, some
 from mainspring.engines.nats.engine import CLUSTER_START_LEAD, START_LEAD
 from mainspring.engines.nats.streams import FLOOR, NANOSECONDS
-from mainspring.jobs.instants import MICROSECONDS
+from mainspring.jobs.timestamps import MICROSECONDS
 
-MANY = 0.8  # of what there is room for
+MANY = 0.8  # share of the storage limit
 ALMOST_ALL = 0.95
 SKEW = 1.0
-SAFE_SYNC = 1.0  # seconds: what a power failure may take along
+SAFE_SYNC = 1.0  # seconds between two syncs; a power failure may lose that much
 
 
 def check_server(facts: NatsFacts) -> Finding:
-    """Judge the version of a server, and whether it has JetStream."""
+    """Check the version of the server, and whether JetStream is enabled."""
     version = str(facts.server.get("version", ""))
     numbers = [int(part) for part in version.split(".")[:2] if part.isdigit()]
     floor = ".".join(map(str, FLOOR))
@@ -39,7 +38,7 @@ def check_server(facts: NatsFacts) -> Finding:
 
 
 def check_storage(facts: NatsFacts) -> Iterator[Finding]:
-    """Judge how much room JetStream has left, for the account and, with a monitor, on the server."""
+    """Check how much storage JetStream has left, for the account and, with a monitor, on the server."""
     account = facts.account or {}
     uses = [("this account", account.get("storage", 0), account.get("limits", {}).get("max_storage", -1))]
     if facts.monitor is not None:
@@ -66,7 +65,7 @@ def check_storage(facts: NatsFacts) -> Iterator[Finding]:
 
 
 def check_sync(facts: NatsFacts) -> Finding:
-    """Judge what a power failure may take along."""
+    """Check how much a power failure may lose."""
     replicas = int((facts.stream or {}).get("config", {}).get("num_replicas", 1))
     ways = "jetstream { sync_interval: always } on one server, or replicas=3 on three with separate power"
     if replicas >= 3:
@@ -98,7 +97,7 @@ def check_sync(facts: NatsFacts) -> Finding:
 
 
 def check_clock(facts: NatsFacts) -> Finding:
-    """Judge how far our clock is from the server's."""
+    """Check the difference between the local clock and the server's."""
     by = f"{in_seconds(abs(facts.ahead))} {'behind' if facts.ahead > 0 else 'ahead of'}"
     if abs(facts.ahead) < SKEW:
         return ok(f"our clock is {by} that of the server")
@@ -111,7 +110,7 @@ def check_clock(facts: NatsFacts) -> Finding:
 
 
 def check_distance(facts: NatsFacts) -> Finding:
-    """Judge how long an answer takes."""
+    """Check the duration of a round trip."""
     is_replicated = int((facts.stream or {}).get("config", {}).get("num_replicas", 1)) > 1
     lead = (CLUSTER_START_LEAD if is_replicated else START_LEAD) / MICROSECONDS
     text = f"an answer takes {in_seconds(facts.round_trip)}"
@@ -126,7 +125,7 @@ def check_distance(facts: NatsFacts) -> Finding:
 
 
 def check_payload(facts: NatsFacts, max_payload: int) -> Finding:
-    """Judge whether arguments fit into a message."""
+    """Check whether arguments of the allowed size fit into a message."""
     limit = int(facts.server.get("max_payload", 0))
     if limit >= max_payload:
         return ok(f"a message may have {in_bytes(limit)}")
@@ -139,7 +138,7 @@ def check_payload(facts: NatsFacts, max_payload: int) -> Finding:
 
 
 def check_rights(facts: NatsFacts) -> Finding:
-    """Say what the server forbids."""
+    """Report the operations that the server has denied."""
     if not facts.denied:
         return ok("nothing that was asked is forbidden")
     return error(

@@ -1,31 +1,30 @@
-"""The stream that keeps everything, its replicas, and the consumers by which jobs come to workers."""
+"""Checks the NATS stream that stores the jobs, its replicas, and the consumers that deliver jobs to workers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from mainspring.doctor.findings import Finding, error, info, ok, warning
+from mainspring.doctor.findings import Finding, count, error, in_seconds, info, ok, some, warning
 from mainspring.doctor.nats_facts import NatsFacts
-from mainspring.doctor.words import count, in_seconds, some
 from mainspring.engines.nats.streams import NANOSECONDS
 
 LIMITS = ("max_age", "max_bytes", "max_msgs")
 LOCKS = ("sealed", "deny_delete", "deny_purge")
 COPIES = ("mirror", "sources")
 SILENCE = 5.0
-"""Seconds: a server that lives tells the others so every second; it is called away by them only after ten."""
+"""Seconds. A live server sends the others a heartbeat every second; they report it as offline only after ten."""
 ELECTION = 7.0
-"""Seconds: the longest pause that was measured while three servers elected a leader was 6.7."""
+"""Seconds. The longest pause measured while three servers elected a leader was 6.7."""
 
 
 def check_stream(facts: NatsFacts) -> Iterator[Finding]:
-    """Judge the settings of the stream: what it must not have, and what it has to."""
+    """Check the settings of the stream: those it must not have, and those it must have."""
     stream = facts.stream
     if stream is None:
         yield error(
             f"there is no stream {facts.settings.prefix!r}",
-            "It keeps the jobs. Nobody has used this prefix yet, or another one is meant.",
+            "It keeps the jobs. This prefix was never used, or another one is meant.",
             "Check ?prefix= in the URL; the first submit or worker makes it, unless it is prepared=True or has a "
             "role: then an operator does, with mainspring queues list.",
         )
@@ -72,7 +71,7 @@ def _outdated(facts: NatsFacts, config: dict[str, Any]) -> Iterator[Finding]:
     if differing:
         yield warning(
             f"the stream is not as this Mainspring makes it: {some(differing)}",
-            "Another version or somebody else has changed it.",
+            "Another version of Mainspring or another program has changed it.",
             "A worker with the right to do so sets it right when it starts"
             + ("; this one has prepared=True, and does not." if facts.settings.prepared else "."),
         )
@@ -88,7 +87,7 @@ def _without_events(facts: NatsFacts) -> Iterator[Finding]:
 
 
 def check_replicas(facts: NatsFacts) -> Iterator[Finding]:
-    """Judge on how many servers each message is, and whether they keep up."""
+    """Check how many servers store each message, and whether they are up to date."""
     stream = facts.stream or {}
     replicas = int(stream.get("config", {}).get("num_replicas", 1))
     cluster = stream.get("cluster", {})
@@ -146,7 +145,7 @@ def _lagging(peers: list[dict[str, Any]]) -> Iterator[Finding]:
 
 
 def check_lease(facts: NatsFacts) -> Finding:
-    """Judge the time after which a silent worker is taken for dead."""
+    """Check the lease: the silence after which a worker is presumed dead."""
     lease = facts.settings.lease
     replicas = int((facts.stream or {}).get("config", {}).get("num_replicas", 1))
     if replicas > 1 and lease < ELECTION:
@@ -160,7 +159,7 @@ def check_lease(facts: NatsFacts) -> Finding:
 
 
 def check_consumers(facts: NatsFacts) -> Iterator[Finding]:
-    """Judge the consumers of all lanes."""
+    """Check the consumers of all lanes."""
     if not facts.consumers:
         yield info("left out: which consumers there are; this user may not look")
         return

@@ -1,21 +1,20 @@
-"""Schedules: which never fire, and why."""
+"""Checks schedules: finds those that do not fire, or whose jobs no worker can run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mainspring.doctor.findings import Finding, error, info, ok, warning
+from mainspring.doctor.findings import NAMED, Finding, count, error, in_microseconds, info, ok, some, warning
 from mainspring.doctor.snapshot import Snapshot
-from mainspring.doctor.words import NAMED, count, in_microseconds, some
-from mainspring.jobs.instants import MICROSECONDS
 from mainspring.jobs.recurrence.schedule_records import ScheduleRecord
 from mainspring.jobs.recurrence.stored_rules import rule_of
+from mainspring.jobs.timestamps import MICROSECONDS
 
 LATE = 60 * MICROSECONDS
 
 
 def check_schedules(snapshot: Snapshot) -> Iterator[Finding]:
-    """Judge whether all schedules will fire."""
+    """Check whether all schedules fire and their jobs can run."""
     found = [
         *_overdue(snapshot),
         *_unreadable(snapshot),
@@ -39,13 +38,13 @@ def _overdue(snapshot: Snapshot) -> Iterator[Finding]:
     longest = in_microseconds(snapshot.now - min(schedule.next_due or snapshot.now for schedule in overdue))
     if snapshot.alive:
         yield warning(
-            f"nobody has fired {_names(overdue)}, overdue for up to {longest}, and workers are there",
+            f"no worker has fired {_names(overdue)}, overdue for up to {longest}, and workers are there",
             "Any worker fires any schedule. They may have just started, or cannot write to the store.",
             "Look again in a minute, and at the log of the workers.",
         )
     else:
         yield error(
-            f"nobody fires {_names(overdue)}, overdue for up to {longest}",
+            f"no worker fires {_names(overdue)}, overdue for up to {longest}",
             "Schedules are fired by workers, and none runs.",
             "Start one:",
             ("run",),
@@ -77,12 +76,15 @@ def _without_dates(snapshot: Snapshot) -> Iterator[Finding]:
     if ended:
         yield info(
             f"come to an end, and firing no more: {_names(ended)}",
-            remedy="Take it out, if nobody needs it: app.schedules.remove(name)",
+            remedy="Remove it, if it is not needed: app.schedules.remove(name)",
         )
 
 
 def _unknown(snapshot: Snapshot) -> Iterator[Finding]:
-    """Look for schedules whose jobs nobody would run; one that is paused or has ended makes none."""
+    """Report active schedules whose handler the workers or the application lack.
+
+    A paused or ended schedule submits no jobs and is skipped.
+    """
     firing = [
         schedule for schedule in snapshot.schedules if schedule.next_due is not None and not schedule.is_paused
     ]
@@ -99,7 +101,7 @@ def _unknown(snapshot: Snapshot) -> Iterator[Finding]:
     if foreign:
         yield warning(
             f"this application has no handler for {_names(foreign)}: {some(sorted({s.type for s in foreign}))}",
-            "A schedule stays in the store when its declaration has gone, and makes jobs that nobody runs.",
+            "A schedule stays in the store when its declaration has gone, and makes jobs that no worker runs.",
             "app.schedules.remove(name), unless another application has the handler.",
         )
 
@@ -125,7 +127,7 @@ def _paused(snapshot: Snapshot) -> Iterator[Finding]:
     if paused:
         yield info(
             f"paused, and not firing: {_names(paused)}",
-            "Nobody has let it go on.",
+            "It was not resumed.",
             "When it is time:",
             ("schedules", "resume", *(schedule.name for schedule in paused[:NAMED])),
         )

@@ -1,4 +1,4 @@
-"""What a store and an application say at one moment: checks judge it without asking again."""
+"""Reads the state of a store and an application once, so that checks need no further queries."""
 
 from __future__ import annotations
 
@@ -7,60 +7,59 @@ from dataclasses import dataclass
 
 from mainspring.app import Mainspring
 from mainspring.jobs.blocked import Blocked, find_blocked
-from mainspring.jobs.crew import Backlog, WorkerState
 from mainspring.jobs.engine import STALE, Engine
-from mainspring.jobs.queries import Query
-from mainspring.jobs.records import JobRecord
+from mainspring.jobs.records import JobRecord, Query
 from mainspring.jobs.recurrence.schedule_records import ScheduleRecord
 from mainspring.jobs.status import JobStatus
+from mainspring.jobs.waiting import Backlog, WorkerRecord
 
-READ = 1_000  # jobs of one state that are looked at
+READ = 1_000  # jobs of one status that are read, at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """One moment of a store."""
+    """The state of a store at one moment, and the declarations of the application."""
 
     now: int
     patience: int = STALE
-    """For how long a worker may be silent."""
-    workers: Sequence[WorkerState] = ()
+    """The age in microseconds that the last heartbeat of a live worker may have."""
+    workers: Sequence[WorkerRecord] = ()
     backlog: Sequence[Backlog] = ()
     paused: frozenset[str] = frozenset()
     blocked: Sequence[Blocked] = ()
-    """Due jobs that wait for others to end; none if `counts` is None."""
+    """Due jobs that wait for others to end; empty if `counts` is None."""
     schedules: Sequence[ScheduleRecord] = ()
     counts: Mapping[JobStatus, int] | None = None
-    """How many jobs there are of each state; None: counting them would take too long."""
+    """The number of jobs by status; None: counting them would take too long."""
     letters: Sequence[JobRecord] = ()
-    """The first dead letters that were not replayed."""
+    """The first `READ` dead letters that were not replayed."""
     pending: frozenset[str] = frozenset()
-    """The handlers of the first jobs that are PENDING, due or not."""
+    """The handlers of the first `READ` PENDING jobs, due or not."""
     handlers: frozenset[str] | None = None
-    """What the application can run; None: no application is known."""
+    """The handlers of the application; None: no application is known."""
     not_stored: Sequence[str] = ()
-    """Schedules that it declares and the store does not have,"""
+    """Schedules that the application declares and that are not stored."""
     stored_otherwise: Sequence[str] = ()
-    """or has otherwise."""
+    """Schedules whose stored definition differs from the declared one."""
 
     @property
-    def alive(self) -> list[WorkerState]:
-        """The workers that have shown that they live."""
+    def alive(self) -> list[WorkerRecord]:
+        """The workers whose last heartbeat is recent enough and whose process is not known to have ended."""
         since = self.now - self.patience
         return [worker for worker in self.workers if not worker.is_gone and worker.heartbeat >= since]
 
     @property
     def known(self) -> frozenset[str]:
-        """What they can run."""
+        """The handlers that the live workers know."""
         return frozenset(type_ for worker in self.alive for type_ in worker.info.types)
 
     @property
     def waiting(self) -> list[Backlog]:
-        """What is due and not paused."""
+        """The backlog of queues that are not paused."""
         return [backlog for backlog in self.backlog if backlog.queue not in self.paused]
 
     def overdue(self, by: int) -> list[ScheduleRecord]:
-        """Return the schedules whose time has come so many microseconds ago, and nobody has fired them."""
+        """Return the schedules that no worker has fired although they were due more than `by` microseconds ago."""
         return [
             schedule
             for schedule in self.schedules
@@ -69,7 +68,7 @@ class Snapshot:
 
 
 def take_snapshot(engine: Engine, app: Mainspring | None, *, counts: bool, patience: int = STALE) -> Snapshot:
-    """Ask an open engine; `app` only if its handlers are known, `counts` if counting jobs takes no time."""
+    """Query an open engine; pass `app` only if its handlers are loaded, `counts` only if counting jobs is fast."""
     letters = Query(status=JobStatus.FAILED, is_replayed=False, limit=READ)
     pending = Query(status=JobStatus.PENDING, limit=READ)
     now, schedules = engine.now(), engine.schedules()
@@ -85,7 +84,7 @@ def take_snapshot(engine: Engine, app: Mainspring | None, *, counts: bool, patie
         counts=engine.counts() if counts else None,
         letters=engine.find(letters).records if counts else (),
         pending=frozenset(record.type for record in engine.find(pending).records) if counts else frozenset(),
-        handlers=None if app is None else frozenset(app.registry.names(lambda _handler: True)),
+        handlers=None if app is None else frozenset(app.registry.names()),
         not_stored=not_stored,
         stored_otherwise=stored_otherwise,
     )

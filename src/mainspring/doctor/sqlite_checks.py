@@ -1,4 +1,4 @@
-"""Examines a store in a SQLite file: first where it is, then what is in it."""
+"""Examines a store in a SQLite file: first the file and its folder, then the content."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from mainspring.clock import Clock
 from mainspring.doctor import sqlite_content as content
 from mainspring.doctor import sqlite_place as place
 from mainspring.doctor.examination import Examination
-from mainspring.doctor.file_systems import MOUNTS, check_file_system
 from mainspring.doctor.findings import Check, Finding, Severity, error, ok
+from mainspring.doctor.sqlite_place import MOUNTS, check_file_system
 from mainspring.engines.sqlite.provider import look_at, to_path
 
 BUDGET = 1.0
-"""Seconds for reading a whole file, unless the examination is to be thorough."""
+"""Seconds for the integrity check, unless the examination is thorough."""
 
 
 def examine_store(examination: Examination) -> None:
-    """Examine the file, then the jobs if it is sound."""
+    """Examine the file, then the jobs, if the file is not damaged."""
     path = to_path(examination.app.url).resolve()
     checks = store_checks(
         path,
@@ -38,7 +38,10 @@ def examine_store(examination: Examination) -> None:
 def store_checks(
     path: Path, clock: Clock, durability: str | None, *, budget: float, on_step: Callable[[], None]
 ) -> list[Check]:
-    """Return what can be checked of a store that may not be there yet; a look for damage has so many seconds."""
+    """Return the checks that apply to a store, which need not exist.
+
+    The integrity check takes at most `budget` seconds.
+    """
     checks = [Check("file", lambda: check_file(path))]
     try:
         if _is_folder(path.parent):
@@ -51,12 +54,12 @@ def store_checks(
                     path, clock, lambda: content.check_integrity(path, clock, budget, on_step)
                 )
     except PermissionError:
-        pass  # the first check says so
+        pass  # the check "file" reports it
     return checks
 
 
 def check_file(path: Path) -> Finding:
-    """Judge whether there is a store."""
+    """Check whether the store file exists and can be reached."""
     try:
         return _judge_file(path)
     except PermissionError as problem:
@@ -71,14 +74,12 @@ def _judge_file(path: Path) -> Finding:
     remedy = "Check the path and the working directory; the first submit or worker makes the file."
     if not _is_folder(path.parent):
         return error(
-            f"there is no folder {path.parent}", "Nobody can make the store there.", "Make it, or name another."
+            f"there is no folder {path.parent}", "The store cannot be created there.", "Make it, or name another."
         )
     if _is_folder(path):
         return error(f"{path} is a folder", "A store is one file.", "Name a file inside of it.")
     if look_at(path) is None:
-        return error(
-            f"there is no file {path}", "Nobody has used this store yet, or another one is meant.", remedy
-        )
+        return error(f"there is no file {path}", "This store was never used, or another one is meant.", remedy)
     return ok(f"the store is {path}")
 
 

@@ -1,6 +1,6 @@
-"""What is in a SQLite file: whether it is ours, whole, and in a shape in which it goes on well. Only read.
+"""Checks the content of a SQLite file: schema, journal mode, integrity, log size, free pages, times.
 
-Invariant: a file is opened read-only. So nothing is migrated, repaired or folded together by looking.
+Invariant: the file is opened read-only, so no check migrates, repairs or checkpoints it.
 """
 
 from __future__ import annotations
@@ -14,21 +14,20 @@ from pathlib import Path
 import apsw
 
 from mainspring.clock import NANOSECONDS, Clock
-from mainspring.doctor.findings import Finding, error, info, ok, warning
-from mainspring.doctor.words import in_bytes, in_microseconds, in_seconds
-from mainspring.engines.sqlite.failures import translated
+from mainspring.doctor.findings import Finding, error, in_bytes, in_microseconds, in_seconds, info, ok, warning
+from mainspring.engines.sqlite.connections import translated
 from mainspring.engines.sqlite.provider import look_at
 from mainspring.engines.sqlite.schema import VERSION, check
 from mainspring.errors import MainspringError
-from mainspring.jobs.instants import MICROSECONDS, to_instant
+from mainspring.jobs.timestamps import MICROSECONDS, to_instant
 
 BUSY_MS = 2_000
-STEPS = 10_000  # of SQLite between two looks at the clock
-LONG_LOG = 64 << 20  # four times what a checkpoint lets it grow to
+STEPS = 10_000  # of SQLite's virtual machine between two reads of the clock
+LONG_LOG = 64 << 20  # four times the size at which it is checkpointed
 MUCH_FREE = 256 << 20
 AHEAD = 2 * MICROSECONDS
-VERSIONS = slice(18, 20)  # of the header: who may write and who may read the file
-LOGGED = b"\x02\x02"  # whoever knows the write-ahead log
+VERSIONS = slice(18, 20)  # the write version and the read version in the header of the file
+LOGGED = b"\x02\x02"  # their values for a write-ahead log
 
 HAS_TABLES = "SELECT count(*) = 2 FROM sqlite_schema WHERE type = 'table' AND name IN ('jobs', 'workers')"
 LATEST = """
@@ -40,7 +39,7 @@ SELECT max(at) FROM (
 
 @contextmanager
 def reading(path: Path) -> Iterator[apsw.Connection]:
-    """Lend a connection that cannot write."""
+    """Open a read-only connection for the `with` block."""
     with translated(str(path)):
         connection = apsw.Connection(_address(path), flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
         try:
@@ -51,23 +50,24 @@ def reading(path: Path) -> Iterator[apsw.Connection]:
 
 
 def _address(path: Path) -> str:
-    """Name a file for reading.
+    """Return the URI for reading a file.
 
-    A reader makes the files of the log, if nobody else has. Those of a user who may not write to the store would
-    lock out its owner, so then it is read as it lies there: nobody has it open.
+    A reader creates the files of the write-ahead log if they are missing. If this user may not write to the store,
+    such files would lock out its owner. Then the file is read as immutable: it has no -shm file, so no process has
+    it open.
     """
     leaves_nothing = os.access(path, os.W_OK) or path.with_name(f"{path.name}-shm").exists()
     return f"{path.absolute().as_uri()}?mode=ro{'' if leaves_nothing else '&immutable=1'}"
 
 
 def check_schema(path: Path) -> Finding:
-    """Judge whether this version of Mainspring can work with a file."""
+    """Check whether this version of Mainspring can use the file."""
     with reading(path) as connection:
-        if check(connection, str(path)):  # raises for a file that is not ours, or too new
+        if check(connection, str(path)):  # raises for a file of another program, or of a newer version
             return ok(f"its schema is version {VERSION}, that of this Mainspring")
         version = int(connection.pragma("user_version"))
     if version == 0:
-        return info("the file is empty", "Nobody has used it yet.", "The first submit or worker makes its tables.")
+        return info("the file is empty", "It was never used.", "The first submit or worker makes its tables.")
     return info(
         f"its schema is version {version}, and that of this Mainspring is {VERSION}",
         "The first process that uses it brings it up to date, which older ones do not understand any more.",
@@ -76,18 +76,18 @@ def check_schema(path: Path) -> Finding:
 
 
 def check_journal(path: Path) -> Finding:
-    """Judge whether readers and writers stay out of each other's way."""
+    """Check whether the file has a write-ahead log, so that readers and writers do not block each other."""
     if _has_log(path):
         return ok("it has a write-ahead log")
     return warning(
         "it has no write-ahead log",
-        "Somebody has changed its journal mode, or it is a copy. Readers and writers wait for each other.",
+        "A program has changed its journal mode, or it is a copy. Readers and writers wait for each other.",
         "The next worker sets it right; look for the program that changes it.",
     )
 
 
 def _has_log(path: Path) -> bool:
-    """Read it off the header: a connection that takes a file for immutable does not know."""
+    """Read the journal mode from the header: a connection to an immutable file does not report it."""
     with path.open("rb") as file:
         return file.read(VERSIONS.stop)[VERSIONS] == LOGGED
 
@@ -95,7 +95,7 @@ def _has_log(path: Path) -> bool:
 def check_integrity(
     path: Path, clock: Clock, budget: float, on_step: Callable[[], None] = lambda: None
 ) -> Finding:
-    """Look for damage, for so many seconds at most; `on_step` is called again and again meanwhile."""
+    """Search for damage for at most `budget` seconds; `on_step` is called repeatedly meanwhile."""
     deadline_ns = clock.monotonic_ns() + budget * NANOSECONDS
 
     def is_over() -> bool:
@@ -110,7 +110,7 @@ def check_integrity(
             return info(
                 f"it is too large ({in_bytes(path.stat().st_size)}) to look for damage within "
                 f"{in_seconds(budget)}",
-                "Damage that nobody has noticed grows with every write.",
+                "Damage that is not noticed grows with every write.",
                 "When there is time:",
                 ("doctor", "--thorough"),
             )
@@ -125,21 +125,21 @@ def check_integrity(
 
 
 def check_log(path: Path) -> Finding:
-    """Judge whether the log is folded into the file in time."""
+    """Check whether the write-ahead log is checkpointed in time."""
     log = path.with_name(f"{path.name}-wal")
     size = log.stat().st_size if log.exists() else 0
     if size < LONG_LOG:
         return ok(f"its log has {in_bytes(size)}")
     return warning(
         f"its log has grown to {in_bytes(size)}; 16 MiB would be usual",
-        "Somebody reads without an end, so that the log cannot be folded into the file. Reading becomes slow, "
+        "A program reads without an end, so that the log cannot be folded into the file. Reading becomes slow, "
         "and the disk fills up.",
         f"Look for a long transaction or a stopped process: lsof {log}. The log shrinks when all have closed it.",
     )
 
 
 def check_free_pages(path: Path) -> Finding:
-    """Judge how much of the file is in use."""
+    """Check how much of the file is in use."""
     with reading(path) as connection:
         pages, free, size = (
             int(connection.pragma(name)) for name in ("page_count", "freelist_count", "page_size")
@@ -154,7 +154,7 @@ def check_free_pages(path: Path) -> Finding:
 
 
 def check_times(path: Path, now: datetime) -> Finding:
-    """Judge whether the clock was set back: then the store has signs from the future."""
+    """Check whether the clock was set back: then the store has times in the future."""
     with reading(path) as connection:
         latest = connection.execute(LATEST).get if connection.execute(HAS_TABLES).get else None
     ahead = 0 if latest is None else int(latest) - to_instant(now, "now")
@@ -170,7 +170,7 @@ def check_times(path: Path, now: datetime) -> Finding:
 
 
 def why_not_open(path: Path) -> str | None:
-    """Say why the engine is better not opened: it would change the file, or fail; None if all is well."""
+    """Return why the engine must not be opened, because it would change the file or fail; None if it may be."""
     try:
         if look_at(path) is None:
             return "there is no file"
@@ -180,5 +180,5 @@ def why_not_open(path: Path) -> str | None:
         if not os.access(path, os.W_OK):
             return f"user {os.geteuid()} may not write to it"
         return None if _has_log(path) else "opening it would change its journal mode"
-    except (MainspringError, OSError):  # the checks above have said why
+    except (MainspringError, OSError):  # the checks above report the cause
         return "it cannot be read"

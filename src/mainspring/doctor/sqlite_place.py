@@ -1,8 +1,9 @@
-"""Where a SQLite store is: who may write there, how much room there is, and what a durable write costs."""
+"""Checks the place of a SQLite file: file system, permissions, free space, and the duration of an fsync."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -12,11 +13,75 @@ from pathlib import Path
 from statistics import median
 
 from mainspring.clock import NANOSECONDS, Clock
-from mainspring.doctor.findings import Finding, error, info, ok, warning
-from mainspring.doctor.words import in_bytes, in_seconds, some
+from mainspring.doctor.findings import Finding, error, in_bytes, in_seconds, info, ok, some, warning
+
+MOUNTS = Path("/proc/self/mountinfo")
+NETWORK = {
+    *("9p", "afs", "beegfs", "ceph", "cifs", "coda", "drvfs", "glusterfs", "lustre", "ncpfs", "nfs", "nfs4"),
+    *("prl_fs", "smb3", "smbfs", "vboxsf", "virtiofs", "vmhgfs"),
+    *("fuse.ceph", "fuse.gcsfuse", "fuse.glusterfs", "fuse.juicefs", "fuse.rclone", "fuse.s3fs", "fuse.sshfs"),
+    "fuse.vmhgfs-fuse",
+}
+"""File systems to which other machines, or the host of a virtual one, can write, too.
+
+SQLite's write-ahead log needs memory that all processes share, which they do not have across machines."""
+FLEETING = {
+    "tmpfs": "memory",
+    "ramfs": "memory",
+    "overlay": "a layer of a container",
+    "aufs": "a layer of a container",
+}
+_ESCAPED = re.compile(r"\\([0-7]{3})")
+
+
+def type_of(path: Path, mounts: str) -> str | None:
+    """Return the type of the file system of a path from the kernel's mount table; None if the table lacks it."""
+    best: tuple[int, str] | None = None
+    for line in mounts.splitlines():
+        before, separator, after = line.partition(" - ")
+        fields = before.split(" ")
+        if not separator or len(fields) < 5:
+            continue
+        point = Path(_ESCAPED.sub(lambda found: chr(int(found[1], 8)), fields[4]))
+        depth = len(point.parts)
+        if path.is_relative_to(point) and (best is None or depth >= best[0]):  # a later mount hides an earlier one
+            best = (depth, after.split(" ")[0])
+    return None if best is None else best[1]
+
+
+def check_file_system(folder: Path, mounts: str | None) -> Finding:
+    """Check whether the file system of a folder suits a store; `mounts` is None if there is no mount table."""
+    kind = None if mounts is None else type_of(folder, mounts)
+    if kind is None:
+        return info(
+            f"on which file system {folder} is cannot be seen here",
+            "SQLite needs one of this machine: on a network share its locks and its log do not work.",
+            "Make sure that it is a local disk.",
+        )
+    if kind in NETWORK:
+        return error(
+            f"{folder} is on {kind}, which other machines share",
+            "Locks and the write-ahead log need memory that all processes share. There jobs may run twice, and "
+            "the file may be damaged.",
+            "Put the file on a local disk; for workers on several machines use nats://.",
+        )
+    if kind in FLEETING:
+        return warning(
+            f"{folder} is on {kind}: {FLEETING[kind]}",
+            "What is stored there is gone with the next restart of the machine or the container.",
+            "Put the file on a disk, in a container on a volume.",
+        )
+    if kind.startswith("fuse"):
+        return warning(
+            f"{folder} is on {kind}",
+            "Not every such file system has the locks and the shared memory that SQLite needs.",
+            "Put the file on ext4, XFS, btrfs, ZFS or another file system of the kernel.",
+        )
+    return ok(f"{folder} is on {kind}")
+
 
 SYNCS = 11
-PATIENCE = 0.5  # seconds after which there are enough of them
+PATIENCE = 0.5  # seconds after which no further fsync is measured
 TOO_QUICK = 20e-6
 TOO_SLOW = 50e-3
 PAGE = 4_096
@@ -26,7 +91,7 @@ FEW_INODES = 1_000
 
 
 def check_permissions(path: Path) -> Iterator[Finding]:
-    """Judge who may write to a store, to its log, and to the locks and pipes of its workers."""
+    """Check who may write to a store, its write-ahead log, and the locks and pipes of its workers."""
     me = os.geteuid()
     beside = _there(path.with_name(path.name + ending) for ending in ("", "-wal", "-shm", "-workers"))
     locked = [found for found in (path.parent, *beside) if not _may_write(found)]
@@ -42,22 +107,22 @@ def check_permissions(path: Path) -> Iterator[Finding]:
     if strangers:
         yield warning(
             f"{some([found.name for found in strangers])} beside it have another owner than the store",
-            "Whoever made them may be the only one who can write there. A worker whose files others cannot "
+            "Perhaps only the user who made them can write there. A worker whose files others cannot "
             "open is not woken by them, and its death is noticed after 45 s, not at once.",
             "Let all processes of a store run as the same user.",
         )
     if open_to_all:
         yield warning(
-            f"everybody on this machine may write to {some([str(found) for found in open_to_all])}",
-            "Whoever can write there can let your handlers run with any arguments, or delete the store.",
+            f"all users of this machine may write to {some([str(found) for found in open_to_all])}",
+            "A user who can write there can run your handlers with any arguments, or delete the store.",
             f"chmod o-w {' '.join(str(found) for found in open_to_all)}",
         )
     if not (locked or strangers or open_to_all):
-        yield ok(f"user {me} may write to the store, and not everybody may")
+        yield ok(f"user {me} may write to the store, and not all users may")
 
 
 def _there(paths: Iterable[Path]) -> dict[Path, int]:
-    """Return the owners of those files that are there: a worker may leave while we look."""
+    """Return the owners of the files that exist; a worker that ends may remove its files at any time."""
     found: dict[Path, int] = {}
     for path in paths:
         with suppress(FileNotFoundError):
@@ -79,7 +144,7 @@ def _is_open_to_all(path: Path) -> bool:
 
 
 def check_disk(path: Path, free: int, inodes: int | None) -> Finding:
-    """Judge whether there is enough room for a store to go on."""
+    """Check whether the disk has enough free space, and enough inodes where they are limited."""
     size = path.stat().st_size if path.exists() else 0
     reason = "On a full disk every submit fails, and no outcome of a job can be stored."
     remedy = "Make room, or move the store; Keep(completed=...) lets jobs that have ended go sooner."
@@ -96,7 +161,7 @@ def check_disk(path: Path, free: int, inodes: int | None) -> Finding:
 
 
 def room_at(folder: Path) -> tuple[int, int | None]:
-    """Return how many bytes and how many files there is room for; None where files are not counted."""
+    """Return the free bytes and the free inodes; None if the file system does not limit inodes."""
     inodes: int | None = None
     if hasattr(os, "statvfs"):
         found = os.statvfs(folder)
@@ -105,7 +170,7 @@ def room_at(folder: Path) -> tuple[int, int | None]:
 
 
 def measure_sync(folder: Path, clock: Clock, sync: Callable[[int], None] = os.fsync) -> float:
-    """Return how many seconds it takes until a page is on the disk, in a file of its own that is removed again."""
+    """Return the median seconds of writing and syncing a page, in a temporary file in the folder."""
     seconds: list[float] = []
     with tempfile.TemporaryFile(dir=folder, prefix=".mainspring-doctor-", buffering=0) as file:
         while len(seconds) < SYNCS and sum(seconds) < PATIENCE:
@@ -117,7 +182,7 @@ def measure_sync(folder: Path, clock: Clock, sync: Callable[[int], None] = os.fs
 
 
 def check_sync(seconds: float, durability: str | None) -> Finding:
-    """Judge whether the disk keeps what it confirms, and how long that takes."""
+    """Check whether an fsync reaches the disk, and whether it is fast enough."""
     took = in_seconds(seconds)
     if seconds < TOO_QUICK:
         return warning(
@@ -139,7 +204,7 @@ def check_sync(seconds: float, durability: str | None) -> Finding:
 
 
 def check_durability(durability: str) -> Finding:
-    """Say what a commit is worth."""
+    """Report what the durability setting guarantees after a power failure."""
     if durability == "full":
         return ok("a job is on the disk when its submit returns (durability='full')")
     return info(

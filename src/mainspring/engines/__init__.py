@@ -1,1 +1,1 @@
-"""Where jobs are kept: adapters of the `Engine` protocol that know nothing of each other."""
+"""Engines that store jobs: implementations of the `Engine` protocol that do not import each other."""

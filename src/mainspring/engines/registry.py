@@ -1,6 +1,6 @@
-"""The engines, by the scheme of their URL.
+"""Registry of engines: maps the scheme of a store URL to the engine that serves it.
 
-An engine package describes itself with an `EngineProvider`. The registry maps URL schemes to the names of
+Each engine package has an `EngineProvider` that describes it. The registry maps URL schemes to the names of
 providers. It imports a provider when a URL with its scheme is used, so an application imports only its own engine.
 
 A package outside of Mainspring registers an engine with an entry point, whose name is the scheme:
@@ -43,28 +43,28 @@ BUILT_IN = {
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """The settings of an application that an engine is made with."""
+    """The settings of an application that its engine is created with."""
 
     url: str
     clock: Clock
     durability: Literal["full", "normal"]
     retention: Retention
-    """How long jobs are kept that have ended."""
+    """How long ended jobs are kept."""
     settings: Any
-    """The settings object for this kind of engine, such as `NatsSettings`; None: the URL has all of them."""
+    """The settings object for this kind of engine, such as `NatsSettings`; None: the URL contains all settings."""
     make_projection: Callable[[str], Projection]
-    """Makes a local copy of jobs, from which an engine with a distant store answers lists: a path, or a name."""
+    """Creates a local copy of jobs for an engine whose store cannot list them; takes a path or a name."""
     read_only: bool
     """The caller only reads: the engine must not create streams on a server."""
 
 
 class EngineProvider(ABC):
-    """What the rest of Mainspring asks of an engine package. Importing it must not import the engine itself."""
+    """Describes an engine package to the rest of Mainspring. Importing it must not import the engine itself."""
 
     examples = ""
     """URLs for error messages, such as `'redis://host:6379'`."""
 
-    doctor = "mainspring.doctor.any_store:examine_store"
+    doctor = "mainspring.doctor.examination:examine_store"
     """The function that examines a store, as `module:name`; it takes an `Examination`. Default: jobs only."""
 
     needs_projection = False
@@ -75,13 +75,13 @@ class EngineProvider(ABC):
 
     @abstractmethod
     def make_engine(self, config: EngineConfig) -> Engine:
-        """Make the engine, without opening it; `EngineUnavailable` if something it needs is not installed."""
+        """Create the engine, not yet open; raise `EngineUnavailable` if a package that it needs is missing."""
 
     def import_engine(self) -> None:  # noqa: B027 - an engine may be in the same module
         """Import the modules that `make_engine` needs.
 
-        An application does this when it is created. With the first job it would be too late: that job may be
-        submitted by a thread, and a child process that is forked during an import waits for its end for ever.
+        The application calls this when it is created. The first submit would be too late: a thread may make it,
+        and a child process that is forked during the import waits forever for the import to end.
         """
 
     def check_url(self, url: str) -> None:  # noqa: B027 - any URL may name a store
@@ -103,11 +103,11 @@ class EngineProvider(ABC):
         """Raise `EngineUnavailable` if other processes cannot use the store."""
 
     def require_existing(self, url: str) -> None:  # noqa: B027 - most stores are not created by reading
-        """Raise `EngineUnavailable` if there is no store, and a command that only reads would create one."""
+        """Raise `EngineUnavailable` if there is no store and a command that only reads would create one."""
 
 
 def provider_for(url: str) -> EngineProvider:
-    """Return the provider for a URL; `EngineUnavailable` if no engine has its scheme."""
+    """Return the provider for a URL; raise `EngineUnavailable` if no engine has its scheme."""
     if not isinstance(url, str):
         raise TypeError(f"url must be a string such as 'sqlite:///orders.db', got {url!r}")
     scheme, separator, _ = url.partition("://")
@@ -118,7 +118,7 @@ def provider_for(url: str) -> EngineProvider:
 
 
 def unknown_store(url: str) -> EngineUnavailable:
-    """Make the error for a URL that names no store of any engine, with examples of all that can be imported."""
+    """Return the error for a URL that no engine serves, with example URLs of every engine that can be imported."""
     examples: dict[str, None] = {}
     for scheme in schemes():
         with suppress(EngineUnavailable):
@@ -139,7 +139,7 @@ def without_credentials(url: str) -> str:
 
 
 def check_url(url: str) -> str:
-    """Return a URL that names a store of a known engine; else raise `EngineUnavailable`."""
+    """Return the URL if it names a store of a known engine; otherwise raise `EngineUnavailable`."""
     provider_for(url).check_url(url)
     return url
 
@@ -150,7 +150,7 @@ def schemes() -> list[str]:
 
 
 def load_name(name: str) -> Any:
-    """Import what a `module:name` stands for."""
+    """Import and return the object that `module:name` names."""
     module, _, attribute = name.partition(":")
     return getattr(import_module(module), attribute)
 

@@ -1,1 +1,1 @@
-"""A worker as the whole purpose of a process: what it says, how others see how it is, and until when it runs."""
+"""Runs a worker as the main program of a process: its messages, its published health, and its signals."""

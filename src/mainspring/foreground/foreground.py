@@ -1,4 +1,4 @@
-"""Running until told to stop: signals, what is said on the way, and the signs of life for those outside."""
+"""Runs a worker in the foreground until SIGTERM or SIGINT, prints its messages and publishes its health."""
 
 from __future__ import annotations
 
@@ -12,12 +12,9 @@ from typing import Any, Protocol
 from mainspring.clock import Clock, SystemClock
 from mainspring.engines.registry import provider_for
 from mainspring.errors import EngineUnavailable
-from mainspring.foreground.greeting import Greeting, ScheduledNext
-from mainspring.foreground.health_files import HealthFile, Identity
-from mainspring.foreground.health_folder import choose_folder
-from mainspring.foreground.publishing import Publisher
-from mainspring.foreground.systemd import Systemd
-from mainspring.foreground.voice import PlainVoice, Voice
+from mainspring.foreground.greeting import Greeting, PlainVoice, ScheduledNext, Voice
+from mainspring.foreground.health_files import HealthFile, Identity, choose_folder
+from mainspring.foreground.publishing import Publisher, Systemd
 from mainspring.jobs.handlers import Registry
 from mainspring.jobs.manager import JobManager
 from mainspring.jobs.policies import ProcessSettings
@@ -25,13 +22,13 @@ from mainspring.jobs.recurrence.schedules import Schedules
 from mainspring.stop_signals import Signals
 
 NO_HANDLERS = "import the modules that have some where the application is, or with Mainspring(include=[...])"
-SWITCH_SECONDS = 0.0005  # a CPU-bound handler hands the interpreter over ten times as often as by default
+SWITCH_SECONDS = 0.0005  # a CPU-bound handler yields the interpreter ten times as often as by default
 
 logger = logging.getLogger("mainspring.worker")
 
 
 class Application(Protocol):
-    """What is run: a `Mainspring`."""
+    """The application that is run: a `Mainspring`."""
 
     url: str
     threads: int
@@ -45,20 +42,20 @@ class Application(Protocol):
         """Import the modules that have handlers."""
 
     def running(self) -> AbstractContextManager[Any]:
-        """Run jobs while the block lasts."""
+        """Run jobs for the duration of the `with` block."""
 
     def manager(self) -> JobManager:
         """Return the job manager."""
 
     def close(self) -> None:
-        """Give everything back."""
+        """Close the store and release all resources."""
 
 
 class Foreground:
-    """Runs an application until it is told to stop.
+    """Runs an application until a signal stops it.
 
-    The environment says where signs of life go: `MAINSPRING_HEALTH_DIR` or `XDG_RUNTIME_DIR`, and what systemd
-    wants to hear; `health_dir` comes first.
+    The folder for the health file is `health_dir`, else it comes from the environment: `MAINSPRING_HEALTH_DIR` or
+    `XDG_RUNTIME_DIR`. The environment also names the socket of systemd.
     """
 
     def __init__(
@@ -77,7 +74,7 @@ class Foreground:
         self._clock = clock or SystemClock()
 
     def run(self) -> None:
-        """Run until SIGTERM or SIGINT. The second signal stops at once, still without loss."""
+        """Run until SIGTERM or SIGINT. A second signal stops at once and hands running jobs back: none is lost."""
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError(
                 "app.run() listens for signals, which only the main thread can; "
@@ -88,13 +85,13 @@ class Foreground:
         try:
             with Signals() as signals:
                 self._app.load_handlers()
-                self._voice.greet(Greeting.of(self._app))  # before the worker: handlers may talk, too
+                self._voice.greet(Greeting.of(self._app))  # before the worker starts: handlers may print, too
                 if not self._app.registry.all():
                     logger.warning("there are no handlers, so no jobs will run: %s", NO_HANDLERS)
                 with self._published(), self._app.running():
                     self._voice.tell_ready(self._app.threads, self._schedules())
                     signals.wait()
-                    self._app.manager().stop_taking()  # before it is said
+                    self._app.manager().stop_taking()  # before the message that says so
                     self._voice.tell_stopping()
                     signals.then(self._app.manager().hurry)
                 self._voice.tell_stopped()
@@ -111,10 +108,10 @@ class Foreground:
         return publisher
 
     def _schedules(self) -> list[ScheduledNext]:
-        """Return the schedules of handlers that are known here: they are stored by now."""
+        """Return the schedules of the handlers of this application; the worker has stored them by now."""
         try:
             found = [schedule for schedule in self._app.schedules.list() if schedule.type in self._app.registry]
-        except EngineUnavailable as error:  # the worker goes on, as it would a moment later
+        except EngineUnavailable as error:  # the worker continues, as it would if the store failed later
             logger.warning("schedules cannot be listed: %s", error)
             return []
         return [ScheduledNext(each.name, None if each.is_paused else each.next_due) for each in found]

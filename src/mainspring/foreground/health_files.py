@@ -1,36 +1,107 @@
-"""Signs of life on the disk: a small file for each worker, written anew about once a second, gone at a clean end.
+"""Health files: one small file for each worker, rewritten about once a second and removed at a clean end.
 
-A file says which process it is about, and when that was started: so a process that was killed, and another one
-that got its number, are told apart. Times in it are those of the monotonic clock, which all processes since the
-last boot share: it does not matter if somebody sets the clock on the wall.
+A file names the process and the time when it was started. So a reader can tell a killed process from another one
+that was given the same process id. Times in it are those of the monotonic clock, which all processes since the
+last boot share, so that setting the wall clock has no effect.
+
+The folder is `mainspring-<uid>` in a place that the user chooses, or in one that all users share. There another
+user may already have created the folder, or a link in its place. So it is used only if it belongs to this user and
+no other user has access to it. All files in it are opened relative to its descriptor, never by a path, which could
+change meanwhile.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import suppress
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from itertools import count
 from pathlib import Path
 
 import msgspec
 
-from mainspring.foreground.health_folder import opened
-from mainspring.foreground.processes import start_of
 from mainspring.vital_signs import Health
+
+GONE = "ZX"  # states of a process that has ended, but whose parent has not waited for it
+
+
+def start_of(pid: int) -> str | None:
+    """Return the start time of a process in the kernel's clock ticks.
+
+    Return "" if there is no such process, None if it exists and this system does not provide its start time.
+    """
+    if not Path("/proc/self/stat").exists():
+        return None if _exists(pid) else ""
+    try:
+        # The name of the program is in parentheses, and may contain parentheses itself.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] in GONE else fields[19]
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+VARIABLE = "MAINSPRING_HEALTH_DIR"
+PRIVATE = 0o700
+
+
+class FolderUnsafe(OSError):
+    """The folder belongs to another user, or other users have access to it."""
+
+
+def choose_folder(given: str | None, environment: Mapping[str, str]) -> Path:
+    """Return the folder: below `given`, else the place in the environment, else that for temporary files."""
+    place = given or environment.get(VARIABLE) or environment.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
+    return Path(place).absolute() / f"mainspring-{os.getuid()}"
+
+
+@contextmanager
+def opened(folder: Path, *, makes: bool = False) -> Iterator[int]:
+    """Open the folder and yield its descriptor; with `makes`, create it first.
+
+    `OSError` is raised if there is no such folder, `FolderUnsafe` if it is not private to this user.
+    """
+    if makes:
+        with suppress(FileExistsError):
+            folder.mkdir(PRIVATE, parents=True)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        _require_ours(os.fstat(descriptor), folder)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _require_ours(found: os.stat_result, folder: Path) -> None:
+    if found.st_uid != os.getuid():
+        raise FolderUnsafe(f"{folder} belongs to user {found.st_uid}; name another place: {VARIABLE}")
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        raise FolderUnsafe(f"{folder} is open to other users; remove it, or: chmod 700 {folder}")
+
 
 SUFFIX = ".worker.json"
 MOST_BYTES = 65_536
-_numbers = count(1)  # of the workers of this process
+_numbers = count(1)  # numbers the workers of this process
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Which worker it is."""
+    """Identifies a worker."""
 
     pid: int
     start: str | None
-    """When its process was started, as the kernel counts; None where that cannot be known."""
+    """The start time of its process in the kernel's clock ticks; None if the system does not provide it."""
     number: int
     engine: str
     store: str
@@ -38,20 +109,20 @@ class Identity(msgspec.Struct, frozen=True):
 
     @classmethod
     def of_this_process(cls, engine: str, store: str, since: datetime) -> Identity:
-        """Name a worker of this process."""
+        """Return the identity of a new worker of this process."""
         pid = os.getpid()
         return cls(pid, start_of(pid), next(_numbers), engine, store, since)
 
 
 class Sign(msgspec.Struct, frozen=True):
-    """What a file says."""
+    """The content of a health file."""
 
     worker: Identity
     health: Health
 
     @property
     def is_gone(self) -> bool:
-        """Whether its process has ended without taking the file along."""
+        """Whether its process has ended without removing the file."""
         return start_of(self.worker.pid) != self.worker.start
 
 
@@ -59,7 +130,7 @@ _decode = msgspec.json.Decoder(Sign).decode
 
 
 class HealthFile:
-    """The file of one worker."""
+    """The health file of one worker."""
 
     def __init__(self, folder: Path, identity: Identity) -> None:
         self.folder = folder
@@ -67,26 +138,23 @@ class HealthFile:
         self._name = f"{identity.pid}-{identity.number}{SUFFIX}"
 
     def write(self, health: Health) -> None:
-        """Replace what the file says, as one."""
+        """Replace the content of the file atomically."""
         data = msgspec.json.encode(Sign(self.identity, health))
         draft = f".{self._name}.new"
         with opened(self.folder, makes=True) as folder:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
-            descriptor = os.open(draft, flags, 0o600, dir_fd=folder)
-            try:
-                os.write(descriptor, data)
-            finally:
-                os.close(descriptor)
+            with os.fdopen(os.open(draft, flags, 0o600, dir_fd=folder), "wb") as file:
+                file.write(data)
             os.replace(draft, self._name, src_dir_fd=folder, dst_dir_fd=folder)
 
     def remove(self) -> None:
-        """Take it away."""
+        """Remove the file."""
         with suppress(OSError), opened(self.folder) as folder:
             os.unlink(self._name, dir_fd=folder)
 
 
 def read_signs(folder: Path) -> list[Sign]:
-    """Return what all workers say; nothing if there is no folder."""
+    """Return the content of all health files; an empty list if there is no folder."""
     try:
         with opened(folder) as descriptor:
             return [sign for _, sign in _read_all(descriptor)]
@@ -95,7 +163,7 @@ def read_signs(folder: Path) -> list[Sign]:
 
 
 def remove_gone(folder: Path) -> None:
-    """Take away what workers that were killed have left: a new one is here in their stead."""
+    """Remove the files of killed workers; a worker calls it when it starts in their place."""
     with suppress(FileNotFoundError), opened(folder) as descriptor:
         for name, sign in _read_all(descriptor):
             if sign.is_gone:
@@ -106,7 +174,7 @@ def remove_gone(folder: Path) -> None:
 def _read_all(folder: int) -> Iterator[tuple[str, Sign]]:
     for name in sorted(os.listdir(folder)):
         if name.endswith(SUFFIX) and not name.startswith("."):
-            with suppress(OSError, msgspec.MsgspecError):  # it went meanwhile, or is none of ours
+            with suppress(OSError, msgspec.MsgspecError):  # removed meanwhile, or not a health file
                 yield name, _read(name, folder)
 
 

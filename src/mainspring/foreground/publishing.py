@@ -1,33 +1,97 @@
-"""Publishing the vital signs of a worker: into its file, and to systemd.
+"""Publishes the health of a worker: into its file, and to systemd.
 
-They come from the control sequence, which must not wait for a disk. So a thread writes them; but it writes only
-what it was told, so if the control sequence hangs, what is published grows old.
+The health comes from the control sequence, which must not wait for a disk. So a thread writes it. The thread
+writes only the health that it is given: if the control sequence hangs, the published health grows old.
+
+A service of `Type=notify` sends datagrams to the socket that systemd names: `READY=1` when the worker fetches
+jobs, `STOPPING=1` at the first signal, `STATUS=` for people, and `WATCHDOG=1` as long as the control sequence
+runs, if the unit has `WatchdogSec=`.
 """
 
 from __future__ import annotations
 
 import logging
+import os
+import socket
+from collections.abc import Mapping
 from threading import Condition, Thread
 from types import TracebackType
 
-from mainspring.foreground.health_files import HealthFile, remove_gone
-from mainspring.foreground.health_folder import VARIABLE
-from mainspring.foreground.systemd import Systemd
-from mainspring.vital_signs import Health
-
-PATIENCE_SECONDS = 2.0  # with a disk that hangs, at the end
+from mainspring.foreground.health_files import VARIABLE, HealthFile, remove_gone
+from mainspring.vital_signs import Health, WorkerState
 
 logger = logging.getLogger("mainspring.worker")
 
 
+class Systemd:
+    """Sends the health of a worker to systemd; without an address it sends nothing."""
+
+    def __init__(self, address: str | None, *, has_watchdog: bool = False) -> None:
+        self._address = address
+        self._has_watchdog = has_watchdog
+        self._said: set[str] = set()  # lines that are sent only once
+        self._status = ""
+        self._is_quiet = False
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> Systemd:
+        """Read the settings of systemd from the environment; `WATCHDOG_PID` may name another process."""
+        meant = environment.get("WATCHDOG_PID") in (None, "", str(os.getpid()))
+        has_watchdog = meant and environment.get("WATCHDOG_USEC", "").isdigit()
+        return cls(environment.get("NOTIFY_SOCKET") or None, has_watchdog=has_watchdog)
+
+    def tell(self, health: Health) -> None:
+        """Send what has changed and, if there is a watchdog, that the worker is alive."""
+        lines = []
+        if health.state is not WorkerState.STARTING:
+            lines += self._once("READY=1")
+        if health.state is WorkerState.STOPPING:
+            lines += self._once("STOPPING=1")
+        if self._has_watchdog:
+            lines.append("WATCHDOG=1")
+        status = f"STATUS={_status(health)}"
+        if status != self._status:
+            self._status = status
+            lines.append(status)
+        if lines:
+            self._send("\n".join(lines))
+
+    def _once(self, line: str) -> list[str]:
+        if line in self._said:
+            return []
+        self._said.add(line)
+        return [line]
+
+    def _send(self, text: str) -> None:
+        if self._address is None:
+            return
+        name = f"\0{self._address[1:]}" if self._address.startswith("@") else self._address
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sender:
+                sender.sendto(text.encode(), name)
+        except OSError as error:
+            if not self._is_quiet:
+                self._is_quiet = True
+                logger.warning("systemd does not listen at NOTIFY_SOCKET %r: %s", self._address, error)
+
+
+def _status(health: Health) -> str:
+    """Return the state of a worker and its problem as one line; without counts, so that it changes rarely."""
+    problem = health.trouble or health.stall
+    return str(health.state) if problem is None else f"{health.state}, but {problem}".replace("\n", " ")
+
+
+PATIENCE_SECONDS = 2.0  # at the end, if the disk hangs
+
+
 class Publisher:
-    """Publishes what it is told while the block lasts."""
+    """Publishes the health that `tell` is given, for the duration of the `with` block."""
 
     def __init__(self, file: HealthFile, systemd: Systemd) -> None:
         self._file = file
         self._systemd = systemd
         self._thread = Thread(target=self._publish_all, name="mainspring-health", daemon=True)
-        self._changed = Condition()  # guards what follows
+        self._changed = Condition()  # guards the attributes below
         self._news: Health | None = None
         self._is_over = False
         self._has_failed = False
@@ -45,7 +109,7 @@ class Publisher:
         self._thread.join(PATIENCE_SECONDS)
 
     def tell(self, health: Health) -> None:
-        """Publish it soon; what was not published yet is outdated."""
+        """Publish the health soon; it replaces one that is not published yet."""
         with self._changed:
             self._news = health
             self._changed.notify()
@@ -68,11 +132,11 @@ class Publisher:
             self._complain(error)
 
     def _publish(self, health: Health) -> None:
-        self._systemd.tell(health)
         try:
             self._file.write(health)
         except OSError as error:
             self._complain(error)
+        self._systemd.tell(health)  # last: a probe that systemd starts after READY=1 finds the file
 
     def _complain(self, error: OSError) -> None:
         if not self._has_failed:

@@ -1,11 +1,11 @@
-"""Durable jobs: what they are, how they are submitted, retried and run, and what an engine must do for them."""
+"""Durable jobs: job manager, handlers, policies, retries, schedules, and the protocol of engines."""
 
 from mainspring.jobs.context import JobContext, current_batch, current_job
 from mainspring.jobs.dead_letters import DeadLetters
 from mainspring.jobs.engine import Engine
+from mainspring.jobs.event_stream import EventStream, JobEvent
 from mainspring.jobs.events import EventKind
-from mainspring.jobs.explaining import Explanation, Reason
-from mainspring.jobs.following import EventStream, JobEvent
+from mainspring.jobs.explanation import Explanation, Reason
 from mainspring.jobs.handle import JobHandle
 from mainspring.jobs.info import AttemptInfo, JobInfo, JobPage, ProgressInfo
 from mainspring.jobs.job import Job
@@ -20,7 +20,7 @@ from mainspring.jobs.recurrence.schedules import Schedules
 from mainspring.jobs.retry import Cancel, Retry, Snooze
 from mainspring.jobs.serializers import JsonSerializer, MsgpackSerializer, Serializer
 from mainspring.jobs.status import JobStatus
-from mainspring.jobs.working.stopping import StopReport
+from mainspring.jobs.worker.host import StopReport
 
 __all__ = [
     "AttemptInfo",

@@ -1,8 +1,14 @@
-"""The arguments of a handler, typed by its signature and checked twice: at submit and before each attempt.
+"""Checks, encodes and decodes the arguments of handlers by their signatures, at submit and before each attempt.
 
-A struct is made from the signature. Submitting encodes the arguments by name and decodes them again with the
-struct's decoder, so what would not arrive is refused while the caller can still do something about it. Only
-what was given is stored: a default changed in a deploy holds for jobs submitted before.
+`Arguments` makes a struct from the signature. A submit encodes the arguments by name and decodes them again with
+the struct's decoder, so that the caller gets the error for arguments that a worker could not decode. Only the
+arguments that were given are stored: if a deploy changes a default, the new default applies to earlier jobs, too.
+
+A batch handler has one parameter, a list; each job carries one element of it. The handler returns None, or a list
+with one entry for each element: a result, or an exception that is charged to that job alone. An exception that the
+handler raises is charged to each job. A worker makes one call of a batch handler at a time. `current_batch()`
+returns the jobs in the order of the list. A request to stop one of them sets `cancelled` for that job. Timeouts
+apply to the whole call.
 """
 
 from __future__ import annotations
@@ -11,7 +17,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from inspect import Parameter, Signature, isclass, isroutine, signature
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec.structs import astuple
@@ -30,7 +36,7 @@ _encode_key = msgspec.json.Encoder(enc_hook=to_builtin, decimal_format="string",
 
 
 def key_part(name: str, value: Any) -> str:
-    """Make a text of an argument for a key: the same for a value and for what was stored of it."""
+    """Return the part of a key for one argument. It is the same for a value and for its stored form."""
     return f"{name}={_encode_key(value).decode()}"
 
 
@@ -50,11 +56,11 @@ class Arguments:
         self.codec = serializer.name
 
     def encode(self, positional: tuple[Any, ...], named: Mapping[str, Any]) -> bytes:
-        """Bind and encode a call; `InvalidArguments` names the parameter that does not fit."""
+        """Bind and encode the arguments of a call. `InvalidArguments` names the wrong parameter."""
         return self.encode_stored(self.bind(positional, named))
 
     def encode_stored(self, given: dict[str, Any]) -> bytes:
-        """Encode arguments that are bound already, by the names under which they are stored."""
+        """Encode arguments that are already bound to their names."""
         try:
             payload = self._serializer.encode(given)
             self._decode(payload)
@@ -63,7 +69,7 @@ class Arguments:
         return payload
 
     def encode_many(self, calls: Iterable[Any]) -> list[bytes]:
-        """Bind and encode many calls, each a dict of named arguments or a tuple of positional ones."""
+        """Bind and encode the arguments of many calls, each a dict of named ones or a tuple of positional ones."""
         encode, decode = self._serializer.encode, self._decode
         payloads: list[bytes] = []
         for call in calls:
@@ -81,7 +87,7 @@ class Arguments:
         return payloads
 
     def key(self, given: Mapping[str, Any], names: Sequence[str]) -> str:
-        """Make a text of some arguments, defaults included: equal for equal values."""
+        """Return a key made of some arguments, including defaults. Equal values have equal keys."""
         parts = []
         for name in names:
             value = given[name] if name in given else self._default(name)
@@ -101,7 +107,7 @@ class Arguments:
         return tuple(p.name for p in parameters if p.default is Parameter.empty and p.kind not in kinds)
 
     def require_parameters(self, names: Sequence[str]) -> None:
-        """Refuse names that are not those of parameters."""
+        """Raise `ValueError` if a name is not that of a parameter."""
         for name in names:
             if name not in self._names:
                 raise ValueError(f"handler {self._name!r} has no parameter {name!r}; it is {self}")
@@ -111,7 +117,7 @@ class Arguments:
         return None if parameter is None or parameter.default is Parameter.empty else parameter.default
 
     def bind_one_of_many(self, call: Any) -> dict[str, Any]:
-        """Bind one call of a `submit_many`."""
+        """Bind the arguments of one item of a `submit_many`."""
         if isinstance(call, Mapping):
             return call if self._is_plain and type(call) is dict else self.bind((), call)
         if isinstance(call, tuple | list):
@@ -123,7 +129,7 @@ class Arguments:
         )
 
     def decode(self, payload: bytes, codec: str) -> tuple[Sequence[Any], dict[str, Any]]:
-        """Decode what was stored into a call."""
+        """Decode stored arguments to the positional and named arguments of a call."""
         decoder = self._decoders.get(codec)
         if decoder is None:
             decoder = self._decoders[codec] = _serializer_named(codec, self._name).decoder(self._struct)
@@ -134,7 +140,7 @@ class Arguments:
         return self._call_of(values)
 
     def bind(self, positional: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
-        """Bind a call: what was given, by the names under which it is stored."""
+        """Bind the arguments of a call; return those that were given, by name."""
         if self._is_plain and len(positional) <= len(self._names):
             given = dict(zip(self._names, positional, strict=False))
             if not named:
@@ -175,7 +181,7 @@ class Arguments:
         return values, {}
 
     def _is_positional(self, parameter: Parameter, given: int) -> bool:
-        """Whether it can be passed by place: nothing before it was left out."""
+        """Return whether a parameter can be passed by position, because none before it was left out."""
         if parameter.kind is Parameter.POSITIONAL_ONLY:
             return True
         return parameter.kind is Parameter.POSITIONAL_OR_KEYWORD and given == self._names.index(parameter.name)
@@ -198,7 +204,7 @@ class Arguments:
         return InvalidArguments(handler=self._name, parameter=self._find_bad(given), problem=text)
 
     def _find_bad(self, given: Mapping[str, Any]) -> str | None:
-        """Find the argument that cannot be encoded; the encoder does not say."""
+        """Return the argument that cannot be encoded, because the encoder does not name it."""
         for name, value in given.items():
             try:
                 self._serializer.encode(value)
@@ -218,7 +224,7 @@ def _signature_of(name: str, function: Callable[..., Any]) -> Signature:
 
 
 def plain_function(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function behind a partial or a callable object: the one that has annotations."""
+    """Return the function behind a partial or a callable object, which has the annotations."""
     while isinstance(function, partial):
         function = function.func
     if isroutine(function) or isclass(function):
@@ -273,3 +279,49 @@ def _serializer_named(codec: str, handler: str) -> Serializer:
 def _quoted(text: str) -> str | None:
     found = re.search(r"'([^']*)'", text)
     return found[1] if found else None
+
+
+def one_of_batch(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function with the signature of a submit for a batch handler: one element of its list."""
+    parameters = list(signature(function).parameters.values())
+    kinds = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    if len(parameters) != 1 or parameters[0].kind not in kinds:
+        raise TypeError(
+            f"batch handler {name!r} must have one parameter, the list of what its jobs carry, such as "
+            f"(orders: list[int]); it has {signature(function)}"
+        )
+    parameter = parameters[0]
+    annotation = get_type_hints(plain_function(function), include_extras=True).get(parameter.name, Any)
+    element = _element_of(name, parameter.name, annotation)
+
+    def one(item: Any) -> Any:
+        return item
+
+    one.__signature__ = Signature(  # type: ignore[attr-defined]
+        [Parameter(parameter.name, Parameter.POSITIONAL_OR_KEYWORD, annotation=element)]
+    )
+    one.__annotations__ = {parameter.name: element}
+    return one
+
+
+def _element_of(handler: str, parameter: str, annotation: Any) -> Any:
+    if annotation is Any or annotation is list:
+        return Any
+    if get_origin(annotation) not in (list, Sequence):
+        raise TypeError(
+            f"batch handler {handler!r}: its parameter {parameter!r} must be a list such as list[int], "
+            f"got {annotation!r}"
+        )
+    return get_args(annotation)[0]
+
+
+def results_of(handler: str, returned: Any, count: int) -> list[Any]:
+    """Return the result of a batch handler for each job. An exception among them belongs to that job alone."""
+    if returned is None:
+        return [None] * count
+    if not isinstance(returned, list | tuple) or len(returned) != count:
+        raise TypeError(
+            f"batch handler {handler!r} got {count} jobs and must return nothing or a list of as many results, "
+            f"got {returned!r:.200}"
+        )
+    return list(returned)

@@ -1,7 +1,7 @@
-"""Due jobs that wait for other jobs to end: which sequence or limit holds them up, and which jobs are in front.
+"""Finds due jobs that wait for other jobs to end, with the sequence or limit and the jobs that block them.
 
-Engines list due jobs under sequences and limits; the `Situation` of one job of a group says what the group waits
-for. Jobs that wait for a token of a rate are not among them: time frees these.
+The engine lists the due jobs in sequences and under limits. The `Situation` of one job of a group shows what the
+whole group waits for. Jobs that wait for a token of a rate are left out, because they start as time passes.
 """
 
 from __future__ import annotations
@@ -13,39 +13,38 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mainspring.jobs.engine import Engine, Situation
-from mainspring.jobs.queries import Query
-from mainspring.jobs.records import JobRecord
+from mainspring.jobs.records import JobRecord, Query
 from mainspring.jobs.status import JobStatus
 
 PAGE = 1_000
 MOST_READ = 20_000
-"""Due jobs under sequences and limits that are looked at."""
+"""How many due jobs in sequences and under limits are read at most."""
 MOST_GROUPS = 200
-"""Sequences and limits whose situation is asked for: those with the jobs that have waited longest."""
+"""For how many groups the situation is read at most: those whose jobs have waited longest."""
 
 
 class Blocked(Struct, frozen=True):
     """Due jobs that wait for the same jobs."""
 
     sequence: str | None
-    """The sequence that they wait in; or"""
+    """The sequence in which they wait; None if they wait for a limit."""
     bucket: str | None
-    """the bucket of the limit that they wait for."""
+    """The bucket of the limit that they wait for; None if they wait in a sequence."""
     count: int
-    """How many wait."""
+    """How many jobs wait."""
     oldest: str
-    """The one that has been due longest,"""
+    """The id of the job that has been due longest."""
     since: int
-    """and since when."""
+    """Since when that job has been due."""
     by: tuple[str, ...]
-    """The jobs that they wait for: the one in front, or some of those that occupy the limit."""
+    """The ids of the jobs that they wait for: the one in front, or some of those that occupy the limit."""
 
 
 Group: TypeAlias = list[JobRecord]
 
 
 def find_blocked(engine: Engine) -> list[Blocked]:
-    """Return what waits for other jobs, the longest waiting first."""
+    """Return the groups of due jobs that wait for other jobs, those that have waited longest first."""
     due = list(_due(engine, engine.now()))
     waiting = {record.id for record in due}
     found: dict[tuple[str | None, str | None], Blocked] = {}
@@ -58,7 +57,7 @@ def find_blocked(engine: Engine) -> list[Blocked]:
 
 
 def _due(engine: Engine, now: int) -> Iterator[JobRecord]:
-    """Return the due jobs under sequences and limits that no worker has, some of them if there are very many."""
+    """Yield due jobs in sequences and under limits that no worker holds, from at most `MOST_READ` records."""
     query = Query(status=JobStatus.PENDING, due_until=now, is_bound=True, limit=PAGE)
     for _ in range(MOST_READ // PAGE):
         page = engine.find(query)
@@ -69,7 +68,7 @@ def _due(engine: Engine, now: int) -> Iterator[JobRecord]:
 
 
 def _groups(records: Iterable[JobRecord]) -> list[Group]:
-    """Divide jobs into those of one sequence, or under the same limits; those that have waited longest first."""
+    """Group jobs by their sequence, or else by their limits; the groups that have waited longest come first."""
     groups: dict[object, Group] = {}
     for record in records:
         key = (record.queue, record.sequence) if record.sequence is not None else (record.queue, record.limits)
@@ -80,20 +79,23 @@ def _groups(records: Iterable[JobRecord]) -> list[Group]:
 
 
 def _look_at(engine: Engine, group: Group, waiting: set[str]) -> Blocked | None:
-    """Return what a group waits for; None if that is a worker, a token, or the end of a pause."""
+    """Return what blocks a group; None if it waits for a worker, a token of a rate, or the end of a pause."""
     last = engine.situation(group[-1].id)
     if last is None or last.record.status is not JobStatus.PENDING or last.is_queue_paused:
         return None
     if last.behind is None:
         return _at_limit(group, last, waiting)
-    if last.behind not in waiting:  # it runs, or is to run again later
+    if last.behind not in waiting:  # the job in front runs, or is due again later
         return _blocked(group, sequence=last.record.sequence, bucket=None, by=(last.behind,))
     front = engine.situation(last.behind)
     return None if front is None else _at_limit(group, front, waiting)
 
 
 def _at_limit(group: Group, situation: Situation, waiting: set[str]) -> Blocked | None:
-    """Return what keeps a limit occupied; an engine may keep places for jobs that only need a worker."""
+    """Return the limit that blocks a group; None if there is none.
+
+    An engine may reserve places of a limit for jobs that only wait for a worker. These do not block the group.
+    """
     holders = situation.bucket_holders
     if situation.full_bucket is None or situation.limited_until is not None or not waiting.isdisjoint(holders):
         return None

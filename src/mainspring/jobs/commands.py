@@ -1,4 +1,4 @@
-"""What users and operators ask of an engine: commands on single jobs, and arrangements for all of them."""
+"""Requests to an engine: commands for single jobs, and arrangements of schedules, queues and limits."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ from mainspring.jobs.recurrence.schedule_records import ScheduleRecord
 from mainspring.jobs.status import JobStatus
 
 
-class Cancel(Struct, frozen=True, gc=False):
-    """Call a job off."""
+class CancelJob(Struct, frozen=True, gc=False):
+    """Cancel a job; a running job is asked to stop."""
 
     id: str
 
 
 class Reschedule(Struct, frozen=True, gc=False):
-    """Give a job that has not started another due time."""
+    """Change the due time of a job that has not started."""
 
     id: str
     due: int
 
 
 class Reopen(Struct, frozen=True, gc=False):
-    """Let a dead letter run again, as the same job, with its attempts forgotten."""
+    """Run a dead letter again as the same job, with its counters of failed attempts set to zero."""
 
     id: str
     due: int
 
 
 class Replay(Struct, frozen=True, gc=False):
-    """Submit a copy of a dead letter and link the two; a letter is replayed once."""
+    """Submit a copy of a dead letter as a new job, and link the two. A dead letter is replayed only once."""
 
     id: str
     new_id: str
     due: int
     payload: bytes | None = None
-    """Other arguments; None for the same."""
+    """Changed arguments; None for those of the dead letter."""
     codec: str | None = None
 
 
 class Edit(Struct, frozen=True, gc=False):
-    """Give a dead letter other arguments."""
+    """Change the arguments of a dead letter."""
 
     id: str
     payload: bytes
@@ -50,21 +50,21 @@ class Edit(Struct, frozen=True, gc=False):
 
 
 class Delete(Struct, frozen=True, gc=False):
-    """Forget a job that has ended."""
+    """Delete a job that has ended."""
 
     id: str
     status: JobStatus | None = None
-    """Only if it ended like this."""
+    """Delete it only if it is in this state."""
 
 
 class Regroup(Struct, frozen=True, gc=False):
-    """Put a job that has not started under other limits."""
+    """Change the limits of a job that has not started."""
 
     id: str
     limits: tuple[str, ...]
 
 
-Command: TypeAlias = Cancel | Reschedule | Reopen | Replay | Edit | Delete | Regroup
+Command: TypeAlias = CancelJob | Reschedule | Reopen | Replay | Edit | Delete | Regroup
 
 
 class Changed(Struct, frozen=True, gc=False):
@@ -72,57 +72,57 @@ class Changed(Struct, frozen=True, gc=False):
 
     is_done: bool
     status: JobStatus | None
-    """None: there is no such job."""
+    """None if there is no such job."""
     note: str | None = None
-    """For a reopen or replay that was refused: the job that it was replayed as, or that holds its unique key."""
+    """For a refused reopen or replay: the id of the job that replays it, or that holds its unique key."""
     is_unique_conflict: bool = False
-    """Whether the note names the holder of its unique key."""
+    """Whether `note` is the job that holds its unique key."""
 
 
 class PutSchedule(Struct, frozen=True, gc=False):
-    """Store a schedule, if it is still at the revision that its author has seen; None: if there is none."""
+    """Store a schedule, if the stored one still has the revision `expected`; None if there must be none."""
 
     record: ScheduleRecord
     expected: int | None
 
 
 class PauseSchedule(Struct, frozen=True, gc=False):
-    """Let a schedule rest, or wake it up at its next occurrence."""
+    """Pause a schedule, or resume it at its next occurrence."""
 
     name: str
     is_paused: bool
     next_due: int | None
-    """For a schedule that is woken up."""
+    """The next occurrence of a schedule that is resumed."""
     expected: int | None = None
-    """Only if it is still at this revision."""
+    """Change the schedule only if it still has this revision; None for any revision."""
 
 
 class RemoveSchedule(Struct, frozen=True, gc=False):
-    """Forget a schedule; jobs that it has made stay."""
+    """Delete a schedule. The jobs that it has made stay."""
 
     name: str
 
 
 class PauseQueue(Struct, frozen=True, gc=False):
-    """Let no more jobs of a queue start, or let them start again."""
+    """Pause a queue, so that no more of its jobs start, or resume it."""
 
     queue: str
     is_paused: bool
 
 
 class PutLimit(Struct, frozen=True, gc=False):
-    """Define a family of limits, for every bucket in it: so many at once, or so many per time."""
+    """Store the limit of each bucket of a family: at most `most` jobs at once, or `most` starts within `per`."""
 
     family: str
     most: int
     per: int | None
-    """Microseconds; None: at once."""
+    """The microseconds of a rate limit; None for a concurrency limit."""
     by: tuple[str, ...] = ()
-    """The parameters that make the key of a bucket: kept for those who want to know whether they changed."""
+    """The parameters whose values make the key of a bucket. A worker compares them to detect a change."""
 
 
 class DropLimit(Struct, frozen=True, gc=False):
-    """Forget a family of limits: its buckets admit everything."""
+    """Delete the limit of a family. Its buckets admit every job then."""
 
     family: str
 

@@ -1,4 +1,4 @@
-"""Waiting for jobs to end: told at once by a worker in this process, found out by looking for all others."""
+"""Waits for jobs to end. A worker in this process announces the end; otherwise the store is polled."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from contextlib import contextmanager
 from threading import Condition
 
 from mainspring.clock import NANOSECONDS, Clock
-from mainspring.jobs.status import JobStatus
+from mainspring.jobs.status import FINAL, JobStatus
 from mainspring.runners.runner import TaskRunner
 from mainspring.runners.worker import blocking_for
 
 FIRST_LOOK_NS = 5_000_000
-LAST_LOOK_NS = NANOSECONDS // 2  # the pause between looks grows up to this
+LAST_LOOK_NS = NANOSECONDS // 2  # the pause between polls grows up to this
 
 
 class Completions:
-    """Those who wait for jobs, by the id of the job."""
+    """The callers that wait for jobs, by the id of the job."""
 
     def __init__(self, clock: Clock, *, stands_still: bool, layers: tuple[TaskRunner, ...] = ()) -> None:
         self._clock = clock
         self._stands_still = stands_still
-        self._layers = layers  # what has to run while a thread waits
+        self._layers = layers  # the runners that must go on while a thread waits
         self._changed = Condition()  # guards everything below
-        self._waiting: dict[str, int] = {}  # how many wait for a job
-        self._news: dict[str, int] = {}  # how often there was news of it
+        self._waiting: dict[str, int] = {}  # how many callers wait for a job
+        self._news: dict[str, int] = {}  # how often the job was announced
 
     def announce(self, ids: list[str]) -> None:
-        """Let those who wait for these jobs look again."""
+        """Let the callers that wait for these jobs check them again."""
         if self._waiting:
             with self._changed:
                 for job_id in ids:
@@ -35,14 +35,17 @@ class Completions:
                         self._news[job_id] += 1
                 self._changed.notify_all()
 
-    def wait(self, job_id: str, look: Callable[[], JobStatus], deadline: int | None) -> JobStatus:
-        """Wait until `look` sees a final state; `TimeoutError` if that takes too long."""
+    def wait(self, job_id: str, look: Callable[[], tuple[JobStatus, int]], deadline: int | None) -> JobStatus:
+        """Wait until a job is in a final state, and return it. Raises `TimeoutError` at the deadline.
+
+        `look` returns the state of the job, and the nanoseconds until it is due, since it cannot end before.
+        """
         pause = FIRST_LOOK_NS
         with blocking_for(*self._layers), self._registered(job_id):
             while True:
                 seen = self._news[job_id]
-                status = look()
-                if status.is_final:
+                status, remaining = look()
+                if status in FINAL:
                     return status
                 now = self._clock.monotonic_ns()
                 if deadline is not None and now >= deadline:
@@ -54,12 +57,12 @@ class Completions:
                     raise TimeoutError(
                         f"job {job_id!r} is still {status}, and time stands still; call fast_forward() first"
                     )
-                until = now + pause if deadline is None else min(now + pause, deadline)
-                self._wait_for_news(job_id, seen, until)
+                until = now + max(pause, min(remaining, LAST_LOOK_NS))
+                self._wait_for_news(job_id, seen, until if deadline is None else min(until, deadline))
                 pause = min(LAST_LOOK_NS, pause * 2)
 
     def wait_until(self, is_so: Callable[[], bool], deadline: int | None, problem: str) -> None:
-        """Look again, at growing pauses, until something is so; `TimeoutError` if that takes too long."""
+        """Poll, with growing pauses, until `is_so` returns True. Raises `TimeoutError` at the deadline."""
         pause = FIRST_LOOK_NS
         while not is_so():
             now = self._clock.monotonic_ns()

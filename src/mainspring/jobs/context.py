@@ -1,4 +1,4 @@
-"""The job that runs right now, as its handler sees it; or the jobs, inside of a batch handler."""
+"""The context of running jobs, for handlers: `current_job()`, or `current_batch()` in a batch handler."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from math import isfinite
 from types import MappingProxyType
 from typing import Any
 
-from mainspring.jobs.instants import to_datetime
 from mainspring.jobs.records import Lease
+from mainspring.jobs.timestamps import to_datetime
 
 _current: ContextVar[JobContext | tuple[JobContext, ...] | None] = ContextVar(
     "mainspring_current_job", default=None
@@ -21,9 +21,9 @@ logger = logging.getLogger("mainspring.job")
 
 
 class JobContext:
-    """What a handler can learn about its own job, with `mainspring.current_job()`.
+    """The running job, as `mainspring.current_job()` returns it to a handler.
 
-    Progress goes to `report`, as done, total and note; without one it goes nowhere.
+    `progress` calls `report` with done, total and note. Without a `report`, progress is dropped.
     """
 
     __slots__ = ("_is_shutdown", "_lease", "_report", "_stop")
@@ -36,41 +36,44 @@ class JobContext:
 
     @property
     def id(self) -> str:
-        """The id of the job: the same in every attempt, so a good key for idempotency."""
+        """The id of the job. It is the same in every attempt, so it can be used as an idempotency key."""
         return self._lease.id
 
     @property
     def type(self) -> str:
-        """The name of its handler."""
+        """The job type: the name of the handler."""
         return self._lease.type
 
     @property
     def attempt(self) -> int:
-        """Which attempt this is, from 1; attempts interrupted by a deploy are not counted."""
+        """The number of this attempt, from 1. Attempts that a shutdown interrupted do not count."""
         return self._lease.failures + self._lease.timeouts + self._lease.crashes + 1
 
     @property
     def due(self) -> datetime:
-        """When it was to start."""
+        """When the job was due."""
         return to_datetime(self._lease.due)
 
     @property
     def queue(self) -> str:
-        """The queue it came from."""
+        """The queue of the job."""
         return self._lease.queue
 
     @property
     def fencing_token(self) -> int:
-        """Grows with every take-over: let your own store refuse writes with a smaller one than it has seen."""
+        """A number that grows with every claim of the job.
+
+        Let your own store refuse a write whose token is smaller than the largest one it has seen.
+        """
         return self._lease.token
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """What was carried along from the submit; jobs submitted in here carry it on."""
+        """The headers that were stored with the job. Jobs that the handler submits get them, too."""
         return MappingProxyType(self._lease.headers or {})
 
     def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
-        """Tell how far it has come: `progress(3, 10, "of the pages")`. Cheap: stored twice a second at most."""
+        """Report progress: `progress(3, 10, "of the pages")`. Calls are cheap: at most two a second are stored."""
         _require_number(done, "done")
         if total is not None:
             _require_number(total, "total")
@@ -83,21 +86,25 @@ class JobContext:
 
     @property
     def cancelled(self) -> bool:
-        """Whether somebody wants this job stopped, or its timeout has passed: look at it in long loops."""
+        """Whether the handler should end. Check it in long loops.
+
+        It is set when a cancel is requested, when a timeout passes, and when a shutdown interrupts the job.
+        """
         return self._stop
 
     @property
     def stopping(self) -> bool:
-        """Whether this worker shuts down: what has not ended when its grace is over is interrupted and runs again.
+        """Whether the worker shuts down.
 
-        A handler that sees it in time can put down how far it has come and raise `Snooze(0)`. Not `cancelled`:
-        nobody has asked for an end of this job.
+        A job that has not ended after the grace period is interrupted and runs again. A handler that checks this
+        can save how far it has come and raise `Snooze(0)`. `cancelled` is not set during the grace period, because
+        no cancel of this job was requested.
         """
         return self._is_shutdown
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
-        """A logger that says which job and which attempt speaks."""
+        """A logger that adds the id of the job and the number of the attempt to each message."""
         fields = {"job": self.id, "attempt": self.attempt, "handler": self.type, "queue": self.queue}
         return _JobLog(logger, fields)
 
@@ -110,7 +117,7 @@ class JobContext:
         self._is_shutdown = True
 
     def fall_silent(self) -> None:
-        """Report no more: its attempt is over, and a thread that it has left behind speaks for nobody."""
+        """Drop progress from now on: the attempt is over, but threads of the handler may still report it."""
         self._report = None
 
 
@@ -129,12 +136,12 @@ class _JobLog(logging.LoggerAdapter[logging.Logger]):
 
 
 def runs_job() -> bool:
-    """Answer whether a job runs here."""
+    """Return whether the caller runs inside of a handler."""
     return _current.get() is not None
 
 
 def current_headers() -> Mapping[str, str]:
-    """Return what the job that runs here carries along, or all of a batch do; nothing outside of a handler."""
+    """Return the headers of the running job, or those that all jobs of a batch share; none outside of handlers."""
     running = _current.get()
     if running is None:
         return {}
@@ -149,7 +156,7 @@ def current_headers() -> Mapping[str, str]:
 
 
 def current_job() -> JobContext:
-    """Return the job that runs here; `RuntimeError` outside of a handler, and inside of a batch handler."""
+    """Return the running job. Raises `RuntimeError` outside of a handler, and inside of a batch handler."""
     running = _current.get()
     if running is None:
         raise RuntimeError("no job runs here; call current_job() inside of a handler, while a worker runs it")
@@ -162,9 +169,9 @@ def current_job() -> JobContext:
 
 
 def current_batch() -> tuple[JobContext, ...]:
-    """Return the jobs that run here, in the order of a batch handler's list; `RuntimeError` outside of a handler.
+    """Return the running jobs, in the order of a batch handler's list. Raises `RuntimeError` outside of a handler.
 
-    In a handler for single jobs it is one.
+    In a handler for single jobs, the tuple has one element.
     """
     running = _current.get()
     if running is None:

@@ -1,6 +1,7 @@
-"""The dead letters: jobs that FAILED and were not replayed. They stay until they are replayed, retried or purged.
+"""Dead letters: lists, edits, replays and purges jobs that FAILED.
 
-A replay is a new job that is linked with the letter, both ways, and a letter is replayed once: a filtered replay
+A dead letter is a job that FAILED and was not replayed. It stays until it is replayed, retried or purged. A replay
+is a new job; the two jobs are linked in both directions. A dead letter is replayed only once, so a filtered replay
 that is run again continues where it stopped.
 """
 
@@ -14,23 +15,22 @@ from mainspring.errors import InvalidTransition
 from mainspring.jobs.commands import Delete, Edit, Replay
 from mainspring.jobs.handle import ManagerSource
 from mainspring.jobs.info import JobInfo, JobPage, decode_any
-from mainspring.jobs.queries import Query
-from mainspring.jobs.records import JobRecord
+from mainspring.jobs.records import JobRecord, Query
 from mainspring.jobs.status import JobStatus
 
 PAGE = 500
-CHUNK = 100  # letters of one commit
+CHUNK = 100  # dead letters in one transaction
 
 
 def with_changes(
     arguments: Mapping[str, Any], changes: Mapping[str, Any], without: Collection[str]
 ) -> dict[str, Any]:
-    """Return the arguments of a dead letter as they are to be from now on."""
+    """Return the arguments of a dead letter without those named in `without`, and with `changes`."""
     return {name: value for name, value in arguments.items() if name not in without} | dict(changes)
 
 
 class DeadLetters:
-    """Lists, edits and replays jobs that FAILED."""
+    """Lists, edits, replays and purges jobs that FAILED: `app.dead_letters`."""
 
     def __init__(self, source: ManagerSource) -> None:
         self._source = source
@@ -45,7 +45,7 @@ class DeadLetters:
         newest_first: bool = False,
         replayed: bool | None = False,
     ) -> JobPage:
-        """List dead letters as `app.jobs` does; by default without those that were replayed."""
+        """Return a page of failed jobs, as `app.jobs` does; by default without those that were replayed."""
         return self._source.manager().list(
             status=JobStatus.FAILED,
             queue=queue,
@@ -57,11 +57,11 @@ class DeadLetters:
         )
 
     def count(self, *, queue: str | None = None, type: str | None = None) -> int:
-        """Count the dead letters that were not replayed: what `app.counts()["FAILED"]` says."""
+        """Count the jobs that failed and were not replayed, like `app.counts()["FAILED"]`."""
         return self._source.manager().counts(queue=queue, type=type)[JobStatus.FAILED]
 
     def get(self, job_id: str) -> JobInfo:
-        """Return one; `InvalidTransition` if the job is not a dead letter."""
+        """Return a snapshot of a dead letter. Raises `InvalidTransition` if the job is not FAILED."""
         info = self._source.manager().get(job_id)
         if info.status is not JobStatus.FAILED:
             raise InvalidTransition(
@@ -70,7 +70,7 @@ class DeadLetters:
         return info
 
     def edit(self, job_id: str, changes: Mapping[str, Any], *, without: Collection[str] = ()) -> None:
-        """Change arguments of a dead letter, or take some away, checked against its handler."""
+        """Change arguments of a dead letter, or remove those in `without`, checked against its handler."""
         payload, codec = self._encode(self._source.manager().record(job_id), changes, without)
         self._source.manager().change(Edit(job_id, payload, codec), action="edit", needs="FAILED")
 
@@ -84,11 +84,12 @@ class DeadLetters:
         changes: Mapping[str, Any] | None = None,
         without: Collection[str] = (),
     ) -> tuple[str, ...]:
-        """Submit dead letters again, as new jobs; return their ids.
+        """Submit dead letters again as new jobs, and return the ids of the new jobs.
 
-        Give ids, or filters, or nothing for all. `rate` spreads their due times: at most that many a second.
-        `changes` are other arguments for the new jobs, `without` those that the handler has no more; they
-        are checked for all before the first is submitted, and the letters stay as they are.
+        Give ids, or filters, or nothing for all dead letters. `rate` spreads the due times: at most that many jobs
+        per second. `changes` are changed arguments for the new jobs. `without` names arguments that the handler no
+        longer has. The arguments of all new jobs are checked before the first one is submitted. The arguments of
+        the dead letters stay as they are.
         """
         steps = self.replaying(
             *ids, queue=queue, type=type, limit=limit, rate=rate, changes=changes, without=without
@@ -105,12 +106,15 @@ class DeadLetters:
         changes: Mapping[str, Any] | None = None,
         without: Collection[str] = (),
     ) -> Iterator[tuple[tuple[str, str], ...]]:
-        """Replay a few at a time: yield pairs of dead letter and new job; whoever stops early leaves the rest."""
+        """Replay a few dead letters at a time, and yield pairs of the ids of dead letter and new job.
+
+        If the caller stops the iteration early, the remaining dead letters are not replayed.
+        """
         if rate is not None and not rate > 0:
             raise ValueError(f"rate must be a positive number of jobs per second, got {rate!r}")
         manager = self._source.manager()
         full_name = None if type is None else manager.registry.full_name(type)
-        # All of them first: those that fail again are dead letters, too, and would be replayed for ever.
+        # Read all dead letters first: replays that fail again are dead letters, too, and would be replayed again.
         found = map(manager.record, ids) if ids else self._unreplayed(queue, full_name)
         letters = list(islice(found, limit))
         is_changed = changes or without
@@ -133,13 +137,13 @@ class DeadLetters:
             return
         while chunk := list(islice(commands, CHUNK)):
             answers = zip(chunk, manager.change_all(chunk), strict=True)
-            # One that is not done was replayed by somebody who was quicker.
+            # If a command is not done, another caller has replayed this dead letter meanwhile.
             yield tuple((command.id, command.new_id) for command, changed in answers if changed.is_done)
 
     def _encode(
         self, letter: JobRecord, changes: Mapping[str, Any], without: Collection[str]
     ) -> tuple[bytes, str]:
-        """Encode the arguments of a dead letter with some changes."""
+        """Encode the arguments of a dead letter with changes, and return them with their codec."""
         manager = self._source.manager()
         arguments = manager.registry.get(letter.type).arguments
         payload = arguments.encode_stored(with_changes(decode_any(letter.payload, letter.codec), changes, without))
@@ -158,7 +162,7 @@ class DeadLetters:
             after = page.end
 
     def purge(self, *ids: str) -> int:
-        """Forget dead letters for good; return how many there were."""
+        """Delete dead letters for good. Return how many were deleted."""
         manager = self._source.manager()
         remaining = iter(ids)
         while chunk := [Delete(job_id, JobStatus.FAILED) for job_id in islice(remaining, CHUNK)]:

@@ -15,27 +15,27 @@ from mainspring.jobs.handler_options import Execution, FollowingJob, HandlerOpti
 from mainspring.jobs.handlers import Handler, Registry, default_name
 from mainspring.jobs.ids import require_id
 from mainspring.jobs.job import AsyncBatchJob, AsyncJob, BatchDecorator, BatchJob, Decorator, Job
-from mainspring.jobs.limit_book import LimitBook
+from mainspring.jobs.limit_registry import LimitRegistry
 from mainspring.jobs.policies import CatchUp, Concurrency, Rate, Unique
 from mainspring.jobs.recurrence.cron import Cron
 from mainspring.jobs.recurrence.declared import DeclaredSchedules
 from mainspring.jobs.recurrence.rules import Every
 from mainspring.jobs.retry import Retry
 from mainspring.jobs.serializers import Serializer
-from mainspring.runners.traits import Priority
+from mainspring.runners.task import Priority
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class Decorators(ABC):
-    """Makes jobs and schedules of functions. An application is one of these."""
+    """Registers functions as handlers, and declares schedules. The application class derives from it."""
 
     serializer: Serializer
 
     def __init__(self) -> None:
         self.registry = Registry()
-        self.limits = LimitBook()
+        self.limits = LimitRegistry()
         self.declared = DeclaredSchedules(self.limits)
 
     @overload
@@ -96,8 +96,9 @@ class Decorators(ABC):
     ) -> Any:
         """Register a handler: `@app.job`, or `@app.job(queue="orders", retry=Retry(max_attempts=3))`.
 
-        `aliases` are earlier names of it, so that jobs submitted before a rename still find it. What the other
-        options mean is said in `HandlerOptions`.
+        `name` is the job type; by default it is made of the module and the qualified name of the function.
+        `aliases` are earlier names of the handler, so that jobs submitted before a rename still run.
+        `HandlerOptions` describes the other options.
         """
         if function is None:
             return lambda decorated: self._register(decorated, name, options)
@@ -123,11 +124,11 @@ class Decorators(ABC):
 
     @abstractmethod
     def _handler_added(self) -> None:
-        """Called after each registration: a worker may be running already."""
+        """Called after each registration, because a worker that already runs must learn of the handler."""
 
     @abstractmethod
     def _source(self) -> ManagerSource:
-        """Return the application itself, through which jobs find their store."""
+        """Return the application itself, from which job functions get the job manager."""
 
     def cron(
         self,
@@ -143,9 +144,9 @@ class Decorators(ABC):
         end: datetime | None = None,
         name: str | None = None,
     ) -> Decorator:
-        """Let a handler run by a cron expression: `@app.cron("0 2 * * *", tz="Asia/Taipei")`.
+        """Run a handler on a cron schedule: `@app.cron("0 2 * * *", tz="Asia/Taipei")`.
 
-        Put it above `@app.job(...)` to give the handler options of its own. It is stored when a worker starts.
+        Put it above `@app.job(...)` to give options to the handler. The schedule is stored when a worker starts.
         """
         rule = Cron(expression, tz=tz, dst_gap=dst_gap, dst_fold=dst_fold)
         return self._recur(rule, name, misfire=misfire, overlap=overlap, jitter=jitter, start=start, end=end)
@@ -161,7 +162,7 @@ class Decorators(ABC):
         end: datetime | None = None,
         name: str | None = None,
     ) -> Decorator:
-        """Let a handler run again and again: `@app.every(timedelta(minutes=5))`."""
+        """Run a handler at a fixed interval: `@app.every(timedelta(minutes=5))`. Stored when a worker starts."""
         rule = Every(interval)
         return self._recur(rule, name, misfire=misfire, overlap=overlap, jitter=jitter, start=start, end=end)
 

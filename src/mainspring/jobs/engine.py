@@ -1,17 +1,17 @@
-"""What an engine is: where jobs live and how they move.
+"""The protocol of engines, which store jobs and lease them to workers.
 
-Verbs of the domain, each over a batch. Nothing here names a table, a subject or a row. The suite in
-`mainspring.testing.EngineConformance` says in tests what every engine must do.
+Most calls take a batch. Nothing here depends on how an engine stores its records. The test suite
+`mainspring.testing.EngineConformance` defines what every engine must do.
 
 Invariants of every engine
-- A verb is atomic; verbs called inside of one `unit` are committed together where the engine can.
-- `take` gives a job to one worker at a time and raises its fencing token. Only the holder of the current token can
-  start and settle the job; everybody else is refused.
-- A handler may run only after `start` (or `take`, for what is due) has marked its job RUNNING. A cancel that
-  answered CANCELED is never followed by a start.
+- A call is atomic. Calls inside of one `unit` are committed together if the engine has `Capability.ATOMIC_UNIT`.
+- `take` leases a job to one worker at a time and raises its fencing token. Only the holder of the current token
+  can start and settle the job; the engine refuses all others.
+- A handler may run only after `start` (or `take`, for a due job) has marked its job RUNNING. After the engine has
+  confirmed the cancel of a job, the job never starts.
 - Times are microseconds of the engine's own clock, `now()`.
-- Each attempt that a job's `starts` counts has one `started` event. It is written when the worker reports that the
-  handler begins, at the latest before the next event of the job. A job that is handed back has none.
+- Each attempt that a job's `starts` counts has one `started` event. The engine writes it when the worker reports
+  that the handler begins, at the latest before the next event of the job. A job that is handed back has none.
 """
 
 from __future__ import annotations
@@ -29,17 +29,16 @@ from mainspring.jobs.commands import (
     Command,
     PutLimit,
 )
-from mainspring.jobs.crew import Backlog, WorkerInfo, WorkerState
 from mainspring.jobs.events import EventPage
-from mainspring.jobs.instants import MICROSECONDS
-from mainspring.jobs.queries import Page, Query
 from mainspring.jobs.records import (
     Conflict,
     JobRecord,
     Lease,
     NewJob,
     Outcome,
+    Page,
     ProgressReport,
+    Query,
 )
 from mainspring.jobs.recurrence.schedule_records import (
     Fired,
@@ -48,143 +47,132 @@ from mainspring.jobs.recurrence.schedule_records import (
     ScheduleRecord,
 )
 from mainspring.jobs.status import JobStatus
-from mainspring.jobs.waiting import Waiting
+from mainspring.jobs.timestamps import MICROSECONDS
+from mainspring.jobs.waiting import Backlog, Waiting, WorkerInfo, WorkerRecord
 
 STALE = 45 * MICROSECONDS
-"""How long a worker may be silent, three missed heartbeats, before its jobs belong to others."""
+"""After this time without a heartbeat (three missed) a worker counts as dead, and others take over its jobs."""
 MAX_CRASHES = 3
-"""The crash that makes a job a dead letter."""
-SUSPECT_CRASHES = 2
-"""The crash that makes it a suspect: the first one implicates everything that its worker ran."""
-
-
-class _HasCrashes(Protocol):
-    @property
-    def crashes(self) -> int: ...
-
-
-def is_suspect(job: _HasCrashes) -> bool:
-    """Answer whether a job may be one that kills its workers. A worker runs one suspect at a time."""
-    return job.crashes >= SUSPECT_CRASHES
+"""The number of crashes after which a job becomes a dead letter."""
 
 
 class Capability(StrEnum):
-    """What not every engine can do. An option that needs a missing one is refused when it is given."""
+    """An ability that only some engines have. An option that needs a missing one is refused when it is given."""
 
     ATOMIC_UNIT = "atomic_unit"
-    """What is called inside of one `unit` is committed or rolled back as a whole."""
+    """All calls inside of one `unit` are committed or rolled back together."""
     ATOMIC_BATCH = "atomic_batch"
-    """Many jobs are stored all or none."""
+    """`submit` stores either all jobs of a batch or none."""
     VIRTUAL_TIME = "virtual_time"
-    """The engine lives by the clock that it is given, so a manual clock can drive it."""
+    """The engine uses the clock that it is given, so a manual clock can drive it."""
     BACKUP = "backup"
-    """A consistent copy can be written to a file while everybody works."""
+    """The engine can write a consistent copy to a file while workers and other processes use the store."""
     SHARED = "shared"
     """Several processes may work on the same jobs."""
     EXACT_ORDER = "exact_order"
-    """Jobs come exactly by due time, priority and submission; without it, priority is a preference with a bounded
-    wait, and jobs come about in the order in which they became due."""
+    """`take` leases jobs exactly in the order of due time, priority and submission. Without it, `take` leases jobs
+    roughly in the order in which they became due; it prefers high priorities, but bounds the wait of low ones."""
     FORESIGHT = "foresight"
-    """`take` tells when there will be more to do; without it, the engine wakes its workers when there is."""
+    """`take` returns when the worker should fetch again. Without it, the engine wakes its workers then."""
 
 
 class Demand(Struct, frozen=True):
-    """What a worker has room for, among handlers that share the same slots."""
+    """How many jobs a worker can accept, for a group of handlers that share the same slots."""
 
     types: tuple[str, ...]
     starts: int
-    """How many due jobs may start at once."""
+    """How many due jobs can start immediately."""
     ahead: int
-    """How many jobs it would hold that are due within the lead."""
+    """How many jobs that are due within the lead the worker can hold."""
     queues: tuple[str, ...] | None = None
     """Only from these queues; None for all."""
     suspects: bool = True
-    """Whether a job that has crashed two workers may be among them; one at most."""
+    """Whether one of the jobs may be a suspect, see `records.is_suspect`. One `take` leases one at most."""
 
 
 class Taken(Struct, frozen=True):
-    """What a worker got."""
+    """The answer to `take`: leases for a worker, and when it should fetch again."""
 
     leases: list[Lease]
     next_due: int | None
-    """The earliest due time, among the types asked for, of a job that is not due yet and was not taken."""
+    """The earliest due time of a job of the demanded types that is not due yet and was not leased."""
     is_more: bool
     """Whether due jobs may have been left for lack of room."""
     stops: list[str]
-    """Jobs of this worker that somebody wants stopped."""
+    """The ids of jobs of this worker that were asked to stop."""
     is_alive: bool = True
-    """False: this worker was declared dead, and gets nothing under its old number."""
+    """False if this worker was declared dead. It gets no jobs under its old number."""
     next_look: int | None = None
-    """When something else comes to pass that takes a look: a limit admits again, a job expires."""
+    """Another time at which to fetch: a limit admits jobs again, or a job expires."""
     next_firing: int | None = None
     """The earliest occurrence of all schedules."""
 
 
 class Swept(Struct, frozen=True):
-    """What a sweep found."""
+    """The answer to `sweep`."""
 
     rescued: list[str]
     """Jobs of dead workers that will run again."""
     quarantined: list[str]
-    """Jobs that crashed their workers too often, now dead letters."""
+    """Jobs that crashed too often, and are dead letters now."""
     waiting: tuple[Waiting, ...]
-    """What could start, of all handlers, by handler and queue."""
+    """The due jobs that could start, by job type and queue, for all job types."""
 
 
 class Situation(Struct, frozen=True):
-    """Why a job is where it is, as far as the store knows."""
+    """A job, with the facts in the store that explain its state."""
 
     record: JobRecord
     is_queue_paused: bool
     behind: str | None
-    """The job before it in its sequence."""
+    """The id of the job before it in its sequence."""
     full_bucket: str | None
-    """The limit that it waits for."""
+    """The bucket of the limit that it waits for."""
     limited_until: int | None
     bucket_holders: tuple[str, ...]
-    """Some of the jobs that occupy that bucket."""
+    """The ids of some of the jobs that occupy that bucket."""
     unique_holder: str | None
-    """Another job, not ended, with its unique key."""
+    """The id of another job with the same unique key, which has not ended."""
 
 
 class Retention(Struct, frozen=True):
-    """How long jobs that have ended are kept, in microseconds; None: for ever."""
+    """How long jobs are kept after their end, in microseconds; None for ever."""
 
     completed: int | None
     canceled: int | None
     failed: int | None
     most: int | None = None
-    """How many, at most, that COMPLETED or were CANCELED; the oldest go first."""
+    """The largest number of COMPLETED and CANCELED jobs to keep; the oldest are deleted first."""
 
 
 class Pruned(Struct, frozen=True):
-    """What a prune has done."""
+    """The answer to `prune`."""
 
     deleted: int
     is_more: bool
-    """Whether there may be more to do at once."""
+    """Whether there may be more jobs to delete now."""
 
 
 class JobStore(Protocol):
     """Submits, changes and lists jobs."""
 
     def submit(self, jobs: Sequence[NewJob]) -> list[Conflict | None]:
-        """Store jobs; return for each the conflict that kept it from being stored, or None."""
+        """Store jobs. Return for each job None, or the conflict that kept it from being stored."""
 
     def change(self, commands: Sequence[Command]) -> list[Changed]:
         """Carry out commands on jobs, in order."""
 
     def find(self, query: Query) -> Page:
-        """List jobs."""
+        """Return a page of the jobs that match a query."""
 
     def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[JobStatus, int]:
-        """Count jobs by state; under FAILED, the dead letters: jobs that failed and were not replayed."""
+        """Count jobs by state. FAILED counts the dead letters: jobs that failed and were not replayed."""
 
     def queues(self) -> tuple[str, ...]:
-        """List the queues that have jobs, in whatever state, by name."""
+        """List the queues that have jobs in any state, sorted by name."""
 
     def situation(self, job_id: str) -> Situation | None:
-        """Return why a job is where it is; None if there is no such job."""
+        """Return the situation of a job; None if there is no such job."""
 
 
 class WorkerStore(Protocol):
@@ -192,37 +180,37 @@ class WorkerStore(Protocol):
 
     @property
     def start_lead(self) -> int:
-        """How many microseconds before a job is due its start is to be committed."""
+        """How many microseconds before its due time the start of a job is committed."""
 
     def enroll(self, worker: WorkerInfo) -> int:
         """Register a worker and return its number, which is never used again."""
 
     def renew(self, worker: int) -> bool:
-        """Store a heartbeat; False if the worker was declared dead and its jobs were taken over."""
+        """Store a heartbeat; return False if the worker was declared dead and its jobs were taken over."""
 
     def announce(self, worker: int, types: tuple[str, ...]) -> bool:
-        """Store which job types a worker has handlers for; False if it was declared dead or has left."""
+        """Store which job types a worker has handlers for; return False if it was declared dead or has left."""
 
     def leave(self, worker: int) -> None:
         """Remove a worker whose jobs are settled."""
 
     def take(self, worker: int, demands: Sequence[Demand], *, lead: int, start_lead: int) -> Taken:
-        """Lease jobs to a worker: due within `start_lead` and started at once, or held, due within `lead`."""
+        """Lease jobs to a worker: start those due within `start_lead`, and hold others due within `lead`."""
 
     def start(self, worker: int, leases: Sequence[Lease]) -> list[bool]:
-        """Mark held jobs RUNNING; False for those that were canceled or taken over meanwhile."""
+        """Mark held jobs RUNNING; return False for jobs that were canceled or taken over meanwhile."""
 
     def settle(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
-        """End leases; False for those whose fencing token is stale, of which nothing is kept."""
+        """Store outcomes and end their leases. Return False for stale fencing tokens: nothing is stored then."""
 
     def report(self, worker: int, reports: Sequence[ProgressReport]) -> list[bool]:
-        """Store that handlers begin, or their progress; False for those whose fencing token is stale."""
+        """Store that handlers begin, or their progress; return False for stale fencing tokens."""
 
     def sweep(self, worker: int) -> Swept:
         """Rescue the jobs of dead workers, and return which jobs could start."""
 
-    def workers(self) -> list[WorkerState]:
-        """List the workers, by their numbers, also dead ones whose jobs were not rescued yet."""
+    def workers(self) -> list[WorkerRecord]:
+        """List the workers by number, including dead ones whose jobs were not rescued yet."""
 
     def backlog(self) -> list[Backlog]:
         """List the due jobs that wait for a worker, by queue and type, paused queues included."""
@@ -232,33 +220,33 @@ class ScheduleStore(Protocol):
     """Keeps schedules, and stores the jobs of their occurrences."""
 
     def fire(self, firings: Sequence[Firing]) -> list[Fired]:
-        """Move schedules on and store the jobs of their occurrences, each unless another worker was quicker."""
+        """Advance schedules and store the jobs of their occurrences, unless another worker has done so already."""
 
     def schedules(
         self, *, names: Sequence[str] | None = None, due_until: int | None = None, limit: int | None = None
     ) -> list[ScheduleRecord]:
-        """List schedules by name; or those that are due by then, not paused, the earliest first."""
+        """List schedules by name; with `due_until`, those that are due by then and not paused, earliest first."""
 
     def occurrences(self, schedule: str, limit: int) -> list[Occurrence]:
         """List the occurrences of a schedule for which no job was made, the latest first."""
 
 
 class EventLog(Protocol):
-    """Keeps events of jobs while someone follows them."""
+    """Stores events of jobs while a client follows them."""
 
     @property
     def is_followed(self) -> bool:
-        """Whether events were written when jobs were last started: then a worker reports handlers that begin."""
+        """Whether events were written when jobs were last started. Then a worker reports that handlers begin."""
 
     def listen(self, until: int) -> str:
-        """Write events until an instant; return the position from which on there are some."""
+        """Write events until an instant. Return the position from which on events are available."""
 
     def events(self, after: str, limit: int) -> EventPage:
-        """Return the events after a position."""
+        """Return at most `limit` events after a position."""
 
 
 class Admin(Protocol):
-    """Keeps the settings of queues and limits, and cleans up."""
+    """Stores schedules and the settings of queues and limits, deletes old jobs, and writes backups."""
 
     def arrange(self, arrangements: Sequence[Arrangement]) -> list[bool]:
         """Store schedules, pauses and limits, in order; return for each whether it changed anything."""
@@ -270,31 +258,31 @@ class Admin(Protocol):
         """List the limits."""
 
     def prune(self, retention: Retention) -> Pruned:
-        """Delete a few jobs that are older than `retention`, and results that were to be kept for a time only."""
+        """Delete a few jobs that are older than `retention` allows, and results whose own time to live is over."""
 
     def backup(self, path: str) -> None:
         """Write a consistent copy, if the engine has `Capability.BACKUP`."""
 
 
 class Engine(JobStore, WorkerStore, ScheduleStore, EventLog, Admin, Protocol):
-    """A store of jobs. `now`, reads and `unit` may be called from any thread, the rest from one at a time."""
+    """A store of jobs. Any thread may call `now`, `unit` and reads; the rest is called by one thread at a time."""
 
     @property
     def description(self) -> str:
-        """Where the jobs are, for people: 'SQLite file /srv/shop/orders.db'."""
+        """A description of the store for users: 'SQLite file /srv/shop/orders.db'."""
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """What this engine can do that not every engine can."""
+        """The capabilities that this engine has."""
 
     def now(self) -> int:
         """Return the engine's own time, in microseconds since 1970."""
 
     def open(self, wake: Callable[[], None]) -> None:
-        """Open the store; the engine calls `wake`, on any thread, when a worker should fetch jobs."""
+        """Open the store. The engine calls `wake`, on any thread, when a worker should fetch jobs."""
 
     def close(self) -> None:
         """Close the store; it may be opened again."""
 
     def unit(self, *, durable: bool) -> AbstractContextManager[Any]:
-        """Commit what is called inside as one; `durable=False` if losing it in a power failure does no harm."""
+        """Commit the calls inside as one transaction if possible. If not `durable`, a power cut may lose it."""

@@ -1,4 +1,4 @@
-"""What happens to jobs, for those who follow it. Engines write it down only while somebody listens."""
+"""Events of jobs, as engines store them. Engines write events only while a client follows them."""
 
 from __future__ import annotations
 
@@ -11,43 +11,43 @@ from mainspring.jobs.status import JobStatus
 
 
 class EventKind(StrEnum):
-    """What happened."""
+    """The kind of an event."""
 
     SUBMITTED = "submitted"
     STARTED = "started"
     PROGRESS = "progress"
     COMPLETED = "completed"
     RETRIED = "retried"
-    """An attempt failed, and there will be another."""
+    """An attempt failed, and the job will be retried."""
     SNOOZED = "snoozed"
     INTERRUPTED = "interrupted"
     RESCUED = "rescued"
-    """Its worker died, and it will run again."""
+    """The worker died, and the job will run again."""
     FAILED = "failed"
-    """Given up: a dead letter now."""
+    """The job was given up and is a dead letter now."""
     CANCELED = "canceled"
     RESCHEDULED = "rescheduled"
     REOPENED = "reopened"
     DEDUPLICATED = "deduplicated"
-    """A submit found this job in its way."""
+    """A submit was not stored, because this job holds its unique key or was made for the same occurrence."""
     SKIPPED = "skipped"
-    """An occurrence of a schedule made no job; the event names the schedule."""
+    """No job was made for an occurrence of a schedule; the event names the schedule."""
 
 
 class Event(Struct, frozen=True, gc=False):
-    """Something that happened to a job."""
+    """An event of a job or of a schedule."""
 
     kind: EventKind
     at: int
     id: str
-    """The job, or the schedule for SKIPPED."""
+    """The id of the job; for SKIPPED, the name of the schedule."""
     type: str
     queue: str
     note: str | None = None
 
 
 class EventPage(Struct, frozen=True):
-    """A part of what happened, and where the next part begins."""
+    """A page of events, and the position at which the next page begins."""
 
     events: list[Event]
     end: str
@@ -66,5 +66,5 @@ _AGAIN = {
 
 
 def event_after(outcome: OutcomeKind, status: JobStatus) -> EventKind | None:
-    """Return the event for the end of an attempt, with the status that the job has then; None: handed back."""
+    """Return the event for an outcome and the new status of the job; None if the job was handed back."""
     return _FINAL.get(status) or _AGAIN.get(outcome)

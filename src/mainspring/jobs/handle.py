@@ -1,4 +1,4 @@
-"""What a submit returns: a hold on one job."""
+"""Job handles: a submit returns one, to wait for the job, get its result, or cancel it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Generic, Protocol, TypeVar
 
 from mainspring.clock import Duration
 from mainspring.errors import JobFailed
-from mainspring.jobs.explaining import Explanation
+from mainspring.jobs.explanation import Explanation
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.info import JobInfo, decode_any
-from mainspring.jobs.limit_book import LimitBook
+from mainspring.jobs.limit_registry import LimitRegistry
 from mainspring.jobs.manager import JobManager
 from mainspring.jobs.status import JobStatus
 
@@ -19,27 +19,27 @@ R = TypeVar("R")
 
 
 class ManagerSource(Protocol):
-    """Where the manager of an application comes from; opened with its first use."""
+    """Provides the job manager of an application, and opens it on first use."""
 
     @property
-    def limits(self) -> LimitBook:
-        """The limits that are declared."""
+    def limits(self) -> LimitRegistry:
+        """The declared limits."""
 
     @property
     def is_open(self) -> bool:
         """Whether the manager of this process is open."""
 
     def manager(self) -> JobManager:
-        """Return the manager of this process."""
+        """Return the manager of this process; open it if necessary."""
 
 
 async def open_manager(source: ManagerSource) -> JobManager:
-    """Return the manager of this process. A store is opened in a thread: files and servers may take their time."""
+    """Return the manager of this process. A thread opens the store, because files and servers may be slow."""
     return source.manager() if source.is_open else await asyncio.to_thread(source.manager)
 
 
 class JobHandle(Generic[R]):
-    """A job that was submitted. Dropping it does nothing to the job."""
+    """A submitted job. Dropping the handle does not affect the job."""
 
     __slots__ = ("_handler", "_source", "id")
 
@@ -49,19 +49,22 @@ class JobHandle(Generic[R]):
         self._source = source
 
     def info(self) -> JobInfo:
-        """Return everything that is known about the job."""
+        """Return a snapshot of the job, with everything that is stored about it."""
         return self._source.manager().get(self.id)
 
     def status(self) -> JobStatus:
-        """Return its state."""
+        """Return the state of the job."""
         return self._source.manager().record(self.id).status
 
     def wait(self, timeout: Duration | None = None) -> JobStatus:
-        """Wait until it has ended and return its state; `TimeoutError` if that takes too long."""
+        """Wait until the job has ended, and return its state. Raises `TimeoutError` after `timeout`."""
         return self._source.manager().wait(self.id, timeout)
 
     def result(self, timeout: Duration | None = None) -> R:
-        """Wait, and return what the handler returned; `JobFailed` if it ended without a result."""
+        """Wait until the job has ended, and return the result of its handler.
+
+        Raises `JobFailed` if the job failed or was canceled, and `TimeoutError` after `timeout`.
+        """
         manager = self._source.manager()
         status = manager.wait(self.id, timeout)
         record = manager.record(self.id)
@@ -75,23 +78,24 @@ class JobHandle(Generic[R]):
         return self._handler.decode_result(record.result, record.codec)  # type: ignore[no-any-return]
 
     def reschedule(self, *, delay: Duration | None = None, at: datetime | None = None) -> bool:
-        """Give it another due time: True if it had not started."""
+        """Change the due time, if the job has not started. Return whether it was changed."""
         return self._source.manager().reschedule(self.id, delay=delay, at=at)
 
     def explain(self) -> Explanation:
-        """Say why it is where it is."""
+        """Return why the job is in its state, for example why it has not started."""
         return self._source.manager().explain(self.id)
 
     def cancel(self, *, timeout: Duration | None = None) -> bool:
-        """Call it off: True means that it never runs, False that it runs or has ended.
+        """Cancel the job. True means that it will not run, False that it runs or has ended.
 
-        It waits until the store has committed that. `TimeoutError` after `timeout`: the request stays queued, and
-        may still take effect: `status()` shows whether it has.
+        A running job is asked to stop: see `current_job().cancelled`. The call returns when the store has
+        committed the cancel. After `timeout` it raises `TimeoutError`; the request stays queued and may still take
+        effect, which `status()` shows.
         """
         return self._source.manager().cancel(self.id, timeout=timeout)
 
     async def cancel_async(self) -> bool:
-        """Do as `cancel` does without blocking the event loop."""
+        """Cancel the job as `cancel` does, without blocking the event loop."""
         return await (await open_manager(self._source)).cancel_async(self.id)
 
     def __eq__(self, other: object) -> bool:

@@ -1,4 +1,4 @@
-"""What `@app.job(...)` may say about a handler, checked when it is said."""
+"""The options of `@app.job(...)`, checked when they are given."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from mainspring.jobs.ids import require_id
 from mainspring.jobs.policies import Concurrency, Rate, Unique, names_of
 from mainspring.jobs.records import FollowUp
 from mainspring.jobs.retry import Retry
-from mainspring.runners.checks import require_instance, require_positive
-from mainspring.runners.traits import Priority
+from mainspring.runners.task import Priority
+from mainspring.runners.validation import require_instance, require_positive
 
 DEFAULT_QUEUE = "default"
 
@@ -20,43 +20,44 @@ Execution: TypeAlias = Literal["thread", "process"]
 
 
 class FollowingJob(Protocol):
-    """What `then=` takes: a job, or a variant of one."""
+    """A value of `then=`: a job function, or a variant of one."""
 
     def follow_up(self) -> FollowUp:
-        """Describe the job that follows."""
+        """Return the description of the job that follows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerOptions:
-    """What `@app.job(...)` says about a handler."""
+    """The options of a handler, as given to `@app.job(...)`."""
 
     queue: str = DEFAULT_QUEUE
     priority: Priority = Priority.USER_VISIBLE
     retry: Retry = field(default_factory=Retry)
     timeout: Duration | None = None
-    """How long an attempt may take: a coroutine is cancelled then, a process killed, a thread asked to stop."""
+    """How long an attempt may take. Then a coroutine is canceled, a process killed, or a thread asked to stop."""
     soft_timeout: Duration | None = None
-    """When `current_job().cancelled` is set, so that the handler can end in order before its timeout."""
+    """After this time `current_job().cancelled` is set, so that the handler can clean up before its timeout."""
     execution: Execution | None = None
-    """`"process"`: a process of its own, which can be killed; else a thread, or the event loop for `async def`."""
+    """`"process"` runs the handler in a child process, which can be killed. Otherwise a function runs on a thread,
+    and an `async def` function on the event loop."""
     keep_result: bool | Duration = True
-    """Whether the result is stored; or for how long, if not as long as the job itself."""
+    """Whether the result is stored; or for how long, if it is to be deleted before the job."""
     unique: str | Unique | None = None
     rate: Rate | None = None
     concurrency: Concurrency | None = None
     expires: Duration | None = None
-    """How long after its due time a job may still start; later it is a dead letter."""
+    """How long after its due time a job may still start. After that it becomes a dead letter."""
     then: FollowingJob | None = None
-    """The job to be submitted in the same step that completes this one, with its result as argument."""
+    """The job that is submitted in the same transaction that completes this one, with its result as argument."""
     batch: int | None = None
-    """How many jobs the handler takes in one call: its one parameter is a list."""
+    """The largest number of jobs in one call of the handler. Its only parameter is a list."""
     sequence_by: str | tuple[str, ...] | None = None
-    """The parameters whose values make the key of its sequence: jobs of equal key run one after another, those of
-    other handlers with the same parameters and values included."""
+    """The parameters whose values make the sequence key. Jobs with the same key run one after another, including
+    jobs of other handlers with the same parameters and values."""
     steps_aside: bool = False
-    """Whether a retry lets those behind it in its sequence go first; by default it holds its place."""
+    """Whether others of its sequence go first while a job waits for a retry; by default it keeps its place."""
     aliases: tuple[str, ...] = ()
-    """Earlier names: jobs submitted under them still find this handler."""
+    """Earlier names of the handler. Jobs that were submitted under them still run."""
 
     def __post_init__(self) -> None:
         require_id(self.queue, "queue")
@@ -102,14 +103,14 @@ class HandlerOptions:
 
 
 def require_following_job(value: object) -> FollowingJob:
-    """Refuse what cannot follow a job."""
+    """Return a value of `then=`; raise `TypeError` if it is not a job function."""
     if not hasattr(value, "follow_up"):
         raise TypeError(f"then must be a job such as other or other.options(delay=60), got {value!r}")
     return value
 
 
 def require_headers(headers: object) -> dict[str, str]:
-    """Refuse headers that are not text by text."""
+    """Return headers; raise `TypeError` unless they are a mapping of strings to strings."""
     if not isinstance(headers, Mapping) or not all(
         isinstance(name, str) and isinstance(value, str) for name, value in headers.items()
     ):

@@ -1,4 +1,4 @@
-"""Handlers and the registry in which they are found, by name and never by import."""
+"""Handlers, and the registry that finds a handler by its name. Names from the store are never imported."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ import msgspec
 
 from mainspring.clock import Duration
 from mainspring.errors import UnknownHandler
-from mainspring.jobs.arguments import Arguments, plain_function
-from mainspring.jobs.batching import one_of_batch
+from mainspring.jobs.arguments import Arguments, one_of_batch, plain_function
 from mainspring.jobs.handler_options import HandlerOptions
-from mainspring.jobs.instants import to_microseconds
 from mainspring.jobs.policies import names_of
 from mainspring.jobs.serializers import SERIALIZERS, Serializer
+from mainspring.jobs.timestamps import to_microseconds
 
 
 class Handler:
-    """A registered function: its name, its arguments and its policies."""
+    """A registered function, with its name, its arguments and its options."""
 
     __slots__ = (
         "_result_type",
@@ -73,7 +72,7 @@ class Handler:
         self.keep_result = None if isinstance(keep, bool) else to_microseconds(keep, "keep_result")
 
     def decode_result(self, data: bytes, codec: str) -> Any:
-        """Decode a result into what the handler says that it returns, or into plain data if it does not fit."""
+        """Decode a result to the return type of the handler, or to plain data if it is not of that type."""
         serializer = SERIALIZERS[codec]()
         try:
             return serializer.decoder(self._result_type).decode(data)
@@ -82,14 +81,14 @@ class Handler:
 
 
 class Registry:
-    """The handlers that this process knows."""
+    """The handlers that are registered in this process."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._handlers: dict[str, Handler] = {}
 
     def add(self, handler: Handler) -> None:
-        """Register under its name and its aliases; a name can be taken once."""
+        """Register a handler under its name and its aliases. A name belongs to one function only."""
         names = (handler.name, *handler.options.aliases)
         with self._lock:
             for name in names:
@@ -102,14 +101,14 @@ class Registry:
             self._handlers.update(dict.fromkeys(names, handler))
 
     def get(self, name: str) -> Handler:
-        """Find a handler; `UnknownHandler` if it is not registered here."""
+        """Return a handler by its name. Raises `UnknownHandler` if it is not registered."""
         handler = self._handlers.get(name)
         if handler is None:
             raise UnknownHandler(name=name, known=tuple(sorted(self._handlers)))
         return handler
 
     def full_name(self, name: str) -> str:
-        """Find what a short name means, `cancel_order` for `shop.cancel_order`; unknown names stay as they are."""
+        """Expand a short name: `cancel_order` to `shop.cancel_order`. Unknown or ambiguous names stay the same."""
         if name in self._handlers:
             return name
         matches = {handler.name for handler in self.all() if handler.name.rpartition(".")[2] == name}
@@ -119,19 +118,19 @@ class Registry:
         return name in self._handlers
 
     def all(self) -> list[Handler]:
-        """Return every handler once, by name."""
+        """Return every handler once, sorted by name."""
         with self._lock:
             unique = {id(handler): handler for handler in self._handlers.values()}
         return sorted(unique.values(), key=lambda handler: handler.name)
 
-    def names(self, accepts: Callable[[Handler], bool]) -> tuple[str, ...]:
-        """Return the names, aliases included, of one kind of handler."""
+    def names(self) -> tuple[str, ...]:
+        """Return the names of all handlers, aliases included."""
         with self._lock:
-            return tuple(name for name, handler in self._handlers.items() if accepts(handler))
+            return tuple(self._handlers)
 
 
 def _locate(function: Callable[..., Any]) -> tuple[str, str]:
-    from mainspring.jobs.processes import locate  # noqa: PLC0415 - it needs this module
+    from mainspring.jobs.processes import locate  # noqa: PLC0415 - that package needs this module
 
     return locate(function)
 
@@ -141,7 +140,10 @@ def _optional(duration: Duration | None, name: str) -> int | None:
 
 
 def default_name(function: Callable[..., Any]) -> str:
-    """Name a handler by its module and qualified name; one in `__main__` by its file, as others import it."""
+    """Return the module and qualified name of a function, by default the name of its handler.
+
+    For a function in `__main__`, the module is named by its file, as other modules import it.
+    """
     module = getattr(function, "__module__", None) or "__main__"
     qualname = getattr(function, "__qualname__", None) or type(function).__qualname__
     if module in ("__main__", "__mp_main__"):  # the latter in a process that was spawned
@@ -155,7 +157,7 @@ def default_name(function: Callable[..., Any]) -> str:
 
 
 def _is_same(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
-    """Whether one function was registered again: a module that was reloaded, or imported under two names."""
+    """Return whether both are one function, whose module was reloaded or imported under two names."""
     return _place(one) == _place(other)
 
 

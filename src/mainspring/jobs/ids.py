@@ -1,8 +1,8 @@
-"""Ids of jobs: 32 hexadecimal digits that sort by time (UUIDv7 in layout), without a system call each.
+"""Ids of jobs: 32 hexadecimal digits that sort by time, in the layout of UUIDv7.
 
-Ids made one after another by one process grow, so an index on them is appended to rather than scattered. The
-random part is drawn anew for every millisecond and counted up within it. What is drawn comes from the system, for
-many milliseconds at once: a system call lets other threads run, and here they would run into the lock.
+The ids that one process makes grow, so that an index appends them instead of scattering them. The random part is
+drawn for every millisecond and counted up within it. Random numbers for many milliseconds are read from the system
+at once: a system call lets other threads run, and these would then wait for the lock of `JobIds`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from threading import Lock
 from mainspring.errors import LimitExceeded
 
 MAX_ID_LENGTH = 200
-DRAWN = 512  # random numbers at once
+DRAWN = 512  # random numbers that are read at once
 _RANDOM_BITS = 74
 _LOW = (1 << 62) - 1
 
 
 class JobIds:
-    """Makes ids; safe for many threads and for forked children."""
+    """Makes ids. Safe to use from many threads and in forked children."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -42,7 +42,7 @@ class JobIds:
         return [f"{prefix}{n >> 62:03x}{2 << 62 | n & _LOW:016x}" for n in range(first, first + count)]
 
     def _draw(self) -> int:
-        """Return 64 random bits; a forked child has none of those of its parent."""
+        """Return 64 random bits. A forked child does not use random numbers of its parent."""
         process = os.getpid()
         if not self._random or self._process != process:
             self._random = array("Q", os.urandom(8 * DRAWN))
@@ -51,7 +51,7 @@ class JobIds:
 
 
 def require_id(job_id: object, name: str = "id") -> str:
-    """Refuse ids that no store could keep or no human could type."""
+    """Return an id, or refuse it: it must be printable, not empty, and at most `MAX_ID_LENGTH` characters long."""
     if not isinstance(job_id, str):
         raise TypeError(f"{name} must be a string, got {job_id!r}")
     if not job_id or not job_id.isprintable():

@@ -1,4 +1,4 @@
-"""A job as its users see it: aware datetimes, decoded arguments, attempts with their causes."""
+"""Snapshots of jobs for users, with aware datetimes, decoded arguments, and the causes of failed attempts."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from typing import Any
 
 import msgspec
 
-from mainspring.jobs.instants import to_datetime
 from mainspring.jobs.limits import describe_bucket
 from mainspring.jobs.records import Attempt, JobRecord, Progress
 from mainspring.jobs.serializers import JsonSerializer
 from mainspring.jobs.status import JobStatus
-from mainspring.runners.traits import Priority
+from mainspring.jobs.timestamps import to_datetime
+from mainspring.runners.task import Priority
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptInfo:
-    """An attempt that did not end well."""
+    """An attempt that failed, timed out, crashed or was interrupted."""
 
     number: int
     started: datetime | None
     ended: datetime
     cause: str
-    """`failure`, `timeout`, `crash` (its worker died) or `deploy` (interrupted by a shutdown; uses up nothing)."""
+    """`failure`, `timeout`, `crash` (worker or process died) or `deploy` (a shutdown; uses up no attempt)."""
     error: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressInfo:
-    """How far a handler has come, by its own account."""
+    """The progress that a handler has reported."""
 
     done: float
     total: float | None
@@ -40,7 +40,7 @@ class ProgressInfo:
 
     @property
     def share(self) -> float | None:
-        """The part that is done, from 0 to 1; None if nobody knows the total."""
+        """The part that is done, from 0 to 1; None without a total."""
         return None if not self.total else self.done / self.total
 
 
@@ -56,12 +56,12 @@ class JobInfo:
     due: datetime
     created: datetime
     started: datetime | None
-    """The last start."""
+    """When the last attempt started."""
     finished: datetime | None
     arguments: Any
     result: Any
     error: str | None
-    """The last error: what happened in the first line, where below."""
+    """The last error: a description in the first line, the traceback below."""
     starts: int
     failures: int
     timeouts: int
@@ -70,15 +70,15 @@ class JobInfo:
     history: tuple[AttemptInfo, ...]
     fencing_token: int
     worker: int | None
-    """The incarnation that holds it."""
+    """The number of the worker that holds the job."""
     stop_requested: bool
     origin: str | None
-    """The dead letter of which it is a replay."""
+    """The id of the dead letter that this job replays."""
     replayed_as: str | None
     sequence: str | None
     unique_key: str | None
     limits: tuple[str, ...]
-    """The limits that it is under, in words."""
+    """Descriptions of the limits that apply to the job."""
     expires: datetime | None
     schedule: str | None
     occurrence: datetime | None
@@ -87,17 +87,17 @@ class JobInfo:
 
     @property
     def attempts(self) -> int:
-        """How many attempts it has used up: failures and timeouts."""
+        """How many attempts are used up: failures and timeouts."""
         return self.failures + self.timeouts
 
     @property
     def lateness(self) -> float | None:
-        """Seconds between its due time and its last start."""
+        """Seconds from the due time to the start of the last attempt."""
         return None if self.started is None else (self.started - self.due).total_seconds()
 
 
 def to_info(record: JobRecord) -> JobInfo:
-    """Make a snapshot of what the store has."""
+    """Make a snapshot of a stored job."""
     return JobInfo(
         id=record.id,
         type=record.type,
@@ -134,7 +134,7 @@ def to_info(record: JobRecord) -> JobInfo:
 
 
 def decode_any(data: bytes, codec: str) -> Any:
-    """Decode to plain data; what cannot be read is shown as it is."""
+    """Decode bytes to plain data. Bytes that cannot be decoded are returned as they are."""
     try:
         decode = msgspec.json.decode if codec == JsonSerializer.name else msgspec.msgpack.decode
         return decode(data)
@@ -161,7 +161,7 @@ def _optional(instant: int | None) -> datetime | None:
 
 
 class JobPage(list[JobInfo]):
-    """A list of jobs, and where the next one begins: `app.jobs(after=page.next)`; None at the end."""
+    """A page of a list of jobs. `app.jobs(after=page.next)` returns the next one; `next` is None at the end."""
 
     def __init__(self, jobs: list[JobInfo], next: str | None) -> None:  # noqa: A002 - reads as page.next
         super().__init__(jobs)

@@ -36,7 +36,7 @@ MAX_BYTES = 16_777_216
 class BatchCall(Generic[Item, Result]):
     """A kind of engine call that takes a batch and returns a result for each item.
 
-    Calls with a lower `place` come first in a transaction: those that free something, then those that take.
+    Calls with a lower `place` come first in a transaction: those that add or free jobs, then those that claim.
     """
 
     __slots__ = ("place", "run")
@@ -59,7 +59,7 @@ OTHER_CALLS = 7  # the place of calls that are not merged; `take` is one of them
 
 
 class Reply(Protocol[Answer_contra]):
-    """Where the answer to an operation goes."""
+    """The receiver of the answer to an operation."""
 
     def resolve(self, value: Answer_contra) -> None:
         """Called when the transaction was committed."""
@@ -89,14 +89,14 @@ class Operation(Generic[Item, Result]):
         self.reply = reply
         self.worker = worker
         self.durable = durable
-        self.size = size  # in bytes, of what the items carry
+        self.size = size  # of the data in the items, in bytes
 
     def load(self) -> None:
-        """Called right before the transaction begins: the last chance to add to the batch."""
+        """Called right before the transaction begins, to complete the batch."""
 
     @property
     def merge_key(self) -> tuple[int, int]:
-        """Equal for operations that become one call of the engine."""
+        """A key that is equal for operations that become one call of the engine."""
         return self.place, self.worker
 
 
@@ -166,13 +166,13 @@ class IoLayer:
         except RunnerClosed:
             operation.reply.fail(closed_error(self._engine))
         else:
-            if self._is_closed:  # looked at afterwards: `close` sets it first and takes back what is queued then
+            if self._is_closed:  # checked after queueing: `close` sets it first, then withdraws queued operations
                 self._refuse(self._queue.withdraw_all())
 
     def close(self, seconds: float) -> None:
-        """Refuse every operation from now on, those included that are queued and have not begun.
+        """Refuse every operation from now on, including queued ones that have not begun.
 
-        Operations that the engine carries out now may end within `seconds`.
+        Waits up to `seconds` for operations that the engine carries out now.
         """
         self._is_closed = True
         self._refuse(self._queue.withdraw_all())
@@ -244,7 +244,7 @@ class IoLayer:
         except EngineUnavailable as error:
             for operation in batch:
                 operation.reply.fail(error)
-        except Exception as error:  # a reply is owed, whatever happened
+        except Exception as error:  # every operation must get a reply
             if len(batch) == 1:
                 batch[0].reply.fail(error)
             else:
@@ -297,12 +297,12 @@ def closed_error(engine: Engine) -> EngineUnavailable:
 
 
 def _single(group: list[AnyOperation]) -> list[SingleOperation[Any]]:
-    """Return a group of operations with the place of single calls."""
+    """Return the operations of a group, which are all single calls."""
     return [operation for operation in group if isinstance(operation, SingleOperation)]
 
 
 def _by_call(operations: list[AnyOperation]) -> list[list[AnyOperation]]:
-    """Divide operations into those that become one call, for an engine that cannot commit several as one."""
+    """Group operations by call, for an engine that cannot commit several calls in one transaction."""
     if len(operations) == 1:
         return [operations]
     groups: dict[tuple[int, int], list[AnyOperation]] = {}
@@ -339,7 +339,7 @@ class Answer(Generic[T]):
     __slots__ = ("_arrived", "_error", "_runners", "_value")
 
     def __init__(self, *runners: TaskRunner) -> None:
-        self._runners = runners  # where the answer comes from
+        self._runners = runners  # they produce the answer
         self._value: T
         self._error: Exception | None = None
         self._arrived = Lock()
@@ -359,7 +359,7 @@ class Answer(Generic[T]):
         A pool that runs the io layer may start another thread while one of its workers waits here.
         """
         worker = current_worker()
-        if worker is None and seconds is None:  # as nearly always
+        if worker is None and seconds is None:  # nearly always
             self._arrived.acquire()
         else:
             limit = -1 if seconds is None else min(seconds, TIMEOUT_MAX)
@@ -373,7 +373,7 @@ class Answer(Generic[T]):
 
 
 class AsyncAnswer(Generic[T]):
-    """A reply that a coroutine awaits. It is dropped if the loop is closed by then."""
+    """A reply that a coroutine awaits. It is dropped if the event loop is closed by then."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

@@ -1,4 +1,4 @@
-"""A handler as its decorator returns it: still a function, and a way to submit jobs for it."""
+"""Job functions: the objects that `@app.job` returns. They can be called like the function, and submit jobs."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from mainspring.jobs.handler_options import FollowingJob
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.policies import Unique, names_of
 from mainspring.jobs.records import FollowUp
-from mainspring.jobs.shaping import describe_follow_up
-from mainspring.jobs.submit_options import SubmitOptions
-from mainspring.runners.traits import Priority
+from mainspring.jobs.submission import SubmitOptions, describe_follow_up
+from mainspring.runners.task import Priority
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -23,7 +22,10 @@ T = TypeVar("T")
 
 
 class Job(Generic[P, R]):
-    """A registered handler. `after`, `at` and `options` return variants, which can be kept and used again."""
+    """A decorated function. A call runs it directly; `submit` stores a job, which a worker runs.
+
+    `after`, `at` and `options` return variants with other submit options. A variant can be kept and used again.
+    """
 
     def __init__(
         self,
@@ -40,35 +42,35 @@ class Job(Generic[P, R]):
 
     @property
     def name(self) -> str:
-        """The name under which jobs find this handler."""
+        """The job type: the name under which the handler is registered and its jobs are stored."""
         return self._handler.name
 
     @property
     def handler(self) -> Handler:
-        """The handler as it is registered."""
+        """The registered handler."""
         return self._handler
 
     @property
     def source(self) -> ManagerSource:
-        """The application that it belongs to."""
+        """The application that the handler belongs to."""
         return self._source
 
     @property
     def chosen(self) -> SubmitOptions:
-        """The options of this variant."""
+        """The submit options of this variant."""
         return self._options
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the function, here and now: no job."""
+        """Call the function directly, without a job."""
         return self._function(*args, **kwargs)  # type: ignore[no-any-return]
 
     def submit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        """Store a job; it is durable when this returns."""
+        """Store a job and return its handle. The job is durable when this returns."""
         job_id = self._source.manager().submission.submit(self._handler, self._options, args, kwargs)
         return JobHandle(job_id, self._handler, self._source)
 
     async def submit_async(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        """Store a job without blocking the event loop."""
+        """Store a job and return its handle, without blocking the event loop."""
         submission = self._source.manager().submission
         job_id = await submission.submit_async(self._handler, self._options, args, kwargs)
         return JobHandle(job_id, self._handler, self._source)
@@ -78,9 +80,10 @@ class Job(Generic[P, R]):
     ) -> list[str]:
         """Store many jobs and return their ids in order.
 
-        Each is a dict of named arguments or a tuple of positional ones, and all are checked before the first is
-        stored. They are committed in chunks: `PartialSubmit` says which were stored if not all were. With
-        `atomic=True` they are stored all or none.
+        Each item of `arguments` is a dict of named arguments or a tuple of positional ones. All items are checked
+        before the first job is stored. The jobs are committed in chunks. If only some chunks are stored,
+        `PartialSubmit` lists the jobs that were stored and those that were not. With `atomic=True`, either all
+        jobs are stored or none.
         """
         submission = self._source.manager().submission
         return submission.submit_many(self._handler, self._options, arguments, atomic=atomic)
@@ -90,7 +93,7 @@ class Job(Generic[P, R]):
         return self.options(delay=delay)
 
     def at(self, instant: datetime) -> Self:
-        """Return a variant whose jobs are due at an instant, an aware datetime; in the past means at once."""
+        """Return a variant whose jobs are due at `instant`, an aware datetime. A past instant means at once."""
         return self.options(at=instant)
 
     def options(
@@ -108,11 +111,12 @@ class Job(Generic[P, R]):
         headers: Mapping[str, str] | None = None,
         then: FollowingJob | None = None,
     ) -> Self:
-        """Return a variant with other options: when, where and under which policies its jobs run.
+        """Return a variant whose jobs have other options. Options that are not given stay as they are.
 
-        `unique` is a key, or a `Unique`; jobs of equal `sequence` run one after another, in the order (due,
-        submission); `expires` is how long after its due time a job may still start; `headers` are carried along;
-        `then` is the job to be submitted in the same step that completes this one.
+        `unique` is a key or a `Unique`. Jobs with the same `sequence` run one after another, ordered by due time,
+        then by submission. `expires` is how long after its due time a job may still start. `headers` are stored
+        with the job, and `current_job().headers` returns them. `then` is the job that is submitted in the same
+        transaction that completes this one.
         """
         changed = self._options.changed(
             delay=delay,
@@ -132,7 +136,7 @@ class Job(Generic[P, R]):
         return type(self)(self._handler, self._function, self._source, changed)
 
     def follow_up(self) -> FollowUp:
-        """Describe the job that this variant makes when it follows another: `then=other.options(...)`."""
+        """Return the description of the job that follows another with `then=other.options(...)`."""
         return describe_follow_up(self._handler, self._options, self._source.limits)
 
     def __repr__(self) -> str:
@@ -140,31 +144,31 @@ class Job(Generic[P, R]):
 
 
 class AsyncJob(Job[P, R]):
-    """A registered coroutine function: a call is awaited, a job has its result."""
+    """A decorated coroutine function. A call returns a coroutine; the result of a job is that of the coroutine."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:  # type: ignore[override]
-        """Call the coroutine function, here and now: no job."""
+        """Call the coroutine function directly, without a job."""
         return self._function(*args, **kwargs)  # type: ignore[no-any-return]
 
 
 class BatchJob(Job[[T], Any], Generic[T, R]):
-    """A registered batch handler: a call takes the list, a job carries one element of it."""
+    """A decorated batch handler. A call takes the whole list; each job carries one element of it."""
 
     def __call__(self, elements: list[T], /) -> R:  # type: ignore[override]
-        """Call the function, here and now: no job."""
+        """Call the function directly, without a job."""
         return self._function(elements)  # type: ignore[arg-type,no-any-return]
 
 
 class AsyncBatchJob(BatchJob[T, R]):
-    """A registered batch handler that is a coroutine function."""
+    """A decorated batch handler that is a coroutine function."""
 
     def __call__(self, elements: list[T], /) -> Coroutine[Any, Any, R]:  # type: ignore[override]
-        """Call the coroutine function, here and now: no job."""
+        """Call the coroutine function directly, without a job."""
         return self._function(elements)  # type: ignore[arg-type,no-any-return]
 
 
 class BatchDecorator(Protocol):
-    """What `@app.job(batch=...)` returns: jobs carry one element each of the handler's list."""
+    """The decorator that `@app.job(batch=...)` returns. Each job carries one element of the handler's list."""
 
     @overload
     def __call__(self, function: Callable[[list[T]], Coroutine[Any, Any, R]], /) -> AsyncBatchJob[T, R]: ...
@@ -174,7 +178,7 @@ class BatchDecorator(Protocol):
 
 
 class Decorator(Protocol):
-    """What `@app.job(...)` returns: it makes a job of a function, of either kind."""
+    """The decorator that `@app.job(...)` returns, for plain functions and coroutine functions."""
 
     @overload
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncJob[P, R]: ...

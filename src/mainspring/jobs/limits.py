@@ -1,10 +1,10 @@
-"""Limits across workers: how many jobs at once, and how many in a time, for each bucket.
+"""Concurrency and rate limits over all workers: decides which jobs may start.
 
-A limit is a family of buckets, one for each key: `concurrency of handler shop.mail` has a bucket for each tenant
-if it is limited by tenant, and one in all if not. A job names its buckets, and starts when every one of them
-admits it. The rate is a token bucket kept as one number, the instant at which it would be full again.
+A limit is a family of buckets, one for each key. For example, `concurrency of handler shop.mail` has a bucket for
+each tenant if it is limited by tenant, and a single bucket otherwise. A job names its buckets, and starts when all
+of them admit it. A rate is a token bucket, stored as one number: the instant at which it will be full again.
 
-Engines keep the state of buckets; what it means is decided here, for all of them.
+Engines store the states of buckets. This module decides about admission for all engines.
 """
 
 from __future__ import annotations
@@ -16,41 +16,41 @@ from typing import TypeAlias
 from msgspec import Struct
 
 SEPARATOR = "\x1f"  # between family and key: no name contains it
-REMEMBERED = 10_000  # combinations of buckets
+REMEMBERED = 10_000  # combinations of buckets whose order is cached
 
 Bucket: TypeAlias = str
 
 
 class Limit(Struct, frozen=True, gc=False):
-    """What holds for each bucket of a family."""
+    """The limit of each bucket of a family: `most` jobs at once, or `most` starts within `per`."""
 
     most: int
     per: int | None
-    """Microseconds; None: so many at once."""
+    """The microseconds of a rate limit; None for a concurrency limit."""
 
     @property
     def interval(self) -> int:
-        """How many microseconds one start uses up: rounded up, so the rate is never exceeded."""
+        """The microseconds until one token is refilled, rounded up so that the rate is never exceeded."""
         return -(-(self.per or 0) // self.most)
 
 
 class BucketState(Struct, gc=False):
-    """What an engine remembers of a bucket."""
+    """The state of a bucket, which the engine stores."""
 
     running: int = 0
     full_at: int = 0
-    """For a rate: when all tokens are there again; each start moves it on."""
+    """For a rate: the instant at which all tokens are available again. Each start moves it forward."""
 
 
 class Refusal(Struct, frozen=True, gc=False):
-    """The bucket that does not admit a job, and until when; None: until another one of it ends."""
+    """The bucket that does not admit a job, and until when; None: until another job of that bucket ends."""
 
     bucket: Bucket
     until: int | None
 
 
 def bucket_of(family: str, key: str = "") -> Bucket:
-    """Name a bucket."""
+    """Return the bucket of a family for a key."""
     return f"{family}{SEPARATOR}{key}"
 
 
@@ -65,18 +65,18 @@ def key_of(bucket: Bucket) -> str:
 
 
 def describe_bucket(bucket: Bucket) -> str:
-    """Say which limit it is, for people."""
+    """Return a description of a bucket for users."""
     family, _, key = bucket.partition(SEPARATOR)
     return f"{family}, {key}" if key else family
 
 
 def is_fair(buckets: Iterable[Bucket]) -> bool:
-    """Answer whether jobs with these buckets take turns with those of other keys."""
+    """Return whether jobs with these buckets take turns with jobs of other keys."""
     return any(not bucket.endswith(SEPARATOR) for bucket in buckets)
 
 
-class _Tally:
-    """What all gates of one admission share."""
+class _AdmissionTally:
+    """The state that all gates of one admission share."""
 
     __slots__ = ("changed", "is_tight", "now")
 
@@ -86,12 +86,12 @@ class _Tally:
         self.is_tight = False
 
 
-class _Gate:
-    """One bucket of one admission: its limit and its state."""
+class _LimitGate:
+    """The limit and the state of one bucket in one admission."""
 
     __slots__ = ("bucket", "interval", "most", "state", "tally")
 
-    def __init__(self, bucket: Bucket, limit: Limit, state: BucketState, tally: _Tally) -> None:
+    def __init__(self, bucket: Bucket, limit: Limit, state: BucketState, tally: _AdmissionTally) -> None:
         self.bucket = bucket
         self.most = limit.most
         self.interval = None if limit.per is None else limit.interval
@@ -99,7 +99,7 @@ class _Gate:
         self.tally = tally
 
     def room(self) -> int:
-        """Return how many more it would admit."""
+        """Return how many more jobs the bucket would admit."""
         state, interval = self.state, self.interval
         if interval is None:
             return self.most - state.running
@@ -107,7 +107,7 @@ class _Gate:
         return self.most if missing <= 0 else self.most + -missing // interval
 
     def count(self, starts: int) -> None:
-        """Count starts."""
+        """Count jobs that start."""
         state, interval, tally = self.state, self.interval, self.tally
         if interval is None:
             state.running += starts
@@ -116,35 +116,35 @@ class _Gate:
         tally.changed[self.bucket] = state
 
     def vacate(self, ends: int) -> None:
-        """Count jobs that run no more."""
+        """Subtract jobs that do not run any more."""
         if self.interval is None:
             self.state.running = max(0, self.state.running - ends)
             self.tally.changed[self.bucket] = self.state
 
     def refusal(self) -> Refusal:
-        """Say until when it admits nobody."""
+        """Return until when the bucket admits no job."""
         if self.interval is None:
             return Refusal(self.bucket, None)
         return Refusal(self.bucket, self.state.full_at - self.interval * (self.most - 1))
 
 
-class Gates:
-    """The buckets of jobs that are under the same limits, in one admission: what each of them has to pass."""
+class LimitGates:
+    """The buckets that must all admit a job, for jobs with the same buckets in one admission."""
 
     __slots__ = ("_gates", "_tally")
 
-    def __init__(self, gates: list[_Gate], tally: _Tally) -> None:
+    def __init__(self, gates: list[_LimitGate], tally: _AdmissionTally) -> None:
         self._gates = gates
         self._tally = tally
 
     def room(self, most: int) -> int:
-        """Return how many more jobs would be admitted, `most` at most."""
+        """Return how many more jobs would be admitted, at most `most`."""
         for gate in self._gates:
             most = min(most, gate.room())
         return max(0, most)
 
     def admit(self, wanted: int) -> int:
-        """Count in as many jobs as there is room for; return how many."""
+        """Admit and count as many of `wanted` jobs as there is room for; return how many."""
         gates = self._gates
         for gate in gates:
             room = gate.room()
@@ -158,12 +158,12 @@ class Gates:
         return wanted
 
     def vacate(self, ends: int) -> None:
-        """Count jobs out that run no more."""
+        """Subtract jobs that do not run any more from all buckets."""
         for gate in self._gates:
             gate.vacate(ends)
 
     def refusal(self) -> Refusal | None:
-        """Say which bucket would refuse a job; None: it would be admitted."""
+        """Return the refusal of the bucket that would not admit a job; None if it would be admitted."""
         for gate in self._gates:
             if gate.room() <= 0:
                 return gate.refusal()
@@ -171,66 +171,67 @@ class Gates:
 
 
 class Admission:
-    """Decides which jobs may start, one after another, and keeps count.
+    """Decides which jobs may start, one after another, and counts them.
 
-    It may be kept, for as long as nobody else changes limits or states: `begin` it anew then, and `learn` states.
+    An engine may reuse an admission as long as nothing else changes limits or states. It calls `begin` with the
+    new time, and `learn` with the states of further buckets.
     """
 
     def __init__(self, limits: Mapping[str, Limit], states: Mapping[Bucket, BucketState], now: int) -> None:
         self._limits = limits
         self._states = dict(states)
-        self._tally = _Tally(now)
-        self._gates: dict[tuple[Bucket, ...], Gates] = {}
+        self._tally = _AdmissionTally(now)
+        self._gates: dict[tuple[Bucket, ...], LimitGates] = {}
 
     @property
     def changed(self) -> dict[Bucket, BucketState]:
-        """The buckets of those that were admitted, or counted out."""
+        """The buckets whose states have changed, with their new states."""
         return self._tally.changed
 
     @property
     def is_tight(self) -> bool:
-        """Whether a bucket may be full that somebody has tried since `begin`."""
+        """Whether one of the buckets that were asked for admission since `begin` may be full."""
         return self._tally.is_tight
 
     def __len__(self) -> int:
-        """Return how many buckets and combinations of them are known."""
+        """Return how many buckets and combinations of buckets are cached."""
         return len(self._states) + len(self._gates)
 
     def begin(self, now: int) -> None:
-        """Go on at another time."""
+        """Continue at the time `now`."""
         self._tally.now = now
         self._tally.is_tight = False
 
     def learn(self, states: Mapping[Bucket, BucketState]) -> None:
-        """Add states that were not there."""
+        """Add the states of further buckets."""
         self._states.update(states)
 
     def refusal(self, buckets: tuple[Bucket, ...]) -> Refusal | None:
-        """Say which bucket would refuse a job; None: it would be admitted."""
+        """Return the refusal of the bucket that would not admit a job; None if it would be admitted."""
         return self.gates(buckets).refusal()
 
     def admit(self, buckets: tuple[Bucket, ...]) -> Refusal | None:
-        """Count a job in; or say which of its buckets is full."""
+        """Admit and count a job, or return the refusal of its full bucket."""
         return None if self.admit_many(buckets, 1) else self.refusal(buckets)
 
     def admit_many(self, buckets: tuple[Bucket, ...], wanted: int) -> int:
-        """Count in as many jobs as there is room for; return how many."""
+        """Admit and count as many of `wanted` jobs as there is room for; return how many."""
         return self.gates(buckets).admit(wanted)
 
     def room(self, buckets: tuple[Bucket, ...], most: int) -> int:
-        """Return how many more jobs with these buckets would be admitted, `most` at most."""
+        """Return how many more jobs with these buckets would be admitted, at most `most`."""
         return self.gates(buckets).room(most)
 
-    def gates(self, buckets: tuple[Bucket, ...]) -> Gates:
-        """Return what jobs with these buckets have to pass."""
+    def gates(self, buckets: tuple[Bucket, ...]) -> LimitGates:
+        """Return the gates that jobs with these buckets must pass."""
         gates = self._gates.get(buckets)
         if gates is None:
             found = [
-                _Gate(bucket, limit, self._state(bucket), self._tally)
+                _LimitGate(bucket, limit, self._state(bucket), self._tally)
                 for bucket, family in _in_order(buckets)
                 if (limit := self._limits.get(family)) is not None
             ]
-            gates = self._gates[buckets] = Gates(found, self._tally)
+            gates = self._gates[buckets] = LimitGates(found, self._tally)
         return gates
 
     def _state(self, bucket: Bucket) -> BucketState:
@@ -242,7 +243,10 @@ class Admission:
 
 @lru_cache(REMEMBERED)
 def _in_order(buckets: tuple[Bucket, ...]) -> list[tuple[Bucket, str]]:
-    """Return buckets with their families: whoever is full by itself does not queue up for what all share."""
+    """Return buckets with their families, those with a key first.
+
+    So a job whose own bucket is full waits for that bucket, and not for the one that all jobs share.
+    """
     return [(bucket, family_of(bucket)) for bucket in sorted(buckets, key=_is_shared)]
 
 

@@ -1,7 +1,8 @@
-"""The job manager in three layers: control (memory), io (the store), execution (handlers).
+"""The job manager: submits, queries and cancels jobs, and runs them with a worker.
 
-Each layer is a runner of the caller's choice. Control never waits for io; io commits what has queued up as one
-unit; execution runs handlers and nothing else. `Mainspring` is built on this.
+It has three layers, each on a runner that the caller chooses. Control changes state in memory and never waits for
+io. Io commits all queued calls of the engine as one transaction. Execution runs handlers and nothing else. The
+class `Mainspring` is built on the job manager.
 """
 
 from __future__ import annotations
@@ -14,34 +15,31 @@ from typing import Any
 
 from mainspring.clock import NANOSECONDS, Duration, deadline_after, to_nanoseconds
 from mainspring.errors import InvalidTransition, JobNotFound
-from mainspring.jobs.commands import Arrangement, Cancel, Changed, Command, Reopen, Reschedule
+from mainspring.jobs.commands import Arrangement, CancelJob, Changed, Command, Reopen, Reschedule
 from mainspring.jobs.completions import Completions
 from mainspring.jobs.context import JobContext
-from mainspring.jobs.control import Control
 from mainspring.jobs.engine import Engine
-from mainspring.jobs.explaining import Explanation, explain
-from mainspring.jobs.following import EventStream
+from mainspring.jobs.event_stream import EventStream
+from mainspring.jobs.explanation import Explanation, explain
 from mainspring.jobs.handler_options import HandlerOptions
 from mainspring.jobs.handlers import Handler, Registry
 from mainspring.jobs.ids import require_id
 from mainspring.jobs.info import JobInfo, JobPage, to_info
 from mainspring.jobs.io_layer import ARRANGE, CHANGE, FIRE, IoLayer, closed_error
-from mainspring.jobs.limit_book import LimitBook, store_limits
+from mainspring.jobs.layers import Control, Layers
+from mainspring.jobs.limit_registry import LimitRegistry, store_limits
 from mainspring.jobs.middleware import Middlewares
-from mainspring.jobs.policies import Keep, ProcessSettings
-from mainspring.jobs.queries import Query, require_cursor
-from mainspring.jobs.records import JobRecord
+from mainspring.jobs.policies import Keep, ProcessSettings, WorkerSettings
+from mainspring.jobs.records import JobRecord, Query, require_cursor
 from mainspring.jobs.recurrence.schedule_records import Fired, Firing
 from mainspring.jobs.serializers import JsonSerializer, Serializer
 from mainspring.jobs.status import JobStatus, to_status
-from mainspring.jobs.submission import MAX_PAYLOAD, Submission
-from mainspring.jobs.submit_options import SubmitOptions
-from mainspring.jobs.working import stopping
-from mainspring.jobs.working.execution import Execution
-from mainspring.jobs.working.stopping import StopReport
-from mainspring.jobs.working.workplace import Workplace
-from mainspring.runners.checks import require_positive
+from mainspring.jobs.submission import MAX_PAYLOAD, Submission, SubmitOptions
+from mainspring.jobs.worker import host as worker_host
+from mainspring.jobs.worker.host import StopReport, WorkerHost
+from mainspring.jobs.worker.invoker import HandlerInvoker
 from mainspring.runners.runner import TaskRunner
+from mainspring.runners.validation import require_positive
 from mainspring.vital_signs import Health
 
 DEFAULT_COROUTINES = 100
@@ -64,7 +62,7 @@ class JobManager:
         engine: Engine,
         serializer: Serializer | None = None,
         registry: Registry | None = None,
-        limits: LimitBook | None = None,
+        limits: LimitRegistry | None = None,
         middlewares: Middlewares | None = None,
         coroutines: int = DEFAULT_COROUTINES,
         processes: ProcessSettings | None = None,
@@ -80,31 +78,32 @@ class JobManager:
         self.engine = engine
         self.serializer: Serializer = serializer or JsonSerializer()
         self.registry = registry or Registry()
-        self._control_runner = control
+        self.clock = control.services.clock
         self._control = Control(control)
         self._io = IoLayer(engine, io)
-        self._execution = execution
-        self.clock = control.services.clock
-        self._coroutines = coroutines
-        self._processes = processes or ProcessSettings()
-        self._limits = limits or LimitBook()
+        self._layers = Layers(engine, self._control, control, self._io, execution, self.clock)
+        self._settings = WorkerSettings(
+            coroutines=coroutines,
+            processes=processes or ProcessSettings(),
+            queues=queues,
+            keep=keep or Keep(),
+            stall_after_ns=to_nanoseconds(stall_after, "stall_after"),
+            has_maintenance=not virtual_time,
+        )
+        self._limits = limits or LimitRegistry()
         self._middlewares = middlewares or Middlewares()
-        self._keep = keep or Keep()
         self._before_start = before_start
-        self._queues = queues
         self._max_payload = max_payload
-        self._virtual_time = virtual_time
-        self._stall_after = to_nanoseconds(stall_after, "stall_after")
-        self._layers = (control, io, execution)
-        self._completions = Completions(self.clock, stands_still=virtual_time, layers=self._layers)
+        self._runners = (control, io, execution)
+        self._completions = Completions(self.clock, stands_still=virtual_time, layers=self._runners)
         self.submission = Submission(
             engine, self._io, book=self._limits, middlewares=self._middlewares, max_payload=max_payload
         )
-        self._workplace: Workplace | None = None
+        self._host: WorkerHost | None = None
         self._last_stop: StopReport | None = None
         self._is_closed = False
         self.on_turn: Callable[[Health], None] = lambda _health: None
-        """Told how the worker is, about once a second, in the control sequence: it must not wait for anything."""
+        """Called with the health of the worker about once a second, in the control sequence. It must not block."""
         engine.open(self._wake)
 
     def _open_engine(self) -> Engine:
@@ -116,7 +115,7 @@ class JobManager:
     # -- handlers and submits
 
     def register(self, name: str, function: Callable[..., Any], **options: Any) -> Handler:
-        """Register a handler under a name; options are those of `@app.job`. A running worker takes its jobs."""
+        """Register a handler, with the options of `@app.job`. A running worker begins to run its jobs."""
         self._open_engine()
         handler = Handler(require_id(name, "name"), function, HandlerOptions(**options), self.serializer)
         self._control.run(self.registry.add, handler)
@@ -124,9 +123,9 @@ class JobManager:
         return handler
 
     def announce_handlers(self) -> None:
-        """Let a running worker tell the store about handlers that were registered after its start."""
-        if self._workplace is not None:
-            self._workplace.announce_handlers()
+        """Let a running worker store the job types that were registered after its start."""
+        if self._host is not None:
+            self._host.announce_handlers()
 
     def submit(
         self,
@@ -138,7 +137,7 @@ class JobManager:
         id: str | None = None,
         **options: Any,
     ) -> str:
-        """Store a job for a registered handler; return its id."""
+        """Store a job for a registered handler, and return its id. The job is durable when this returns."""
         self._open_engine()
         handler = self._control.run(self.registry.get, name)
         chosen = SubmitOptions().changed(delay=delay, at=at, id=id, **options)
@@ -149,17 +148,17 @@ class JobManager:
     def submit_delayed(
         self, name: str, arguments: tuple[Any, ...] | Mapping[str, Any] = (), *, delay: Duration, **options: Any
     ) -> str:
-        """Store a job that is due after `delay`."""
+        """Store a job that is due after `delay`, and return its id."""
         return self.submit(name, arguments, delay=delay, **options)
 
     # -- jobs
 
     def get(self, job_id: str) -> JobInfo:
-        """Return a job; `JobNotFound` if there is none."""
+        """Return a snapshot of a job. Raises `JobNotFound` if there is no such job."""
         return to_info(self.record(job_id))
 
     def record(self, job_id: str) -> JobRecord:
-        """Return a job as the store has it."""
+        """Return the stored record of a job. Raises `JobNotFound` if there is no such job."""
         found = self._open_engine().find(Query(ids=(require_id(job_id),))).records
         if not found:
             raise JobNotFound(job_id=job_id)
@@ -176,7 +175,7 @@ class JobManager:
         newest_first: bool = False,
         is_replayed: bool | None = None,
     ) -> JobPage:
-        """List jobs in the order of their submission, or the newest first."""
+        """Return a page of jobs in the order of their submission, or the newest first."""
         page = self._open_engine().find(
             Query(
                 status=None if status is None else to_status(status),
@@ -191,7 +190,7 @@ class JobManager:
         return JobPage([to_info(record) for record in page.records], page.end)
 
     def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[str, int]:
-        """Count jobs by state; under FAILED, the dead letters: jobs that failed and were not replayed."""
+        """Count jobs by state. FAILED counts the dead letters: jobs that failed and were not replayed."""
         counts = self._open_engine().counts(queue=queue, type=self._full_name(type))
         return {str(status): count for status, count in counts.items()}
 
@@ -199,15 +198,16 @@ class JobManager:
         return None if type_ is None else self.registry.full_name(type_)
 
     def cancel(self, job_id: str, *, timeout: Duration | None = None) -> bool:
-        """Call a job off: True means that it never runs, False that it runs or has ended.
+        """Cancel a job. True means that it will not run, False that it runs or has ended.
 
-        A job that runs is asked to stop: see `current_job().cancelled`.
+        A running job is asked to stop: see `current_job().cancelled`.
 
-        This waits until the store has committed the answer: only then does it survive a crash, and only the store
-        knows whether a worker, maybe on another machine, started the job first. `TimeoutError` means that the
-        store has not answered within `timeout`, in real time: the request stays queued and may still take effect.
+        The call returns when the store has committed the cancel. Only then does the cancel survive a crash, and
+        only the store knows whether a worker, maybe on another machine, has started the job first. `TimeoutError`
+        means that the store has not answered within `timeout`, in real time. The request stays queued and may
+        still take effect.
         """
-        command = Cancel(require_id(job_id))
+        command = CancelJob(require_id(job_id))
         seconds = None if timeout is None else to_nanoseconds(timeout, "timeout") / NANOSECONDS
         try:
             changed = self._io.call(CHANGE, (command,), seconds=seconds)[0]
@@ -216,38 +216,40 @@ class JobManager:
                 f"the store has not confirmed within {seconds} s that job {job_id!r} is canceled; the request is "
                 f"queued and may still take effect: get({job_id!r}) shows whether it has"
             ) from None
+        self._completions.announce([job_id])
         self.require_done(command, changed)
         return changed.is_done
 
     async def cancel_async(self, job_id: str) -> bool:
-        """Do as `cancel` does without blocking the event loop.
+        """Cancel a job as `cancel` does, without blocking the event loop.
 
         If the wait is canceled, by `asyncio.timeout()` for example, the request stays queued.
         """
-        command = Cancel(require_id(job_id))
+        command = CancelJob(require_id(job_id))
         changed = (await self._io.call_async(CHANGE, (command,)))[0]
+        self._completions.announce([job_id])
         self.require_done(command, changed)
         return changed.is_done
 
     def reschedule(self, job_id: str, *, delay: Duration | None = None, at: datetime | None = None) -> bool:
-        """Give a job another due time: True if it had not started."""
+        """Change the due time of a job that has not started. Return whether it was changed."""
         due = SubmitOptions().changed(delay=delay, at=at).due(self.engine.now())
         return self.change(Reschedule(require_id(job_id), due)).is_done
 
     def retry(self, job_id: str) -> None:
-        """Let a dead letter run again at once, as the same job, its attempts forgotten."""
+        """Run a dead letter again at once as the same job, with its counters of failed attempts set to zero."""
         self.change(
             Reopen(require_id(job_id), self.engine.now()), action="retry", needs="FAILED and was not replayed"
         )
 
     def change(self, command: Any, *, action: str | None = None, needs: str = "") -> Changed:
-        """Carry out a command; with an `action`, `InvalidTransition` if the state does not allow it."""
+        """Carry out a command. With an `action`, raises `InvalidTransition` if the state does not allow it."""
         changed = self._io.call(CHANGE, (command,))[0]
         self.require_done(command, changed, action=action, needs=needs)
         return changed
 
     def require_done(self, command: Any, changed: Changed, *, action: str | None = None, needs: str = "") -> None:
-        """Raise what kept a command from being carried out: no such job; or its state, if there is an `action`."""
+        """Raise `JobNotFound` if there is no job; with an `action`, `InvalidTransition` if it was not done."""
         if changed.status is None:
             raise JobNotFound(job_id=command.id)
         if action is not None and not changed.is_done:
@@ -257,19 +259,19 @@ class JobManager:
             raise InvalidTransition(job_id=command.id, status=status, action=action, needs=needs)
 
     def change_all(self, commands: Sequence[Command]) -> builtins.list[Changed]:
-        """Carry out many commands."""
+        """Carry out many commands, and return an answer for each."""
         return self._io.call(CHANGE, commands)
 
     def arrange(self, arrangements: Sequence[Arrangement]) -> builtins.list[bool]:
-        """Set up schedules, queues and limits."""
+        """Store schedules, limits and pauses; return for each whether it changed anything."""
         return self._io.call(ARRANGE, arrangements) if arrangements else []
 
     def fire(self, firings: Sequence[Firing]) -> builtins.list[Fired]:
-        """Move schedules on."""
+        """Advance schedules and store the jobs of their occurrences."""
         return self._io.call(FIRE, firings)
 
     def explain(self, job_id: str) -> Explanation:
-        """Say why a job is where it is."""
+        """Return why a job is in its state, for example why it has not started."""
         situation = self._open_engine().situation(require_id(job_id))
         if situation is None:
             raise JobNotFound(job_id=job_id)
@@ -277,93 +279,90 @@ class JobManager:
         return explain(situation, self.engine.workers(), self.engine.limits(), self.engine.now(), front=front)
 
     def events(self, timeout: Duration | None = None) -> EventStream:
-        """Follow what happens from now on."""
-        return EventStream(self._open_engine(), self.clock, timeout=timeout, layers=self._layers)
+        """Return a stream of the events from now on."""
+        return EventStream(self._open_engine(), self.clock, timeout=timeout, layers=self._runners)
 
     def wait_until(self, is_so: Callable[[], bool], timeout: Duration | None, problem: str) -> None:
-        """Wait until something is so."""
+        """Wait until `is_so` returns True. Raises `TimeoutError`, with `problem`, after `timeout`."""
         self._open_engine()
         self._completions.wait_until(is_so, deadline_after(self.clock, timeout), problem)
 
     def wait(self, job_id: str, timeout: Duration | None) -> JobStatus:
-        """Wait until a job has ended; `TimeoutError` if that takes too long."""
+        """Wait until a job has ended, and return its state. Raises `TimeoutError` after `timeout`."""
         deadline = deadline_after(self.clock, timeout)
-        return self._completions.wait(job_id, lambda: self.record(job_id).status, deadline)
+        return self._completions.wait(job_id, lambda: self._state(job_id), deadline)
+
+    def _state(self, job_id: str) -> tuple[JobStatus, int]:
+        """Return the state of a job, and the nanoseconds until it is due; 0 if it is not PENDING."""
+        record = self.record(job_id)
+        is_pending = record.status is JobStatus.PENDING
+        return record.status, (record.due - self.engine.now()) * 1_000 if is_pending else 0
 
     def active_jobs(self) -> tuple[JobContext, ...]:
-        """Return the jobs in the hands of this process, those that wait for their due time included."""
+        """Return the jobs that are leased to the worker of this process, including those not due yet."""
         self._open_engine()
-        workplace = self._workplace
-        return () if workplace is None else tuple(job.context for job in workplace.active_jobs())
+        host = self._host
+        return () if host is None else tuple(job.context for job in host.active_jobs())
 
     # -- the worker
 
     def start(self) -> None:
-        """Begin to run jobs in this process, after rescuing what dead workers left behind."""
+        """Start the worker of this process. It first rescues the jobs of dead workers."""
         self._open_engine()
-        if self._workplace is not None:
+        if self._host is not None:
             raise RuntimeError("jobs are run in this process already; one worker is enough, give it more threads=")
         store_limits(self.engine, self.arrange, self.change_all, self.registry, self._limits)
         if self._before_start is not None:
             self._before_start(self)
         self._last_stop = None
-        workplace = self._workplace = self._make_workplace()
+        host = self._host = self._make_host()
         try:
-            workplace.start()
+            host.start()
         except BaseException:
-            self._workplace = None
+            self._host = None
             raise
 
-    def _make_workplace(self) -> Workplace:
-        return Workplace(
-            engine=self.engine,
-            io=self._io,
-            control=self._control,
-            control_runner=self._control_runner,
-            execution=self._execution,
-            executor=Execution(
-                self.serializer,
-                self.engine.now,
-                max_result=self._max_payload,
-                new_id=self.submission.new_id,
-                registry=self.registry,
-                middlewares=self._middlewares,
-            ),
+    def _make_host(self) -> WorkerHost:
+        invoker = HandlerInvoker(
+            self.serializer,
+            self.engine.now,
+            max_result=self._max_payload,
+            new_id=self.submission.new_id,
             registry=self.registry,
-            clock=self.clock,
-            coroutines=self._coroutines,
-            processes=self._processes,
-            queues=self._queues,
-            keep=self._keep,
-            has_duties=not self._virtual_time,  # a worker that is driven by hand cannot die or oversleep
-            stall_after=self._stall_after,
+            middlewares=self._middlewares,
+        )
+        return WorkerHost(
+            self._layers,
+            self._settings,
+            self.registry,
+            invoker,
             new_id=self.submission.new_id,
             on_settled=self._completions.announce,
-            on_turn=self.on_turn,
+            on_health=self.on_turn,
         )
 
     def prune(self) -> int:
-        """Forget what is older than it is to be kept, now; return how many jobs went."""
+        """Delete the jobs that are older than `keep` allows. Return how many were deleted."""
         deleted = 0
         while True:
-            pruned = self._io.run(lambda engine: engine.prune(self._keep.retention()))
+            pruned = self._io.run(lambda engine: engine.prune(self._settings.keep.retention()))
             deleted += pruned.deleted
             if not pruned.is_more:
                 return deleted
 
     def _wake(self) -> None:
-        if self._workplace is not None:
-            self._workplace.wake()
+        if self._host is not None:
+            self._host.wake()
 
     def retime(self) -> None:
-        """Time jobs anew: the wall clock has jumped."""
-        if self._workplace is not None:
-            self._workplace.retime()
+        """Set the timers of jobs again, because the wall clock has jumped."""
+        if self._host is not None:
+            self._host.clock_jumped()
 
     def close(self, grace: Duration = DEFAULT_GRACE) -> None:
-        """Stop running jobs and close the engine, for good; the runners belong to the caller.
+        """Stop the worker and close the engine, for good. The runners belong to the caller and stay open.
 
-        Requests that are queued and have not begun fail: their callers get `EngineUnavailable`.
+        Requests that are queued and have not begun fail with `EngineUnavailable`.
         """
         if self._is_closed:
             return
@@ -371,33 +370,33 @@ class JobManager:
             self.shutdown(grace)
         finally:
             self._is_closed = True
-            self._io.close(stopping.PATIENCE_FOR_ANSWERS)
+            self._io.close(worker_host.PATIENCE_FOR_ANSWERS)
             self.engine.close()
 
     def hurry(self) -> None:
-        """End a `shutdown` that waits for handlers."""
-        if self._workplace is not None:
-            self._workplace.hurry()
+        """Make a `shutdown` in progress stop waiting for handlers."""
+        if self._host is not None:
+            self._host.hurry()
 
     def stop_taking(self) -> None:
-        """Take no more jobs from now on; those that run go on until `shutdown`."""
-        if self._workplace is not None:
-            self._workplace.stop_taking()
+        """Claim no more jobs. Running jobs continue until `shutdown`."""
+        if self._host is not None:
+            self._host.stop_fetching()
 
     def shutdown(self, grace: Duration = DEFAULT_GRACE) -> StopReport:
-        """Stop running jobs: handlers may finish within `grace`, the rest is handed back.
+        """Stop the worker. Handlers may finish within `grace`; the other jobs are handed back.
 
-        It takes at most `grace` and ten seconds for the store to confirm; the report says what was left. A second
-        shutdown changes nothing and returns the report of the first one, with `already_shut_down`. `start` begins
-        again.
+        A shutdown takes at most `grace`, and ten seconds for the store to confirm. The report has the jobs whose
+        end the store has not confirmed. A second shutdown changes nothing and returns the first report, with
+        `already_shut_down` set. `start` starts a worker again.
         """
         to_nanoseconds(grace, "grace")
-        workplace = self._workplace
-        if workplace is None:
+        host = self._host
+        if host is None:
             is_first = self._last_stop is None
             return replace(self._last_stop or StopReport(), was_running=False, already_shut_down=not is_first)
         try:
-            self._last_stop = report = workplace.stop(grace)
+            self._last_stop = report = host.stop(grace)
             return report
         finally:
-            self._workplace = None
+            self._host = None

@@ -1,4 +1,4 @@
-"""Middleware: what an application does around every submit and around every attempt.
+"""Middleware: code of the application that runs around every submit and every attempt.
 
     class Tracing(Middleware):
         @contextmanager
@@ -11,11 +11,13 @@
             with tracer.start_span(job.type, job.headers.get("traceparent")):
                 yield
 
-Those added first are the outermost. What a block raises ends the submit, or fails the attempt, as if the handler
-had raised it. An error that a block swallows is none: the job has completed, without a result.
+Middleware that was added first is the outermost. An exception of a middleware ends the submit, or fails the
+attempt as if the handler had raised it. If a middleware suppresses an exception of the handler, the job completes
+without a result.
 
-A call of a batch handler is one block: it gets the first of its jobs, and `current_batch()` has all of them. The
-block around a handler in a process of its own is in the worker, and sees what the handler raises as `RemoteError`.
+A call of a batch handler is wrapped once: the middleware gets the first of its jobs, and `current_batch()` returns
+all of them. For a handler in a child process, the middleware runs in the worker, and sees an exception of the
+handler as `RemoteError`.
 """
 
 from __future__ import annotations
@@ -33,35 +35,35 @@ from contextlib import (
 from dataclasses import dataclass
 
 from mainspring.jobs.context import JobContext
-from mainspring.runners.checks import require_instance
+from mainspring.runners.validation import require_instance
 
 
 @dataclass(slots=True)
 class Submit:
-    """A submit that is about to happen."""
+    """A submit whose jobs are about to be stored."""
 
     type: str
     queue: str
     count: int
-    """How many jobs."""
+    """The number of jobs."""
     headers: dict[str, str]
-    """What is carried along with them: add to it."""
+    """The headers of the jobs. A middleware may add to them."""
 
 
 class Middleware:
-    """Derive from this and override what is needed. Each method returns a context manager."""
+    """The base class of middleware. Override the methods that you need; each returns a context manager."""
 
     def submitting(self, submit: Submit) -> AbstractContextManager[object]:
-        """Be around a submit, in the submitter; the jobs are stored when the block has ended without an error."""
+        """Wrap a submit, on the thread of the caller. The jobs are stored when the block ends without an error."""
         return nullcontext()
 
     def attempting(self, job: JobContext) -> AbstractContextManager[object]:
-        """Be around an attempt, in the thread that runs it, or beside the process; once around a batch."""
+        """Wrap an attempt, on the thread that runs it or waits for its process. A batch is wrapped once."""
         return nullcontext()
 
     @asynccontextmanager
     async def attempting_async(self, job: JobContext) -> AsyncIterator[object]:
-        """Be around an attempt of a coroutine; by default what `attempting` does."""
+        """Wrap an attempt of a coroutine handler; by default with `attempting`."""
         with self.attempting(job):
             yield None
 
@@ -72,30 +74,24 @@ class Middlewares:
     def __init__(self) -> None:
         self._all: tuple[Middleware, ...] = ()
         self.is_empty = True
-        """Whether none was added as yet."""
+        """Whether no middleware was added yet."""
 
     def add(self, middleware: Middleware) -> None:
-        """Add one, inside of those before it."""
+        """Add a middleware, inside of those that were added before."""
         require_instance(middleware, Middleware, "middleware", "class Tracing(Middleware)")
         self._all = (*self._all, middleware)
         self.is_empty = False
 
-    def around_submit(
-        self, handler: str, queue: str, count: int, headers: dict[str, str]
-    ) -> AbstractContextManager[object]:
-        """Be around a submit, which is described only if somebody wants to know."""
-        return _NOTHING if self.is_empty else self.submitting(Submit(handler, queue, count, headers))
-
     def submitting(self, submit: Submit) -> AbstractContextManager[object]:
-        """Be around a submit."""
+        """Wrap a submit in all middleware."""
         return self._stack_submit(submit) if self._all else _NOTHING
 
     def attempting(self, job: JobContext) -> AbstractContextManager[object]:
-        """Be around an attempt."""
+        """Wrap an attempt in all middleware."""
         return self._stack_attempt(job) if self._all else _NOTHING
 
     def attempting_async(self, job: JobContext) -> AbstractAsyncContextManager[object]:
-        """Be around an attempt of a coroutine."""
+        """Wrap an attempt of a coroutine handler in all middleware."""
         return self._stack_async(job) if self._all else _NOTHING
 
     @contextmanager

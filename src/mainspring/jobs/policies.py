@@ -1,7 +1,6 @@
-"""Policies of handlers, submits and applications, checked when they are made.
+"""Policies: unique jobs, concurrency and rate limits, catch-up of schedules, child processes, retention.
 
-They say which jobs are unique, how many run at once or in a time, how many processes run handlers, and how long
-jobs are kept that have ended.
+Handlers, submits and applications have policies. A policy checks its values when it is made.
 """
 
 from __future__ import annotations
@@ -11,13 +10,13 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias
 
-from mainspring.clock import Duration, to_nanoseconds
+from mainspring.clock import NANOSECONDS, Duration, to_nanoseconds
 from mainspring.jobs.engine import Retention
 from mainspring.jobs.ids import require_id
-from mainspring.jobs.instants import to_microseconds
 from mainspring.jobs.limits import Limit
 from mainspring.jobs.status import JobStatus
-from mainspring.runners.checks import require_positive
+from mainspring.jobs.timestamps import to_microseconds
+from mainspring.runners.validation import require_positive
 
 ALIVE = (JobStatus.PENDING, JobStatus.RUNNING)
 
@@ -26,14 +25,15 @@ OnConflict: TypeAlias = Literal["return", "replace", "raise"]
 
 @dataclass(frozen=True, slots=True)
 class Unique:
-    """At most one job of a handler for each key.
+    """Allow at most one job of a handler for each key.
 
-    The key is `key`, the values of the parameters named by `by`, both, or else all arguments. A job is in the way
-    of a new one while it is in one of `states` (by default while it waits or runs) and, with a `window`, while it
-    was submitted less than that ago (by default then also if it has COMPLETED).
+    The key is made of `key`, of the values of the parameters named by `by`, or of both. Without them it is made of
+    all arguments. An existing job with the same key conflicts with a new one while it is in one of `states`, by
+    default while it is PENDING or RUNNING. With a `window`, it conflicts only if it was submitted less than that
+    ago; by default it then also conflicts if it has COMPLETED.
 
-    `on_conflict="return"` hands out the one that is there, `"replace"` gives it the new arguments and due time (a
-    debounce: only a job that still waits is in the way), `"raise"` raises `DuplicateJob`.
+    `on_conflict="return"` returns the existing job. `"replace"` gives the existing job the new arguments and due
+    time, which makes a debounce; only a PENDING job conflicts then. `"raise"` raises `DuplicateJob`.
     """
 
     key: str | None = None
@@ -62,7 +62,7 @@ class Unique:
 
     @property
     def states_in_the_way(self) -> tuple[JobStatus, ...]:
-        """The states, with their defaults."""
+        """The states in which a job conflicts with a new one, with the defaults applied."""
         if self.on_conflict == "replace":
             return (JobStatus.PENDING,)
         if self.states is not None:
@@ -72,7 +72,7 @@ class Unique:
 
 @dataclass(frozen=True, slots=True)
 class Concurrency:
-    """At most `n` jobs at once, over all workers; with `by`, for each value of these parameters."""
+    """Run at most `n` jobs at once over all workers; with `by`, for each value of these parameters."""
 
     n: int
     by: str | tuple[str, ...] | None = None
@@ -83,15 +83,15 @@ class Concurrency:
 
     @property
     def limit(self) -> Limit:
-        """As an engine knows it."""
+        """The limit as engines use it."""
         return Limit(self.n, None)
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """At most `n` starts per time, over all workers; with `by`, for each value of these parameters.
+    """Start at most `n` jobs within `per` over all workers; with `by`, for each value of these parameters.
 
-    A token bucket: up to `n` may start at once after a quiet time, and it fills up again evenly.
+    The rate is a token bucket: after a quiet time up to `n` jobs start at once, and tokens are refilled evenly.
     """
 
     n: int
@@ -106,13 +106,13 @@ class Rate:
 
     @property
     def limit(self) -> Limit:
-        """As an engine knows it."""
+        """The limit as engines use it."""
         return Limit(self.n, to_microseconds(self.per, "per"))
 
 
 @dataclass(frozen=True, slots=True)
 class CatchUp:
-    """Make up for missed occurrences of a schedule, for the latest `limit` at most."""
+    """A misfire policy: run missed occurrences of a schedule late, at most the latest `limit`."""
 
     limit: int
 
@@ -121,7 +121,7 @@ class CatchUp:
 
 
 def names_of(by: str | tuple[str, ...] | None) -> tuple[str, ...]:
-    """Return the parameters that make a key."""
+    """Return the names of the parameters whose values make a key."""
     names = () if by is None else (by,) if isinstance(by, str) else tuple(by)
     for name in names:
         if not str(name).isidentifier():
@@ -131,13 +131,13 @@ def names_of(by: str | tuple[str, ...] | None) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSettings:
-    """The processes of one worker. They are started when the first job needs them."""
+    """Settings of the child processes of one worker. They start when the first job needs them."""
 
     count: int = field(default_factory=lambda: os.cpu_count() or 1)
     max_jobs: int | None = None
-    """After so many jobs a process is replaced by a new one."""
+    """After this many jobs a process is replaced by a new one."""
     max_memory: int | None = None
-    """A process that has more bytes than this after a job is replaced by a new one."""
+    """A process that uses more bytes of memory than this after a job is replaced by a new one."""
 
     def __post_init__(self) -> None:
         require_positive(self.count, "count", "processes")
@@ -147,19 +147,19 @@ class ProcessSettings:
             require_positive(self.max_memory, "max_memory", "bytes")
 
     def options(self) -> dict[str, Any]:
-        """What the pool of processes wants to know."""
+        """Return the options of the process pool."""
         return {"max_jobs": self.max_jobs, "max_memory": self.max_memory}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keep:
-    """How long jobs that have ended are kept; None for ever. Dead letters stay until somebody looks at them."""
+    """How long jobs are kept after their end; None for ever. By default dead letters are kept for ever."""
 
     completed: Duration | None = timedelta(days=7)
     canceled: Duration | None = timedelta(days=7)
     failed: Duration | None = None
     most: int | None = 1_000_000
-    """How many that completed or were canceled, at most; the oldest go first."""
+    """The largest number of COMPLETED and CANCELED jobs to keep; the oldest are deleted first."""
 
     def __post_init__(self) -> None:
         if self.most is not None:
@@ -167,13 +167,29 @@ class Keep:
         self.retention()
 
     def retention(self) -> Retention:
-        """As an engine knows it."""
+        """Return the retention as engines use it."""
         return Retention(
             _age(self.completed, "completed"),
             _age(self.canceled, "canceled"),
             _age(self.failed, "failed"),
             self.most,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSettings:
+    """Settings of a worker: how many handlers run at once, which queues it serves, and its maintenance."""
+
+    coroutines: int = 100
+    """How many coroutine handlers run at once."""
+    processes: ProcessSettings = field(default_factory=ProcessSettings)
+    queues: tuple[str, ...] | None = None
+    """The queues that the worker serves; None for all."""
+    keep: Keep = field(default_factory=Keep)
+    stall_after_ns: int = 60 * NANOSECONDS
+    """After how long a stall is reported; 0 for never."""
+    has_maintenance: bool = True
+    """Whether the worker rescues, prunes and sends heartbeats. A worker with a manual clock does not."""
 
 
 def _age(duration: Duration | None, name: str) -> int | None:

@@ -1,7 +1,7 @@
-"""What an engine whose store cannot list jobs asks of a projection: a local copy that can be listed and counted.
+"""The protocol of projections: local copies of job records, for engines whose store cannot list and count jobs.
 
-A projection is fed from the stream of job records and remembers how far it has come, so it goes on where it
-stopped. It is never the truth: it can be thrown away and built again.
+The engine feeds a projection from the stream of job records. The projection stores how far it has come, so that it
+continues where it stopped. It is never the source of truth: it can be deleted and built again.
 """
 
 from __future__ import annotations
@@ -11,47 +11,46 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from mainspring.jobs.queries import Page, Query
-from mainspring.jobs.records import JobRecord
+from mainspring.jobs.records import JobRecord, Page, Query
 from mainspring.jobs.status import JobStatus
 
 
 class Projected(Struct, frozen=True, gc=False):
-    """A job as it is now; None: it was forgotten."""
+    """A job with its current record, which is None if the job was deleted."""
 
     id: str
     place: int
-    """Its place in the order of submission, over all jobs; 0 if it was forgotten."""
+    """The place of the job in the order of submission, over all jobs; 0 if it was deleted."""
     record: JobRecord | None
 
 
 class Projection(Protocol):
-    """A local copy of job records. Reads may be called from any thread, the rest from one."""
+    """A local copy of job records. Any thread may call reads; one thread calls the other methods."""
 
     @property
     def description(self) -> str:
-        """Say where it is, for people."""
+        """A description for users of where the projection is stored."""
 
     def open(self, source: str) -> int:
-        """Get ready; return the sequence number up to which it is complete.
+        """Open the projection; return the sequence number up to which it is complete.
 
-        `source` names the stream and its creation: a projection of another one begins anew, at 0.
+        `source` names the stream and its creation. A projection of another source is emptied and starts at 0.
         """
 
     def apply(self, changes: Sequence[Projected], upto: int) -> None:
-        """Take over changes, in order, and note in the same transaction how far they go."""
+        """Store changes in order, and in the same transaction the sequence number `upto` that they reach."""
 
     def reset(self) -> None:
-        """Forget everything: the next `apply` begins anew."""
+        """Delete all records. The next `apply` starts from the beginning."""
 
     def close(self) -> None:
-        """Give everything back."""
+        """Close the projection and release its resources."""
 
     def find(self, query: Query) -> Page:
-        """List jobs, as an engine does."""
+        """Return a page of the jobs that match a query, as `Engine.find` does."""
 
     def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[JobStatus, int]:
         """Count jobs by state, as `Engine.counts` does."""
 
     def queues(self) -> tuple[str, ...]:
-        """List the queues in which there are jobs, by name."""
+        """List the queues that have jobs, sorted by name."""

@@ -1,4 +1,4 @@
-"""A queue as an operator sees it: paused, resumed, drained, counted."""
+"""Queues, for operators: pauses, resumes and drains a queue, and counts its jobs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mainspring.jobs.commands import PauseQueue
 from mainspring.jobs.handle import ManagerSource
 from mainspring.jobs.ids import require_id
 from mainspring.jobs.manager import JobManager
-from mainspring.jobs.queries import Query
+from mainspring.jobs.records import Query
 from mainspring.jobs.status import JobStatus
 
 
@@ -36,23 +36,26 @@ class Queue:
         self._source = source
 
     def pause(self) -> bool:
-        """Let none of its jobs be taken, by any worker, until `resume`; False if it was paused already.
+        """Pause the queue: no worker claims its jobs until `resume`. Return False if it was paused already.
 
-        Jobs that are RUNNING go on, those included that a worker has taken and has no thread for yet.
+        RUNNING jobs continue, including those that a worker has claimed and that still wait for a free thread.
         """
         return self._source.manager().arrange([PauseQueue(self.name, True)])[0]
 
     def resume(self) -> bool:
-        """Let its jobs start again; False if it was not paused."""
+        """Resume the queue, so that its jobs start again. Return False if it was not paused."""
         return self._source.manager().arrange([PauseQueue(self.name, False)])[0]
 
     @property
     def is_paused(self) -> bool:
-        """Whether its jobs are kept from starting."""
+        """Whether the queue is paused."""
         return self.name in self._source.manager().engine.paused_queues()
 
     def drain(self, timeout: Duration | None = None) -> None:
-        """Wait until none of its jobs is due or runs; those due later do not count. `TimeoutError` if too long."""
+        """Wait until no job of the queue is due or runs. Jobs that are due later do not count.
+
+        Raises `TimeoutError` after `timeout`.
+        """
         paused = f" (it is paused: app.queue({self.name!r}).resume())" if self.is_paused else ""
         problem = f"queue {self.name!r} is not drained{paused}"
         self._source.manager().wait_until(self._is_drained, timeout, problem)
@@ -63,12 +66,13 @@ class Queue:
         queries = (
             Query(status=JobStatus.PENDING, queue=self.name, due_until=now, limit=1),
             Query(status=JobStatus.RUNNING, queue=self.name, limit=1),
-            Query(status=JobStatus.PENDING, queue=self.name, due_until=now, limit=1),  # a retry, a job from a job
+            # again: a job that ran meanwhile may be retried, or may have submitted another one
+            Query(status=JobStatus.PENDING, queue=self.name, due_until=now, limit=1),
         )
         return not any(engine.find(query).records for query in queries)
 
     def statistics(self) -> QueueStatistics:
-        """Count its jobs."""
+        """Count the jobs of the queue by state."""
         (statistics,) = count_queues(self._source.manager(), [self.name])
         return statistics
 
@@ -77,7 +81,7 @@ class Queue:
 
 
 def queue_names(manager: JobManager) -> list[str]:
-    """Return the names of all queues that anything is known of."""
+    """Return the names of all queues that have jobs, are paused, or belong to a handler or a schedule."""
     engine = manager.engine
     names = {*engine.queues(), *engine.paused_queues()}
     names.update(handler.options.queue for handler in manager.registry.all())
@@ -86,7 +90,7 @@ def queue_names(manager: JobManager) -> list[str]:
 
 
 def count_queues(manager: JobManager, names: Iterable[str]) -> list[QueueStatistics]:
-    """Count the jobs of queues."""
+    """Count the jobs of each queue by state."""
     paused = manager.engine.paused_queues()
     found = []
     for name in names:
@@ -97,7 +101,7 @@ def count_queues(manager: JobManager, names: Iterable[str]) -> list[QueueStatist
 
 
 def require_queues(queues: list[str] | tuple[str, ...] | None) -> tuple[str, ...] | None:
-    """Return the names of queues, or refuse what is none."""
+    """Check the names of queues and return them; None for all queues."""
     if isinstance(queues, str):
         raise TypeError(f"queues must be a list of names, got {queues!r}; write queues=[{queues!r}]")
     return None if queues is None else tuple(require_id(name, "a queue") for name in queues)

@@ -1,47 +1,69 @@
-"""What an engine keeps of a job, and what travels between it and a worker."""
+"""Records of jobs, leases and outcomes: the structs that engines store and exchange with workers.
+
+Lists of records are paged. A place in the order of submission is never reused. So pages, in both directions,
+neither repeat nor omit a job that exists during the whole listing, even if other jobs are added and deleted.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 from enum import Enum, StrEnum
+from typing import Protocol
 
 from msgspec import Struct
 
-from mainspring.jobs.status import JobStatus
+from mainspring.jobs.status import JobStatus, require_move
+
+SUSPECT_CRASHES = 2
+"""The number of crashes that makes a job a suspect. A single crash is charged to all jobs that the worker ran."""
+
+
+class _HasCrashes(Protocol):
+    @property
+    def crashes(self) -> int: ...
+
+
+def is_suspect(job: _HasCrashes) -> bool:
+    """Return whether a job is suspected of killing its workers. A worker runs one suspect at a time."""
+    return job.crashes >= SUSPECT_CRASHES
 
 
 class UniqueKey(Struct, frozen=True, gc=False):
-    """Which other jobs are in the way of a new one: those with the same key, in these states, this young."""
+    """The unique key of a new job. A job with the same key, in one of `states` and within `window`, conflicts."""
 
     key: str
     states: tuple[JobStatus, ...]
     window: int | None = None
-    """Only jobs submitted within so many microseconds; None: however old."""
+    """Only jobs submitted less than this many microseconds ago conflict; None for jobs of any age."""
     replaces: bool = False
-    """Whether the one in the way, still PENDING, takes over the arguments and due time of the new one."""
+    """Whether the existing job, which is PENDING, takes over the arguments and due time of the new one."""
+
+    def is_held_by(self, status: JobStatus, created: int, now: int) -> bool:
+        """Return whether a job with this key, in this state and of this age, conflicts with the new one."""
+        return status in self.states and (self.window is None or now - created < self.window)
 
 
 class FollowUp(Struct, frozen=True, gc=False):
-    """The job to be submitted in the same step that completes its predecessor."""
+    """A job that is submitted in the same transaction that completes its predecessor."""
 
     type: str
     queue: str
     priority: int
     delay: int = 0
     argument: str | None = None
-    """The parameter that gets the predecessor's result; None: it takes nothing."""
+    """The parameter that gets the predecessor's result; None if the handler has no parameters."""
     sequence: str | None = None
     steps_aside: bool = False
     expires: int | None = None
-    """How long after its due time it may still start."""
+    """How many microseconds after its due time it may still start."""
     limits: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """Families of limits, each with the parameters that make its key."""
+    """Families of limits, each with the parameters whose values make its key."""
     follow_up: FollowUp | None = None
-    """What follows it in turn."""
+    """The job that follows this one."""
 
 
 class NewJob(Struct, frozen=True, gc=False):
-    """A job to be stored."""
+    """A job to store."""
 
     id: str
     type: str
@@ -51,26 +73,26 @@ class NewJob(Struct, frozen=True, gc=False):
     payload: bytes
     codec: str
     origin: str | None = None
-    """The dead letter of which this is a replay."""
+    """The id of the dead letter that this job replays."""
     sequence: str | None = None
-    """Jobs with equal keys run one after another, in the order (due, submission)."""
+    """The sequence key. Jobs with the same key run one after another, ordered by due time, then by submission."""
     steps_aside: bool = False
-    """Whether a retry or a snooze lets those behind it in its sequence go first."""
+    """Whether the jobs behind it in its sequence go first while it waits for a retry or after a snooze."""
     limits: tuple[str, ...] = ()
-    """The buckets, of which each must admit it: see `jobs.limits`."""
+    """The buckets that must all admit the job before it starts: see `jobs.limits`."""
     unique: UniqueKey | None = None
     expires: int | None = None
-    """From this instant on it is too late to start."""
+    """From this instant on the job does not start any more."""
     schedule: str | None = None
     occurrence: int | None = None
-    """Which occurrence of its schedule it is; the pair is stored once."""
+    """The occurrence of its schedule. At most one job is stored for a pair of schedule and occurrence."""
     headers: dict[str, str] | None = None
-    """Context that is carried along."""
+    """Strings that the application stores with the job, such as a trace id."""
     follow_up: FollowUp | None = None
 
     @property
     def is_plain(self) -> bool:
-        """Whether it has nothing but arguments and a due time, as nearly all jobs of a bulk submit."""
+        """Whether it has no policies, headers, schedule or origin, like nearly all jobs of a bulk submit."""
         return (
             self.origin,
             self.sequence,
@@ -84,25 +106,40 @@ class NewJob(Struct, frozen=True, gc=False):
 
 
 class ConflictKind(Enum):
-    """What was in the way of a new job."""
+    """Why a new job was not stored."""
 
     ID = "id"
-    """A job with its id exists; nothing was stored."""
+    """A job with the same id exists; nothing was stored."""
     UNIQUE = "unique"
-    """A job holds its unique key; nothing was stored."""
+    """Another job holds its unique key, or was made for the same occurrence; nothing was stored."""
     REPLACED = "replaced"
-    """A job holds its unique key, and has now its arguments and due time."""
+    """Another job holds its unique key, and has taken over its arguments and due time."""
 
 
 class Conflict(Struct, frozen=True, gc=False):
-    """The job in the way of a new one, and what was done about it."""
+    """The existing job that conflicts with a new one, and the kind of conflict."""
 
     existing_id: str
     kind: ConflictKind
 
 
+def conflict_of(job: NewJob, *, same_id: bool, same_occurrence: str | None, holder: str | None) -> Conflict | None:
+    """Return the conflict that keeps a new job from being stored; None if it is stored.
+
+    The engine has looked for a job with the same id (`same_id`), for the job of the same occurrence of its
+    schedule (`same_occurrence`) and for the job that holds its unique key (`holder`).
+    """
+    if same_id:
+        return Conflict(job.id, ConflictKind.ID)
+    if same_occurrence is not None:
+        return Conflict(same_occurrence, ConflictKind.UNIQUE)
+    if holder is None or job.unique is None:
+        return None
+    return Conflict(holder, ConflictKind.REPLACED if job.unique.replaces else ConflictKind.UNIQUE)
+
+
 class Attempt(Struct, frozen=True, gc=False):
-    """An attempt that did not end well, as a job remembers it."""
+    """An attempt that failed, timed out, crashed or was interrupted, in the history of a job."""
 
     number: int
     started: int | None
@@ -112,7 +149,7 @@ class Attempt(Struct, frozen=True, gc=False):
 
 
 class Progress(Struct, frozen=True, gc=False):
-    """How far a handler has come, by its own account."""
+    """The progress that a handler has reported."""
 
     done: float
     total: float | None
@@ -121,7 +158,7 @@ class Progress(Struct, frozen=True, gc=False):
 
 
 class JobRecord(Struct, frozen=True):
-    """A job as the store has it."""
+    """A stored job."""
 
     id: str
     type: str
@@ -160,10 +197,10 @@ class JobRecord(Struct, frozen=True):
 
 
 class Lease(Struct, frozen=True, gc=False):
-    """A job in the hands of one worker, until it is settled or taken over."""
+    """A job that is leased to one worker, until it is settled or taken over."""
 
     ref: Hashable
-    """The engine's own way to find the job."""
+    """The engine's own reference to the job."""
     id: str
     type: str
     queue: str
@@ -184,12 +221,12 @@ class Lease(Struct, frozen=True, gc=False):
 
     @property
     def frees_others(self) -> bool:
-        """Whether other jobs may wait for its end."""
+        """Whether other jobs may wait for its end: it is in a sequence or under a limit."""
         return self.sequence is not None or bool(self.limits)
 
 
 class OutcomeKind(Enum):
-    """How an attempt ended, or that there was none."""
+    """How an attempt ended; HANDED_BACK if there was none."""
 
     COMPLETED = "completed"
     FAILED = "failed"
@@ -197,9 +234,9 @@ class OutcomeKind(Enum):
     RETRY = "retry"
     SNOOZED = "snoozed"
     INTERRUPTED = "interrupted"
-    """Stopped by a shutdown: runs again and has used up nothing."""
+    """Stopped by a shutdown. The job runs again and has used up no attempt."""
     HANDED_BACK = "handed back"
-    """Never ran: it goes back as if it had not been taken."""
+    """The handler did not run. The job is PENDING again, as if it had not been leased."""
 
 
 STATUS_AFTER = {
@@ -211,10 +248,12 @@ STATUS_AFTER = {
     OutcomeKind.INTERRUPTED: JobStatus.PENDING,
     OutcomeKind.HANDED_BACK: JobStatus.PENDING,
 }
+for _status in STATUS_AFTER.values():
+    require_move(JobStatus.RUNNING, _status)
 
 
 class Cause(StrEnum):
-    """What an attempt that did not end well is charged to."""
+    """Why an attempt did not complete. Job records have a counter for each cause."""
 
     FAILURE = "failure"
     TIMEOUT = "timeout"
@@ -223,27 +262,62 @@ class Cause(StrEnum):
 
 
 class Outcome(Struct, gc=False):
-    """What becomes of a leased job."""
+    """The end of a lease: how the attempt ended, and what to store about it."""
 
     lease: Lease
     kind: OutcomeKind
     due: int | None = None
-    """When it runs again: for RETRY and SNOOZED."""
+    """For RETRY and SNOOZED: when the job is due again."""
     result: bytes | None = None
     error: str | None = None
     cause: Cause | None = None
-    """For RETRY and FAILED: which counter it goes to."""
+    """For RETRY and FAILED: the cause, whose counter is raised."""
     began: int | None = None
-    """When its handler really began; None if it did not, or if nobody looked."""
+    """When the handler really began; None if it did not begin, or if the time was not measured."""
     keep_result_until: int | None = None
-    """When the result may be forgotten; None: with the job."""
+    """When the result may be deleted; None if it is deleted with the job."""
     follow_up: NewJob | None = None
-    """For COMPLETED: the job to be stored in the same step."""
+    """For COMPLETED: the job to store in the same transaction."""
 
 
 class ProgressReport(Struct, frozen=True, gc=False):
-    """News of a job that runs."""
+    """A report about a running job: its handler begins, or has made progress."""
 
     lease: Lease
     progress: Progress | None
-    """None: its handler begins, and nothing more is known."""
+    """None if the report only says that the handler begins."""
+
+
+class Query(Struct, frozen=True):
+    """A filter for a list of jobs, which is in the order of their submission, or in reverse."""
+
+    status: JobStatus | None = None
+    queue: str | None = None
+    type: str | None = None
+    ids: tuple[str, ...] | None = None
+    is_replayed: bool | None = None
+    due_until: int | None = None
+    """Only jobs that are due by then."""
+    is_limited: bool | None = None
+    """Only jobs that are under a limit (True), or only jobs under none (False)."""
+    is_bound: bool | None = None
+    """Only jobs under a limit or in a sequence (True), or only jobs with neither (False)."""
+    limit: int = 50
+    after: str | None = None
+    """The position at which the last page ended, in either direction."""
+    newest_first: bool = False
+
+
+class Page(Struct, frozen=True):
+    """A page of a list of jobs, and the position at which it ends."""
+
+    records: list[JobRecord]
+    end: str | None
+    """The value of `Query.after` for the next page, in the engine's own format; None if there are no more jobs."""
+
+
+def require_cursor(cursor: str | None) -> str | None:
+    """Return the position at which an earlier page ended; raise `ValueError` if it is not a string."""
+    if cursor is not None and not isinstance(cursor, str):
+        raise ValueError(f"after must be the `next` of an earlier page, got {cursor!r}")
+    return cursor

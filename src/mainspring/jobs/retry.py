@@ -1,8 +1,9 @@
-"""What happens after an attempt: how often and how late a failed job is tried again, and what a handler may raise.
+"""Retry policies with back-off, and the exceptions by which a handler snoozes, retries or cancels its job.
 
 `Retry(max_attempts=6, base=2, factor=2, max_delay=32)` waits 2, 4, 8, 16 and 32 seconds between six attempts.
-Failures and timeouts use up attempts; crashes of the worker are counted apart, and a deploy counts nothing. A
-handler raises `Retry.Later`, `Snooze` or another of these signals to say how its attempt ends; they are no errors.
+Failures and timeouts use up attempts. Crashes are counted separately, and an attempt that a shutdown interrupts
+does not count. A handler raises `Snooze`, `Retry.Later` or `Cancel` to end its attempt that way; they are signals,
+not errors.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from dataclasses import dataclass
 from math import inf
 
 from mainspring.clock import Duration, to_nanoseconds
-from mainspring.jobs.instants import to_microseconds
-from mainspring.runners.checks import require_positive
+from mainspring.jobs.timestamps import to_microseconds
+from mainspring.runners.validation import require_positive
 
 
 class Snooze(Exception):
-    """Not now: run this job again after `delay`. Uses up no attempt."""
+    """Raised by a handler to run its job again after `delay`. This uses up no attempt."""
 
     def __init__(self, delay: Duration) -> None:
         to_nanoseconds(delay, "delay")
@@ -26,7 +27,7 @@ class Snooze(Exception):
 
 
 class Cancel(Exception):
-    """This job is of no use any more: end it as CANCELED, with this reason."""
+    """Raised by a handler to end its job as CANCELED, with a reason."""
 
     def __init__(self, reason: str = "canceled by its handler") -> None:
         self.reason = reason
@@ -34,7 +35,7 @@ class Cancel(Exception):
 
 
 class RetryLater(Exception):
-    """Raised by a handler: this attempt failed, try again after `delay`."""
+    """Raised by a handler, as `Retry.Later`, to fail this attempt and retry the job after `delay`."""
 
     def __init__(self, delay: Duration) -> None:
         to_nanoseconds(delay, "delay")
@@ -44,20 +45,20 @@ class RetryLater(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """A policy for attempts that fail."""
+    """A retry policy: how often a failed job is retried, and with which back-off."""
 
     max_attempts: int = 6
-    """How often a job may fail or time out, the first attempt included, before it is a dead letter."""
+    """After this many failed or timed out attempts, including the first, a job becomes a dead letter."""
     base: Duration = 2
-    """The wait before the second attempt."""
+    """The delay before the second attempt."""
     factor: float = 2
-    """By how much the wait grows each time."""
+    """The factor by which the delay grows each time."""
     max_delay: Duration = 32
-    """The longest wait."""
+    """The longest delay, before jitter."""
     jitter: float = 0.0
-    """The share of a wait that is left to chance, so that many failures do not come back at one instant."""
+    """The share of a delay, from 0 to 1, by which it varies at random, so that many retries do not coincide."""
     give_up_on: tuple[type[BaseException], ...] = ()
-    """Errors that no repetition cures: straight to the dead letters."""
+    """Exceptions that are not retried: the job becomes a dead letter at once."""
 
     Later = RetryLater
 
@@ -76,7 +77,7 @@ class Retry:
             raise TypeError(f"give_up_on must be a tuple of exception classes, got {self.give_up_on!r}")
 
     def delay_after(self, attempts: int, chance: random.Random) -> int | None:
-        """Return the wait, in microseconds, after that many used attempts; None to give up."""
+        """Return the delay in microseconds after that many used attempts; None if the job is given up."""
         if attempts >= self.max_attempts:
             return None
         longest = to_microseconds(self.max_delay, "max_delay")

@@ -1,8 +1,8 @@
-"""How arguments and results become bytes: JSON by default, msgpack by choice, never pickle.
+"""Serializers: encode arguments and results as JSON (the default) or msgpack, never as pickle.
 
-Beyond what JSON knows, msgspec carries dataclasses, its own structs, datetimes, decimals, UUIDs, enums, sets
-and named tuples by their type annotations. Pydantic models are recognised by their methods, without importing
-pydantic.
+Besides plain JSON data, msgspec supports dataclasses, its own structs, datetimes, decimals, UUIDs, enums, sets and
+named tuples, and decodes them by their type annotations. Pydantic models are recognised by their methods, without
+importing pydantic.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ T = TypeVar("T")
 
 
 class Serializer(Protocol):
-    """Turns values into bytes and back into a given type."""
+    """Encodes values as bytes, and makes decoders for given types."""
 
     @property
     def name(self) -> str:
-        """The name that is stored with what it encoded."""
+        """The name that is stored with the encoded data."""
 
     def encode(self, value: object) -> bytes:
-        """Encode; TypeError for what it cannot carry."""
+        """Encode a value; raise `TypeError` if it cannot be encoded."""
 
     def decoder(self, kind: type[T] | Any) -> Decoder:
-        """Make a decoder that accepts only what fits `kind`."""
+        """Make a decoder that accepts only values of the type `kind`."""
 
 
 class Decoder(Protocol):
-    """Turns bytes into values of one type."""
+    """Decodes bytes to values of one type."""
 
     def decode(self, data: bytes, /) -> Any:
-        """Decode; `msgspec.ValidationError` for what does not fit."""
+        """Decode a value; raise `msgspec.ValidationError` if it is not of the type."""
 
 
 class JsonSerializer:
@@ -48,7 +48,7 @@ class JsonSerializer:
 
 
 class MsgpackSerializer:
-    """msgpack: smaller, and carries bytes as they are."""
+    """msgpack: smaller than JSON, and stores bytes as they are."""
 
     name = "msgpack"
 
@@ -66,7 +66,7 @@ SERIALIZERS: dict[str, type[JsonSerializer] | type[MsgpackSerializer]] = {
 
 
 def to_builtin(value: Any) -> Any:
-    """Turn what msgspec does not know into plain data; TypeError if there is no way."""
+    """Convert a pydantic model to plain data; raise `TypeError` for other values that msgspec does not support."""
     dump = getattr(type(value), "model_dump", None)
     if dump is None:
         raise TypeError(
@@ -80,4 +80,4 @@ def _from_builtin(kind: type[Any], data: Any) -> Any:
     validate = getattr(kind, "model_validate", None)
     if validate is None:
         raise TypeError(f"{kind!r} cannot be read from the store")
-    return validate(data)  # a ValueError, such as pydantic's, is passed on with the place of the value
+    return validate(data)  # msgspec passes a ValueError, such as pydantic's, on with the path of the value

@@ -1,4 +1,4 @@
-"""The states of a job and the table of moves between them. The conformance suite holds every engine to it."""
+"""The states of a job, and the table of transitions between them that every engine obeys."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from enum import StrEnum
 
 
 class JobStatus(StrEnum):
-    """Where a job is in its life."""
+    """The state of a job."""
 
     PENDING = "PENDING"
-    """Waits for its due time, for a worker, or for its next attempt."""
+    """The job waits for its due time, for a worker, or for its next attempt."""
     RUNNING = "RUNNING"
-    """A worker has committed its start."""
+    """A worker has committed the start of the job."""
     COMPLETED = "COMPLETED"
-    """Its handler returned."""
+    """The handler has returned."""
     FAILED = "FAILED"
-    """Given up: a dead letter, to be looked at, edited and replayed."""
+    """The job was given up. It is a dead letter, which an operator can edit, replay or retry."""
     CANCELED = "CANCELED"
-    """Called off before it started, or stopped while it ran."""
+    """The job was canceled before it started, or stopped while it ran."""
 
     @property
     def is_final(self) -> bool:
-        """Whether a job in this state only moves on if somebody asks for it."""
+        """Whether a job in this state has ended: only a command of an operator can change it."""
         return self in FINAL
 
 
@@ -37,11 +37,18 @@ TRANSITIONS: dict[JobStatus, frozenset[JobStatus]] = {
     JobStatus.COMPLETED: frozenset(),
     JobStatus.CANCELED: frozenset(),
 }
-"""The moves that engines make; the conformance suite tries everything else with each of them."""
+"""The transitions that engines make. `require_move` refuses all others; the conformance suite tries them."""
+
+
+def require_move(before: JobStatus, after: JobStatus) -> JobStatus:
+    """Return the new state; raise `ValueError` if the table does not allow the transition."""
+    if after not in TRANSITIONS[before]:
+        raise ValueError(f"a job cannot move from {before} to {after}")
+    return after
 
 
 def to_status(status: JobStatus | str) -> JobStatus:
-    """Convert a name, with an error that lists them."""
+    """Convert the name of a state; the error for an unknown name lists all names."""
     try:
         return JobStatus(status)
     except ValueError:

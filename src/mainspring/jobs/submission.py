@@ -1,10 +1,21 @@
-"""Submitting: arguments are checked and encoded by the caller, and stored when the call returns."""
+"""Submits jobs: checks and encodes the arguments on the caller's thread, and returns when the job is stored.
+
+The options of the submit and of the handler decide on keys, limits, expiry and the job that follows.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from dataclasses import replace as replace_options
+from datetime import datetime
+from hashlib import sha256
 from typing import Any
 
+from msgspec.structs import replace
+
+from mainspring.clock import Duration
 from mainspring.errors import (
     ArgumentsTooLarge,
     DuplicateJob,
@@ -13,28 +24,256 @@ from mainspring.errors import (
     PartialSubmit,
     RefusedByStore,
 )
+from mainspring.jobs.context import current_headers
 from mainspring.jobs.engine import Capability, Engine
+from mainspring.jobs.handler_options import FollowingJob, require_following_job, require_headers
 from mainspring.jobs.handlers import Handler
-from mainspring.jobs.ids import JobIds
+from mainspring.jobs.ids import MAX_ID_LENGTH, JobIds, require_id
 from mainspring.jobs.io_layer import MAX_BYTES, SUBMIT, Answer, IoLayer, Operation
-from mainspring.jobs.limit_book import LimitBook
-from mainspring.jobs.middleware import Middlewares
-from mainspring.jobs.policies import Unique
-from mainspring.jobs.records import Conflict, ConflictKind, NewJob
-from mainspring.jobs.shaping import Shape
-from mainspring.jobs.submit_options import SubmitOptions
+from mainspring.jobs.limit_registry import LimitRegistry
+from mainspring.jobs.middleware import Middlewares, Submit
+from mainspring.jobs.policies import Unique, names_of
+from mainspring.jobs.records import Conflict, ConflictKind, FollowUp, NewJob, UniqueKey
+from mainspring.jobs.timestamps import LAST_INSTANT, to_instant, to_microseconds
+from mainspring.runners.task import Priority
+from mainspring.runners.validation import require_instance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmitOptions:
+    """The options of a submit. For an option that is None, the option of the handler applies."""
+
+    delay: int | None = None
+    at: int | None = None
+    id: str | None = None
+    queue: str | None = None
+    priority: Priority | None = None
+    unique: Unique | None = None
+    sequence: str | None = None
+    steps_aside: bool | None = None
+    expires: int | None = None
+    headers: Mapping[str, str] | None = None
+    then: FollowingJob | None = None
+
+    def changed(
+        self,
+        *,
+        delay: Duration | None = None,
+        at: datetime | None = None,
+        id: str | None = None,
+        queue: str | None = None,
+        priority: Priority | None = None,
+        unique: str | Unique | None = None,
+        sequence: str | None = None,
+        steps_aside: bool | None = None,
+        expires: Duration | None = None,
+        headers: Mapping[str, str] | None = None,
+        then: FollowingJob | None = None,
+    ) -> SubmitOptions:
+        """Check options, and return a copy with them. A delay replaces an instant, and the other way round."""
+        changes: dict[str, Any] = {}
+        if delay is not None and at is not None:
+            raise ValueError("give delay= or at=, not both")
+        if delay is not None:
+            changes |= {"delay": to_microseconds(delay, "delay"), "at": None}
+        if at is not None:
+            changes |= {"at": to_instant(at, "at"), "delay": None}
+        given = {
+            "id": id,
+            "queue": queue,
+            "priority": priority,
+            "unique": unique,
+            "sequence": sequence,
+            "steps_aside": steps_aside,
+            "expires": expires,
+            "headers": headers,
+            "then": then,
+        }
+        changes |= {name: _CHECKS[name](value) for name, value in given.items() if value is not None}
+        return replace_options(self, **changes)
+
+    def due(self, now: int) -> int:
+        """Return the due instant of a job that is submitted now."""
+        due = now + (self.delay or 0) if self.at is None else self.at
+        if due > LAST_INSTANT:
+            raise ValueError(f"the job would be due after the year 9999, {due - now} microseconds from now")
+        return due
+
+
+def _to_unique(unique: str | Unique) -> Unique:
+    policy = Unique(unique) if isinstance(unique, str) else unique
+    return require_instance(policy, Unique, "unique", "Unique(by='order_id')")
+
+
+def _to_expires(expires: Duration) -> int:
+    microseconds = to_microseconds(expires, "expires")
+    if microseconds == 0:
+        raise ValueError("expires must be longer than nothing, got 0; leave it out for no expires")
+    return microseconds
+
+
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "id": require_id,
+    "queue": lambda value: require_id(value, "queue"),
+    "priority": lambda value: require_instance(value, Priority, "priority", "Priority.USER_BLOCKING"),
+    "unique": _to_unique,
+    "sequence": lambda value: require_id(value, "sequence"),
+    "steps_aside": lambda value: require_instance(value, bool, "steps_aside", "True"),
+    "expires": _to_expires,
+    "headers": require_headers,
+    "then": require_following_job,
+}
+
+
+class Shape:
+    """The values that all jobs of one submit have in common. `job` makes one of these jobs."""
+
+    def __init__(self, handler: Handler, options: SubmitOptions, book: LimitRegistry, now: int) -> None:
+        own = handler.options
+        self._handler = handler
+        self._options = options
+        self.now = now
+        self.due = options.due(now)
+        self.queue = options.queue or own.queue
+        self.priority = int(own.priority if options.priority is None else options.priority)
+        self._families = book.families(handler, self.queue)
+        self.unique: Unique | None = options.unique or own.unique  # type: ignore[assignment]
+        ambient = current_headers()
+        self.headers: dict[str, str] = {**ambient, **(options.headers or {})} if ambient or options.headers else {}
+        then = options.then or own.then
+        self._follow_up = None if then is None else then.follow_up()
+        expires = handler.expires if options.expires is None else options.expires
+        self._expires = None if expires is None else min(LAST_INSTANT, self.due + expires)
+        self._steps_aside = own.steps_aside if options.steps_aside is None else options.steps_aside
+        policies = (self.unique, self._follow_up, self._expires, options.sequence)
+        self._is_plain = not self._families and not handler.sequence_by and policies == (None, None, None, None)
+
+    @property
+    def needs_arguments(self) -> bool:
+        """Whether the keys or limits of a job depend on its arguments."""
+        return self.unique is not None or bool(self._families) or self._is_keyed
+
+    def job(self, job_id: str, payload: bytes, given: Mapping[str, Any]) -> NewJob:
+        """Make a job. `given`, its arguments, may be empty if `needs_arguments` is False."""
+        handler = self._handler
+        if self._is_plain and not self.headers:
+            codec = handler.arguments.codec
+            return NewJob(job_id, handler.name, self.queue, self.priority, self.due, payload, codec)
+        return NewJob(
+            job_id,
+            handler.name,
+            self.queue,
+            self.priority,
+            self.due,
+            payload,
+            handler.arguments.codec,
+            sequence=self._sequence(given),
+            steps_aside=self._steps_aside,
+            limits=tuple(family.bucket(handler, given) for family in self._families),
+            unique=None if self.unique is None else self._unique_key(self.unique, given),
+            expires=self._expires,
+            headers=self.headers or None,
+            follow_up=self._follow_up,
+        )
+
+    def jobs(self, ids: list[str], payloads: list[bytes]) -> list[NewJob]:
+        """Make many jobs whose keys and limits do not depend on their arguments."""
+        model = self.job("", b"", {})
+        if not model.is_plain:
+            return [
+                replace(model, id=job_id, payload=payload) for job_id, payload in zip(ids, payloads, strict=True)
+            ]
+        kind, queue, priority, due, codec = model.type, model.queue, model.priority, model.due, model.codec
+        return [
+            NewJob(job_id, kind, queue, priority, due, payload, codec)
+            for job_id, payload in zip(ids, payloads, strict=True)
+        ]
+
+    @property
+    def _is_keyed(self) -> bool:
+        return self._options.sequence is None and bool(self._handler.sequence_by)
+
+    def _sequence(self, given: Mapping[str, Any]) -> str | None:
+        if not self._is_keyed:
+            return self._options.sequence
+        return short_key(self._handler.arguments.key(given, self._handler.sequence_by))
+
+    def _unique_key(self, policy: Unique, given: Mapping[str, Any]) -> UniqueKey:
+        handler = self._handler
+        names = names_of(policy.by)
+        parts = [handler.name]
+        if policy.key is not None:
+            parts.append(policy.key)
+        if names or policy.key is None:
+            parts.append(handler.arguments.key(given, names or handler.arguments.names))
+        key = short_key(": ".join(parts))
+        window = None if policy.window is None else to_microseconds(policy.window, "window")
+        return UniqueKey(key, policy.states_in_the_way, window, policy.on_conflict == "replace")
+
+
+def short_key(key: str) -> str:
+    """Shorten a key that is too long to be stored. A hash at its end keeps it distinct from others."""
+    return key if len(key) <= MAX_ID_LENGTH else f"{key[:80]}... {sha256(key.encode()).hexdigest()}"
+
+
+def describe_follow_up(handler: Handler, options: SubmitOptions, book: LimitRegistry) -> FollowUp:
+    """Return the description of a job that follows another. Its first parameter, if any, gets the result."""
+    own = handler.options
+    names = handler.arguments.names
+    _require_single(handler, handler.arguments.required)
+    _require_possible(handler, options)
+    then = options.then or own.then
+    queue = options.queue or own.queue
+    return FollowUp(
+        handler.name,
+        queue,
+        int(own.priority if options.priority is None else options.priority),
+        options.delay or 0,
+        names[0] if names else None,
+        options.sequence,
+        own.steps_aside if options.steps_aside is None else options.steps_aside,
+        handler.expires if options.expires is None else options.expires,
+        tuple((family.name, family.by) for family in book.families(handler, queue)),
+        None if then is None else then.follow_up(),
+    )
+
+
+def _require_possible(handler: Handler, options: SubmitOptions) -> None:
+    """Refuse options that a job that follows another cannot have."""
+    given: dict[str, Any] = {"id": options.id, "at": options.at, "headers": options.headers}
+    given["unique"] = options.unique or handler.options.unique
+    given["sequence_by"] = handler.options.sequence_by
+    for name, value in given.items():
+        if value is not None:
+            raise ValueError(
+                f"{handler.name} cannot follow another job with {name}={value!r}: leave it out, or submit it "
+                "yourself at the end of the first one"
+            )
+
+
+def _require_single(handler: Handler, required: Iterable[str]) -> None:
+    count = len(tuple(required))
+    if count > 1:
+        raise TypeError(
+            f"{handler.name} cannot follow another job: it has {count} parameters without a default, and gets one "
+            "argument, the result of its predecessor"
+        )
+
 
 MAX_PAYLOAD = 1_048_576
-CHUNK = 5_000  # jobs of one commit in a bulk submit
-MAX_ATOMIC = 268_435_456  # bytes of arguments that are stored all or none
+CHUNK = 5_000  # jobs in one transaction of a bulk submit
+MAX_ATOMIC = 268_435_456  # bytes of arguments in an atomic submit
 CHUNKS_IN_FLIGHT = 2  # one is committed while the next is prepared
+
+
+_NO_MIDDLEWARE = nullcontext()
 
 
 class Submission:
     """Stores new jobs."""
 
     def __init__(
-        self, engine: Engine, io: IoLayer, *, book: LimitBook, middlewares: Middlewares, max_payload: int
+        self, engine: Engine, io: IoLayer, *, book: LimitRegistry, middlewares: Middlewares, max_payload: int
     ) -> None:
         self._engine = engine
         self._io = io
@@ -42,14 +281,14 @@ class Submission:
         self._middlewares = middlewares
         self._max_payload = max_payload
         self._ids = JobIds()
-        self.after_submit: Callable[[], None] = _nothing  # called in the submitter, once its jobs are stored
+        self.after_submit: Callable[[], None] = _nothing  # called by the submitter, once its jobs are stored
 
     def submit(
         self, handler: Handler, options: SubmitOptions, positional: tuple[Any, ...], named: Mapping[str, Any]
     ) -> str:
-        """Store one job, durably when this returns."""
+        """Store one job and return its id. The job is durable when this returns."""
         shape = self._shape(handler, options)
-        with self._middlewares.around_submit(handler.name, shape.queue, 1, shape.headers):
+        with self._around(handler, shape, 1):
             job = self._make(handler, options, shape, positional, named)
             (conflict,) = self._io.call(SUBMIT, (job,), size=len(job.payload))
         job_id = _resolve(conflict, job, shape.unique)
@@ -59,9 +298,9 @@ class Submission:
     async def submit_async(
         self, handler: Handler, options: SubmitOptions, positional: tuple[Any, ...], named: Mapping[str, Any]
     ) -> str:
-        """Store one job without blocking the event loop."""
+        """Store one job and return its id, without blocking the event loop."""
         shape = self._shape(handler, options)
-        with self._middlewares.around_submit(handler.name, shape.queue, 1, shape.headers):
+        with self._around(handler, shape, 1):
             job = self._make(handler, options, shape, positional, named)
             (conflict,) = await self._io.call_async(SUBMIT, (job,), size=len(job.payload))
         job_id = _resolve(conflict, job, shape.unique)
@@ -71,7 +310,7 @@ class Submission:
     def submit_many(
         self, handler: Handler, options: SubmitOptions, arguments: Iterable[Any], *, atomic: bool
     ) -> list[str]:
-        """Store many jobs: all are checked before the first is stored."""
+        """Store many jobs and return their ids. All are checked before the first is stored."""
         if options.id is not None:
             raise ValueError(f"submit_many() makes the ids itself, and id={options.id!r} is one; leave it out")
         shape = self._shape(handler, options)
@@ -92,7 +331,7 @@ class Submission:
         self.check_size(handler.name, max(payloads, key=len, default=b""))
         if atomic:
             _check_atomic(payloads)
-        with self._middlewares.around_submit(handler.name, shape.queue, len(payloads), shape.headers):
+        with self._around(handler, shape, len(payloads)):
             jobs = self._make_many(shape, payloads, given)
             conflicts = self._store([jobs] if atomic else list(_chunks(jobs)))
         self.after_submit()
@@ -126,7 +365,7 @@ class Submission:
         if len(chunks) == 1:
             return error
         stored = set(range(place))
-        for later in range(place + 1, len(answers)):  # what is under way may still succeed
+        for later in range(place + 1, len(answers)):  # chunks in flight may still succeed
             try:
                 answers[later].get()
             except MainspringError:
@@ -135,6 +374,12 @@ class Submission:
         done = [job.id for number, chunk in enumerate(chunks) if number in stored for job in chunk]
         failed = [job.id for number, chunk in enumerate(chunks) if number not in stored for job in chunk]
         return PartialSubmit(done=done, failed=failed, cause=str(error))
+
+    def _around(self, handler: Handler, shape: Shape, count: int) -> AbstractContextManager[object]:
+        """Return the context manager of the middleware around a submit."""
+        if self._middlewares.is_empty:
+            return _NO_MIDDLEWARE
+        return self._middlewares.submitting(Submit(handler.name, shape.queue, count, shape.headers))
 
     def _shape(self, handler: Handler, options: SubmitOptions) -> Shape:
         return Shape(handler, options, self._book, self._engine.now())
@@ -164,7 +409,7 @@ class Submission:
             raise ArgumentsTooLarge(handler=handler, size=len(payload), limit=self._max_payload)
 
     def new_id(self) -> str:
-        """Make an id."""
+        """Make the id of a job."""
         return self._ids.make(self._engine.now())[0]
 
 
@@ -180,7 +425,7 @@ def _check_atomic(payloads: list[bytes]) -> None:
 
 
 def _chunks(jobs: list[NewJob]) -> Iterator[list[NewJob]]:
-    """Cut a bulk submit into commits, by number and by size."""
+    """Divide a bulk submit into transactions, by the number of jobs and by their size."""
     chunk: list[NewJob] = []
     size = 0
     for job in jobs:
@@ -198,7 +443,7 @@ def _size(jobs: list[NewJob]) -> int:
 
 
 def _resolve(conflict: Conflict | None, job: NewJob, unique: Unique | None) -> str:
-    """Return the id of the job that is there now, or raise what the policy says."""
+    """Return the id of the new or existing job; raise `DuplicateJob` for an equal id, or if the policy says so."""
     if conflict is None:
         return job.id
     if conflict.kind is ConflictKind.ID:

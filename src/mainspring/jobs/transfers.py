@@ -1,4 +1,7 @@
-"""What travels when jobs move from one store to another: everything that is not over, and how it stood in line."""
+"""Records for a move to another store: waiting jobs, dead letters, schedules and settings.
+
+Jobs keep their places in line. A move leaves out all other jobs that have ended.
+"""
 
 from __future__ import annotations
 
@@ -16,46 +19,46 @@ CHANGED = "was changed there meanwhile"
 
 
 class Stage(StrEnum):
-    """How far a move has come, as the store says to which jobs are moved."""
+    """The stage of a move, as the target store records it."""
 
     MOVING = "moving"
     COMPLETE = "complete"
     IN_REVIEW = "in review"
-    """It is complete, and somebody looks whether it can be taken back."""
+    """The move is complete, and a check runs whether it can be undone."""
     UNDOING = "undoing"
 
 
 class TravellingJob(Struct, frozen=True, gc=False):
-    """A job that waits, or a dead letter."""
+    """A waiting job or a dead letter that is moved."""
 
     place: int
-    """In the order of submission, in the store that it leaves."""
+    """Its place in the order of submission in the source store."""
     turn: int
-    """With which due time it stands in its sequence: a retry keeps its first one."""
+    """The due time that decides its place in its sequence. A retry keeps the first one."""
     record: JobRecord
 
 
 class TravellingSchedule(Struct, frozen=True):
-    """A schedule, and what is known of its occurrences."""
+    """A schedule that is moved, with its jobs and its occurrences without a job."""
 
     record: ScheduleRecord
     alive: tuple[str, ...]
-    """Its jobs that have not ended, the oldest first."""
+    """The ids of its jobs that have not ended, the oldest first."""
     left_out: tuple[Occurrence, ...]
     """The occurrences for which no job was made, the oldest first."""
 
 
 class TravellingSettings(Struct, frozen=True):
-    """What holds for all jobs."""
+    """The settings of queues and limits that are moved."""
 
     paused: tuple[str, ...]
     limits: tuple[PutLimit, ...]
     rates: dict[str, int]
-    """For buckets of rates: the instant at which all tokens are there again."""
+    """For each bucket of a rate: the instant at which all tokens are available again."""
 
 
 class Deviation(Struct, frozen=True, gc=False):
-    """Something that is not in the other store as it was in this one."""
+    """A difference between the source store and the target store."""
 
     what: str
     """`job`, `schedule`, `limit` or `queue`."""

@@ -1,7 +1,7 @@
-"""What becomes of a job: its record before and after each step of its life, for every engine that keeps records.
+"""State transitions of job records: each function returns the record after one step in the life of a job.
 
-Pure: nothing here knows where records are kept. Engines that do the same in another language (SQL) are held to it
-by the conformance suite.
+The functions are pure and independent of how an engine stores records. The conformance suite checks that engines
+with transitions in another language (SQL) behave the same.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from mainspring.jobs.commands import Replay
 from mainspring.jobs.engine import MAX_CRASHES
 from mainspring.jobs.records import STATUS_AFTER, Attempt, Cause, JobRecord, Lease, NewJob, Outcome, OutcomeKind
-from mainspring.jobs.status import JobStatus
+from mainspring.jobs.status import JobStatus, require_move
 
 R = TypeVar("R", bound=JobRecord)
 
@@ -23,7 +23,7 @@ EXPIRED = "expired: it did not start within its time"
 
 
 def submitted(kind: type[R], job: NewJob, now: int, **own: Any) -> R:
-    """A job is stored, with what this kind of record has of its own."""
+    """Make the record of a new job. `own` has the additional fields of this kind of record."""
     return kind(
         id=job.id,
         type=job.type,
@@ -62,44 +62,50 @@ def submitted(kind: type[R], job: NewJob, now: int, **own: Any) -> R:
     )
 
 
+def _move(job: R, status: JobStatus, **changes: Any) -> R:
+    return replace(job, status=require_move(job.status, status), **changes)
+
+
 def held(job: R, worker: int) -> R:
-    """A worker holds a job that will be due soon."""
+    """Lease a job that is due soon to a worker, which holds it until its start."""
     return replace(job, owner=worker, token=job.token + 1)
 
 
 def started(job: R, worker: int, now: int, *, is_held: bool) -> R:
-    """A worker starts a job; one that it holds keeps its token."""
+    """Start a job on a worker. A job that the worker holds keeps its fencing token."""
     return started_by_holder(job if is_held else held(job, worker), now)
 
 
 def started_by_holder(job: R, now: int) -> R:
-    """The worker that holds a job starts it."""
-    return replace(job, status=JobStatus.RUNNING, starts=job.starts + 1, started=max(now, job.due))
+    """Start a job on the worker that holds it."""
+    return _move(job, JobStatus.RUNNING, starts=job.starts + 1, started=max(now, job.due))
 
 
 def taken_back(job: R) -> R:
-    """A PENDING job is taken from the worker that holds it: its start is refused then."""
+    """Take a PENDING job from the worker that holds it, so that its start is refused."""
     return job if job.owner is None else replace(job, owner=None, token=job.token + 1)
 
 
 def is_leased(job: JobRecord, lease: Lease, worker: int, status: JobStatus) -> bool:
-    """Answer whether a worker still has a job in this state."""
+    """Return whether a worker still has the lease of a job, and the job is in this state."""
     return (job.token, job.owner, job.status) == (lease.token, worker, status)
 
 
 def is_good(job: JobRecord, outcome: Outcome, worker: int) -> bool:
-    """Answer whether a worker may still say how this ends."""
+    """Return whether a worker may still settle a job with this outcome."""
     is_held = outcome.kind is OutcomeKind.HANDED_BACK and not outcome.lease.is_started
     return is_leased(job, outcome.lease, worker, JobStatus.PENDING if is_held else JobStatus.RUNNING)
 
 
 def settled(job: R, outcome: Outcome, now: int) -> R:
-    """An attempt has ended, or there was none."""
+    """Settle a job: its attempt has ended, or it was handed back."""
     is_taken_back = outcome.kind is OutcomeKind.HANDED_BACK and outcome.lease.is_started
     status = STATUS_AFTER[outcome.kind]
     if status is JobStatus.PENDING and job.stop_requested:
         status = JobStatus.CANCELED
     is_completed = status is JobStatus.COMPLETED
+    if status is not job.status:  # a held job that is handed back stays PENDING
+        require_move(job.status, status)
     return replace(
         job,
         status=status,
@@ -122,44 +128,44 @@ def settled(job: R, outcome: Outcome, now: int) -> R:
 def _attempts_of(job: JobRecord, outcome: Outcome, now: int) -> tuple[Attempt, ...]:
     cause = Cause.DEPLOY if outcome.kind is OutcomeKind.INTERRUPTED else outcome.cause
     if cause is None:
-        return ()  # it ended well
+        return ()  # there is no failure to record
     error = outcome.error or "interrupted by a shutdown"
     return (Attempt(job.starts, outcome.began or job.started, now, cause.value, error),)
 
 
 def rescued(job: R, now: int, max_crashes: int = MAX_CRASHES) -> R:
-    """The worker of a job died: one that was held is free again, one that ran is charged with a crash."""
+    """Rescue a job whose worker died. A held job is free again; a running job is charged with a crash."""
     if job.status is JobStatus.PENDING:
         return replace(job, owner=None)
     crashes = job.crashes + 1
     attempt = Attempt(job.starts, job.started, now, Cause.CRASH, f"its worker {job.owner} died")
     charged = replace(job, crashes=crashes, owner=None, stop_requested=False, history=(*job.history, attempt))
     if job.stop_requested:
-        return replace(charged, status=JobStatus.CANCELED, finished=now)
+        return _move(charged, JobStatus.CANCELED, finished=now)
     if crashes >= max_crashes:
         error = f"quarantined: {crashes} workers died while they ran it"
-        return replace(charged, status=JobStatus.FAILED, finished=now, error=error)
-    return replace(charged, status=JobStatus.PENDING)
+        return _move(charged, JobStatus.FAILED, finished=now, error=error)
+    return _move(charged, JobStatus.PENDING)
 
 
 def canceled(job: R, now: int) -> R:
-    """A PENDING job is called off."""
+    """Cancel a PENDING job."""
     error = "canceled before it started"
-    return replace(job, status=JobStatus.CANCELED, owner=None, finished=now, error=error)
+    return _move(job, JobStatus.CANCELED, owner=None, finished=now, error=error)
 
 
 def expired(job: R, now: int) -> R:
-    """A PENDING job has not started within its time."""
-    return replace(job, status=JobStatus.FAILED, finished=now, error=EXPIRED)
+    """Expire a PENDING job, which has not started within its time."""
+    return _move(job, JobStatus.FAILED, finished=now, error=EXPIRED)
 
 
 def reopened(job: R, due: int) -> R:
-    """A dead letter runs again, with its attempts forgotten."""
-    return replace(
+    """Let a dead letter run again, with its counters of failed attempts set to zero."""
+    return _move(
         job,
-        status=JobStatus.PENDING,
+        JobStatus.PENDING,
         due=due,
-        expires=None,  # its time was over, or would be before long
+        expires=None,  # its time has passed, or would pass soon
         finished=None,
         error=None,
         failures=0,
@@ -169,7 +175,7 @@ def reopened(job: R, due: int) -> R:
 
 
 def replaced(job: R, new: NewJob) -> R:
-    """A job takes over the arguments and times of another with the same unique key."""
+    """Give a job the arguments and times of a new job with the same unique key."""
     return replace(
         taken_back(job),
         payload=new.payload,
@@ -177,12 +183,12 @@ def replaced(job: R, new: NewJob) -> R:
         due=new.due,
         headers=new.headers,
         expires=new.expires,
-        limits=new.limits,  # they follow from the arguments
+        limits=new.limits,  # they depend on the arguments
     )
 
 
 def copy_of(job: JobRecord, replay: Replay) -> NewJob:
-    """Make the job as which a dead letter is replayed: no key, schedule or expiry of the letter is in its way."""
+    """Make the new job of a replay: a copy of the dead letter without its unique key, schedule and expiry."""
     return NewJob(
         id=replay.new_id,
         type=job.type,
@@ -201,7 +207,7 @@ def copy_of(job: JobRecord, replay: Replay) -> NewJob:
 
 
 def lease_of(job: JobRecord, ref: Hashable, *, is_started: bool) -> Lease:
-    """Make the lease of a job that was just taken."""
+    """Make the lease of a job that was just claimed."""
     return Lease(
         ref=ref,
         id=job.id,

@@ -1,10 +1,12 @@
-"""Jobs that could start: due jobs that lack only a worker with room and a handler.
+"""Workers and waiting jobs, as engines report them, and the share of starts that new jobs get beside a backlog.
 
-Jobs that wait for a pause, a limit or a sequence are not among them, nor suspects while another suspect runs.
-Engines report them with every sweep, which costs a look at the first jobs of each lane, however many there are.
-The mark of a report stays the same while no worker takes any of these jobs.
+`Backlog` counts due jobs for operators, also in paused queues. `Waiting` tells a worker with every sweep which due
+jobs lack only a worker with a free slot and the handler. It leaves out jobs that wait for a pause, a limit or a
+sequence, and suspects while another suspect runs. For it the engine reads only the first jobs of each lane (job
+type, queue and priority), however many there are. The mark of a report stays the same while no worker claims any
+of these jobs.
 
-A backlog does not starve new work: jobs that have just become due have a share of the starts.
+A backlog does not starve new jobs: jobs that have just become due get a share of the starts.
 """
 
 from __future__ import annotations
@@ -13,35 +15,66 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from mainspring.jobs.instants import MICROSECONDS
+from mainspring.jobs.timestamps import MICROSECONDS
+
+
+class WorkerInfo(Struct, frozen=True):
+    """A worker as it registers itself: one start of a worker in one process."""
+
+    name: str
+    process: int
+    types: tuple[str, ...]
+
+
+class WorkerRecord(Struct, frozen=True):
+    """A registered worker, as the store has it."""
+
+    number: int
+    info: WorkerInfo
+    heartbeat: int
+    """The time of its last heartbeat."""
+    is_gone: bool
+    """Whether the worker is known to be dead, so that its jobs wait for a rescue. A silent worker may be alive."""
+
+
+class Backlog(Struct, frozen=True):
+    """The due jobs of one queue and one job type that a worker with free slots could claim."""
+
+    queue: str
+    type: str
+    count: int
+    """How many jobs. Of the jobs in one sequence, or under the same limits, only the first one counts."""
+    oldest: int
+    """Since when the oldest of them could be claimed."""
+
 
 MOST_COUNTED = 100
-"""More than that are not counted."""
+"""A report counts at most this many jobs."""
 HEAD_START = 30 * MICROSECONDS
-"""By how much each step of priority lets a job overtake: what has waited longer than that is overtaken no more."""
+"""How much waiting time each step of priority is worth. A job that has waited longer is not overtaken any more."""
 
 
 class Waiting(Struct, frozen=True):
-    """The due jobs of one handler and queue that could start."""
+    """The due jobs of one job type and queue that could start."""
 
     type: str
     queue: str
     mark: str
-    """Changes when one of them is taken, and stays the same while nobody takes any."""
+    """A value that changes when one of the jobs is claimed, and stays the same while none is."""
     count: int
-    """How many there are; `MOST_COUNTED` also stands for more."""
+    """How many there are; `MOST_COUNTED` means that many or more."""
     oldest: str | None = None
-    """The one that has waited longest, if the engine knows without a search;"""
+    """The id of the job that has waited longest, if the engine knows it without a search."""
     since: int | None = None
-    """and since when."""
+    """Since when that job has waited."""
     rank: int | None = None
-    """Where they stand in line: jobs with a lower one come first. None: nobody stands in line behind others."""
+    """Their place in line: a lower rank is claimed first. None if the engine does not rank types and queues."""
     age: int = 0
-    """How many microseconds ago the engine has looked; so long nobody knows whether they still wait."""
+    """How many microseconds ago the engine looked. The jobs may have been claimed since."""
 
 
 class First(Struct, frozen=True, gc=False):
-    """The first job of a lane."""
+    """The first job of a lane. A lane has the due jobs of one job type, queue and priority."""
 
     type: str
     queue: str
@@ -50,11 +83,11 @@ class First(Struct, frozen=True, gc=False):
     token: int
     ready: int
     count: int
-    """How many of this lane could start."""
+    """How many jobs of this lane could start."""
 
 
 def gather(firsts: Iterable[First]) -> tuple[Waiting, ...]:
-    """Put the lanes of each handler and queue together, sorted by name."""
+    """Merge the lanes of each job type and queue into one report, sorted by name."""
     lanes: dict[tuple[str, str], list[First]] = {}
     for first in firsts:
         lanes.setdefault((first.type, first.queue), []).append(first)
@@ -75,19 +108,19 @@ def _together(type_: str, queue: str, lanes: list[First]) -> Waiting:
 
 
 FRESH = 10 * MICROSECONDS
-"""Jobs that became due within this time have a share of the starts while older ones are worked off."""
+"""Jobs that became due within this time get a share of the starts while older jobs wait."""
 FRESH_SHARE = 4
-"""One start in so many goes to them."""
+"""One of this many starts goes to such a fresh job."""
 
 
 class FreshShare:
-    """Keeps a backlog from starving new work: while old jobs queue, every fourth start goes to a fresh one."""
+    """Keeps a backlog from starving new jobs: while old jobs wait, every fourth start goes to a fresh one."""
 
     def __init__(self) -> None:
         self._credit = 0
 
     def share(self, starts: int, oldest_due: int, now: int) -> int:
-        """Return how many of so many starts to give to jobs that have just become due."""
+        """Return how many of `starts` go to jobs that have just become due."""
         if oldest_due >= now - FRESH:
             return 0
         self._credit += starts

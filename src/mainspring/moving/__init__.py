@@ -1,4 +1,4 @@
-"""Moving jobs from one store to another: from a SQLite file to NATS."""
+"""Moves jobs from one store to another: from a SQLite file to NATS."""
 
 from mainspring.moving.mover import Mover
 from mainspring.moving.plans import Plan, plan

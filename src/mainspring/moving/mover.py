@@ -1,18 +1,19 @@
-"""The mover: carries everything that is not over from a SQLite file to NATS, once each, whatever dies when.
+"""Moves everything that is not over from a SQLite file to NATS: each job exactly once, even if processes die.
 
-1. The file is marked: nobody else uses it any more, and nothing is ever deleted in it.
-2. The target has a receipt: no worker begins there before the end.
-3. Settings, then jobs in the order of their submission, then schedules. The receipt says in the same drafts how
-   far it has come, so whoever goes on begins exactly there.
-4. Everything is read back and compared with the file.
-5. The receipt is complete, and workers may begin; the file says where its jobs are.
+1. Mark the file: no other process can use it any more, and nothing is ever deleted in it.
+2. Write a receipt to the target: no worker enrolls there before the move is complete.
+3. Copy settings, then jobs in the order of their submission, then schedules. The receipt is advanced in the same
+   transactions as the jobs, so a mover that resumes begins exactly there.
+4. Read everything back and compare it with the file.
+5. Mark the receipt complete, so that workers may enroll; the file then names the store that has its jobs.
 
-Each step can be done again. `copying` and `verifying` yield after each batch how many jobs it had: between two of
-them one may stop.
+Each step can be repeated. `copying` and `verifying` yield the number of jobs after each batch: the caller may stop
+between two batches.
 """
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterator
 from secrets import token_hex
 from typing import TYPE_CHECKING
@@ -20,7 +21,6 @@ from typing import TYPE_CHECKING
 from mainspring.engines.sqlite.departing import Departure
 from mainspring.errors import EngineUnavailable, LimitExceeded
 from mainspring.jobs.transfers import Deviation, Stage, TravellingJob
-from mainspring.moving.leftovers import name_of, removing
 
 if TYPE_CHECKING:
     from mainspring.engines.nats.arriving import Receipt
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from mainspring.engines.sqlite.departing import Leaving
 
 PAGE = 1_000
-EVERYTHING = 2**62  # a place behind all jobs
+EVERYTHING = 2**62  # a place after all jobs
 
 
 class Mover:
-    """Moves the jobs of one file. `url` names the target for people, without a password."""
+    """Moves the jobs of one file. `url` names the target for display, without a password."""
 
     def __init__(self, source: Departure, target: NatsEngine, url: str) -> None:
         self._source = source
@@ -43,14 +43,14 @@ class Mover:
         self._url = url
         self._id = ""
         self.done_before = 0
-        """How many jobs were there when it began."""
+        """How many jobs had arrived when this run began."""
         self.is_complete = False
-        """Whether it was complete when it began."""
+        """Whether the move was complete when this run began."""
         self.deviations: list[Deviation] = []
-        """What is not there as it was here."""
+        """The jobs, settings and schedules on the target that differ from the file."""
 
     def begin(self) -> None:
-        """Mark the file and write the receipt; or find both, and go on."""
+        """Mark the file and write the receipt; or find both, and resume."""
         state = self._source.state()
         if state is None:
             self._require_room()
@@ -75,7 +75,7 @@ class Mover:
             )
         if receipt is None and (state.is_known or state.target != self._url):
             raise wrong_target(self._source, state, self._url)
-        if receipt is not None and receipt.stage is Stage.IN_REVIEW:  # whoever wanted to take it back did not
+        if receipt is not None and receipt.stage is Stage.IN_REVIEW:  # an undo was begun and abandoned
             self._receipts.turn_to(state.id, Stage.COMPLETE, after=[Stage.IN_REVIEW])
         receipt = self._receipts.begin(state.id, name_of(self._source), last=state.last)
         if not state.is_known:
@@ -83,7 +83,7 @@ class Mover:
         return receipt
 
     def _require_room(self) -> None:
-        """Refuse a job that no message could carry, before anything is begun."""
+        """Refuse a job that is too large for a message, before anything is changed."""
         largest = self._source.largest()
         if largest is not None and largest[1] > self._arrivals.most_bytes:
             raise LimitExceeded(
@@ -105,7 +105,7 @@ class Mover:
     # -- step by step
 
     def copying(self) -> Iterator[int]:
-        """Carry over what is not there yet."""
+        """Copy everything that has not arrived yet; yields the number of jobs after each batch."""
         self._clear_leftovers()
         receipt = self._receipts.require(self._target.parts.workshop.open(), self._id)
         if not receipt.has_settings:
@@ -113,20 +113,20 @@ class Mover:
             self._target.arrange(self._inheritance.arrangements(settings))
             self._inheritance.note_settings(self._id, settings)
         for jobs in pages(self._source, receipt.position, EVERYTHING):
-            self._require_no_workers()  # once more: a replica that lagged behind may have told neither side
+            self._require_no_workers()  # again: neither side may have seen the other on a replica that lags behind
             self._arrivals.store(self._id, jobs)
             yield len(jobs)
         self._inheritance.store_schedules(self._id, self._source.schedules())
 
     def _clear_leftovers(self) -> None:
-        """Take away what a move of this file left that was given up: some of its jobs may have been run here."""
+        """Delete what an abandoned move of this file left on the target: some of its jobs may have run since."""
         for receipt in self._receipts.find_open(name_of(self._source)):
             if receipt.id != self._id:
                 for _ in removing(self._target, receipt.id, receipt.stage):
                     pass
 
     def verifying(self) -> Iterator[int]:
-        """Read everything back, and compare."""
+        """Read everything back, and compare it with the file; yields the number of jobs after each batch."""
         self.deviations = self._inheritance.compare_settings(self._source.settings())
         for jobs in pages(self._source, 0, EVERYTHING):
             self.deviations += self._arrivals.compare(self._id, jobs)
@@ -134,10 +134,10 @@ class Mover:
         self.deviations += self._inheritance.compare_schedules(self._id, self._source.schedules())
         receipt = self._receipts.find(self._id)
         if receipt is not None and receipt.stage is Stage.COMPLETE:
-            self.deviations.clear()  # another mover was quicker, so workers may have begun
+            self.deviations.clear()  # another mover was faster, so workers may have started
 
     def finish(self) -> None:
-        """Let workers begin there, and let the file say where its jobs are."""
+        """Allow workers to enroll on the target, and store in the file where its jobs are."""
         state = self._source.state()
         if state is None or state.id != self._id:
             raise EngineUnavailable(
@@ -158,9 +158,26 @@ def pages(source: Departure, after: int, until: int) -> Iterator[list[Travelling
 
 
 def wrong_target(source: Departure, state: Leaving, url: str) -> EngineUnavailable:
-    """Make the error for a target that knows nothing of a move."""
+    """Return the error for a target that has no receipt of a move."""
     return EngineUnavailable(
         engine=source.description,
         reason=f"its jobs are moving to {state.target}, and {url} knows nothing of that",
         remedy=f"name {state.target}; if that is gone for good, --undo --force lets the file be used again",
     )
+
+
+def name_of(source: Departure) -> str:
+    """Return the name of a file that tells it from the files of other machines."""
+    return f"{source.description} on {platform.node()}"
+
+
+def removing(target: NatsEngine, move_id: str, stage: Stage) -> Iterator[int]:
+    """Delete what a move at this stage has stored on the target, its receipt last.
+
+    Yields the number of jobs after each batch.
+    """
+    receipts = target.parts.receipts
+    receipts.turn_to(move_id, Stage.UNDOING, after=[stage])
+    target.parts.inheritance.remove_schedules(move_id)
+    yield from target.parts.arrivals.removing(move_id)
+    receipts.forget(move_id)

@@ -1,4 +1,4 @@
-"""What a move would carry over, and what would stay behind: counted, with nothing changed."""
+"""Plans a move: counts what it would copy and what it would leave behind, without changing anything."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from mainspring.jobs.status import JobStatus
 
 
 class Plan(Struct, frozen=True):
-    """How many of what."""
+    """The counts of a planned move."""
 
     pending: int
     running: int
-    """Of workers that died, or that still live: they become PENDING before the move."""
+    """Jobs of dead workers, or of live ones: they become PENDING before the move."""
     dead_letters: int
     schedules: int
     paused_queues: int
     limits: int
     left_behind: int
-    """COMPLETED and CANCELED."""
+    """COMPLETED and CANCELED jobs."""
     workers: tuple[str, ...]
-    """Who lives on the source, and has to be stopped."""
+    """The live workers of the source, which have to be stopped."""
 
     @property
     def jobs(self) -> int:
-        """How many jobs are carried over."""
+        """How many jobs are copied."""
         return self.pending + self.dead_letters
 
 
 def plan(source: Departure) -> Plan:
-    """Count."""
+    """Count what a move would copy and leave behind."""
     counts = source.counts()
     settings = source.settings()
     return Plan(

@@ -1,7 +1,8 @@
-"""Taking a move back, as long as nobody has worked on the target: the file is used again as it was.
+"""Undoes a move, as long as no worker has changed the moved jobs: the file is used again as it was.
 
-First everything there is compared with the file. Only if nothing was changed it is taken away, and the mark in the
-file with it. What others have submitted to the target stays there, and so do limits and pauses.
+First, everything on the target is compared with the file. Only if nothing has changed, it is deleted there, and
+the mark in the file with it. Jobs that others have submitted to the target stay there, and so do limits and
+pauses.
 """
 
 from __future__ import annotations
@@ -12,8 +13,7 @@ from typing import TYPE_CHECKING
 from mainspring.engines.sqlite.departing import Departure
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs.transfers import CHANGED, TAKEN, Stage
-from mainspring.moving.leftovers import name_of, removing
-from mainspring.moving.mover import pages, wrong_target
+from mainspring.moving.mover import name_of, pages, removing, wrong_target
 
 if TYPE_CHECKING:
     from mainspring.engines.nats.arriving import Receipt
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Undoing:
-    """Takes the move of one file back."""
+    """Undoes the move of one file."""
 
     def __init__(self, source: Departure, target: NatsEngine, url: str) -> None:
         self._source = source
@@ -33,13 +33,13 @@ class Undoing:
         self._url = url
 
     def total(self) -> int:
-        """Return how many jobs are there: each of them is looked at once and taken away once."""
+        """Return how many jobs have arrived: each of them is compared once and deleted once."""
         state = self._source.state()
         receipt = None if state is None else self._receipts.find(state.id)
         return 0 if receipt is None else self._source.count_until(receipt.position)
 
     def undoing(self) -> Generator[int]:
-        """Take everything back; yields after each batch how many jobs it had."""
+        """Undo the move; yields the number of jobs after each batch."""
         state = self._source.state()
         if state is None:
             yield from self._clearing()
@@ -50,12 +50,12 @@ class Undoing:
         if receipt is not None:
             if receipt.stage is not Stage.UNDOING:
                 yield from self._reviewing(state, receipt)
-            self._source.note_undone()  # before the receipt is gone: then only the file knows
+            self._source.note_undone()  # before the receipt is deleted: from then on only the file knows
             yield from removing(self._target, receipt.id, Stage.UNDOING)
         self._source.take_back()
 
     def _clearing(self) -> Iterator[int]:
-        """Take away what moves left there that were given up without asking the target."""
+        """Delete what abandoned moves left on the target: they were given up without access to it."""
         given_up = self._receipts.find_open(name_of(self._source))
         if not given_up:
             require_move(self._source)
@@ -63,9 +63,9 @@ class Undoing:
             yield from removing(self._target, receipt.id, receipt.stage)
 
     def _reviewing(self, state: Leaving, receipt: Receipt) -> Iterator[int]:
-        """Refuse to take back what somebody has worked on; while we look, no worker begins there.
+        """Refuse to undo a move whose jobs were run or changed; no worker enrolls during the comparison.
 
-        If a mover finishes it meanwhile, one does, and it cannot be taken back any more.
+        If a mover finishes the move meanwhile, workers may enroll, and it cannot be undone any more.
         """
         stage = receipt.stage
         if stage is Stage.COMPLETE:
@@ -104,7 +104,7 @@ class Undoing:
 
 
 def require_move(source: Departure) -> Leaving:
-    """Return the move of a file; there must be one."""
+    """Return the move of a file; raises `EngineUnavailable` if there is none."""
     state = source.state()
     if state is None:
         raise EngineUnavailable(

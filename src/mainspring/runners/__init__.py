@@ -1,4 +1,4 @@
-"""Where: task runners in the manner of Chromium, on a pool of threads."""
+"""Task runners on a pool of threads, modeled on those of Chromium."""
 
 from mainspring.runners.asyncio_runner import AsyncioRunner
 from mainspring.runners.func_queue import FuncQueue
@@ -11,9 +11,8 @@ from mainspring.runners.runner import TaskRunner, current_runner
 from mainspring.runners.sequence_bound import SequenceBound
 from mainspring.runners.source import ParallelRunner, SequencedRunner
 from mainspring.runners.statistics import PoolStatistics, RunnerStatistics, ShutdownReport
-from mainspring.runners.task import PostedFrom, TaskFailure, TaskHandle
+from mainspring.runners.task import PostedFrom, Priority, ShutdownBehavior, TaskFailure, TaskHandle, TaskTraits
 from mainspring.runners.thread_pool import ThreadPool
-from mainspring.runners.traits import Priority, ShutdownBehavior, TaskTraits
 from mainspring.runners.worker import blocking
 
 __all__ = [

@@ -1,7 +1,7 @@
-"""A thread with an event loop: callables run on it in order, coroutines run on it side by side.
+"""A runner with an event loop on its own thread: callables run in order, coroutines run concurrently.
 
-Coroutines start in the order in which they were posted. A running one counts as active; when it ends, it is
-counted and its exception is reported, exactly as for a callable.
+Coroutines start in the order in which they were posted. A running coroutine counts as active; when it ends, it
+is counted and its exception is reported, exactly as for a callable.
 """
 
 from __future__ import annotations
@@ -20,22 +20,21 @@ from typing import Any, TypeVar, TypeVarTuple, overload
 from mainspring.clock import Duration
 from mainspring.runners.flush import Barrier, Earlier
 from mainspring.runners.future import TaskFuture
-from mainspring.runners.rest import Rest
+from mainspring.runners.idle_condition import IdleCondition
 from mainspring.runners.runner import TaskRunner
 from mainspring.runners.services import Services
-from mainspring.runners.task import Task, TracedTask
-from mainspring.runners.traits import TaskTraits
-from mainspring.runners.worker import RAISED, Worker, current_worker
+from mainspring.runners.task import Task, TaskTraits, TracedTask
+from mainspring.runners.worker import RAISED, WorkerThread, current_worker
 
 Ts = TypeVarTuple("Ts")
 R = TypeVar("R")
 
-SLICE = 64  # callables that run before the loop gets to look at its sockets
+SLICE = 64  # callables that run before the loop polls its sockets again
 JOIN_SECONDS = 1.0
 
 
-class LoopWorker(Worker):
-    """The thread of an event loop."""
+class LoopWorker(WorkerThread):
+    """The worker of an event loop's thread."""
 
     __slots__ = ("_adopt", "_coroutines", "_loop")
 
@@ -46,7 +45,7 @@ class LoopWorker(Worker):
         home: TaskRunner,
         loop: asyncio.AbstractEventLoop,
         adopt: Callable[[Task, Coroutine[Any, Any, object]], None],
-        coroutines: Mapping[asyncio.Task[object], Worker],
+        coroutines: Mapping[asyncio.Task[object], WorkerThread],
     ) -> None:
         super().__init__(None, home)
         self._loop = loop
@@ -64,7 +63,7 @@ class LoopWorker(Worker):
         acting = self.acting()
         return nullcontext() if acting is self else acting.waiting(is_over)
 
-    def acting(self) -> Worker:
+    def acting(self) -> WorkerThread:
         current = asyncio.current_task(self._loop)
         return self._coroutines.get(current, self) if current is not None else self
 
@@ -82,7 +81,7 @@ class LoopWorker(Worker):
 
 
 class AsyncioRunner(TaskRunner):
-    """An event loop on a thread of its own. Make one with `pool.asyncio()`."""
+    """A runner with an event loop on a thread of its own. Make one with `pool.asyncio()`."""
 
     def __init__(
         self,
@@ -97,12 +96,12 @@ class AsyncioRunner(TaskRunner):
         self.loop = asyncio.new_event_loop()
         self._tasks: deque[Task] = deque()
         self._append = self._tasks.append
-        self._tokens: list[None] = [None]  # taken while a drain is on its way
+        self._tokens: list[None] = [None]  # taken while a drain is scheduled or runs
         self._sleepers = self._tokens
-        self._rest = Rest(services.clock)
-        self._context = Context()  # of the drain, so that it does not carry that of whoever woke it
-        # Each running coroutine, with a stand-in for the worker that it does not occupy.
-        self._coroutines: dict[asyncio.Task[object], Worker] = {}
+        self._rest = IdleCondition(services.clock)
+        self._context = Context()  # of the drain, so that it does not run in that of the posting thread
+        # Each running coroutine, with a stand-in worker, because it occupies no thread.
+        self._coroutines: dict[asyncio.Task[object], WorkerThread] = {}
         self._worker = LoopWorker(self, self.loop, self._adopt, self._coroutines)
         self._has_stopped = False
         self._thread = Thread(target=self._serve, name=f"{name}-loop", daemon=True)
@@ -117,7 +116,7 @@ class AsyncioRunner(TaskRunner):
             try:
                 self.loop.run_forever()
             except (SystemExit, KeyboardInterrupt):
-                continue  # a coroutine raised it: asyncio lets it through, and it has been reported
+                continue  # a coroutine raised it: asyncio re-raises it here, and it has been reported
         self.loop.run_until_complete(self._cancel_coroutines())
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         self.loop.close()
@@ -143,8 +142,8 @@ class AsyncioRunner(TaskRunner):
         self.loop.call_soon(self._drain, context=self._context)
 
     def _adopt(self, task: Task, coroutine: Coroutine[Any, Any, object]) -> None:
-        """Let the coroutine that a task has returned run as a part of that task."""
-        stand_in = Worker(None, self, is_stand_in=True)
+        """Run the coroutine that a task has returned as a part of that task."""
+        stand_in = WorkerThread(None, self, is_stand_in=True)
         stand_in.task = kept = task.spokesman()
         running = self.loop.create_task(coroutine, name=kept.name, context=kept.context or Context())
         self._coroutines[running] = stand_in
@@ -164,7 +163,7 @@ class AsyncioRunner(TaskRunner):
         del self._coroutines[coroutine]
         self._rest.announce()
 
-    # -- what a runner must answer
+    # -- the interface of a runner
 
     def _push(self, task: TracedTask) -> None:
         self._tasks.append(task)
@@ -176,7 +175,7 @@ class AsyncioRunner(TaskRunner):
             return
         try:
             self.loop.call_soon_threadsafe(self._drain, context=self._context)
-        except RuntimeError:  # the loop is closed; a post finds that out by itself
+        except RuntimeError:  # the loop is closed; the post itself detects that
             self._tokens.append(None)
 
     def _waiting(self) -> int:
@@ -185,20 +184,20 @@ class AsyncioRunner(TaskRunner):
     def queued_tasks(self) -> list[Task]:
         return list(self._tasks.copy())
 
-    def _workers(self) -> list[Worker]:
+    def _workers(self) -> list[WorkerThread]:
         return [self._worker, *self._coroutines.copy().values()]
 
-    def running_tasks(self) -> list[tuple[Worker, Task]]:
+    def running_tasks(self) -> list[tuple[WorkerThread, Task]]:
         return [(worker, task) for worker in self._workers() if (task := worker.task) is not None]
 
     def totals(self) -> tuple[int, int]:
         return self._worker.completed, self._worker.failed
 
     @property
-    def rest(self) -> Rest:
+    def rest(self) -> IdleCondition:
         return self._rest
 
-    def is_quiet(self, is_resting: Callable[[Worker], bool]) -> bool:
+    def is_quiet(self, is_resting: Callable[[WorkerThread], bool]) -> bool:
         if self._worker.is_shutting_down:
             return True
         is_live = any(task.is_live() for task in self._tasks.copy())
@@ -207,11 +206,11 @@ class AsyncioRunner(TaskRunner):
         before = self.totals()
         if self._tasks or not self._tokens:
             return False
-        # A coroutine that ends while we look may have posted something: only an unchanged picture counts.
+        # A coroutine that ends during the check may have posted a task: the totals must not have changed.
         return all(is_resting(worker) for worker in self._coroutines.copy().values()) and self.totals() == before
 
     def activity(self) -> object:
-        """Return something that changes whenever the loop has run something."""
+        """Return a value that changes whenever a task of the loop has ended."""
         return self.totals()
 
     def runs_tasks_in_current_sequence(self) -> bool:
@@ -221,18 +220,18 @@ class AsyncioRunner(TaskRunner):
         return int(self._thread.is_alive())
 
     def is_over(self) -> bool:
-        """Answer whether the runner has been closed and its thread is gone."""
+        """Return whether the runner has been closed and its thread has ended."""
         return self.is_closed and not self._thread.is_alive()
 
-    def _make_barrier(self, rest: Rest, priority: int) -> Barrier:
-        # Coroutines that run when the barrier passes were posted before it; their tasks have long returned.
+    def _make_barrier(self, rest: IdleCondition, priority: int) -> Barrier:
+        # Coroutines that run when the barrier is popped were posted before it; their tasks have returned already.
         return Barrier(self, rest, priority, self.running_tasks)
 
     def wait_until_ended(self, earlier: Earlier, deadline: int | None) -> bool:
         return self._rest.wait(lambda: earlier.have_coroutines_ended(self), deadline)
 
-    def serving_workers(self) -> list[Worker]:
-        return []  # one thread takes and runs: a barrier cannot pass in between
+    def serving_workers(self) -> list[WorkerThread]:
+        return []  # one thread takes and runs tasks: a barrier cannot be popped in between
 
     def finish_closing(self) -> None:
         if self.is_closed:
@@ -249,7 +248,7 @@ class AsyncioRunner(TaskRunner):
         self._has_stopped = True
         self.loop.stop()
 
-    # -- coroutine functions are typed by what they return when awaited
+    # -- a coroutine function is typed by the result of its coroutine
 
     @overload
     def submit(

@@ -1,4 +1,4 @@
-"""The time of a pool: it keeps delayed tasks until they are due and then gives them to their runner."""
+"""The delay manager of a pool: it keeps delayed tasks until they are due, then passes them to their runners."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from mainspring.timing.wheel import TimerEntry, WheelStatistics
 
 
 class DelayManager:
-    """Delayed tasks of all runners of a pool, on one timing wheel."""
+    """The delayed tasks of all runners of a pool, on one timing wheel."""
 
     def __init__(self, clock: Clock, *, name: str) -> None:
         self._clock = clock
         self._timer = Timer(clock, name=name)
         self._calls_lock = RLock()
-        self._calls: set[TimerEntry] = set()  # what the pool itself has armed; guarded by _calls_lock
+        self._calls: set[TimerEntry] = set()  # timers of the pool itself; guarded by _calls_lock
 
     def __len__(self) -> int:
         """Return the number of delayed tasks."""
         return max(0, len(self._timer) - len(self._calls))
 
     def arm(self, task: TracedTask, due: int) -> None:
-        """Let the task ripen at `due`, unless it is disarmed before."""
+        """Pass the task to its runner at `due`, unless it is disarmed before."""
         task.due = due
         task.timer_entry = self._timer.call_at(due, task.ripen)
 
     def disarm(self, task: TracedTask) -> None:
-        """Forget a delayed task at once."""
+        """Remove the timer of a delayed task at once."""
         if task.timer_entry is not None:
             self._timer.cancel(task.timer_entry)
             task.timer_entry = None
 
     def call_after(self, delay_ns: int, callback: Callable[[], object]) -> TimerEntry | None:
-        """Call back on the timer's thread; for the short needs of the pool itself. None after `close`."""
+        """Call a short callback of the pool itself after a delay, on the timer's thread. None after `close`."""
 
         def call() -> None:
             with self._calls_lock:
@@ -52,23 +52,23 @@ class DelayManager:
             return entry
 
     def cancel_call(self, entry: TimerEntry) -> bool:
-        """Take back a `call_after`."""
+        """Cancel a `call_after`; return True if the call will not be made."""
         with self._calls_lock:
             self._calls.discard(entry)
             return self._timer.cancel(entry)
 
     def next_due(self) -> int | None:
-        """Return when the next delayed task may be due."""
+        """Return the next due time, or a lower bound of it."""
         return self._timer.next_due()
 
     def statistics(self) -> WheelStatistics:
-        """Count what the wheel holds, the timers of the pool itself included."""
+        """Return the statistics of the wheel, which include the timers of the pool itself."""
         return self._timer.statistics()
 
     def settle(self, timeout: Duration | None) -> bool:
-        """Wait until everything due by now has reached its runner; False if it takes longer, in real time."""
+        """Wait until all tasks due by now have reached their runners; False after `timeout`, in real time."""
         return self._timer.settle(timeout)
 
     def close(self) -> None:
-        """Stop keeping time."""
+        """Drop all timers and end the timer's thread."""
         self._timer.close()

@@ -1,9 +1,9 @@
-"""Waits until all tasks have ended that a runner had at one moment.
+"""Flushing: waiting until all tasks that a runner had at one moment have ended.
 
-A task that was posted before the moment is in a queue, or a worker has taken it and not begun it, or it runs, or
-it has ended: looking in this order misses none. A barrier is a mark in a queue: once it has passed, everything
-posted before it has been started. To the queue and to the counters it is a task that was claimed already: it is
-not counted, not dropped and not run.
+A task that was posted before that moment is in a queue, or a worker has taken but not started it, or it runs, or
+it has ended: checking in this order misses none. A barrier is a marker in a queue: once a worker has popped it,
+workers have taken everything posted before it. The queue and the counters treat a barrier as a claimed task: it
+is not counted, not dropped and not run.
 """
 
 from __future__ import annotations
@@ -11,28 +11,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from mainspring.runners.task import Task, TracedTask
-from mainspring.runners.task_queue import stamp_for
-from mainspring.runners.traits import DEFAULT_TRAITS
-from mainspring.runners.worker import Worker
+from mainspring.runners.task import DEFAULT_TRAITS, Task, TracedTask, stamp_for
+from mainspring.runners.worker import WorkerThread
 
 if TYPE_CHECKING:
-    from mainspring.runners.rest import Rest
+    from mainspring.runners.idle_condition import IdleCondition
     from mainspring.runners.runner import TaskRunner
-    from mainspring.runners.worker import Worker
+    from mainspring.runners.worker import WorkerThread
 
 
 class Barrier(TracedTask):
-    """Tells `rest` when it has passed, and keeps what `look` sees at that moment."""
+    """A marker in a queue. When a worker pops it, it stores the result of `look` and notifies `rest`."""
 
     __slots__ = ("_look", "_rest", "is_passed", "running")
 
     def __init__(
         self,
         runner: TaskRunner,
-        rest: Rest,
+        rest: IdleCondition,
         priority: int,
-        look: Callable[[], list[tuple[Worker, Task]]] | None = None,
+        look: Callable[[], list[tuple[WorkerThread, Task]]] | None = None,
     ) -> None:
         super().__init__()
         self.function = None
@@ -42,10 +40,10 @@ class Barrier(TracedTask):
         self.queued = True
         self._rest = rest
         self._look = look
-        self.running: list[tuple[Worker, Task]] = []
+        self.running: list[tuple[WorkerThread, Task]] = []
         self.is_passed = False
 
-    def run_on(self, worker: Worker) -> bool:
+    def run_on(self, worker: WorkerThread) -> bool:
         if self._look is not None:
             self.running = self._look()
         self.is_passed = True
@@ -54,24 +52,24 @@ class Barrier(TracedTask):
 
 
 class Moment(NamedTuple):
-    """A worker between two tasks, and how far it had come."""
+    """A snapshot of a worker between two tasks, with the state of its counters."""
 
-    worker: Worker
+    worker: WorkerThread
     wakes: int
     ended: int
 
     @classmethod
-    def of(cls, worker: Worker) -> Moment:
+    def of(cls, worker: WorkerThread) -> Moment:
         return cls(worker, worker.wakes, worker.completed + worker.failed)
 
     def has_passed(self) -> bool:
-        """Answer whether the worker has done what it may have had in hand, or had nothing."""
+        """Return whether the worker has ended the task that it may have taken, or had taken none."""
         worker = self.worker
         return worker.parked or worker.wakes != self.wakes or worker.completed + worker.failed != self.ended
 
 
 class Earlier:
-    """Everything that was posted to a runner before this was made."""
+    """The tasks that were posted to a runner before this object was created."""
 
     def __init__(self, runner: TaskRunner) -> None:
         self._tasks = runner.all_queued_tasks()
@@ -82,16 +80,16 @@ class Earlier:
         self._coroutines = [(worker, task) for worker, task in running if worker.is_stand_in]
 
     def include(self, barriers: list[Barrier]) -> None:
-        """Add the coroutines that were running when the barriers passed: their tasks have returned before."""
+        """Add the coroutines that were running when the barriers were popped: their tasks had returned before."""
         self._coroutines += [pair for barrier in barriers for pair in barrier.running if pair[0].is_stand_in]
 
     def have_tasks_ended(self) -> bool:
-        """Answer whether all tasks have ended that run on threads."""
+        """Return whether all tasks that run on threads have ended."""
         tasks = self._tasks
         while tasks and tasks[-1].function is None:
-            tasks.pop()  # so that a long list is gone through once, however often somebody asks
+            tasks.pop()  # so that all calls together go through a long list once
         return not tasks and all(moment.has_passed() for moment in self._moments)
 
     def have_coroutines_ended(self, runner: TaskRunner) -> bool:
-        """Answer whether all coroutines have ended that run on the loop of `runner`."""
+        """Return whether all coroutines that run on the loop of `runner` have ended."""
         return all(worker.task is not task for worker, task in self._coroutines if worker.home is runner)

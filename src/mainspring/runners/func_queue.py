@@ -1,14 +1,14 @@
-"""A queue with a handler that sleeps when it is empty.
+"""A queue that passes its items to a handler, on the threads of a pool.
 
-No thread belongs to it: dispatching an item into a sleeping queue posts a drain to its pool, and a drain that
-finds nothing more goes back to sleep.
+The queue has no thread of its own. Dispatching an item to an idle queue posts a drain, a task that calls the
+handler, to the pool. A drain that finds no more items ends.
 
 Invariants
-- A token stands for each drain that may run. Taking it is one atomic step; it is returned before the last look
-  at the queue, so no item is left lying and there are never more drains than tokens.
-- Each item lies in a cell of its own, a list of one: whoever pops it, a drain or a dispatch that finds the pool
-  closed, has it alone. So an item is handled once, or its dispatch raises.
-- Drains are BLOCK tasks: what was dispatched before a shutdown is handled.
+- There is one token for each drain that may run. Taking it is one atomic step. A drain returns its token before it
+  checks the queue for the last time, so no item is left behind and there are never more drains than tokens.
+- Each item is in a cell of its own, a list of one element. Popping it claims the item, for a drain or for a
+  dispatch that finds the pool closed. So an item is handled once, or its dispatch raises.
+- Drains are BLOCK tasks: items that were dispatched before a shutdown are handled.
 """
 
 from __future__ import annotations
@@ -21,24 +21,23 @@ from typing import Any, Generic, Literal, TypeVar, overload
 
 from mainspring.clock import Duration, deadline_after
 from mainspring.errors import QueueEmpty, QueueFull, RunnerClosed, WouldDeadlock
-from mainspring.runners.checks import require_callable, require_positive
-from mainspring.runners.rest import Rest
+from mainspring.runners.idle_condition import IdleCondition
 from mainspring.runners.ring_buffer import RingBuffer
 from mainspring.runners.runner import TaskRunner
-from mainspring.runners.task import TaskFailure, describe_function
-from mainspring.runners.traits import ShutdownBehavior, TaskTraits
+from mainspring.runners.task import ShutdownBehavior, TaskFailure, TaskTraits, describe_function
+from mainspring.runners.validation import require_callable, require_positive
 from mainspring.runners.worker import current_worker
 
 T = TypeVar("T")
 
-SLICE = 64  # items that a drain handles before it lets other work of the pool go first
+SLICE = 64  # items that a drain handles before it yields to other tasks of the pool
 
 
 class FuncQueue(Generic[T]):
-    """Hands every dispatched item to `handler`, never to more than `concurrency` at once.
+    """A queue that calls `handler` with every dispatched item, in at most `concurrency` calls at once.
 
-    With `batch=True` the handler gets a list of all that waits. With a `capacity`, a full queue raises
-    `QueueFull`. What the handler raises reaches the error hook of the pool, and the queue goes on.
+    With `batch=True` the handler gets a list of all waiting items. With a `capacity`, a full queue raises
+    `QueueFull`. Exceptions of the handler go to the error hook of the pool, and the queue continues.
     """
 
     @overload
@@ -100,26 +99,26 @@ class FuncQueue(Generic[T]):
         self._concurrency = concurrency
         self._tokens = [None] * concurrency
         self._traits = TaskTraits(shutdown=ShutdownBehavior.BLOCK)
-        self._waking = RLock()  # one post of a drain at a time; re-entrant for finalizers and signal handlers
-        self._rest = Rest(pool.services.clock)
+        self._waking = RLock()  # held while a drain is posted; re-entrant for finalizers and signal handlers
+        self._rest = IdleCondition(pool.services.clock)
 
     def __len__(self) -> int:
         return len(self._cells)
 
     def dispatch(self, item: T) -> None:
-        """Queue an item and wake the handler; `QueueFull` if there is no room, `RunnerClosed` after shutdown."""
+        """Queue an item and wake the handler; raise `QueueFull` or, after shutdown, `RunnerClosed`."""
         cell = [item]
         self._push(cell)
         try:
             self._wake()
-            if self._pool.is_closed:  # and nobody drains any more
+            if self._pool.is_closed:  # then no drain runs any more
                 raise RunnerClosed(runner=self._pool.name)
         except BaseException:
             if self._withdraw(cell):
                 raise
 
     def dispatch_all(self, items: Iterable[T]) -> None:
-        """Queue many items and wake the handler once for all of them."""
+        """Queue many items, then wake the handler once for all of them."""
         cells = [[item] for item in items]
         for place, cell in enumerate(cells):
             try:
@@ -142,18 +141,19 @@ class FuncQueue(Generic[T]):
                 raise
 
     def withdraw_all(self) -> list[T]:
-        """Take back and return every item that no handler has got."""
+        """Remove and return every item that has not reached the handler."""
         items: list[T] = []
         while len(self._cells):
             try:
                 items.append(self._pop().pop())
             except (IndexError, QueueEmpty):
-                continue  # a drain was quicker
-        self._rest.announce()
+                continue  # a drain has taken it
+        if self._rest.waiters:
+            self._rest.announce()
         return items
 
     def wait_idle(self, timeout: Duration | None = None) -> None:
-        """Wait until every item has been handled; `TimeoutError` if that takes too long."""
+        """Wait until every item has been handled; raise `TimeoutError` after `timeout`."""
         worker = current_worker()
         if worker is not None and worker.task is not None and worker.task.function == self._drain:
             raise WouldDeadlock(runner=self._pool.name, task=f"wait_idle() of queue {self.name}")
@@ -165,8 +165,8 @@ class FuncQueue(Generic[T]):
         return not len(self._cells) and len(self._tokens) == self._concurrency
 
     def _wake(self) -> None:
-        # Under a lock, so that whoever finds no token knows that a drain is in the pool and will look again;
-        # without it the post might still fail, and the item would be forgotten.
+        # Under a lock: a thread that finds no token relies on a drain that is in the pool and will check the queue
+        # again. Without the lock the post of that drain might still fail, and the item would be left behind.
         with self._waking:
             try:
                 self._tokens.pop()
@@ -179,7 +179,7 @@ class FuncQueue(Generic[T]):
                 raise
 
     def _withdraw(self, cell: list[T]) -> bool:
-        """Take an item back; False if a drain was quicker, which then handles it."""
+        """Take an item back; return False if a drain has claimed it, which then handles it."""
         try:
             cell.pop()
         except IndexError:
@@ -228,20 +228,21 @@ class FuncQueue(Generic[T]):
             )
 
     def _goes_to_sleep(self) -> bool:
-        """Return the token and let another drain follow if there is more; False if this one must go on itself."""
+        """Return the token and post another drain if items are left; False if this drain must continue itself."""
         self._tokens.append(None)
         try:
             if len(self._cells):
                 self._wake()
-        except QueueFull:  # no room for another drain in the pool
+        except QueueFull:  # the pool has no room for another drain
             return not self._takes_token_back()
         finally:
-            self._rest.announce()
+            if self._rest.waiters:
+                self._rest.announce()
         return True
 
     def _takes_token_back(self) -> bool:
         with self._waking:
             if not self._tokens:
-                return False  # somebody else has begun to drain
+                return False  # another drain has the token
             self._tokens.pop()
             return True

@@ -1,16 +1,18 @@
-"""A future that knows which pool it comes from, and that costs little until somebody waits for it.
+"""The future of a submitted task. It is cheap until a thread waits for it, and tasks of the pool may wait for it.
 
-Waiting inside of a task of the same pool cannot hang: `result()` runs an unstarted target inline if it belongs
-to no sequence, and else counts as `blocking()`, so that another thread takes over. Waiting for one's own
-sequence raises at once.
+Waiting inside a task of the same pool does not deadlock while the pool may grow: `result()` runs an unstarted
+task inline if it belongs to no sequence. Otherwise the wait counts as `blocking()`, so that another thread takes
+over. Waiting for a task of the caller's own sequence raises `WouldDeadlock` at once.
 
-The standard future makes a condition variable for every future, which is most of its cost. This one makes it
-when somebody first needs it. Invariants:
-- `_gate` holds one element, and popping it is one atomic step. Whoever pops it decides: the task has ended
-  before anybody made a condition, or there is a condition and the task must end under it.
-- The outcome is stored before the gate is tried. So whoever finds the gate taken, with no condition there, may
-  set the state to FINISHED itself.
-- Whether a task is run or cancelled is decided by claiming the task, not by the state of the future.
+The standard library creates a condition variable for every future, which is most of its cost. This class creates
+it when a thread first needs it. Invariants:
+- `_gate` holds one element, and popping it is one atomic step. If the ending task pops it, the task has ended
+  before there was a condition. If `_make_condition` pops it, the task must end under the condition.
+- The task stores its outcome before it tries to pop the gate. So a thread that finds the gate empty, and no
+  condition, may set the state to FINISHED itself.
+- The claim of the task, not the state of the future, decides whether the task runs or is canceled.
+
+`RunAndReply` runs a function on one runner and posts its result to another.
 """
 
 from __future__ import annotations
@@ -19,17 +21,20 @@ from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future, InvalidStateError
 from concurrent.futures._base import CANCELLED, CANCELLED_AND_NOTIFIED, FINISHED, PENDING, RUNNING
 from contextlib import contextmanager
+from inspect import iscoroutine
 from threading import Condition, Lock, RLock
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from mainspring.clock import NANOSECONDS, Duration, to_nanoseconds
 from mainspring.errors import WouldDeadlock
 from mainspring.runners.task import Task, Wrapper
-from mainspring.runners.worker import RAISED, Worker, coroutine_refused, current_worker
+from mainspring.runners.worker import RAISED, WorkerThread, coroutine_refused, current_worker
 
 if TYPE_CHECKING:
     from mainspring.runners.runner import TaskRunner
+    from mainspring.runners.task import Origin, TaskTraits
+
 
 R = TypeVar("R")
 
@@ -39,21 +44,21 @@ _DONE = (FINISHED, CANCELLED_AND_NOTIFIED, CANCELLED)
 
 
 class TaskFuture(Future[R], Wrapper):
-    """The result of a submitted task, some day."""
+    """The future result of a submitted task."""
 
-    # What every future starts with stands here once, and not in each of them.
+    # Initial values, stored once in the class and not in every instance.
     _state = PENDING
     _result: R | None = None
     _exception: BaseException | None = None
     _made_condition: Condition | None = None
     _cancel_coroutine: Callable[[], object] | None = None
     task: Task | None = None
-    is_awaited = False  # by a coroutine, into which StopIteration cannot be raised
+    is_awaited = False  # by a coroutine, which StopIteration cannot be raised into
 
     def __init__(self, runner: TaskRunner, function: Callable[..., object]) -> None:
         self._runner = runner
         self._gate = [None]
-        self._function: Callable[..., object] | None = function  # for its name, until it has ended
+        self._function: Callable[..., object] | None = function  # for the name of the task, until it has ended
 
     def wrapped(self) -> Callable[..., object] | None:
         return self._function
@@ -64,7 +69,7 @@ class TaskFuture(Future[R], Wrapper):
 
         @property
         def _condition(self) -> Condition:
-            """What the standard library's part of this class locks and waits on."""
+            """The condition that the standard library's base class locks and waits on."""
             return self._made_condition or self._make_condition()
 
     def _make_condition(self) -> Condition:
@@ -80,21 +85,21 @@ class TaskFuture(Future[R], Wrapper):
             return self._made_condition
 
     def done(self) -> bool:
-        """Answer whether the task has ended or was cancelled."""
+        """Return whether the task has ended or was canceled."""
         return self._state in _DONE
 
-    # -- on the side of the runner
+    # -- called by the runner
 
     def execute(self, function: Callable[..., R], arguments: tuple[Any, ...]) -> object:
-        """Run the task and keep what it gives."""
+        """Run the function and store its result or exception."""
         worker = current_worker()
         if worker is None or not worker.awaits:
-            self._state = RUNNING  # on a loop it may be a coroutine, which can be cancelled while it runs
+            self._state = RUNNING  # on a loop it may be a coroutine, which can be canceled while it runs
         try:
             result = function(*arguments)
-        except BaseException as error:  # it belongs to whoever asks for the result
+        except BaseException as error:  # `result()` raises it to its caller
             self._settle(None, error)
-            # The traceback of the error holds this frame, which must not hold the error.
+            # The traceback of the error references this frame, which must not reference the error.
             self = arguments = None  # type: ignore[assignment]  # noqa: PLW0642
             return RAISED
         if isinstance(result, CoroutineType):
@@ -103,23 +108,23 @@ class TaskFuture(Future[R], Wrapper):
         return None
 
     def _take_coroutine(
-        self, coroutine: Coroutine[Any, Any, R], function: Callable[..., R], worker: Worker | None
+        self, coroutine: Coroutine[Any, Any, R], function: Callable[..., R], worker: WorkerThread | None
     ) -> object:
         if worker is None or not worker.awaits:
             coroutine.close()
             self._settle(None, coroutine_refused(function))
             return RAISED
-        self._cancel_coroutine = _nothing  # from here on it can be cancelled, before its first step, too
+        self._cancel_coroutine = _nothing  # from here on it can be canceled, even before its first step
         return self._await(coroutine, worker)
 
-    async def _await(self, coroutine: Coroutine[Any, Any, R], worker: Worker) -> object:
+    async def _await(self, coroutine: Coroutine[Any, Any, R], worker: WorkerThread) -> object:
         self._cancel_coroutine = worker.canceller_of_current_coroutine()
         if self.cancelled():
             coroutine.close()
             return RAISED
         try:
             result = await coroutine
-        except BaseException as error:  # it belongs to whoever asks for the result
+        except BaseException as error:  # `result()` raises it to its caller
             self._settle(None, error)
             self = None  # type: ignore[assignment]  # noqa: PLW0642 - as above
             return RAISED
@@ -147,16 +152,16 @@ class TaskFuture(Future[R], Wrapper):
             else:
                 self.set_exception(error)
         except InvalidStateError:
-            pass  # cancelled while its coroutine was ending: the caller has its answer
+            pass  # canceled while its coroutine was ending: `cancel` has returned True
 
-    # -- on the side of the caller
+    # -- called by the user of the future
 
     def cancel(self) -> bool:
-        """Cancel the task if it has not started, or its coroutine if that still runs."""
+        """Cancel the task if it has not started, or its coroutine if that still runs; return True on success."""
         task = self.task
-        # Held until the lock is released: letting go of a user's objects may run their finalizers.
+        # Referenced until the lock is released: releasing a user's objects may run their finalizers.
         _held = None if task is None else (list(task), task.function, task.context)
-        with self._condition:  # so that all who cancel at once get the same answer
+        with self._condition:  # so that concurrent calls of `cancel` return the same value
             if self._state in (CANCELLED, CANCELLED_AND_NOTIFIED):
                 return True
             cancel_coroutine = self._cancel_coroutine
@@ -173,8 +178,8 @@ class TaskFuture(Future[R], Wrapper):
 
     def _tell_cancelled(self) -> None:
         self._function = None
-        self._invoke_callbacks()  # type: ignore[attr-defined]  # private there, and tested to exist
-        self.set_running_or_notify_cancel()  # tells wait() and as_completed(), as an executor would later
+        self._invoke_callbacks()  # type: ignore[attr-defined]  # private in the base class; a test checks it
+        self.set_running_or_notify_cancel()  # notifies wait() and as_completed(), as an executor does
 
     def dropped(self) -> None:
         with self._condition:
@@ -183,7 +188,7 @@ class TaskFuture(Future[R], Wrapper):
         self._tell_cancelled()
 
     def result(self, timeout: Duration | None = None) -> R:
-        """Return the result, or raise what the task raised; see the module on waiting inside of a task.
+        """Return the result, or raise the exception of the task; see the module on waiting inside a task.
 
         `timeout` is real time, whatever clock the pool has, as for every future.
         """
@@ -191,10 +196,10 @@ class TaskFuture(Future[R], Wrapper):
             with self._waiting():
                 return super().result(_seconds(timeout))
         finally:
-            self = None  # type: ignore[assignment]  # noqa: PLW0642 - the error must not hold this frame's future
+            self = None  # type: ignore[assignment]  # noqa: PLW0642 - the error must not reference the future
 
     def exception(self, timeout: Duration | None = None) -> BaseException | None:
-        """Return what the task raised, or None; waits as `result` does."""
+        """Return the exception of the task, or None; wait as `result` does."""
         with self._waiting():
             return super().exception(_seconds(timeout))
 
@@ -220,14 +225,14 @@ class TaskFuture(Future[R], Wrapper):
         finally:
             worker.waits_for = None
 
-    def _waits_for_itself(self, worker: Worker) -> bool:
-        """Note for whom `worker` waits, and follow that chain: does it lead back to what `worker` occupies?"""
+    def _waits_for_itself(self, worker: WorkerThread) -> bool:
+        """Record the runner that `worker` waits for; return whether the chain of waits leads back to `worker`."""
         runner = self._runner
         if not runner.is_exclusive:
             return False
         if worker.occupies(runner):
             return True
-        with _noting_waits:  # one at a time: of two that close a circle, the second sees the first
+        with _noting_waits:  # one at a time: of two waits that form a cycle, the second sees the first
             worker.waits_for = runner
             seen: set[TaskRunner] = set()
             while runner not in seen:
@@ -248,3 +253,38 @@ def _seconds(timeout: Duration | None) -> float | None:
 
 def _nothing() -> None:
     pass
+
+
+class RunAndReply(Wrapper, Generic[R]):
+    """A callable that runs a function, or lets the event loop await its coroutine, and posts the result."""
+
+    def __init__(
+        self,
+        function: Callable[[], R],
+        reply: Callable[[R], object],
+        target: TaskRunner,
+        traits: TaskTraits | None,
+        origin: Origin,
+    ) -> None:
+        self._function = function
+        self._reply = reply
+        self._target = target
+        self._traits = traits
+        self._origin = origin
+
+    def wrapped(self) -> Callable[..., object]:
+        return self._function
+
+    def __call__(self) -> Coroutine[Any, Any, None] | None:
+        result = self._function()
+        if iscoroutine(result):
+            return self._await(result)
+        self._post_reply(result)
+        return None
+
+    async def _await(self, coroutine: Coroutine[Any, Any, R]) -> None:
+        self._post_reply(await coroutine)
+
+    def _post_reply(self, result: R) -> None:
+        reply = self._target.services.watched(self._reply)
+        self._target.post_at(None, self._origin, reply, (result,), self._traits)

@@ -1,6 +1,6 @@
-"""Runners with threads of their own: the base of a pool, and the single-thread runner.
+"""Runners with threads of their own: the base class of the pool, and the single-thread runner.
 
-A single-thread runner runs every task in strict order on the same thread, for libraries that are bound to one.
+A single-thread runner runs all tasks in strict order on the same thread, for libraries that require that.
 """
 
 from __future__ import annotations
@@ -8,18 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mainspring.runners.flush import Earlier
-from mainspring.runners.rest import Rest
+from mainspring.runners.idle_condition import IdleCondition
 from mainspring.runners.runner import TaskRunner
 from mainspring.runners.services import Services
-from mainspring.runners.task import Task, TracedTask
+from mainspring.runners.task import Priority, Task, TaskTraits, TracedTask
 from mainspring.runners.task_queue import FifoTaskQueue, TaskQueue
 from mainspring.runners.thread_group import TaskScheduler, ThreadGroup
-from mainspring.runners.traits import Priority, TaskTraits
-from mainspring.runners.worker import Worker, current_worker
+from mainspring.runners.worker import WorkerThread, current_worker
 
 
 class GroupRunner(TaskRunner):
-    """Tasks, a scheduler that orders them, and a thread group that runs them."""
+    """A runner with a scheduler that orders its tasks and a thread group that runs them."""
 
     __slots__ = ("_group", "_scheduler")
 
@@ -49,11 +48,14 @@ class GroupRunner(TaskRunner):
         self._append = queue.appender(Priority.USER_VISIBLE)
         self._sleepers = self._scheduler.idle
 
-    def shares_threads_with(self, worker: Worker) -> bool:
+    def shares_threads_with(self, worker: WorkerThread) -> bool:
         return worker.group is self._group
 
     def _push(self, task: TracedTask) -> None:
-        self._scheduler.ready.push(task, task.priority)
+        if task.priority == Priority.USER_VISIBLE:
+            self._append(task)
+        else:
+            self._scheduler.ready.push(task, task.priority)
 
     def _rouse(self) -> None:
         self._scheduler.wake_one()
@@ -62,31 +64,31 @@ class GroupRunner(TaskRunner):
         return max(0, len(self._scheduler.ready) - self._shells)
 
     def _is_full(self, room: int) -> bool:
-        # The ready queue also holds sequences, which take no room: count again without them before refusing.
+        # The ready queue also holds sequences, which need no capacity: count again without them before refusing.
         return super()._is_full(room) and sum(task.is_live() for task in self.queued_tasks()) >= room
 
     def queued_tasks(self) -> list[Task]:
         return [entry for entry in self._scheduler.ready.entries() if isinstance(entry, Task)]
 
-    def running_tasks(self) -> list[tuple[Worker, Task]]:
+    def running_tasks(self) -> list[tuple[WorkerThread, Task]]:
         return [(worker, task) for worker in self._group.workers() if (task := worker.task) is not None]
 
     def totals(self) -> tuple[int, int]:
         return self._group.totals()
 
     @property
-    def rest(self) -> Rest:
+    def rest(self) -> IdleCondition:
         return self._group.rest
 
-    def is_quiet(self, is_resting: Callable[[Worker], bool]) -> bool:
+    def is_quiet(self, is_resting: Callable[[WorkerThread], bool]) -> bool:
         return self._group.is_at_rest(is_resting)
 
     def is_over(self) -> bool:
-        """Answer whether the runner has been closed and its threads are gone."""
+        """Return whether the runner has been closed and its threads have ended."""
         return self.is_closed and not self._group.workers()
 
     def activity(self) -> object:
-        """Return something that changes whenever a thread has been woken."""
+        """Return a value that changes whenever a thread has been woken."""
         return [(worker, worker.wakes) for worker in self._group.workers()]
 
     def runs_tasks_in_current_sequence(self) -> bool:
@@ -96,7 +98,7 @@ class GroupRunner(TaskRunner):
     def wait_until_ended(self, earlier: Earlier, deadline: int | None) -> bool:
         return self._group.wait_until(earlier.have_tasks_ended, deadline)
 
-    def serving_workers(self) -> list[Worker]:
+    def serving_workers(self) -> list[WorkerThread]:
         return self._group.workers()
 
     def _worker_count(self) -> int:
@@ -109,7 +111,7 @@ class GroupRunner(TaskRunner):
 
 
 class SingleThreadRunner(GroupRunner):
-    """A thread of its own. Make one with `pool.single_thread()`."""
+    """A runner with one thread of its own. Make one with `pool.single_thread()`."""
 
     def __init__(
         self,

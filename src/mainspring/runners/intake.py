@@ -1,11 +1,11 @@
-"""What a runner takes in, and how it accounts for it: admission, capacity, delays, cancelled tasks, closing.
+"""The receiving side of a runner: it accepts, delays, counts, cancels and drops tasks, and closes.
 
 Invariants
-- Nothing is dropped in silence. A plain post appends first and looks for a shutdown afterwards: if it lost the
-  race, it takes its task back and raises, and if it cannot, the shutdown has counted that task.
-- Whatever is not on the usual way (traits, delays, capacity, observers) goes through `_lock`, which also guards
-  the counters and the state.
-- Tasks are claimed outside of the lock, because releasing their arguments may run anybody's `__del__`.
+- No task is dropped silently. A plain post appends its task first and checks for a shutdown afterwards. If the
+  runner has closed, the post claims the task back and raises. If the claim fails, the task has run or the shutdown
+  has counted it.
+- Posts with traits, delays, a capacity or observers take `_lock`, which also guards the counters and the state.
+- Tasks are claimed outside of the lock, because releasing their arguments may run a user's `__del__`.
 """
 
 from __future__ import annotations
@@ -18,18 +18,27 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from mainspring.errors import QueueFull, RunnerClosed
-from mainspring.runners.checks import require_callable, require_positive
-from mainspring.runners.task import Origin, Task, TracedTask, Wrapper, wrapper_of
-from mainspring.runners.task_queue import stamp_for
-from mainspring.runners.traits import DEFAULT_TRAITS, ShutdownBehavior, TaskTraits, require_traits
-from mainspring.runners.worker import Worker, current_worker
+from mainspring.runners.task import (
+    DEFAULT_TRAITS,
+    Origin,
+    ShutdownBehavior,
+    Task,
+    TaskTraits,
+    TracedTask,
+    Wrapper,
+    require_traits,
+    stamp_for,
+    wrapper_of,
+)
+from mainspring.runners.validation import require_callable, require_positive
+from mainspring.runners.worker import WorkerThread, current_worker
 
 if TYPE_CHECKING:
     from mainspring.runners.services import Services
 
 
 class State(Enum):
-    """The life of a runner."""
+    """The life-cycle state of a runner."""
 
     OPEN = "open"
     CLOSING = "closing"
@@ -37,7 +46,7 @@ class State(Enum):
 
 
 class Intake(ABC):
-    """The receiving side of a runner. Slots, here and below, make a runner small and its attributes quick."""
+    """The receiving side of a runner. Slots, here and in subclasses, make it small and its attributes fast."""
 
     __slots__ = (
         "__weakref__",
@@ -46,6 +55,7 @@ class Intake(ABC):
         "_capacity",
         "_delayed",
         "_fast",
+        "_is_prepared",
         "_lock",
         "_rejected",
         "_shells",
@@ -57,8 +67,8 @@ class Intake(ABC):
         "services",
     )
 
-    _append: Callable[[Task], None]  # puts a plain task into the queue: one atomic call
-    _sleepers: Sized  # not empty if somebody may have to be woken for a new task
+    _append: Callable[[Task], None]  # appends a plain task to the queue, in one atomic call
+    _sleepers: Sized  # not empty if a thread may have to be woken for a new task
 
     def __init__(
         self,
@@ -82,7 +92,8 @@ class Intake(ABC):
         self._rejected = 0
         self._cancelled = 0
         self._skipped = 0
-        self._fast = False  # plain posts need no lock; written under _lock, read without it
+        self._fast = False  # whether plain posts need no lock; written under _lock, read without it
+        self._is_prepared = True
 
     @abstractmethod
     def _push(self, task: TracedTask) -> None:
@@ -90,32 +101,32 @@ class Intake(ABC):
 
     @abstractmethod
     def _rouse(self) -> None:
-        """Wake whoever runs the tasks, if that is necessary."""
+        """Wake a thread to run the tasks, if necessary."""
 
     @abstractmethod
     def _waiting(self) -> int:
-        """Return the number of tasks in the queue, shells not counted."""
+        """Return the number of tasks in the queue without the shells, which are claimed tasks."""
 
     @abstractmethod
     def queued_tasks(self) -> list[Task]:
         """Return the tasks in this runner's own queue."""
 
-    def may_run_inline(self, worker: Worker) -> bool:
-        """Answer whether the order of this runner lets `worker` run an unstarted task inside another."""
+    def may_run_inline(self, worker: WorkerThread) -> bool:
+        """Return whether the order of this runner lets `worker` run an unstarted task inside another."""
         return False
 
-    def shares_threads_with(self, worker: Worker) -> bool:
-        """Answer whether tasks of this runner may need the thread of `worker`."""
+    def shares_threads_with(self, worker: WorkerThread) -> bool:
+        """Return whether tasks of this runner may need the thread of `worker`."""
         return False
 
     @property
     def is_open(self) -> bool:
-        """Whether the runner takes tasks from everybody."""
+        """Whether the runner accepts tasks from all callers."""
         return self._state is State.OPEN
 
     @property
     def is_closed(self) -> bool:
-        """Whether the runner has been shut down and takes nothing any more."""
+        """Whether the runner has been shut down and accepts no more tasks."""
         return self._state is State.CLOSED
 
     def _open_fast_path(self) -> None:
@@ -138,14 +149,19 @@ class Intake(ABC):
         context: Context | None = None,
         has_place: bool = False,
     ) -> TracedTask:
-        """Post for a monotonic instant, or for now; this way knows traits, delays, capacity and shutdown.
+        """Post for a monotonic instant, or for now; this method handles traits, delays, capacity and shutdown.
 
-        Without a `context`, that of the caller is taken. A task that takes the place of one that has just run is
-        not refused for want of room (`has_place`).
+        Without a `context`, the task gets a copy of the caller's. With `has_place`, the capacity does not apply:
+        the task replaces one that has just run, for example.
         """
-        require_callable(function)
-        self._prepare_to_post()
-        traits = self._traits if traits is None else require_traits(traits)
+        if not callable(function):
+            require_callable(function)
+        if not self._is_prepared:
+            self._prepare_to_post()
+        if traits is None:
+            traits = self._traits
+        elif not isinstance(traits, TaskTraits):
+            require_traits(traits)
         task = TracedTask()
         task.append(arguments)
         task.runner = self
@@ -173,16 +189,16 @@ class Intake(ABC):
             try:
                 raise refusal
             finally:
-                del refusal  # which holds this frame
+                del refusal  # the exception references this frame
         if due is None and self._sleepers:
             self._rouse()
         return task
 
-    def _prepare_to_post(self) -> None:  # noqa: B027 - most runners have nothing to prepare
-        """Do what must be done before the first task."""
+    def _prepare_to_post(self) -> None:  # noqa: B027 - most runners need no preparation
+        """Prepare for the first task; called while the runner is not `_is_prepared`."""
 
     def _refusal(self, traits: TaskTraits, due: int | None, *, has_place: bool) -> Exception | None:
-        """Return why a task cannot be taken now; the lock is held."""
+        """Return the error that refuses a task now, or None; the lock is held."""
         if self._state is not State.OPEN:
             is_blocking = traits.shutdown is ShutdownBehavior.BLOCK and due is None
             if not (is_blocking and self.takes_blocking_tasks()):
@@ -195,7 +211,7 @@ class Intake(ABC):
         return self._waiting() >= room
 
     def takes_blocking_tasks(self) -> bool:
-        """Answer whether the caller may post BLOCK tasks: everybody before, its own tasks during a shutdown."""
+        """Return whether the caller may post BLOCK tasks; during a shutdown, only tasks of the pool may."""
         if self._state is not State.CLOSING:
             return self._state is State.OPEN
         worker = current_worker()
@@ -210,7 +226,7 @@ class Intake(ABC):
         self._push(task)
 
     def take_ripe(self, task: TracedTask) -> None:
-        """Take over a delayed task whose time has come."""
+        """Queue a delayed task that is due now."""
         with self._lock:
             if task not in self._delayed:
                 return
@@ -220,7 +236,7 @@ class Intake(ABC):
             self._rouse()
 
     def _withdraw_if_closed(self, task: Task) -> None:
-        """Take back a task that was appended while the runner closed."""
+        """Take back a task that was appended while the runner closed, and raise `RunnerClosed`."""
         if self._state is State.OPEN or not task.claim():
             return
         with self._lock:
@@ -229,14 +245,14 @@ class Intake(ABC):
         raise RunnerClosed(runner=self.name)
 
     def forget(self, task: Task) -> None:
-        """Account for a task that was cancelled."""
+        """Count a canceled task and, if it is delayed, remove its timer."""
         with self._lock:
             self._cancelled += 1
             self.services.tally.add(cancelled=1)
             self._release(task)
 
     def _release(self, task: Task) -> None:
-        """Account for a task that was claimed outside of its queue; the lock is held."""
+        """Count the shell of a task that was claimed in the queue, or disarm a delayed one; the lock is held."""
         if not isinstance(task, TracedTask) or task.queued:
             self._shells += 1
         elif task in self._delayed:
@@ -246,14 +262,14 @@ class Intake(ABC):
     def _remove_delayed(self, task: TracedTask) -> None:
         self._delayed.discard(task)
         if not self._delayed:
-            self._delayed.clear()  # an empty set keeps its table unless it is told
+            self._delayed.clear()  # frees the table, which an emptied set keeps
 
     def _count_rejected(self) -> None:
         self._rejected += 1
         self.services.tally.add(rejected=1)
 
     def shell_passed(self) -> None:
-        """Note that a claimed task has left the queue."""
+        """Note that a shell, a claimed task, has left the queue."""
         with self._lock:
             self._shells -= 1
 
@@ -265,7 +281,7 @@ class Intake(ABC):
             self._fast = False
 
     def drop_unstarted(self, *, keep_blocking: bool) -> int:
-        """Drop delayed tasks, and queued ones except BLOCK tasks if those are to be kept; return how many."""
+        """Drop delayed and queued tasks, except due BLOCK tasks if `keep_blocking`; return the number dropped."""
         dropped = self.drop_delayed()
         with self._lock:
             queued = self.queued_tasks()
@@ -274,18 +290,18 @@ class Intake(ABC):
         return dropped + self._drop(queued)
 
     def rouse_for_queued(self) -> None:
-        """Wake a worker for queued tasks: the thread that has posted one may not have come to that yet."""
+        """Wake a worker for queued tasks: a thread that posted one may not have done that yet."""
         if self._waiting():
             self._rouse()
 
     def drop_delayed(self) -> int:
-        """Drop all tasks that are not due, and queue those that are; return how many were dropped."""
+        """Drop all delayed tasks that are not due, and queue the due ones; return the number dropped."""
         now = self.services.clock.monotonic_ns()
         with self._lock:
             delayed = list(self._delayed)
         for task in delayed:
             if task.due is not None and task.due <= now:
-                self.take_ripe(task)  # the timer has not come round to it
+                self.take_ripe(task)  # the timer has not handled it yet
         return self._drop(task for task in delayed if not task.queued)
 
     def _drop(self, tasks: Iterable[Task]) -> int:
@@ -307,6 +323,6 @@ class Intake(ABC):
         return len(claimed)
 
     def finish_closing(self) -> None:
-        """Refuse even BLOCK tasks, and give back what the runner holds."""
+        """Refuse even BLOCK tasks, and release the resources of the runner."""
         with self._lock:
             self._state = State.CLOSED

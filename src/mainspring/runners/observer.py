@@ -1,8 +1,8 @@
-"""Watching tasks: what observers are told, and the wrapper that tells them.
+"""Task observers: the events that they receive, and the wrapper that reports them.
 
-Nothing here costs anything until a pool is given an observer or a limit for long tasks: only then are tasks
-wrapped and stamped. Observers run on the thread of the task, without a lock; what they raise is logged and
-never reaches the task.
+A pool wraps and timestamps its tasks only if it has an observer or a limit for long tasks; otherwise this costs
+nothing. Observers run without a lock, on the thread of the task, of the caller (`task_rejected`) or of the timer
+(`task_runs_long`). The pool logs their exceptions, which never reach the task.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from mainspring.clock import NANOSECONDS
-from mainspring.runners.task import PostedFrom, Task, Wrapper, describe_function
-from mainspring.runners.traits import TaskTraits
+from mainspring.runners.task import PostedFrom, Task, TaskTraits, Wrapper, describe_function
 from mainspring.runners.worker import current_worker
 
 if TYPE_CHECKING:
@@ -30,40 +29,40 @@ logger = logging.getLogger("mainspring.runners")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskEvent:
-    """Something that happened to a task."""
+    """An event of a task: its start, its end, its refusal, or a run that takes too long."""
 
     task: str
     runner: str
     traits: TaskTraits
     posted_from: PostedFrom | None
     queue_seconds: float = 0.0
-    """From the moment it was posted, or due, to its start."""
+    """Seconds from the post, or from the due time, to the start."""
     run_seconds: float | None = None
-    """From start to end, or until now for a task that runs too long."""
+    """Seconds from start to end, or until now for a task that runs too long."""
     error: BaseException | None = None
 
 
 class TaskObserver:
-    """Base class for observers: override what you want to know."""
+    """Base class for observers: override the methods of the events that you need."""
 
     def task_started(self, event: TaskEvent) -> None:
-        """A task is about to run."""
+        """Handle a task that is about to run."""
 
     def task_finished(self, event: TaskEvent) -> None:
-        """A task has returned."""
+        """Handle a task that has returned."""
 
     def task_failed(self, event: TaskEvent) -> None:
-        """A task has raised `event.error`."""
+        """Handle a task that has raised `event.error`."""
 
     def task_rejected(self, event: TaskEvent) -> None:
-        """A runner has refused a task with `event.error`."""
+        """Handle a task that a runner has refused with `event.error`."""
 
     def task_runs_long(self, event: TaskEvent) -> None:
-        """A task has been running for longer than the pool's `long_task`, and still does."""
+        """Handle a task that has been running for longer than the pool's `long_task`, and still runs."""
 
 
 class WatchedCall(Wrapper):
-    """A callable that tells the observer when it starts and how it ends."""
+    """A callable that tells the observer about its start and its end."""
 
     __slots__ = ("_function", "_services")
 
@@ -92,9 +91,9 @@ class WatchedCall(Wrapper):
             return await coroutine
 
     @contextmanager
-    def _watching(self, event: TaskEvent, started: int, *, has_started: bool = False) -> Iterator[_Outcome]:
+    def _watching(self, event: TaskEvent, started: int, *, has_started: bool = False) -> Iterator[_TaskOutcome]:
         services = self._services
-        outcome = _Outcome()
+        outcome = _TaskOutcome()
         if not has_started:
             services.tell("task_started", event)
         alarm = services.watch_length(event, started)
@@ -115,12 +114,12 @@ class WatchedCall(Wrapper):
         return replace(event, run_seconds=elapsed / NANOSECONDS, error=error)
 
 
-class _Outcome:
+class _TaskOutcome:
     is_pending = False
 
 
 class LongTaskAlarm:
-    """Warns, with the stack of the thread, if a task is still running when the timer calls."""
+    """A timer callback that logs a warning about a task that still runs, with the stack of its thread."""
 
     def __init__(self, services: Services, event: TaskEvent, started: int) -> None:
         self._services = services
@@ -145,7 +144,7 @@ class LongTaskAlarm:
 
 
 def describe(task: Task, started: int | None = None, error: BaseException | None = None) -> TaskEvent:
-    """Describe a task that has not been cleared yet."""
+    """Return an event that describes a task whose function is not cleared yet."""
     queued_at = task.queued_at
     waited = 0 if queued_at is None or started is None else started - queued_at
     return TaskEvent(

@@ -1,7 +1,7 @@
-"""A task that runs again and again.
+"""Repeated tasks, at a fixed rate or with a fixed delay.
 
 The next run is armed when the previous one has ended, so runs never overlap and never pile up. At a fixed rate
-they keep their phase: the next run is at the first multiple of the interval that still lies ahead.
+they keep their phase: the next run is due at the first multiple of the interval that is in the future.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from mainspring.runners.task import Wrapper, describe_function
 
 if TYPE_CHECKING:
     from mainspring.runners.runner import TaskRunner
-    from mainspring.runners.task import Origin, TracedTask
-    from mainspring.runners.traits import TaskTraits
+    from mainspring.runners.task import Origin, TaskTraits, TracedTask
 
 
 class Repetition(Wrapper):
@@ -44,7 +43,7 @@ class Repetition(Wrapper):
         self._context = copy_context()
         self._origin: Origin
         self._due = 0
-        self._lock = Lock()  # guards what follows
+        self._lock = Lock()  # guards the attributes below
         self._is_stopped = False
         self._next: TracedTask | None = None
 
@@ -64,7 +63,7 @@ class Repetition(Wrapper):
         return self._is_stopped
 
     def stop(self) -> None:
-        """Start no further run; one that is under way is left to end."""
+        """Start no further run; a run that is under way continues to its end."""
         with self._lock:
             self._is_stopped = True
             waiting, self._next = self._next, None
@@ -84,7 +83,7 @@ class Repetition(Wrapper):
             self._run,
             (),
             self._traits,
-            context=self._context.copy(),  # every run starts from what was there when the repetition began
+            context=self._context.copy(),  # every run gets the context of the call of `repeat`
             has_place=has_place,
         )
         with self._lock:

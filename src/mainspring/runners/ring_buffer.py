@@ -1,7 +1,7 @@
 """A bounded first-in-first-out buffer, safe for many producers and many consumers.
 
-A slot is written before the count that makes it visible, and both change under one lock: no consumer can see a
-slot that is not filled, and full and empty cannot be mistaken for each other.
+`push` writes a slot before it increments the count, and both change under one lock. So no consumer reads a slot
+that is not filled, and a full buffer cannot be mistaken for an empty one.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from threading import Lock
 from typing import Generic, TypeVar
 
 from mainspring.errors import QueueEmpty, QueueFull
-from mainspring.runners.checks import require_positive
+from mainspring.runners.validation import require_positive
 
 T = TypeVar("T")
 
 
 class RingBuffer(Generic[T]):
-    """A ring of `capacity` slots."""
+    """A ring buffer of `capacity` slots."""
 
     __slots__ = ("_count", "_head", "_lock", "_name", "_slots")
 
@@ -30,11 +30,11 @@ class RingBuffer(Generic[T]):
 
     @property
     def capacity(self) -> int:
-        """How many items fit."""
+        """The maximum number of items."""
         return len(self._slots)
 
     def push(self, item: T) -> None:
-        """Append an item; `QueueFull` if there is no room."""
+        """Append an item; raise `QueueFull` if there is no room."""
         with self._lock:
             capacity = len(self._slots)
             if self._count < capacity:
@@ -44,7 +44,7 @@ class RingBuffer(Generic[T]):
         raise QueueFull(name=self._name, capacity=capacity)
 
     def pop(self) -> T:
-        """Remove the oldest item; `QueueEmpty` if there is none."""
+        """Remove and return the oldest item; raise `QueueEmpty` if there is none."""
         with self._lock:
             if self._count:
                 item = self._slots[self._head]

@@ -1,8 +1,7 @@
-"""What all runners share: posting, futures, replies, repetition, waiting and shutdown.
+"""The base class of all runners: posting, futures, replies, repetition, waiting and shutdown.
 
-`post` takes no lock on its usual way, never blocks and never runs the task. A concrete runner says where tasks
-are put, who has to be woken for them and when it is quiet; what is taken in and how it is counted stands in
-`intake`; the rest is here and in the modules that this one calls.
+`post` takes no lock on its fast path, never blocks and never runs the task. A concrete runner implements the
+queue, the wake-up of its threads and the check whether it is quiet. The module `intake` accepts and counts tasks.
 """
 
 from __future__ import annotations
@@ -18,18 +17,16 @@ from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
 from mainspring.clock import Clock, Duration, deadline_after, to_nanoseconds
 from mainspring.errors import WouldDeadlock
-from mainspring.runners.checks import require_callable, require_instance
 from mainspring.runners.flush import Barrier, Earlier
-from mainspring.runners.future import TaskFuture
+from mainspring.runners.future import RunAndReply, TaskFuture
+from mainspring.runners.idle_condition import IdleCondition
 from mainspring.runners.intake import Intake
 from mainspring.runners.repeat import Repetition
-from mainspring.runners.reply import RunAndReply
-from mainspring.runners.rest import Rest
 from mainspring.runners.shutdown import Closing
 from mainspring.runners.statistics import RunnerStatistics, ShutdownReport
-from mainspring.runners.task import Origin, Task, TaskHandle, TracedTask
-from mainspring.runners.traits import Priority, TaskTraits
-from mainspring.runners.worker import Worker, current_worker
+from mainspring.runners.task import Origin, Priority, Task, TaskHandle, TaskTraits, TracedTask
+from mainspring.runners.validation import require_callable, require_instance
+from mainspring.runners.worker import WorkerThread, current_worker
 
 if TYPE_CHECKING:
     from mainspring.runners.services import Services
@@ -39,7 +36,7 @@ R = TypeVar("R")
 
 
 class TaskRunner(Intake):
-    """Where tasks run, and in what order."""
+    """The base class of runners. A runner determines where tasks run, and in what order."""
 
     __slots__ = ("_closing", "metadata")
 
@@ -68,12 +65,12 @@ class TaskRunner(Intake):
         delay: Duration | None = None,
         traits: TaskTraits | None = None,
     ) -> TaskHandle:
-        """Run `function(*arguments)` on this runner, later and elsewhere; return a handle to cancel it.
+        """Run `function(*arguments)` asynchronously on this runner; return a handle to cancel it.
 
         Raises `RunnerClosed` after shutdown and `QueueFull` if the runner has a capacity and is full.
         """
         if delay is None and traits is None and self._fast:
-            # The same as `_post_plain`, written out: a call would add a tenth to the time of a post.
+            # The body of `_post_plain`, inlined: a call would add a tenth to the time of a post.
             if not callable(function):
                 require_callable(function)
             task = Task()
@@ -84,13 +81,14 @@ class TaskRunner(Intake):
             task.function = function
             try:
                 self._append(task)
-            finally:  # even if a signal handler raises here, the task that is queued must run
+            finally:  # even if a signal handler raises here, the queued task must run
                 if self._sleepers:
                     self._rouse()
             if not self._fast:
                 self._withdraw_if_closed(task)
             return task
-        return self._post(_getframe(1), self.services.watched(function), arguments, delay, traits)
+        work = self.services.watched(function) if self.services.watches else function
+        return self._post(_getframe(1), work, arguments, delay, traits)
 
     def submit(
         self,
@@ -99,7 +97,7 @@ class TaskRunner(Intake):
         delay: Duration | None = None,
         traits: TaskTraits | None = None,
     ) -> TaskFuture[R]:
-        """Like `post`, but return a `concurrent.futures.Future` with the result or the exception."""
+        """Post a task; return a `concurrent.futures.Future` with its result or its exception."""
         return self._submit(_getframe(1), function, arguments, delay, traits)
 
     async def run(
@@ -109,7 +107,7 @@ class TaskRunner(Intake):
         delay: Duration | None = None,
         traits: TaskTraits | None = None,
     ) -> R:
-        """Like `submit`, for `await`; cancelling the awaiting coroutine cancels the task."""
+        """Submit a task and await its result; canceling the awaiting coroutine cancels the task."""
         return await self._await(_getframe(1), function, arguments, delay, traits)
 
     def post_and_reply(
@@ -121,9 +119,9 @@ class TaskRunner(Intake):
         delay: Duration | None = None,
         traits: TaskTraits | None = None,
     ) -> TaskHandle:
-        """Run `function()` here, then `reply(result)` on `reply_to`, by default the runner of the caller.
+        """Run `function()` on this runner, then `reply(result)` on `reply_to`, by default the caller's runner.
 
-        If `function` raises, there is no reply: the exception reaches the error hook.
+        If `function` raises, there is no reply: the exception goes to the error hook.
         """
         target = current_runner() if reply_to is None else reply_to
         if target is None:
@@ -144,10 +142,10 @@ class TaskRunner(Intake):
         delay: Duration | None = None,
         traits: TaskTraits | None = None,
     ) -> Repetition:
-        """Run `function(*arguments)` again and again until `stop()`; first after `delay`, by default `every`.
+        """Run `function(*arguments)` repeatedly until `stop()`; first after `delay`, by default `every`.
 
-        The rate is fixed: runs keep their phase, never overlap, and instants that a long run has missed are
-        left out. With `fixed_delay=True`, `every` lies between the end of a run and the start of the next.
+        The rate is fixed: runs keep their phase and never overlap, and instants that a long run has missed are
+        skipped. With `fixed_delay=True`, `every` is the time from the end of a run to the start of the next.
         """
         require_callable(function)
         every_ns = to_nanoseconds(every, "every")
@@ -220,8 +218,8 @@ class TaskRunner(Intake):
         due = self.services.clock.monotonic_ns() + delay_ns if delay_ns else None
         return self.post_at(due, Origin.of(frame), function, arguments, traits)
 
-    def run_inline(self, task: Task, worker: Worker) -> bool:
-        """Run an unstarted task inside the task that waits for it, if the order of this runner allows that."""
+    def run_inline(self, task: Task, worker: WorkerThread) -> bool:
+        """Run an unstarted task inside the task that waits for it, if the order allows; return whether it ran."""
         if not self.may_run_inline(worker) or (isinstance(task, TracedTask) and not task.queued):
             return False
         with self._lock:
@@ -233,28 +231,28 @@ class TaskRunner(Intake):
                 self._shells -= 1
         return has_run
 
-    # -- what a concrete runner adds
+    # -- implemented by concrete runners
 
     @abstractmethod
-    def running_tasks(self) -> list[tuple[Worker, Task]]:
-        """Return the tasks of this runner that run now, each with its worker."""
+    def running_tasks(self) -> list[tuple[WorkerThread, Task]]:
+        """Return the running tasks of this runner, each with its worker."""
 
     @abstractmethod
     def totals(self) -> tuple[int, int]:
-        """Return how many tasks have completed and failed."""
+        """Return the numbers of tasks that have completed and failed."""
 
     @property
     @abstractmethod
-    def rest(self) -> Rest:
-        """Where those wait who want this runner quiet."""
+    def rest(self) -> IdleCondition:
+        """The condition that threads wait on until this runner is quiet."""
 
     @abstractmethod
-    def is_quiet(self, is_resting: Callable[[Worker], bool]) -> bool:
-        """Answer whether nothing is queued and every worker that runs something of this runner rests."""
+    def is_quiet(self, is_resting: Callable[[WorkerThread], bool]) -> bool:
+        """Return whether nothing is queued and `is_resting` holds for every worker that serves this runner."""
 
     @abstractmethod
     def runs_tasks_in_current_sequence(self) -> bool:
-        """Answer whether the caller is a task of this runner, in its order."""
+        """Return whether the caller runs as a task of this runner, in its order."""
 
     @abstractmethod
     def _worker_count(self) -> int:
@@ -262,20 +260,20 @@ class TaskRunner(Intake):
 
     @abstractmethod
     def wait_until_ended(self, earlier: Earlier, deadline: int | None) -> bool:
-        """Wait until all of it has ended; False if the deadline passed first."""
+        """Wait until all tasks of `earlier` have ended; return False if the deadline passes first."""
 
     @abstractmethod
-    def serving_workers(self) -> list[Worker]:
+    def serving_workers(self) -> list[WorkerThread]:
         """Return the workers that may have taken a task of this runner."""
 
     @property
     def width(self) -> int:
-        """How many of its tasks run at once, when none of them is blocked."""
+        """The number of tasks that can run at once while none of them is blocked."""
         return 1
 
     @property
     def is_exclusive(self) -> bool:
-        """Whether a task of this runner keeps all others of it from running."""
+        """Whether a running task of this runner keeps its other tasks from running."""
         return True
 
     def statistics(self) -> RunnerStatistics:
@@ -295,27 +293,27 @@ class TaskRunner(Intake):
                 skipped=self._skipped,
             )
 
-    # -- waiting and ending
+    # -- waiting and shutdown
 
     def wait_idle(self, timeout: Duration | None = None) -> None:
         """Wait until nothing is queued or running; delayed tasks that are not due do not count.
 
-        The counts of the runner and of its pool are exact when it returns. Raises `TimeoutError`.
+        The counts of the runner and of its pool are exact when it returns. Raises `TimeoutError` after `timeout`.
         """
         self._refuse_own_task("wait_idle")
         deadline = deadline_after(self.services.clock, timeout)
         is_idle = self.services.delays.settle(timeout)  # a task that is due counts, even if the timer still has it
-        if not is_idle or not self.wait_quiet(Worker.is_parked, deadline):
+        if not is_idle or not self.wait_quiet(WorkerThread.is_parked, deadline):
             raise TimeoutError(f"runner {self.name!r} was not idle after {timeout}: {self._describe_busy()}")
 
     def wait_quiet(
-        self, is_resting: Callable[[Worker], bool], deadline: int | None, clock: Clock | None = None
+        self, is_resting: Callable[[WorkerThread], bool], deadline: int | None, clock: Clock | None = None
     ) -> bool:
-        """Wait until `is_quiet`; False if the deadline, by `clock`, passed first."""
+        """Wait until `is_quiet`; return False if the deadline, by `clock`, passes first."""
         return self.rest.wait(lambda: self.is_quiet(is_resting), deadline, clock)
 
     def flush(self, timeout: Duration | None = None) -> None:
-        """Wait until everything posted before this call has run; `TimeoutError` if that takes too long."""
+        """Wait until all tasks queued before this call have run; raise `TimeoutError` after `timeout`."""
         self._refuse_own_task("flush")
         deadline = deadline_after(self.services.clock, timeout)
         earlier = Earlier(self)
@@ -327,17 +325,17 @@ class TaskRunner(Intake):
         raise TimeoutError(f"runner {self.name!r} was not flushed after {timeout}: {self._describe_busy()}")
 
     def all_queued_tasks(self) -> list[Task]:
-        """Return the tasks in the queue, and in those of the runners that this one holds."""
+        """Return the tasks in the queue, and in the queues of the runners that this one contains."""
         return self.queued_tasks()
 
     def _raise_barriers(self) -> list[Barrier]:
         return [self.raise_barrier(self.rest)]
 
-    def _make_barrier(self, rest: Rest, priority: int) -> Barrier:
+    def _make_barrier(self, rest: IdleCondition, priority: int) -> Barrier:
         return Barrier(self, rest, priority)
 
-    def raise_barrier(self, rest: Rest, priority: int = Priority.USER_VISIBLE) -> Barrier:
-        """Put a barrier into the queue and tell `rest` when it has passed."""
+    def raise_barrier(self, rest: IdleCondition, priority: int = Priority.USER_VISIBLE) -> Barrier:
+        """Put a barrier into the queue; it notifies `rest` when a worker pops it."""
         barrier = self._make_barrier(rest, priority)
         with self._lock:
             self._shells += 1
@@ -350,8 +348,8 @@ class TaskRunner(Intake):
         if worker is not None and worker.current_runner() is not None and self._counts(worker):
             raise WouldDeadlock(runner=self.name, task=f"{verb}() in {worker.describe_task()}")
 
-    def _counts(self, worker: Worker) -> bool:
-        """Answer whether the running task of `worker` keeps this runner from being idle."""
+    def _counts(self, worker: WorkerThread) -> bool:
+        """Return whether the running task of `worker` keeps this runner from being idle."""
         return worker.runner is self
 
     def _describe_busy(self) -> str:
@@ -359,11 +357,11 @@ class TaskRunner(Intake):
         return f"{self.statistics().queued} queued, running: {running or 'nothing'}"
 
     def shutdown(self, timeout: Duration | None = None) -> ShutdownReport:
-        """Take no more tasks, do with the present ones what their traits say, and report.
+        """Accept no more tasks, treat the present ones as their traits say, and return a report.
 
-        BLOCK tasks are run and running tasks are waited for, at most for `timeout`. A second call, at the same
-        time or later, waits for the first and returns the same report. Called inside a task, it does not wait
-        for that task.
+        The runner runs BLOCK tasks and waits for running tasks, for at most `timeout`. A second call, concurrent
+        or later, waits for the first and returns the same report. A call inside a task does not wait for that
+        task.
         """
         deadline = deadline_after(self.services.clock, timeout)
         with self._lock:
@@ -372,11 +370,11 @@ class TaskRunner(Intake):
         return closing.carry_out(deadline) if is_first else closing.wait(deadline)
 
     def closes_with(self) -> list[TaskRunner]:
-        """Return the runners that end with this one, itself first."""
+        """Return the runners that are shut down with this one, itself first."""
         return [self]
 
 
 def current_runner() -> TaskRunner | None:
-    """Return the runner whose task this is, or None outside of every task."""
+    """Return the runner of the calling task, or None outside of tasks."""
     worker = current_worker()
     return None if worker is None else worker.current_runner()

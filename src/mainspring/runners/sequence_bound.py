@@ -1,4 +1,4 @@
-"""An object that lives on a sequence: made, used and released by its tasks only."""
+"""An object bound to a sequence: only tasks of the sequence create, use and release it."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from functools import partial
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from mainspring.errors import RunnerClosed
-from mainspring.runners.checks import require_callable
 from mainspring.runners.future import TaskFuture
 from mainspring.runners.runner import TaskRunner
 from mainspring.runners.task import Origin
+from mainspring.runners.validation import require_callable
 
 T = TypeVar("T")
 P = ParamSpec("P")
 
 
 class SequenceBound(Generic[T]):
-    """Calls a method of the object as a task of its sequence: `bound.method(1)` returns a future.
+    """A proxy that calls each method of its object as a task of a sequence: `bound.method(1)` returns a future.
 
-    The object is made on the sequence, too, by `factory(*arguments)`. If that fails, every call fails with the
-    same exception. When the last reference to the `SequenceBound` goes, the object is released on its sequence.
+    A task of the sequence creates the object with `factory(*arguments)`. If that fails, every call fails with the
+    same exception. When the last reference to the `SequenceBound` is gone, a task releases the object.
     """
 
     def __init__(self, runner: TaskRunner, factory: Callable[..., T], *arguments: Any) -> None:
@@ -50,7 +50,7 @@ class SequenceBound(Generic[T]):
         holder = self.__dict__.get("_holder")
         if holder is None:
             return  # the constructor has failed
-        with suppress(RunnerClosed):  # then the sequence is gone, and nobody else can reach the object
+        with suppress(RunnerClosed):  # then the runner is closed, and no other code can reach the object
             self._runner.post_at(None, Origin(_make.__code__, None), holder.clear, (), None, has_place=True)
 
 

@@ -1,4 +1,4 @@
-"""What the runners of one pool share: the clock, the keeper of delays, the error hook and the observer."""
+"""Services that all runners of a pool share: the clock, the delay manager, the error hook and the observer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ C = TypeVar("C", bound=Callable[..., Any])
 
 
 class Tally:
-    """Counts of a whole pool that must outlive its runners."""
+    """Counts of a whole pool, which must outlive its runners."""
 
     def __init__(self) -> None:
         self._lock = RLock()  # re-entrant for signal handlers and finalizers; guards the counts
@@ -33,7 +33,7 @@ class Tally:
         self.skipped = 0
 
     def add(self, *, rejected: int = 0, cancelled: int = 0, skipped: int = 0) -> None:
-        """Add to the counts, or take away from them."""
+        """Add to the counts; negative numbers subtract."""
         with self._lock:
             self.rejected += rejected
             self.cancelled += cancelled
@@ -41,7 +41,7 @@ class Tally:
 
 
 class Services:
-    """Shared by a pool and everything made from it."""
+    """The services that a pool shares with all runners made from it."""
 
     def __init__(
         self,
@@ -60,13 +60,13 @@ class Services:
         self._long_task_ns = long_task_ns
         self.tally = Tally()
         self.watches = observer is not None or long_task_ns is not None
-        self.traces = self.watches or trace_posts  # every task goes the long way, which knows its line
+        self.traces = self.watches or trace_posts  # every post takes the slow path, which records its line
 
     def report(self, failure: TaskFailure) -> None:
-        """Pass a failure to the error hook, or to the log. This never raises: workers and queues rely on it."""
+        """Pass a failure to the error hook, or to the log. Never raises: workers and queues rely on that."""
         try:
             self._report(failure)
-        except BaseException:  # even the log has failed: what is left is the bare stream
+        except BaseException:  # logging has failed, too: write to stderr
             with suppress(BaseException):
                 traceback.print_exception(failure.error, file=sys.stderr)
                 traceback.print_exc(file=sys.stderr)
@@ -75,32 +75,32 @@ class Services:
         if self._on_error is not None:
             try:
                 self._on_error(failure)
-            except BaseException:  # the hook of a user must not kill a worker
+            except BaseException:  # a user's hook must not end a worker thread
                 logger.exception("the error hook failed while it was told that %s", failure)
             else:
                 return
         logger.error("%s", failure, exc_info=failure.error)
 
     def watched(self, function: C) -> C:
-        """Wrap a callable so that the observer sees it, if there is one."""
+        """Wrap a callable if the pool has an observer or a limit for long tasks."""
         return WatchedCall(self, function) if self.watches else function  # type: ignore[return-value]
 
     def tell(self, what: str, event: TaskEvent) -> None:
-        """Call one method of the observer."""
+        """Call the method `what` of the observer, if there is one."""
         if self._observer is None:
             return
         try:
             getattr(self._observer, what)(event)
-        except BaseException:  # the thread of the task, or of the timer, must live on
+        except BaseException:  # an observer must not end the thread of a task or of the timer
             logger.exception("observer %r failed in %s", self._observer, what)
 
     def watch_length(self, event: TaskEvent, started: int) -> TimerEntry | None:
-        """Arm the warning for a task that starts now."""
+        """Arm the long-task warning for a task that starts now, if the pool has a limit."""
         if self._long_task_ns is None:
             return None
         return self.delays.call_after(self._long_task_ns, LongTaskAlarm(self, event, started))
 
     def rejected(self, task: TracedTask, error: Exception) -> None:
-        """Tell the observer of a refused task."""
+        """Tell the observer that a runner has refused a task."""
         if self._observer is not None:
             self.tell("task_rejected", describe(task, error=error))

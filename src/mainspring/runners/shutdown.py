@@ -1,10 +1,10 @@
-"""How runners end: bounded in time, nothing lost in silence, and a true report.
+"""The shutdown of runners: bounded in time, with a report that counts every task.
 
-1. No runner takes new tasks, except BLOCK tasks from inside.
+1. Runners accept no new tasks, except BLOCK tasks posted by tasks of the pool.
 2. Unstarted tasks are dropped and counted, except BLOCK tasks that are due.
-3. Whoever asked waits until only tasks run that nobody waits for: CONTINUE tasks, and tasks that have called
-   shutdown themselves.
-4. If the time runs out, what has not started is dropped and what runs is left behind: both are abandoned.
+3. The caller waits until the only running tasks are those that need no waiting: CONTINUE tasks, and tasks that
+   have called shutdown themselves.
+4. After the timeout, unstarted tasks are dropped and running ones are left behind: both count as abandoned.
 """
 
 from __future__ import annotations
@@ -13,35 +13,35 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from mainspring.runners.rest import Rest
+from mainspring.runners.idle_condition import IdleCondition
 from mainspring.runners.statistics import ShutdownReport
-from mainspring.runners.traits import ShutdownBehavior
-from mainspring.runners.worker import Worker, current_worker
+from mainspring.runners.task import ShutdownBehavior
+from mainspring.runners.worker import WorkerThread, current_worker
 
 if TYPE_CHECKING:
     from mainspring.runners.runner import TaskRunner
 
 
 class Closing:
-    """The one shutdown of a runner, and of those that end with it."""
+    """The single shutdown of a runner, and of the runners that end with it."""
 
     def __init__(self, runners: list[TaskRunner]) -> None:
         self._runners = runners
         self._first = runners[0]
-        self._over = Rest(self._first.services.clock)
+        self._over = IdleCondition(self._first.services.clock)
         self._finished_before = self._finished()
         self._skipped = 0
         self._report: ShutdownReport | None = None
 
     def carry_out(self, deadline: int | None) -> ShutdownReport:
-        """Shut down and report."""
+        """Shut down and return the report."""
         is_quiet = False
         with self._standing_aside():
             try:
                 for runner in self._runners:
                     runner.begin_closing()
                 self._skipped = sum(runner.drop_unstarted(keep_blocking=True) for runner in self._runners)
-                for runner in self._runners:  # BLOCK tasks that were accepted in time
+                for runner in self._runners:  # for BLOCK tasks that were accepted in time
                     runner.rouse_for_queued()
                 is_quiet = self._first.wait_quiet(_needs_no_waiting, deadline)
             finally:  # an interrupt ends the waiting, not the shutdown
@@ -57,7 +57,7 @@ class Closing:
         return self._report
 
     def wait(self, deadline: int | None) -> ShutdownReport:
-        """Wait for the shutdown that somebody else carries out."""
+        """Wait for the shutdown that another caller carries out."""
         with self._standing_aside():
             self._over.wait(lambda: self._report is not None, deadline)
         return self._report or self._count(late=0)
@@ -65,7 +65,7 @@ class Closing:
     def _count(self, late: int) -> ShutdownReport:
         ran = self._finished() - self._finished_before
         running = sum(not worker.is_shutting_down for worker, _ in self._first.running_tasks())
-        # Unstarted tasks are left only behind a task that called shutdown itself: they run when it returns.
+        # Unstarted tasks are left only behind a task that called shutdown itself; they run when it returns.
         waiting = sum(task.is_live() for runner in self._runners for task in runner.queued_tasks())
         return ShutdownReport(ran=ran, skipped=self._skipped, abandoned=late + running + waiting)
 
@@ -74,7 +74,7 @@ class Closing:
 
     @contextmanager
     def _standing_aside(self) -> Iterator[None]:
-        """Let no shutdown of this pool wait for the task that calls shutdown."""
+        """Mark the calling task, so that no shutdown of this pool waits for it."""
         worker = current_worker()
         if worker is None or worker.home.services is not self._first.services or worker.is_shutting_down:
             yield
@@ -89,7 +89,7 @@ class Closing:
             worker.is_shutting_down = acting.is_shutting_down = False
 
 
-def _needs_no_waiting(worker: Worker) -> bool:
+def _needs_no_waiting(worker: WorkerThread) -> bool:
     task = worker.task
     if worker.parked or worker.is_shutting_down:
         return True

@@ -1,18 +1,19 @@
-"""Sequenced and parallel runners: queues of tasks that ask the pool for slices of its workers' time.
+"""Sequenced and parallel runners: task queues that the workers of a pool serve in slices.
 
 A sequenced runner is one logical thread: its tasks run in strict order, one at a time, on any worker, so state
-that only these tasks touch needs no lock. A parallel runner is a bounded part of a pool: its tasks start in order
-and run side by side, at most `limit` at once.
+that only these tasks use needs no lock. A parallel runner is a bounded part of a pool: its tasks start in order
+and run concurrently, at most `limit` at once.
 
-A source holds as many tokens as it may have workers. Posting appends a task and, if a token is there, takes it
-and makes the source ready, with the priority of its head task. A worker runs a slice of at most `SLICE` tasks
-and then puts the source back, so that no source starves another; when nothing is left it returns the token.
+A source has one token for each worker that may serve it. `post` appends a task; if a token is free, it takes the
+token and puts the source into the ready queue, with the priority of its head task. A worker runs a slice of at
+most `SLICE` tasks. If other work is ready then, the worker puts the source back into the ready queue, so that no
+source starves another. If no task is left, it returns the token.
 
 Invariants
 - A token is in the source, or in the ready queue, or with a worker. Taking it is one atomic `list.pop`.
-- No wake-up is lost: a producer appends its task and then looks for a token; a worker returns the token and
-  then looks for tasks. Whichever comes second sees the other.
-- With one token, tasks run strictly in order, one at a time, each seeing what the one before did.
+- No wake-up is lost: a producer appends its task and then checks for a token; a worker returns the token and
+  then checks for tasks. The second of the two sees what the first has done.
+- With one token, tasks run strictly in order, one at a time, and each sees the effects of the one before.
 """
 
 from __future__ import annotations
@@ -22,11 +23,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mainspring.runners.flush import Earlier
-from mainspring.runners.rest import Rest
+from mainspring.runners.idle_condition import IdleCondition
 from mainspring.runners.runner import TaskRunner
-from mainspring.runners.task import Task, TracedTask
-from mainspring.runners.traits import Priority, TaskTraits
-from mainspring.runners.worker import Worker, current_worker
+from mainspring.runners.task import Priority, Task, TaskTraits, TracedTask
+from mainspring.runners.worker import WorkerThread, current_worker
 
 if TYPE_CHECKING:
     from mainspring.runners.services import Services
@@ -78,15 +78,15 @@ class TaskSource(TaskRunner):
         self._idle = scheduler.idle
         self._tokens = [None] * limit
         self._sleepers = self._tokens
-        self._has_priorities = False  # set by the first task whose priority is not the usual one
+        self._has_priorities = False  # set by the first task whose priority is not USER_VISIBLE
         self._completed = 0
         self._failed = 0
-        self._rest: Rest | None = None  # made when somebody waits for the first time
+        self._rest: IdleCondition | None = None  # created when a thread waits for the first time
         self._open_fast_path()
 
-    # -- getting and giving back a token
+    # -- taking and returning a token
 
-    def shares_threads_with(self, worker: Worker) -> bool:
+    def shares_threads_with(self, worker: WorkerThread) -> bool:
         return worker.group is self._group
 
     def _rouse(self) -> None:
@@ -94,7 +94,7 @@ class TaskSource(TaskRunner):
             self._tokens.pop()
         except IndexError:
             return
-        except BaseException:  # a signal has raised at this very moment: the token is out
+        except BaseException:  # a signal handler raised right after the pop: the token is taken
             self._make_ready()
             raise
         self._make_ready()
@@ -117,19 +117,19 @@ class TaskSource(TaskRunner):
 
     @property
     def turns(self) -> int:
-        """Something that changes with every turn: who waits behind has been passed over only since the last."""
+        """The number of tasks run; a change restarts the time that the ready queue measures for ageing."""
         return self._completed + self._failed
 
     @property
     def queued_at(self) -> int:
-        """Since when the head task has been waiting; a source that has turned to other tasks lets others pass."""
+        """When the head task was queued; 0 without a stamp, so that the source does not block those behind it."""
         try:
             return self._tasks[0].queued_at or 0
         except IndexError:
             return 0
 
-    def run_on(self, worker: Worker) -> None:
-        """Run a slice on a worker of the pool."""
+    def run_on(self, worker: WorkerThread) -> None:
+        """Run a slice, or several if nothing else is ready, on a worker of the pool."""
         worker.runner = self
         worker.completed_before_slice = worker.completed
         worker.failed_before_slice = worker.failed
@@ -145,18 +145,18 @@ class TaskSource(TaskRunner):
                         if not take().run_on(worker):
                             self.shell_passed()
                     if visible or urgent or background or self._group.attention or self._has_priorities:
-                        break  # somebody else wants the worker; if nobody does, spare the way through the queue
+                        break  # other work is ready; if none is, go on without the ready queue
             except IndexError:
-                pass  # nothing left; tasks themselves do not raise
+                pass  # the queue is empty; `run_on` of a task does not raise
         self._count(worker)
-        worker.runner = worker.home  # now, and not before: who finds nobody serving must find all counted
+        worker.runner = worker.home  # not earlier: a thread that sees no serving worker must see all tasks counted
         if tasks:
             self._make_ready()
         else:
             self._go_idle()
 
-    def _run_slice_with_care(self, worker: Worker) -> None:
-        """Run a slice, but give the worker up earlier if the next task is less urgent or somebody calls."""
+    def _run_slice_with_care(self, worker: WorkerThread) -> None:
+        """Run a slice; end it early if the next task is less urgent or the group needs the worker."""
         priority = self._head_priority()
         for _ in _SLICE:
             try:
@@ -175,13 +175,13 @@ class TaskSource(TaskRunner):
         if self._rest is not None:
             self._rest.announce()
 
-    def _count(self, worker: Worker) -> None:
+    def _count(self, worker: WorkerThread) -> None:
         completed, failed = worker.completed, worker.failed
         self._completed += completed - worker.completed_before_slice
         self._failed += failed - worker.failed_before_slice
         worker.completed_before_slice, worker.failed_before_slice = completed, failed
 
-    # -- what a runner must answer
+    # -- the interface of a runner
 
     def _push(self, task: TracedTask) -> None:
         if task.priority != Priority.USER_VISIBLE:
@@ -196,20 +196,20 @@ class TaskSource(TaskRunner):
         return self._waiting()
 
     def is_asleep(self) -> bool:
-        """Answer whether there is nothing to do and nobody at it."""
+        """Return whether no task is queued and no worker serves this runner."""
         return not self._tasks and len(self._tokens) == self._limit
 
-    def serving_workers(self) -> list[Worker]:
+    def serving_workers(self) -> list[WorkerThread]:
         return [worker for worker in self._group.workers() if worker.runner is self]
 
     def queued_tasks(self) -> list[Task]:
         return list(self._tasks.copy())
 
     def is_live(self) -> bool:
-        """Answer whether there is a task in the queue that nobody has claimed."""
+        """Return whether the queue holds an unclaimed task."""
         return any(task.is_live() for task in self._tasks.copy())
 
-    def running_tasks(self) -> list[tuple[Worker, Task]]:
+    def running_tasks(self) -> list[tuple[WorkerThread, Task]]:
         return [(worker, task) for worker in self.serving_workers() if (task := worker.task) is not None]
 
     def totals(self) -> tuple[int, int]:
@@ -220,19 +220,19 @@ class TaskSource(TaskRunner):
         return completed, failed
 
     @property
-    def rest(self) -> Rest:
+    def rest(self) -> IdleCondition:
         with self._lock:
             if self._rest is None:
-                self._rest = Rest(self.services.clock)
+                self._rest = IdleCondition(self.services.clock)
             return self._rest
 
-    def is_quiet(self, is_resting: Callable[[Worker], bool]) -> bool:
-        # Queue before workers: a task leaves the queue only after its worker has said whom it serves.
+    def is_quiet(self, is_resting: Callable[[WorkerThread], bool]) -> bool:
+        # Queue before workers: a worker sets `runner` before it takes a task from the queue.
         is_live = self.is_live()
         mine = self.serving_workers()
         if not all(is_resting(worker) for worker in mine):
             return False
-        # A task that called shutdown keeps what is behind it from running: nobody waits for that.
+        # A task that called shutdown keeps the tasks behind it from running: shutdown does not wait for them.
         return not is_live or (len(mine) == self._limit and all(worker.is_shutting_down for worker in mine))
 
     def runs_tasks_in_current_sequence(self) -> bool:
@@ -251,13 +251,13 @@ class TaskSource(TaskRunner):
 
 
 class SequencedRunner(TaskSource):
-    """A sequence. Make one with `pool.sequenced()`."""
+    """A runner of tasks in strict order, one at a time. Make one with `pool.sequenced()`."""
 
     __slots__ = ()
 
 
 class ParallelRunner(TaskSource):
-    """Unordered work with a bound. Make one with `pool.parallel()`."""
+    """A runner of unordered tasks, at most `limit` at once. Make one with `pool.parallel()`."""
 
     __slots__ = ()
 
@@ -265,10 +265,10 @@ class ParallelRunner(TaskSource):
     def is_exclusive(self) -> bool:
         return self._limit == 1
 
-    def may_run_inline(self, worker: Worker) -> bool:
-        # The waiting task lends its place, so the bound holds.
+    def may_run_inline(self, worker: WorkerThread) -> bool:
+        # The inline task takes the place of the waiting one, so the limit holds.
         return worker.runner is self
 
-    def _count(self, worker: Worker) -> None:
+    def _count(self, worker: WorkerThread) -> None:
         with self._lock:
             super()._count(worker)

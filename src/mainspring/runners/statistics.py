@@ -1,4 +1,4 @@
-"""Snapshots of what a runner holds and has done."""
+"""Statistics of runners and pools, and the report of a shutdown."""
 
 from __future__ import annotations
 
@@ -9,44 +9,44 @@ from mainspring.timing.wheel import WheelStatistics
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerStatistics:
-    """One frozen look at a runner. Exact while the runner is at rest, close to it while it works."""
+    """A frozen snapshot of a runner. Exact while the runner is idle, approximate while it runs tasks."""
 
     name: str
     queued: int
-    """Posted, due, and not started."""
+    """Tasks that are due and have not started."""
     active: int
-    """Running now."""
+    """Tasks that run now."""
     delayed: int
-    """Posted for later, and not yet due."""
+    """Tasks that are not due yet."""
     workers: int
     """Threads that may run its tasks."""
     completed: int
     failed: int
     rejected: int
-    """Refused with `QueueFull` or `RunnerClosed`."""
+    """Tasks refused with `QueueFull` or `RunnerClosed`."""
     cancelled: int
     skipped: int
-    """Dropped by a shutdown."""
+    """Tasks dropped by a shutdown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolStatistics(RunnerStatistics):
-    """The counts of a pool and of all its runners together, and the timing wheel that they share."""
+    """The counts of a pool and all its runners together, and the statistics of their timing wheel."""
 
     timers: WheelStatistics
-    """What the wheel holds: delayed and repeated tasks, and the timers of the pool itself."""
+    """The timing wheel: delayed and repeated tasks, and the timers of the pool itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShutdownReport:
-    """What became of the tasks that a shutdown found, or that were posted while it went on.
+    """The outcome of a shutdown for the tasks that it found, or that were posted during it.
 
-    Every one of them is counted once. A task that called `shutdown` itself is not counted: it still runs.
+    Each task is counted once. A task that called `shutdown` itself is not counted: it still runs.
     """
 
     ran: int
-    """Finished, well or badly, before shutdown returned."""
+    """Tasks that completed or failed before shutdown returned."""
     skipped: int
-    """Never started: dropped because their behaviour allows it, or because they were not due."""
+    """Tasks that never started: dropped because their behaviour allows it, or because they were not due."""
     abandoned: int
-    """Still running when shutdown returned, or BLOCK tasks for which the timeout left no time."""
+    """Tasks still running when shutdown returned, and BLOCK tasks that did not start before the timeout."""

@@ -1,31 +1,88 @@
-"""A task: one callable on its way through a runner, the handle that cancels it, and the report of its failure."""
+"""Tasks: a callable that was posted to a runner, with its traits, its handle and the report of its failure.
+
+The traits define the priority of a task, whether it may block, and what shutdown does with it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import Context
 from dataclasses import dataclass
+from enum import Enum, IntEnum
 from functools import partial
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from mainspring.runners.traits import DEFAULT_TRAITS, Priority, ShutdownBehavior, TaskTraits
+from mainspring.runners.validation import require_instance
 
 if TYPE_CHECKING:
     from mainspring.runners.intake import Intake
-    from mainspring.runners.worker import Worker
+    from mainspring.runners.worker import WorkerThread
     from mainspring.timing import TimerEntry
 
 
+class Priority(IntEnum):
+    """The urgency of a task. The ready queue orders tasks by priority, then by arrival."""
+
+    BEST_EFFORT = 0
+    """No user waits for the result: prefetching, cleaning up. Starts within a second under any load."""
+    USER_VISIBLE = 1
+    """A user will see the result: the default."""
+    USER_BLOCKING = 2
+    """A user waits for the result right now."""
+
+
+class ShutdownBehavior(Enum):
+    """The treatment of a task by shutdown."""
+
+    CONTINUE = "continue"
+    """Unstarted: shutdown drops and counts it. Running: shutdown does not wait for it."""
+    SKIP = "skip"
+    """Unstarted: shutdown drops and counts it. Running: shutdown waits for it. The default."""
+    BLOCK = "block"
+    """Must run: shutdown waits for it, unstarted or running, as long as its timeout allows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskTraits:
+    """The attributes of a task."""
+
+    priority: Priority = Priority.USER_VISIBLE
+    may_block: bool = False
+    """Whether the task may wait for slow operations: the pool may grow while it runs."""
+    category: str | None = None
+    """A free label that observers and error hooks receive."""
+    shutdown: ShutdownBehavior = ShutdownBehavior.SKIP
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.priority, Priority):
+            raise TypeError(f"priority must be a Priority such as Priority.USER_BLOCKING, got {self.priority!r}")
+        if not isinstance(self.shutdown, ShutdownBehavior):
+            raise TypeError(f"shutdown must be a ShutdownBehavior such as BLOCK, got {self.shutdown!r}")
+
+
+DEFAULT_TRAITS = TaskTraits()
+
+
+def require_traits(value: object) -> TaskTraits:
+    """Return `value` if it is a `TaskTraits`; raise `TypeError` otherwise, for example for a bare priority."""
+    return require_instance(value, TaskTraits, "traits", "TaskTraits(priority=Priority.USER_BLOCKING)")
+
+
+def stamp_for(priority: int, now: Callable[[], int]) -> int | None:
+    """Return the time to record on a BEST_EFFORT task, for its ageing; None for other priorities."""
+    return now() if priority < Priority.USER_VISIBLE else None
+
+
 class TaskHandle(Protocol):
-    """What `post` returns."""
+    """The handle that `post` returns."""
 
     def cancel(self) -> bool:
-        """Drop the task and release what it holds; True if it will not run."""
+        """Cancel the task and release its references; return True if it will not run."""
 
 
 class PostedFrom(NamedTuple):
-    """Where a task was posted: the function always, the line with `trace_posts=True` or any option of a post."""
+    """The place of a post: always the function, the line with `trace_posts=True` or any option of the post."""
 
     file: str
     line: int | None
@@ -37,7 +94,7 @@ class PostedFrom(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """The caller of a post, as cheaply as it can be noted."""
+    """The caller of a post, in the form that is cheapest to record."""
 
     code: CodeType
     line: int | None
@@ -48,7 +105,7 @@ class Origin(NamedTuple):
 
 
 class Task(list[tuple[Any, ...]]):
-    """A posted callable with default traits. Made empty, then filled: that is the quickest way."""
+    """A posted callable with default traits. Created empty and then filled, because that is fastest."""
 
     __slots__ = ("context", "function", "origin", "runner")
 
@@ -59,11 +116,11 @@ class Task(list[tuple[Any, ...]]):
 
     traits: TaskTraits = DEFAULT_TRAITS
     priority: int = Priority.USER_VISIBLE
-    turns: int = 0  # sequences count theirs; a task has one
-    queued_at: int | None = None  # only tasks that can be overtaken, or that are observed, are stamped
+    turns: int = 0  # only sources count their runs; a task runs once
+    queued_at: int | None = None  # set only on BEST_EFFORT tasks and in observed pools
 
-    # A handle is itself and nothing else, however its contents come and go.
-    __hash__ = object.__hash__  # type: ignore[assignment]  # a list has none
+    # Handles compare by identity: the contents of the list change.
+    __hash__ = object.__hash__  # type: ignore[assignment]  # a list is not hashable
     __eq__ = object.__eq__
     __ne__ = object.__ne__
 
@@ -75,12 +132,12 @@ class Task(list[tuple[Any, ...]]):
 
     @property
     def name(self) -> str:
-        """The qualified name of the function, as far as it is still known."""
+        """The qualified name of the function; `(finished)` after the task has ended."""
         function = self.function
         return "(finished)" if function is None else describe_function(function)
 
-    def run_on(self, worker: Worker) -> bool:
-        """Run here and now, unless somebody else has claimed the task."""
+    def run_on(self, worker: WorkerThread) -> bool:
+        """Claim and run the task on the calling thread; return False if it was claimed already."""
         try:
             arguments = self.pop()
         except IndexError:
@@ -89,7 +146,7 @@ class Task(list[tuple[Any, ...]]):
         try:
             context = self.context or Context()
             result = context.run(self.function, *arguments) if arguments else context.run(self.function)
-        except BaseException as error:  # no task may kill its worker
+        except BaseException as error:  # no task may end its worker
             worker.failed += 1
             worker.report(self, error)
         else:
@@ -101,11 +158,11 @@ class Task(list[tuple[Any, ...]]):
         return True
 
     def is_live(self) -> bool:
-        """Answer whether nobody has claimed the task yet."""
+        """Return whether the task is unclaimed."""
         return len(self) > 0
 
     def claim(self) -> bool:
-        """Take the task out of everybody's hands and release what it holds; False if it was taken already."""
+        """Claim the task, so that it never runs, and release its references; return False if claimed already."""
         try:
             self.pop()
         except IndexError:
@@ -114,7 +171,7 @@ class Task(list[tuple[Any, ...]]):
         return True
 
     def cancel(self) -> bool:
-        """Drop the task and release what it holds; True if it will not run."""
+        """Cancel the task and release its references; return True if it will not run."""
         if not self.claim():
             return False
         self.runner.forget(self)
@@ -126,7 +183,7 @@ class Task(list[tuple[Any, ...]]):
         return PostedFrom(code.co_filename, None, code.co_qualname)
 
     def spokesman(self) -> TracedTask:
-        """Return a copy of a running task that outlives its run, to speak for the coroutine it returned."""
+        """Return a copy of a running task that outlives its run, to represent the coroutine it returned."""
         copy = TracedTask()
         copy.runner, copy.origin, copy.context, copy.function = (
             self.runner,
@@ -140,26 +197,27 @@ class Task(list[tuple[Any, ...]]):
 
 
 class TracedTask(Task):
-    """A task that carries more than a callable: traits, a due time, timings, the exact line it came from."""
+    """A task that carries more than a callable: traits, a due time, timings, the exact line of the post."""
 
     __slots__ = ("due", "line", "priority", "queued", "queued_at", "timer_entry", "traits")
 
     traits: TaskTraits
     priority: int
     queued_at: int | None
-    queued: bool  # in a queue, so that claiming it leaves a shell there; guarded by the runner's lock
+    queued: bool  # in a queue, where a claimed task stays as a shell; guarded by the runner's lock
     due: int | None  # monotonic nanoseconds
     timer_entry: TimerEntry | None
     line: int | None
 
     def ripen(self) -> None:
-        """Go to the runner: the time of the task has come."""
+        """Pass the task to its runner, because it is due now."""
         self.runner.take_ripe(self)
 
-    def run_on(self, worker: Worker) -> bool:
+    def run_on(self, worker: WorkerThread) -> bool:
         if self.traits.shutdown is ShutdownBehavior.CONTINUE:
-            worker.task = self  # before it starts, so that no shutdown waits for it by mistake
-            worker.home.rest.announce()
+            worker.task = self  # before it starts, so that no shutdown waits for it
+            if worker.home.rest.waiters:
+                worker.home.rest.announce()
         if self.traits.may_block and worker.group is not None:
             with worker.group.blocking(worker):
                 has_run = Task.run_on(self, worker)
@@ -173,32 +231,32 @@ class TracedTask(Task):
 
 
 class Wrapper:
-    """Base of what this package wraps around a user's callable and posts in its place."""
+    """Base class of the wrappers that this package posts in place of a user's callable."""
 
     __slots__ = ()
 
     def wrapped(self) -> Callable[..., object] | None:
-        """Return the callable of the user, as long as it is known."""
+        """Return the user's callable, or None if it is no longer known."""
         return None
 
     def dropped(self) -> None:
-        """Learn that the task was dropped by a shutdown and will never run."""
+        """React to a shutdown that has dropped the task, which will never run."""
 
 
 def wrapper_of(function: object) -> Wrapper | None:
-    """Return the wrapper whose method, or which itself, was posted."""
+    """Return the wrapper if `function` is one or is a method of one; else None."""
     owner = getattr(function, "__self__", function) if callable(function) else None
     return owner if isinstance(owner, Wrapper) else None
 
 
 def describe_function(function: object) -> str:
-    """Return a readable name for any callable, whatever it is made of: this must never fail."""
+    """Return a readable name for any callable. This must never raise."""
     try:
         wrapper = wrapper_of(function)
         if wrapper is not None:
             return describe_function(wrapper.wrapped())
         if isinstance(function, partial):
-            return describe_function(function.func)  # without the arguments, whose repr is the user's code
+            return describe_function(function.func)  # without the arguments: their repr would run the user's code
         name = getattr(function, "__qualname__", None)
         if isinstance(name, str):
             return f"{getattr(function, '__module__', None) or 'builtins'}.{name}"
@@ -209,14 +267,14 @@ def describe_function(function: object) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFailure:
-    """An exception that left a task, and where the task came from."""
+    """An exception that a task raised, and the place where the task was posted."""
 
     error: BaseException
     task: str
     """The qualified name of the callable."""
     runner: str
     posted_from: PostedFrom | None
-    """The function that posted it; with `ThreadPool(trace_posts=True)` also the line."""
+    """The function that posted the task; with `ThreadPool(trace_posts=True)` also the line."""
     traits: TaskTraits
 
     @classmethod

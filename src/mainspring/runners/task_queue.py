@@ -1,13 +1,13 @@
-"""The queues of what is ready to run: first-in-first-out, and by priority with ageing.
+"""Ready queues of tasks and sequences: first-in-first-out, and by priority with ageing.
 
-Both stand behind one small protocol, hold tasks and sequences alike, and need no lock: every step is one
-atomic call on a `deque`. Order is stable, and a deque gives its blocks back as it empties, so that a burst of
-a million tasks leaves nothing behind.
+Both implement one small protocol, hold tasks as well as sequences, and need no lock: every step is one atomic
+call on a `deque`. Order is stable. A deque frees its blocks as it empties, so a burst of a million tasks leaves
+no memory allocated.
 
-Ageing: strict priority starves, so an entry that has waited for `AGEING_NS` goes before more urgent ones.
-BEST_EFFORT entries carry the time they were queued. Plain USER_VISIBLE tasks do not (reading the clock for
-each would cost a tenth of a post): for them the queue notes since when the lane has been passed over, and then
-serves all that waited at the end of that time, in turns with what is more urgent.
+Ageing: strict priority causes starvation, so an entry that has waited for `AGEING_NS` goes before more urgent
+ones. BEST_EFFORT entries carry the time at which they were queued. Plain USER_VISIBLE tasks do not (reading the
+clock for each would cost a tenth of a post): for them the queue records since when their lane has been passed
+over. After `AGEING_NS` it serves all entries that wait at that moment, alternating with more urgent ones.
 """
 
 from __future__ import annotations
@@ -18,54 +18,54 @@ from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
 from mainspring.clock import NANOSECONDS
-from mainspring.runners.traits import Priority
+from mainspring.runners.task import Priority
 
 if TYPE_CHECKING:
-    from mainspring.runners.worker import Worker
+    from mainspring.runners.worker import WorkerThread
 
-AGEING_NS = NANOSECONDS // 2  # half of the promised second is left for what already runs
+AGEING_NS = NANOSECONDS // 2  # the other half of the promised second is for tasks that already run
 
 
 class Entry(Protocol):
-    """What a ready queue holds: a task, or a sequence that wants a slice of a worker's time."""
+    """An entry of a ready queue: a task, or a sequence that needs a slice of a worker's time."""
 
     @property
     def queued_at(self) -> int | None:
-        """Since when it has been waiting, if it can be overtaken."""
+        """When it was queued, if more urgent entries can overtake it."""
 
     @property
     def turns(self) -> int:
-        """How often it has run."""
+        """The number of tasks that it has run."""
 
-    def run_on(self, worker: Worker) -> bool | None:
-        """Run on a worker; False means that there was nothing left to run."""
+    def run_on(self, worker: WorkerThread) -> bool | None:
+        """Run on a worker; return False if nothing was left to run."""
 
     def is_live(self) -> bool:
-        """Answer whether there is something left to run."""
+        """Return whether anything is left to run."""
 
 
 class TaskQueue(Protocol):
     """A queue that many threads push to and pop from."""
 
     lanes: tuple[deque[Entry], deque[Entry], deque[Entry]]
-    """The lanes by falling urgency, for a quick look whether anything waits; without priorities, one thrice."""
+    """The lanes, most urgent first, for a quick check whether entries wait; FIFO: one lane three times."""
 
     def appender(self, priority: int) -> Callable[[Entry], None]:
-        """Return the quickest way to push entries of one priority."""
+        """Return the fastest function that pushes entries of one priority."""
 
     def push(self, entry: Entry, priority: int) -> None: ...
 
     def pop(self) -> Entry:
-        """Remove the entry that should run next; IndexError if there is none."""
+        """Remove and return the entry that runs next; raise `IndexError` if there is none."""
 
     def pop_up_to(self, limit: int) -> list[Entry]:
-        """Remove at most `limit` entries, in order; the list belongs to the caller."""
+        """Remove and return at most `limit` entries, in order; the list belongs to the caller."""
 
     def entries(self) -> list[Entry]:
-        """Return what waits, without removing it."""
+        """Return the waiting entries without removing them."""
 
     def clear(self) -> list[Entry]:
-        """Remove and return everything."""
+        """Remove and return all entries."""
 
     def __len__(self) -> int: ...
 
@@ -83,7 +83,7 @@ def _pop_up_to(queue: TaskQueue, limit: int) -> list[Entry]:
 
 
 class FifoTaskQueue:
-    """First in, first out; priorities are ignored."""
+    """A first-in-first-out queue; it ignores priorities."""
 
     __slots__ = ("_entries", "lanes", "pop")
 
@@ -115,7 +115,7 @@ class FifoTaskQueue:
 
 
 class PriorityTaskQueue:
-    """One lane for each priority: urgent first, then arrival; nothing waits for ever."""
+    """A queue with one lane per priority: most urgent first, then by arrival; ageing prevents starvation."""
 
     __slots__ = (
         "_background",
@@ -133,8 +133,8 @@ class PriorityTaskQueue:
         self._now = now
         self.lanes: tuple[deque[Entry], deque[Entry], deque[Entry]] = (deque(), deque(), deque())
         self._urgent, self._visible, self._background = self.lanes
-        # The head of the visible lane when it was first passed over, since when, and the last of those that have
-        # waited long enough. Workers race for these; losing an update shifts a turn by one, and no entry is lost.
+        # The head of the visible lane when it was first passed over, the time of that, and the last entry that has
+        # aged. Workers update these without a lock; a lost update shifts a turn by one and loses no entry.
         self._passed_over: tuple[Entry, int] | None = None
         self._passed_over_since = 0
         self._owed_until: Entry | None = None
@@ -156,12 +156,12 @@ class PriorityTaskQueue:
                 return self._pop_with_ageing(self._visible)
             return self._visible.popleft()
         if not self._background:
-            self._passed_over = self._owed_until = None  # nothing is kept alive by an idle queue
+            self._passed_over = self._owed_until = None  # an idle queue keeps no entry alive
         return self._background.popleft()
 
     def _pop_with_ageing(self, lane: deque[Entry]) -> Entry:
         aged = None if self._urgency_is_next else self._aged_lane(lane)
-        # What has aged and what is urgent take turns, so that neither keeps the other waiting for long.
+        # Aged and urgent entries alternate, so that neither delays the other for long.
         self._urgency_is_next = aged is not None
         return (aged or lane).popleft()
 
@@ -193,12 +193,12 @@ class PriorityTaskQueue:
         if self._owed_until is None:
             if now - self._passed_over_since < AGEING_NS:
                 return False
-            self._owed_until = self._visible[-1]  # all that waits now has waited long enough
+            self._owed_until = self._visible[-1]  # all entries that wait now count as aged
         self._pass_on_what_is_owed(head)
         return True
 
     def _pass_on_what_is_owed(self, head: Entry) -> None:
-        """Let the next entry inherit the age of the head, which is about to leave."""
+        """Transfer the age of the head, which is about to be popped, to the next entry."""
         try:
             heir = self._visible[1]
         except IndexError:
@@ -222,8 +222,3 @@ class PriorityTaskQueue:
 
     def __bool__(self) -> bool:
         return bool(self._visible or self._urgent or self._background)
-
-
-def stamp_for(priority: int, now: Callable[[], int]) -> int | None:
-    """Return the time to note on an entry that more urgent ones may overtake."""
-    return now() if priority < Priority.USER_VISIBLE else None

@@ -1,24 +1,24 @@
-"""The threads of a pool, and the scheduler that decides what they run next.
+"""The threads of a pool, and the scheduler that selects what they run next.
 
-A group has `size` threads. While some of them are blocked, as many others may take their place, up to `max_size`;
-when they are no longer blocked, the surplus threads step aside into a reserve, and end after `idle_timeout`. Idle
-threads sleep on a lock: they do not poll.
+A group has `size` threads. While some of them are blocked, as many substitutes may run, up to `max_size` threads
+in total. When fewer are blocked, surplus threads move to a reserve, and end after `idle_timeout`. Idle threads
+wait for a lock: they do not poll.
 
 Invariants of the scheduler
 - An entry that was scheduled is popped by exactly one worker.
-- No wake-up is lost. A producer pushes and then looks for idle workers; a worker enters the idle list and then
-  looks for entries. Whichever comes second sees the other.
-- `_waking` is True only while a worker that was taken from the idle list has not yet looked at the queue. It saves
-  the other producers a system call each; that worker wakes the next one if there is more to do.
+- No wake-up is lost. A producer pushes and then checks for idle workers; a worker enters the idle list and then
+  checks for entries. The second of the two sees what the first has done.
+- `_waking` is True only while a worker that was taken from the idle list has not yet checked the queue. It saves
+  the other producers a system call each; that worker wakes the next one if more entries are ready.
 
 Invariants of the threads
 - No lock is held while an entry runs.
-- `_out` (threads that may take work) never stays above `min(size + blocked, max_size)`: a surplus worker steps
-  aside before it takes the next entry.
-- A worker that sleeps is in the idle list or in the reserve; the thread that removes it from there opens its gate
+- `_out` (threads that may take work) never stays above `min(size + blocked, max_size)`: a surplus worker moves
+  to the reserve before it takes the next entry.
+- A sleeping worker is in the idle list or in the reserve; the thread that removes it from there opens its gate
   once.
-- The group is at rest when nothing is ready and every worker sleeps. A worker that falls asleep wakes the threads
-  that wait for that.
+- The group is at rest when nothing is ready and every worker sleeps. A worker that is about to sleep notifies the
+  threads that wait for that.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ from functools import partial
 from threading import RLock, Thread
 from typing import TYPE_CHECKING
 
-from mainspring.runners.rest import Rest
+from mainspring.runners.idle_condition import IdleCondition
 from mainspring.runners.task import Task
 from mainspring.runners.task_queue import Entry, TaskQueue
-from mainspring.runners.worker import Worker, current_worker
+from mainspring.runners.worker import WorkerThread, current_worker
 
 if TYPE_CHECKING:
     from mainspring.runners.delay_manager import DelayManager
     from mainspring.runners.runner import TaskRunner
-    from mainspring.runners.worker import Worker
+    from mainspring.runners.worker import WorkerThread
 
 
 class TaskScheduler:
-    """The ready queue and the workers that wait for it."""
+    """The ready queue, and the idle workers that wait for its entries."""
 
     def __init__(self, ready: TaskQueue) -> None:
         self.ready = ready
-        self.idle: deque[Worker] = deque()
+        self.idle: deque[WorkerThread] = deque()
         self.take: Callable[[], Entry] = ready.pop
         self._waking = False
 
     def schedule(self, entry: Entry, priority: int) -> None:
-        """Make an entry ready and see to it that somebody runs it."""
+        """Push an entry to the ready queue and wake a worker for it, if one is idle."""
         try:
             self.ready.push(entry, priority)
         finally:
@@ -60,19 +60,19 @@ class TaskScheduler:
                 self.wake_one()
 
     def wake_one(self) -> None:
-        """Wake the worker that went to sleep last, unless one is on its way already."""
+        """Wake the worker that went to sleep last, unless a woken worker has yet to check the queue."""
         if self._waking:
             return
         try:
             worker = self.idle[-1]
         except IndexError:
             return
-        # A signal handler may raise after any call. After `remove` the worker must not be forgotten; `wake` is one
-        # C call, so it has happened then.
+        # A signal handler may raise after any call. After `remove` the worker must be woken in any case. `wake` of
+        # a sleeping thread is one C call, so it has happened when a handler raises after it.
         try:
             self.idle.remove(worker)
         except ValueError:
-            return  # somebody else has woken it, or it has found the entry by itself
+            return  # another thread has woken it, or it has found the entry itself
         except BaseException:
             worker.wake()
             raise
@@ -81,19 +81,19 @@ class TaskScheduler:
         worker.wake()
 
     def woke_up(self) -> None:
-        """Note that a woken worker is about to look; pass the call on if one worker will not be enough."""
+        """Note that a woken worker is about to check the queue; wake another if more than one entry is ready."""
         self._waking = False
         if self.idle and len(self.ready) > 1:
             self.wake_one()
 
     def pass_on(self) -> None:
-        """Wake somebody else, because the worker that was to come does not."""
+        """Wake another worker in place of a woken one that takes no entry."""
         self._waking = False
         if self.idle and self.ready:
             self.wake_one()
 
 
-JOIN_SECONDS = 1.0  # a thread without a task ends at once, unless the machine is in trouble
+JOIN_SECONDS = 1.0  # a thread without a task ends at once, unless the machine is overloaded
 
 _NOTHING: Entry = Task()
 
@@ -119,11 +119,11 @@ class ThreadGroup:
         self._max_size = max_size
         self._idle_timeout_ns = idle_timeout_ns
         self._delays = delays
-        self.rest = Rest(owner.services.clock)
-        self.attention = False  # somebody wants workers to pass by `_heed` before they take more work
+        self.rest = IdleCondition(owner.services.clock)
+        self.attention = False  # whether workers must call `_heed` before they take more work
         self._lock = RLock()  # re-entrant for signal handlers and finalizers; guards everything below
-        self._workers: list[Worker] = []
-        self._reserve: deque[Worker] = deque()
+        self._workers: list[WorkerThread] = []
+        self._reserve: deque[WorkerThread] = deque()
         self._out = 0
         self._blocked = 0
         self._stopping = False
@@ -136,7 +136,7 @@ class ThreadGroup:
 
     @property
     def size(self) -> int:
-        """How many threads take work when none of them is blocked."""
+        """The number of threads that take work while none of them is blocked."""
         return self._size
 
     def start(self) -> None:
@@ -144,17 +144,17 @@ class ThreadGroup:
         with self._lock:
             self._out = self._size
         for _ in range(self._size):
-            self._launch(Worker(self, self._owner))
+            self._launch(WorkerThread(self, self._owner))
         if not self.workers():
             raise RuntimeError(f"runner {self._owner.name!r} could not start any of its {self._size} threads")
 
-    def workers(self) -> list[Worker]:
+    def workers(self) -> list[WorkerThread]:
         """Return the workers whose threads are alive."""
         with self._lock:
             return list(self._workers)
 
     def totals(self) -> tuple[int, int]:
-        """Return how many tasks have completed and failed."""
+        """Return the numbers of tasks that have completed and failed."""
         with self._lock:
             return (
                 self._retired_completed + sum(worker.completed for worker in self._workers),
@@ -163,7 +163,7 @@ class ThreadGroup:
 
     # -- the life of a worker
 
-    def _launch(self, worker: Worker) -> None:
+    def _launch(self, worker: WorkerThread) -> None:
         with self._lock:
             self._started += 1
             number = self._started
@@ -178,10 +178,11 @@ class ThreadGroup:
                 self._out -= 1
                 self._can_grow = False
             self._scheduler.pass_on()
-            self.rest.announce()
+            if self.rest.waiters:
+                self.rest.announce()
             logger.warning("runner %r could not start a thread: %s", self._owner.name, error)
 
-    def _work(self, worker: Worker) -> None:
+    def _work(self, worker: WorkerThread) -> None:
         worker.adopt_current_thread()
         scheduler = self._scheduler
         take = scheduler.take
@@ -191,17 +192,17 @@ class ThreadGroup:
             if self.attention and not self._heed(worker):
                 break
             try:
-                # The usual case needs no decision, and not the call of one.
+                # The usual case needs no decision between lanes, so save the call.
                 entry = visible.popleft() if visible and not urgent and not background else take()
             except IndexError:
-                entry = _NOTHING  # a sleeping worker keeps nothing alive
+                entry = _NOTHING  # a sleeping worker keeps no entry alive
                 self._park(worker)
                 continue
             if entry.run_on(worker) is False:
                 self._owner.shell_passed()
         self._retire(worker)
 
-    def _park(self, worker: Worker) -> None:
+    def _park(self, worker: WorkerThread) -> None:
         scheduler = self._scheduler
         worker.parked = True
         scheduler.idle.append(worker)
@@ -209,25 +210,27 @@ class ThreadGroup:
             try:
                 scheduler.idle.remove(worker)
             except ValueError:
-                pass  # somebody is about to open the gate
+                pass  # another thread is about to open the gate
             else:
                 worker.parked = False
-                worker.wakes += 1  # it has not slept, but whoever looks twice must see that it was here
+                worker.wakes += 1  # it has not slept, but `is_at_rest` must see that it was busy
                 return
-        self.rest.announce()
+        if self.rest.waiters:
+            self.rest.announce()
         worker.gate.acquire()
         worker.wakes += 1
         scheduler.woke_up()
 
-    def _retire(self, worker: Worker) -> None:
+    def _retire(self, worker: WorkerThread) -> None:
         with self._lock:
             self._workers.remove(worker)
             self._retired_completed += worker.completed
             self._retired_failed += worker.failed
-        self.rest.announce()
+        if self.rest.waiters:
+            self.rest.announce()
 
-    def _heed(self, worker: Worker) -> bool:
-        """Do what somebody asked of all workers; False if this one must end."""
+    def _heed(self, worker: WorkerThread) -> bool:
+        """Notify waiting threads; move a surplus worker to the reserve; return False if the worker must end."""
         with self._lock:
             if self._stopping:
                 return bool(self._scheduler.ready)  # BLOCK tasks may be left: they must run
@@ -240,7 +243,8 @@ class ThreadGroup:
                 worker.parked = True
                 self._reserve.append(worker)
             self.attention = self._watchers > 0 or self._out > self._allowed()
-        self.rest.announce()
+        if self.rest.waiters:
+            self.rest.announce()
         if not steps_aside:
             return True
         self._scheduler.pass_on()
@@ -253,13 +257,13 @@ class ThreadGroup:
         with self._lock:
             return self._stopping or self._out > self._allowed()
 
-    def _reap(self, worker: Worker, wakes: int) -> None:
+    def _reap(self, worker: WorkerThread, wakes: int) -> None:
         with self._lock:
             if worker.wakes != wakes or worker not in self._reserve:
                 return
             self._reserve.remove(worker)
             worker.leaving = True
-            worker.parked = False  # until it has left
+            worker.parked = False  # it counts as busy until it has ended
         worker.wake()
 
     # -- growing and shrinking
@@ -268,15 +272,15 @@ class ThreadGroup:
         return min(self._size + self._blocked, self._max_size)
 
     @contextmanager
-    def blocking(self, worker: Worker) -> Iterator[None]:
-        """Let somebody else take work while `worker` waits."""
+    def blocking(self, worker: WorkerThread) -> Iterator[None]:
+        """Let another worker take work while `worker` waits."""
         self._block(worker)
         try:
             yield
         finally:
             self._unblock(worker)
 
-    def _block(self, worker: Worker) -> None:
+    def _block(self, worker: WorkerThread) -> None:
         worker.blocked += 1
         if worker.blocked > 1:
             return
@@ -301,15 +305,15 @@ class ThreadGroup:
         if self._scheduler.ready:
             self._scheduler.wake_one()
 
-    def _send_substitute(self) -> Worker:
+    def _send_substitute(self) -> WorkerThread:
         self._out += 1
         substitute = self._reserve.pop() if self._reserve else self._unborn()
-        # At the far end: threads that are there already are woken first.
+        # At the end that `wake_one` reaches last: idle threads are woken first.
         self._scheduler.idle.appendleft(substitute)
         return substitute
 
-    def help_out(self, worker: Worker, is_over: Callable[[], bool]) -> None:
-        """Run what is ready inside a task that waits, if no thread can be started to do it."""
+    def help_out(self, worker: WorkerThread, is_over: Callable[[], bool]) -> None:
+        """Run ready entries inside a waiting task, if no thread can be started to run them."""
         while not self._can_grow and not is_over():
             try:
                 entry = self._scheduler.take()
@@ -319,13 +323,13 @@ class ThreadGroup:
                 if entry.run_on(worker) is False:
                     self._owner.shell_passed()
 
-    def _unborn(self) -> Worker:
-        worker = Worker(self, self._owner)
+    def _unborn(self) -> WorkerThread:
+        worker = WorkerThread(self, self._owner)
         worker.parked = True
         worker.wake = lambda: self._launch(worker)
         return worker
 
-    def _unblock(self, worker: Worker) -> None:
+    def _unblock(self, worker: WorkerThread) -> None:
         worker.blocked -= 1
         if worker.blocked:
             return
@@ -337,7 +341,7 @@ class ThreadGroup:
                 self._out -= 1
                 return
             self.attention = True
-        # If a thread sleeps, let that one step aside now; else the next to finish its entry does.
+        # If a thread is idle, wake it to move to the reserve; else the next one to finish its entry does.
         try:
             surplus = self._scheduler.idle.popleft()
         except IndexError:
@@ -346,22 +350,22 @@ class ThreadGroup:
         surplus.wake()
 
     def _withdraw_unborn(self) -> bool:
-        """Take back a substitute that was offered but never needed."""
+        """Remove a substitute whose thread was never started from the idle list; return whether there was one."""
         for worker in self._scheduler.idle.copy():
             if worker.thread is None:
                 try:
                     self._scheduler.idle.remove(worker)
                 except ValueError:
-                    continue  # it is being launched this very moment
+                    continue  # it is being launched right now
                 return True
         return False
 
-    # -- rest and end
+    # -- waiting and stopping
 
-    def is_at_rest(self, is_resting: Callable[[Worker], bool]) -> bool:
-        """Answer whether nothing is ready and every worker rests.
+    def is_at_rest(self, is_resting: Callable[[WorkerThread], bool]) -> bool:
+        """Return whether nothing is ready and `is_resting` holds for every worker.
 
-        Two equal readings around the look at the queue make it one consistent picture.
+        Two equal readings of the workers, before and after the check of the queue, make the result consistent.
         """
         before = [(worker, worker.wakes) for worker in self.workers()]
         if not all(is_resting(worker) for worker, _ in before) or self._has_live_work():
@@ -370,15 +374,15 @@ class ThreadGroup:
         return before == after and all(is_resting(worker) for worker, _ in after)
 
     def _has_live_work(self) -> bool:
-        """Answer whether something is ready that is more than shells, and that somebody can come to run."""
+        """Return whether an entry with an unclaimed task is ready, and a thread can become free to run it."""
         if not any(entry.is_live() for entry in self._scheduler.ready.entries()):
             return False
         with self._lock:
-            # Tasks that called shutdown and occupy every thread wait for nobody but each other.
+            # If tasks that called shutdown occupy every thread, none becomes free: they wait for each other.
             return len(self._workers) < self._out or not all(worker.is_shutting_down for worker in self._workers)
 
     def wait_until(self, is_reached: Callable[[], bool], deadline: int | None) -> bool:
-        """Wait for something that may become true at the end of any task."""
+        """Wait for a condition that may become true at the end of any task; return False after the deadline."""
         with self._lock:
             self._watchers += 1
             self.attention = True
@@ -389,7 +393,7 @@ class ThreadGroup:
                 self._watchers -= 1
 
     def stop(self) -> None:
-        """Let every worker end as soon as it has nothing in hand."""
+        """Make every worker end as soon as it has nothing to run."""
         with self._lock:
             self._stopping = True
             self.attention = True
@@ -405,7 +409,7 @@ class ThreadGroup:
                 worker.wake()
 
     def join(self) -> None:
-        """See the threads that have nothing left to do end; they are on their way."""
+        """Wait for the threads without a task, which are about to end."""
         for worker in self.workers():
             thread = worker.thread
             if worker.task is None and thread is not None and thread.is_alive() and worker is not current_worker():

@@ -1,7 +1,7 @@
-"""The façade: a pool of threads and the runners made from it.
+"""The thread pool, which creates runners and shuts them down.
 
-`TaskScheduler` decides, `ThreadGroup` executes, `DelayManager` keeps time; the pool puts them together, knows
-its runners, and ends them. It is itself a runner, of unordered tasks.
+`TaskScheduler` orders tasks, `ThreadGroup` runs them, and `DelayManager` keeps delayed tasks until they are due.
+The pool connects the three and tracks its runners. It is itself a runner, of unordered tasks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from weakref import WeakSet
 from mainspring.clock import Clock, Duration, SystemClock, deadline_after, to_nanoseconds
 from mainspring.errors import RunnerClosed
 from mainspring.runners.asyncio_runner import AsyncioRunner
-from mainspring.runners.checks import require_positive
 from mainspring.runners.delay_manager import DelayManager
 from mainspring.runners.flush import Barrier, Earlier
 from mainspring.runners.group_runner import GroupRunner, SingleThreadRunner
@@ -28,20 +27,20 @@ from mainspring.runners.runner import TaskRunner
 from mainspring.runners.services import Services
 from mainspring.runners.source import ParallelRunner, SequencedRunner, TaskSource
 from mainspring.runners.statistics import PoolStatistics
-from mainspring.runners.task import Task, TaskFailure
+from mainspring.runners.task import Priority, Task, TaskFailure, TaskTraits
 from mainspring.runners.task_queue import Entry, FifoTaskQueue, PriorityTaskQueue
-from mainspring.runners.traits import Priority, TaskTraits
-from mainspring.runners.worker import Worker, current_worker
+from mainspring.runners.validation import require_positive
+from mainspring.runners.worker import WorkerThread, current_worker
 
 R = TypeVar("R", bound=TaskRunner)
 
-SPARE_WORKERS = 64  # how far a pool may grow while workers are blocked, unless told otherwise
-TIMER_PATIENCE = 1.0  # seconds for the timer to hand over what is due; what it still has then, `shutdown` runs
+SPARE_WORKERS = 64  # additional threads while workers are blocked, without `max_workers`
+TIMER_PATIENCE = 1.0  # seconds for the timer to pass on due tasks; the rest is left to `shutdown`
 DEFAULT_IDLE_TIMEOUT = 30.0
 
 
 class ThreadPool(GroupRunner):
-    """Threads, and runners on them. Starts on enter or with the first task, shuts down on exit."""
+    """A pool of threads, and the runners on them. Starts on enter or with the first task, shuts down on exit."""
 
     def __init__(
         self,
@@ -89,24 +88,24 @@ class ThreadPool(GroupRunner):
             metadata=metadata,
         )
         self._numbers = count(1)
-        self._runners_lock = Lock()  # guards what follows
+        self._runners_lock = Lock()  # guards the attributes below
         self._sources: WeakSet[TaskSource] = WeakSet()
         self._dedicated: list[SingleThreadRunner | AsyncioRunner] = []
         self._ended_totals = (0, 0)  # of dedicated runners that were closed before the pool
         self._process = os.getpid()
-        self._is_started = False
+        self._is_started = self._is_prepared = False
         self._is_ending = False
 
     # -- starting and ending
 
     def start(self) -> ThreadPool:
-        """Start the threads; entering the `with` block, the first task or the first runner do it, too."""
+        """Start the threads. Entering the `with` block, the first task and the first runner also do this."""
         if not self.is_open:
             raise RunnerClosed(runner=self.name)
         with self._runners_lock:
             if self._is_started:
                 return self
-            self._is_started = True
+            self._is_started = self._is_prepared = True
         self._group.start()
         self.services.clock.attach(self)
         atexit.register(self._shutdown_at_exit)
@@ -129,7 +128,7 @@ class ThreadPool(GroupRunner):
                     runner.drop_delayed()
                 self._refuse_own_task("wait_idle")
                 self.services.delays.settle(TIMER_PATIENCE)
-                self.wait_quiet(Worker.is_parked, None)
+                self.wait_quiet(WorkerThread.is_parked, None)
         finally:
             self.shutdown()
 
@@ -145,7 +144,7 @@ class ThreadPool(GroupRunner):
         atexit.unregister(self._shutdown_at_exit)
 
     def _prepare_to_post(self) -> None:
-        if not self._is_started and self.is_open:  # the quick way of posting opens only with the start
+        if self.is_open:  # the fast path of posting opens only with the start
             self.start()
 
     # -- making runners
@@ -158,7 +157,7 @@ class ThreadPool(GroupRunner):
         traits: TaskTraits | None = None,
         metadata: dict[str, object] | None = None,
     ) -> SequencedRunner:
-        """Make a sequence: one logical thread, strict order."""
+        """Make a sequenced runner: one task at a time, in strict order, on any thread of the pool."""
         runner = SequencedRunner(
             self.services,
             self._scheduler,
@@ -181,7 +180,7 @@ class ThreadPool(GroupRunner):
         traits: TaskTraits | None = None,
         metadata: dict[str, object] | None = None,
     ) -> ParallelRunner:
-        """Make a runner of unordered tasks of which at most `limit` run at once."""
+        """Make a runner of unordered tasks that runs at most `limit` of them at once."""
         require_positive(limit, "limit", "tasks at once")
         runner = ParallelRunner(
             self.services,
@@ -204,7 +203,7 @@ class ThreadPool(GroupRunner):
         traits: TaskTraits | None = None,
         metadata: dict[str, object] | None = None,
     ) -> SingleThreadRunner:
-        """Make a runner with a thread of its own, in strict order."""
+        """Make a runner with a thread of its own; its tasks run in strict order."""
         runner = SingleThreadRunner(
             self.services,
             name=self._name(name, "thread"),
@@ -223,7 +222,7 @@ class ThreadPool(GroupRunner):
         traits: TaskTraits | None = None,
         metadata: dict[str, object] | None = None,
     ) -> AsyncioRunner:
-        """Make a thread with an event loop, for coroutines and callables."""
+        """Make a runner with an event loop on a thread of its own, for coroutines and callables."""
         runner = AsyncioRunner(
             self.services,
             name=self._name(name, "loop"),
@@ -251,9 +250,9 @@ class ThreadPool(GroupRunner):
         with self._runners_lock:
             return [self, *self._sources, *self._dedicated]
 
-    # -- the pool as a runner of all it holds
+    # -- the pool as a runner that includes its runners
 
-    def may_run_inline(self, worker: Worker) -> bool:
+    def may_run_inline(self, worker: WorkerThread) -> bool:
         return worker.group is self._group
 
     @property
@@ -264,7 +263,7 @@ class ThreadPool(GroupRunner):
     def width(self) -> int:
         return self._group.size
 
-    def _counts(self, worker: Worker) -> bool:
+    def _counts(self, worker: WorkerThread) -> bool:
         return worker.home.services is self.services
 
     def _parts(self) -> list[SingleThreadRunner | AsyncioRunner]:
@@ -278,15 +277,15 @@ class ThreadPool(GroupRunner):
         parts = [part.totals() for part in self._parts()]
         return _sum([super().totals(), self._ended_totals, *parts])
 
-    def running_tasks(self) -> list[tuple[Worker, Task]]:
+    def running_tasks(self) -> list[tuple[WorkerThread, Task]]:
         return super().running_tasks() + [pair for part in self._parts() for pair in part.running_tasks()]
 
-    def is_quiet(self, is_resting: Callable[[Worker], bool]) -> bool:
+    def is_quiet(self, is_resting: Callable[[WorkerThread], bool]) -> bool:
         parts = self._parts()
         before = self.activity()
         if not (super().is_quiet(is_resting) and all(part.is_quiet(is_resting) for part in parts)):
             return False
-        # Work may have moved from one part to another while we looked: only a second, equal look counts.
+        # Work may have moved from one part to another during the check: only a second, equal reading counts.
         return (
             before == self.activity()
             and super().is_quiet(is_resting)
@@ -294,10 +293,10 @@ class ThreadPool(GroupRunner):
         )
 
     def wait_quiet(
-        self, is_resting: Callable[[Worker], bool], deadline: int | None, clock: Clock | None = None
+        self, is_resting: Callable[[WorkerThread], bool], deadline: int | None, clock: Clock | None = None
     ) -> bool:
         worker = current_worker()
-        # Standing aside once, and not at each turn, because that wakes threads, which is what we look at.
+        # `standing_in` once and not in each iteration: it wakes threads, and their wake-ups are checked here.
         with nullcontext() if worker is None else worker.standing_in():
             while not self.is_quiet(is_resting):
                 if not self.rest.wait(lambda: self._group.is_at_rest(is_resting), deadline, clock):
@@ -308,7 +307,7 @@ class ThreadPool(GroupRunner):
         return True
 
     def statistics(self) -> PoolStatistics:
-        """Return the counts of the pool and of all its runners together, and what their timing wheel holds."""
+        """Return the counts of the pool and all its runners together, and the statistics of the timing wheel."""
         own = super().statistics()
         tally = self.services.tally
         parts = [part.statistics() for part in self._parts()]
@@ -327,7 +326,7 @@ class ThreadPool(GroupRunner):
         )
 
     def _queued_in_group(self) -> int:
-        """Count the tasks in the ready queue, and in the sources that are there or are being served."""
+        """Count the tasks in the ready queue, and in sources that are in the ready queue or being served."""
         entries = self._scheduler.ready.entries()
         sources = self._busy_sources(entries)
         tasks = sum(isinstance(entry, Task) for entry in entries) - self._shells
@@ -363,18 +362,18 @@ class ThreadPool(GroupRunner):
         return [super().activity(), *(part.activity() for part in self._parts())]
 
     def next_due(self) -> int | None:
-        """Return when the next delayed task may be due."""
+        """Return the due time of the next delayed task, or a lower bound of it."""
         return self.services.delays.next_due()
 
     def settle(self, real_seconds: float) -> str | None:
-        """Wait in real time until everything that is due has run; else return the name of what has not."""
+        """Wait in real time until all due tasks have ended or wait; else return the names of those that run."""
         real = SystemClock()
         deadline = deadline_after(real, real_seconds)
         is_settled = self.services.delays.settle(real_seconds) and self.wait_quiet(_waits, deadline, real)
         return None if is_settled else self._describe_busy()
 
 
-def _waits(worker: Worker) -> bool:
+def _waits(worker: WorkerThread) -> bool:
     return worker.parked or worker.is_waiting()
 
 

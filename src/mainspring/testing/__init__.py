@@ -1,6 +1,6 @@
-"""The test kit: time that obeys, assertions, crashes, and a suite that says what an engine must do.
+"""The test kit: a manual clock, time travel, assertions about submits, simulated crashes, and the engine suite.
 
-Nothing else may import it.
+The rest of the package must not import it.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import the suite when it is asked for: it needs pytest, the rest does not."""
+    """Import the engine suite when it is used first: it needs pytest, the rest of the kit does not."""
     if name == "EngineConformance":
         from mainspring.testing.conformance import EngineConformance  # noqa: PLC0415
 

@@ -1,6 +1,6 @@
-"""Assertions about what was submitted: `assert_submitted(cancel_order, 42)`.
+"""Assertions about submitted jobs: `assert_submitted(cancel_order, 42)`.
 
-They read the store of the application in whatever state the jobs are by now, so they work inside of `recording`,
+They read the store of the application, and find jobs in every status. So they work inside of `recording`,
 `inline` and `time_travel`, and on a real store.
 """
 
@@ -14,8 +14,8 @@ from mainspring.clock import Duration
 from mainspring.jobs.info import JobInfo, to_info
 from mainspring.jobs.job import Job
 from mainspring.jobs.policies import Unique
-from mainspring.jobs.queries import Query
-from mainspring.runners.checks import require_positive
+from mainspring.jobs.records import Query
+from mainspring.runners.validation import require_positive
 from mainspring.testing.expectations import Expectation
 from mainspring.testing.stepping import PAGE, find_all
 
@@ -24,7 +24,7 @@ TOLERANCE = 1.0
 
 
 def submitted(job: Job[..., Any]) -> list[JobInfo]:
-    """List the jobs of a handler, whatever has become of them, in the order of their submission."""
+    """Return all jobs of a handler, in every status, in the order of their submission."""
     _require_job(job)
     return [to_info(record) for record in find_all(job.source.manager(), Query(type=job.name, limit=PAGE))]
 
@@ -41,12 +41,12 @@ def assert_submitted(
     unique: str | Unique | None = None,
     **kwargs: Any,
 ) -> JobInfo:
-    """Fail unless a job of this handler was submitted with these arguments; return the first one that was.
+    """Fail unless a job of this handler was submitted with these arguments; return the first match.
 
-    Arguments are given as to `submit`; those left out have their defaults, and `...` or `unittest.mock.ANY` match
-    anything. Without any arguments at all, jobs with all arguments count. `due` is an instant, or the time from
-    submit to due, met `within` a second. Options may also be given as to a submit:
-    `assert_submitted(cancel_order.after(1800), 42)`. With `times`, exactly so many must match.
+    Pass arguments as to `submit`. Arguments that are left out have their defaults; `...` and `unittest.mock.ANY`
+    match anything. Without any arguments, every job of the handler matches. `due` is an instant, or the time from
+    submit to due; it matches `within` a second. Options can also be passed as to a submit:
+    `assert_submitted(cancel_order.after(1800), 42)`. `times` is the exact number of matches.
     """
     __tracebackhide__ = True
     if times is not None:
@@ -73,7 +73,7 @@ def refute_submitted(
     unique: str | Unique | None = None,
     **kwargs: Any,
 ) -> None:
-    """Fail if a job of this handler was submitted with these arguments; they are those of `assert_submitted`."""
+    """Fail if a job of this handler was submitted with these arguments; see `assert_submitted` for them."""
     __tracebackhide__ = True
     _require_job(job)
     _require_no_clash(job, queue=queue, due=due, within=within, sequence=sequence, unique=unique)
@@ -132,7 +132,7 @@ def _require_job(job: object) -> None:
 
 
 def _require_no_clash(job: Job[..., Any], *, within: Duration, **options: Any) -> None:
-    """Refuse a keyword that means two things."""
+    """Refuse a keyword that is both an option of the assertion and a parameter of the handler."""
     for name, value in {**options, "within": None if within == TOLERANCE else within}.items():
         if value is not None and name in job.handler.arguments.names:
             raise TypeError(

@@ -1,16 +1,17 @@
-"""Crashes on demand: a scenario again and again, each time with a process that dies at the next step on its store.
+"""Simulates crashes: runs a scenario many times, and each time the process dies one step later.
 
     for crash in every_crash(app, lambda: charge.after(60).submit(42), prepare=ledger.clear):
         with crash.recovered():  # a new process starts and runs everything to the end
             assert len(ledger) <= 1  # never charged twice
 
-A step is a statement that writes, or a commit, on a SQLite file of its own. What was committed before the crash is
-there after it, and nothing else: a process that was killed. Handlers that were at work get to their end, but the
-store does not learn of it. A disk that loses what it has confirmed, or tears a page, is not simulated.
+A step is a writing statement or a commit; each run has its own SQLite file. As after a kill, the store has
+everything that was committed before the crash, and nothing else. Handlers that run at the crash continue to their
+end, but their outcome is not stored. A disk that loses confirmed data, or tears a page, is not simulated.
 
 Invariants
-- A dead process writes nothing more, and its submitters never learn what became of their last submit.
-- After every recovery: no job that was acknowledged or stored is gone, none is RUNNING or held by a dead worker.
+- A dead process writes nothing more. The caller of a submit in progress does not learn whether it was stored.
+- After every recovery: no job that was acknowledged or stored is missing, none is RUNNING or leased to a worker,
+  and none is COMPLETED without having started.
 """
 
 from __future__ import annotations
@@ -28,28 +29,27 @@ from mainspring.app import Mainspring, Runtime
 from mainspring.engines.sqlite import SqliteEngine
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs.manager import JobManager
-from mainspring.jobs.queries import Query
-from mainspring.jobs.records import JobRecord
+from mainspring.jobs.records import JobRecord, Query
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.manual_clock import ManualClock
 from mainspring.testing.stepping import PAGE, Stepping, find_all
 from mainspring.testing.submits import SubmitWatcher, watch_submits
 from mainspring.testing.time_travel import TimeTravel, in_place, make_clock
 
-LONGEST_STEP = 80  # characters of a statement that are shown
+LONGEST_STEP = 80  # characters of a statement in a message
 WRITES = ("INSERT", "UPDATE", "DELETE", "REPLACE", "WITH")
 
 
 class ProcessDied(BaseException):
-    """The process ends here: raised by the submit that was under way, and by all after it. Do not catch it."""
+    """The simulated process has died: raised by the submit in progress, and by all later ones. Do not catch it."""
 
 
 class _DeadStore(EngineUnavailable):
-    """The store of a process that has died."""
+    """Raised for each access to the store after the process has died."""
 
 
 class Crash:
-    """What a process left behind: `recovered()` is the next process on the same store."""
+    """The store that a dead process has left; `recovered()` starts the next process on it."""
 
     def __init__(
         self,
@@ -65,19 +65,20 @@ class Crash:
         self._path = path
         self._now = now
         self.number = number
-        """How many steps the process survived."""
+        """The number of steps that the process completed."""
         self.step = step
-        """The step at which it died: 'before COMMIT'; None for the run that got through."""
+        """The step at which it died: 'before COMMIT'; None for the run without a crash."""
         self.acknowledged = acknowledged
         """The ids of the jobs whose submit had returned."""
         self.is_recovered = False
-        """Whether a new process has been there already."""
+        """Whether `recovered` has already started a new process on the store."""
 
     @contextmanager
     def recovered(self) -> Iterator[TimeTravel]:
-        """Start a new process, let it run every job to its end, and check that nothing was lost.
+        """Start a new process, let it run every job to its end, and check that no job was lost.
 
-        Inside of the block the application works on this store. What a block raises says after which crash.
+        Inside of the `with` block the application uses this store. An exception in the block gets a note that
+        names the crash.
         """
         clock = ManualClock(self._now)
         engine = SqliteEngine(self._path, clock=clock, durability="normal")
@@ -104,7 +105,7 @@ class Crash:
                 raise AssertionError(f"job {job_id} was stored, and is gone after the recovery")
         for record in found.values():
             if record.status is JobStatus.RUNNING or record.owner is not None:
-                raise AssertionError(f"job {record.id} ({record.type}) is {record.status}, and nobody works on it")
+                raise AssertionError(f"job {record.id} ({record.type}) is {record.status}, and no worker runs it")
             if record.status is JobStatus.COMPLETED and not record.starts:
                 raise AssertionError(f"job {record.id} ({record.type}) is COMPLETED, and has never run")
 
@@ -124,11 +125,13 @@ def every_crash(
     prepare: Callable[[], object] | None = None,
     start: datetime | None = None,
 ) -> Iterator[Crash]:
-    """Run a scenario and all jobs that follow from it, crash at one step after another, and yield what is left.
+    """Run a scenario and all jobs that result from it repeatedly, each time with a crash one step later.
 
-    The last one is the run in which all steps were survived. `prepare` is called before each run: let it reset
-    what handlers work on. Handlers run as always, on a clock that begins at `start` and moves as far as their jobs
-    need it; schedules stand still.
+    Yield a `Crash` for each run; the last run completes without a crash. A crash that the caller has not recovered
+    is recovered, and so checked, before the next run.
+
+    `prepare` is called before each run: let it reset the data of your handlers. Handlers run as always, on a clock
+    that begins at `start` and moves as far as their jobs need it. Schedules do not fire.
     """
     app.load_handlers()
     with TemporaryDirectory(prefix="mainspring-") as folder:
@@ -148,7 +151,7 @@ def every_crash(
 
 
 def _make_blank(path: Path) -> Path:
-    """Make a store of which every run gets a copy: that is quicker than to make one each time."""
+    """Create an empty store. Each run gets a copy of it, which is faster than creating a new one."""
     engine = SqliteEngine(path)
     engine.open(lambda: None)
     engine.close()
@@ -156,7 +159,7 @@ def _make_blank(path: Path) -> Path:
 
 
 def _run(app: Mainspring, scenario: Callable[[], object], path: Path, clock: ManualClock, number: int) -> Crash:
-    """Let a process live that dies after so many steps, or gets through."""
+    """Run the scenario in a simulated process that dies after `number` steps, unless it completes before."""
     fate = _Fate(number)
     engine = SqliteEngine(path, clock=clock, durability="normal", probe=fate)
     runtime = Runtime(app, engine, clock, virtual_time=True)
@@ -172,35 +175,35 @@ def _run(app: Mainspring, scenario: Callable[[], object], path: Path, clock: Man
         except ProcessDied:
             pass
         except Exception:
-            if fate.step is None:  # else it is of a process that has died
+            if fate.step is None:  # else it is a consequence of the crash
                 raise
         finally:
             fate.end()
-        clock.settle()  # no handler may work on beside the next process
-    runtime.close(0)  # a dead process could not even leave; what is left of it goes now
+        clock.settle()  # no handler may still run when the next process starts
+    runtime.close(0)  # the dead process could not close the store itself
     return Crash(app, path, clock.now(), number=number, step=fate.step, acknowledged=tuple(fate.acknowledged))
 
 
 class _Fate(SubmitWatcher):
-    """Counts the steps of a process on its store, and lets it die after so many of them."""
+    """Counts the steps of a process on its store, and lets it die after `survives` of them."""
 
     def __init__(self, survives: int) -> None:
         self._survives = survives
         self._is_counting = False
         self.step: str | None = None
-        """Where it died."""
+        """The step at which it died; None while it is alive."""
         self.acknowledged: list[str] = []
 
     def begin(self) -> None:
-        """Count from now on."""
+        """Start to count steps."""
         self._is_counting = True
 
     def end(self) -> None:
-        """Count no more: whoever lives on, lives on."""
+        """Stop counting: a process that is alive now does not die any more."""
         self._is_counting = False
 
     def __call__(self, when: str, sql: str) -> None:
-        """Come before and after every statement, inside of the unit to which it belongs."""
+        """Count a step; the engine calls this before and after every statement of a transaction, also COMMIT."""
         if self.step is None and self._is_counting and _is_step(when, sql):
             if self._survives == 0:
                 self.step = f"{when} {' '.join(sql.split()):.{LONGEST_STEP}}"
@@ -214,7 +217,7 @@ class _Fate(SubmitWatcher):
         self.acknowledged += ids
 
     def translate(self, error: Exception) -> BaseException:
-        """Let nobody catch the death of a process with `except Exception`."""
+        """Replace the errors of a dead process by `ProcessDied`, which `except Exception` does not catch."""
         return error if self.step is None else ProcessDied(self.step)
 
 
@@ -223,13 +226,16 @@ def _all_jobs(manager: JobManager) -> Iterator[JobRecord]:
 
 
 def _is_step(when: str, sql: str) -> bool:
-    """Answer whether a crash here differs from the last one: after a statement is the same as before the next."""
+    """Return whether a crash here differs from the previous one.
+
+    A crash after a statement leaves the same store as one before the next statement, except after a commit.
+    """
     return sql == "COMMIT" or (when == "before" and sql.lstrip().startswith(WRITES))
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep back what a worker says about a store that is gone, and about the jobs of the dead."""
+    """Suppress the log messages about the failing store and about the jobs of the dead worker."""
     logger = logging.getLogger("mainspring")
     before = logger.level
     logger.setLevel(logging.CRITICAL + 1)

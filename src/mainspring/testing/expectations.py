@@ -1,4 +1,4 @@
-"""What a test expects of a job that was submitted, and in what a job differs from it."""
+"""Compares submitted jobs with the expectation of a test, and describes the differences."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from mainspring.clock import Duration
 from mainspring.errors import InvalidArguments
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.info import JobInfo, decode_any
-from mainspring.jobs.instants import to_datetime, to_instant, to_microseconds
 from mainspring.jobs.job import Job
 from mainspring.jobs.records import JobRecord
 from mainspring.jobs.serializers import JsonSerializer
-from mainspring.jobs.shaping import Shape
+from mainspring.jobs.submission import Shape
+from mainspring.jobs.timestamps import to_datetime, to_instant, to_microseconds
 
 
 class _Nothing:
-    """Stands for what is not there, such as the extra arguments of a call without any."""
+    """Stands for an argument that is not given, such as the extra arguments of a call without any."""
 
     def __repr__(self) -> str:
         return "not given"
@@ -30,7 +30,7 @@ _NOTHING = _Nothing()
 
 
 class Expectation:
-    """A call of a handler, and options of a submit, of which only those that were chosen count."""
+    """The expected arguments of a handler and options of a submit; options that are not set match any value."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Expectation:
         self._within = to_microseconds(within, "within")
 
     def differences(self, record: JobRecord) -> list[str]:
-        """Say in what a job differs; nothing if it is what was expected."""
+        """Return the differences between a job and the expectation, as texts; empty if it matches."""
         return [*self._in_arguments(record), *self._in_options(record), *self._in_due(record)]
 
     def _in_arguments(self, record: JobRecord) -> list[str]:
@@ -69,7 +69,7 @@ class Expectation:
         return different
 
     def _typed_arguments(self, record: JobRecord) -> dict[str, Any]:
-        """Return the arguments as the handler gets them; none if they do not fit it any more."""
+        """Return the arguments as the handler receives them; empty if they no longer fit its signature."""
         arguments = self._job.handler.arguments
         try:
             return arguments.bind(*_call(arguments.decode(record.payload, record.codec)))
@@ -105,10 +105,10 @@ class Expectation:
             return [f"due {_duration(after)} after its submit, not {_duration(self._delay)}"]
         return []
 
-    # -- in words
+    # -- as text
 
     def describe(self, info: JobInfo) -> str:
-        """Describe a job in one line."""
+        """Return a job as one line of text."""
         arguments = info.arguments
         call = _listed(arguments) if isinstance(arguments, dict) else repr(arguments)
         parts = [f"queue {info.queue!r}", f"due {info.due.isoformat(sep=' ')}"]
@@ -133,7 +133,7 @@ class Expectation:
 
 
 def _bind(handler: Handler, positional: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
-    """Bind a call as a submit would, and refuse one that a submit would refuse."""
+    """Bind arguments as a submit does, and refuse arguments that a submit would refuse."""
     given = handler.arguments.bind(positional, named)
     names = handler.arguments.names
     for name in (
@@ -163,7 +163,7 @@ def _plain_arguments(record: JobRecord) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return what would be stored of a value; a value that cannot be stored equals nothing."""
+    """Return a value as it would be stored; for a value that cannot be stored, an object equal to no other."""
     try:
         return decode_any(JsonSerializer().encode(value), JsonSerializer.name)
     except (TypeError, ValueError, OverflowError, RecursionError):

@@ -1,11 +1,12 @@
-"""Inline mode: every job has run when its submit returns, whatever its delay, and all that follows from it.
+"""Inline mode for tests: when a submit returns, its job and all jobs that result from it have run.
 
-For tests of code that submits: no waiting, no clock to move. Handlers run on a worker as always, in the order of
-their due times; the clock moves as far as these jobs need it, and schedules stand still.
+Use it to test code that submits, together with its jobs: the test neither waits nor moves a clock, whatever the
+delays. A worker runs the handlers as always, in the order of their due times. The clock moves as far as these jobs
+need it. Schedules do not fire.
 
 Invariants
-- A submit inside of a handler only stores: the submit that runs this handler goes on until nothing waits.
-- One submitter runs jobs at a time; others wait for their turn.
+- A submit inside of a handler only stores its job. The outer submit, which runs that handler, also runs this job.
+- One submitter runs jobs at a time; others wait for it.
 """
 
 from __future__ import annotations
@@ -23,23 +24,24 @@ from mainspring.jobs.manager import JobManager
 from mainspring.jobs.middleware import Middlewares, Submit
 from mainspring.jobs.retry import Cancel, Snooze
 from mainspring.jobs.status import JobStatus
-from mainspring.jobs.working.outcomes import RemoteError
-from mainspring.runners.checks import require_positive
+from mainspring.jobs.worker.outcomes import RemoteError
+from mainspring.runners.validation import require_positive
 from mainspring.testing.manual_clock import ManualClock
 from mainspring.testing.stepping import MOST_STEPS, Stepping
 from mainspring.testing.submits import SubmitWatcher, watch_submits
 from mainspring.testing.time_travel import TimeTravel, in_place, make_clock, make_engine
 
 PARENTS_PER_STEP = 3
-"""How many jobs, for each step of the clock that is allowed, may submit jobs without a step of the clock."""
+"""The number of jobs, per allowed step of the clock, that may submit jobs at one instant."""
 
 
 @contextmanager
 def inline(app: Mainspring, *, raises: bool = False, steps: int = MOST_STEPS) -> Iterator[TimeTravel]:
-    """Let each submit of `app` return only after its job, and all jobs that follow from it, have run.
+    """Let each submit of `app` return only after its job, and all jobs that result from it, have run.
 
-    With `raises=True` a submit raises what its job has failed with, in its first attempt; a job that a retry has
-    helped has not failed. `RuntimeError` names the jobs that do not come to an end within so many `steps`.
+    With `raises=True` the submit of a job that has failed raises the exception of its first attempt; a job that
+    succeeds in a retry has not failed. If jobs do not end within this number of `steps` of the clock, a
+    `RuntimeError` names them.
     """
     require_positive(steps, "steps", "steps of the clock")
     clock, witness = make_clock(), _Witness(app.middlewares)
@@ -51,7 +53,7 @@ def inline(app: Mainspring, *, raises: bool = False, steps: int = MOST_STEPS) ->
 
 
 def _witnessed(app: Mainspring, engine: Engine, clock: ManualClock, witness: _Witness) -> Runtime:
-    """Make a runtime whose attempts have a witness; the application keeps its own middleware."""
+    """Create a runtime that records the errors of attempts; the application keeps its own middleware."""
     own, app.middlewares = app.middlewares, witness
     try:
         return Runtime(app, engine, clock, virtual_time=True)
@@ -60,7 +62,7 @@ def _witnessed(app: Mainspring, engine: Engine, clock: ManualClock, witness: _Wi
 
 
 class _Conductor(SubmitWatcher):
-    """Runs jobs whenever some have been submitted, and tells their submitters how it went."""
+    """Runs all jobs after each submit; with `raises`, lets the submit raise the error of its job."""
 
     def __init__(
         self, manager: JobManager, clock: ManualClock, witness: _Witness, *, steps: int, raises: bool
@@ -70,7 +72,7 @@ class _Conductor(SubmitWatcher):
         self._witness = witness
         self._steps = steps
         self._raises = raises
-        self._turn = Lock()  # of the submitter that runs jobs
+        self._turn = Lock()  # held by the submitter that runs jobs
         self._instant = 0
         self._parents: set[str] = set()  # jobs that have submitted jobs at this instant
         self._endless: str | None = None
@@ -78,7 +80,10 @@ class _Conductor(SubmitWatcher):
         watch_submits(manager.submission, self)
 
     def before(self, handler: str) -> None:
-        """Put an end to jobs that submit jobs at one and the same instant for ever: the clock would never move."""
+        """Refuse the submit of a handler if too many jobs submit jobs at the same instant.
+
+        Jobs that submit jobs without a delay forever would never let the clock move.
+        """
         if not runs_job():
             return
         instant = self._manager.engine.now()
@@ -90,7 +95,7 @@ class _Conductor(SubmitWatcher):
             raise RuntimeError(self._complain(handler))
 
     def _run_all(self) -> None:
-        if runs_job():  # the submit that runs this handler takes care of it
+        if runs_job():  # called by a handler: the outer submit runs the new job, too
             return
         with self._turn:
             self._endless = None
@@ -106,7 +111,7 @@ class _Conductor(SubmitWatcher):
         )
 
     def after(self, ids: list[str]) -> None:
-        """Raise what the first of these jobs that has failed was failed by."""
+        """Raise the error of the first of these jobs that has failed."""
         if self._raises and not runs_job():
             self._raise_first(ids)
 
@@ -122,7 +127,7 @@ class _Conductor(SubmitWatcher):
 
 
 class _Witness(Middlewares):
-    """The middleware of an application, and around it somebody who remembers the first error of every job."""
+    """Wraps the middleware of an application and records the first error of every job."""
 
     def __init__(self, inner: Middlewares) -> None:
         super().__init__()
@@ -131,18 +136,18 @@ class _Witness(Middlewares):
         self.failures: dict[str, BaseException] = {}
 
     def submitting(self, submit: Submit) -> AbstractContextManager[object]:
-        """Be around a submit."""
+        """Wrap a submit."""
         return self._inner.submitting(submit)
 
     @contextmanager
     def attempting(self, job: JobContext) -> Iterator[None]:
-        """Be around an attempt."""
+        """Wrap an attempt."""
         with self._seeing(), self._inner.attempting(job):
             yield
 
     @asynccontextmanager
     async def attempting_async(self, job: JobContext) -> AsyncIterator[None]:
-        """Be around an attempt of a coroutine."""
+        """Wrap an attempt of a coroutine."""
         with self._seeing():
             async with self._inner.attempting_async(job):
                 yield
@@ -151,7 +156,7 @@ class _Witness(Middlewares):
     def _seeing(self) -> Iterator[None]:
         try:
             yield
-        except (Snooze, Cancel, RemoteError):  # no failures; or one of which only the words are here
+        except (Snooze, Cancel, RemoteError):  # no failure, or without the exception object
             raise
         except BaseException as error:
             for job in current_batch():

@@ -1,13 +1,13 @@
-"""A clock that moves only when a test says so, and takes a whole pool along.
+"""A clock for tests that moves only when the test moves it, and drives a whole pool or application.
 
-`advance` steps from event to event: it moves to the next due time, lets everything that is due there start and
-come to rest, and only then moves on. So an hour of delays and repetitions runs in milliseconds and in order,
-on the real threads of a real pool. `jump` moves the time at once and waits for nobody.
+`advance` steps from event to event: it moves to the next due time, waits until everything that is due there has
+run and is idle again, and only then moves on. So an hour of delays and repetitions runs in milliseconds and in
+order, on the real threads of a real pool. `jump` moves the time at once and does not wait.
 
 Invariants
 - Time moves forward only, and only inside `advance` and `jump`; `step_wall` shifts the wall clock alone.
-- A thread that waits with a deadline registers before it looks at the time, and `_move_to` sets the time
-  before it looks at the registered: one of the two sees the other.
+- A thread that waits with a deadline registers before it reads the time, and `_move_to` sets the time before it
+  reads the registered threads. So one of the two always sees the other, and no wake-up is lost.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PATIENCE_SECONDS = 10.0
 
 
 class ManualClock:
-    """A `Clock` for tests. Give it to a pool with `ThreadPool(clock=ManualClock())`."""
+    """A `Clock` for tests. Pass it to a pool: `ThreadPool(clock=ManualClock())`."""
 
     def __init__(self, start: datetime = START) -> None:
         if not isinstance(start, datetime):
@@ -77,10 +77,10 @@ class ManualClock:
         seconds: float = 0,
         milliseconds: float = 0,
     ) -> None:
-        """Move on by `duration`; everything due on the way has run, in order, when this returns.
+        """Move the time forward by `duration`; when this returns, everything due on the way has run, in order.
 
-        `advance(90)`, `advance(timedelta(minutes=1.5))` and `advance(minutes=1, seconds=30)` are the same. Fails
-        after ten real seconds with the name of the task that does not come to rest.
+        `advance(90)`, `advance(timedelta(minutes=1.5))` and `advance(minutes=1, seconds=30)` are the same. If a
+        task is not idle within ten real seconds, `TimeoutError` names it.
         """
         units = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds)
         target = self._now_ns + to_nanoseconds(duration, "duration") + to_nanoseconds(units, "the duration")
@@ -95,21 +95,21 @@ class ManualClock:
         self._settle()
 
     def jump(self, duration: Duration) -> None:
-        """Move on by `duration` at once, and wait for nobody: for tests in which a task is busy on purpose."""
+        """Move the time forward at once, without waiting: for tests in which a task is busy on purpose."""
         self._move_to(self._now_ns + to_nanoseconds(duration, "duration"))
 
     def step_wall(self, difference: Duration) -> None:
-        """Shift the wall clock, as an administrator or a time server does; monotonic time is not touched."""
+        """Shift the wall clock, as an administrator or a time server does; monotonic time does not change."""
         shift = difference if isinstance(difference, timedelta) else timedelta(seconds=difference)
         with self._lock:
             self._wall_shift += shift
 
     def settle(self) -> None:
-        """Wait until everything that is due by now has run."""
+        """Wait until everything that is due now has run; the time does not move."""
         self._settle()
 
     def _settle(self) -> None:
-        # Again and again, because one member may have given work to another that had come to rest already.
+        # Repeated until nothing changes, because one member may give work to another that was already idle.
         before: object = None
         while (activity := [member.activity() for member in self._present_members()]) != before:
             before = activity
@@ -122,7 +122,7 @@ class ManualClock:
                     )
 
     def _next_due(self, limit: int) -> int | None:
-        """Return the next instant up to `limit` at which something happens."""
+        """Return the next due time or deadline up to `limit`; None if there is none."""
         with self._lock:
             instants = [deadline for _, deadline in self._waiting.values()]
         instants += [due for member in self._present_members() if (due := member.next_due()) is not None]

@@ -1,4 +1,4 @@
-"""Waiting in tests for what must happen: one deadline, so generous that a busy machine keeps it."""
+"""Polls for a condition in tests, with one deadline that is long enough for a busy machine."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from threading import Event
 from mainspring.clock import NANOSECONDS, SystemClock
 
 PATIENCE_SECONDS = 60.0
-"""Real seconds after which a test gives up on what should take milliseconds."""
+"""Real seconds after which a test stops waiting for something that should take milliseconds."""
 FIRST_TICK_SECONDS = 0.001
 LONGEST_TICK_SECONDS = 0.05
 
 
 def eventually(check: Callable[[], bool], patience: float = PATIENCE_SECONDS) -> bool:
-    """Look until the check holds, ever less often; False if it does not hold within the deadline."""
+    """Poll `check` at growing intervals until it returns True; return False if it does not within the deadline."""
     clock = SystemClock()
     deadline_ns = clock.monotonic_ns() + round(patience * NANOSECONDS)
     tick, never = FIRST_TICK_SECONDS, Event()

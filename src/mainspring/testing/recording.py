@@ -1,6 +1,6 @@
-"""Recording submits: a store without a worker, so that jobs are kept and never run.
+"""Records submits in tests: jobs go to a store without a worker, so they are stored and never run.
 
-For tests of code that submits, when what the jobs do is tested elsewhere. Time stands still inside.
+Use it to test code that submits if its jobs are tested elsewhere. The time does not move inside of the block.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from mainspring.app import Mainspring, Runtime
 from mainspring.engines.sqlite.memory import MemoryEngine
 from mainspring.jobs.info import JobInfo, to_info
 from mainspring.jobs.manager import JobManager
-from mainspring.jobs.queries import Query
+from mainspring.jobs.records import Query
 from mainspring.testing.manual_clock import ManualClock
 from mainspring.testing.stepping import PAGE, find_all
 from mainspring.testing.time_travel import in_place, make_clock
 
 
 class Recording(Sequence[JobInfo]):
-    """The jobs that were submitted so far, in order, as a sequence that grows."""
+    """The jobs submitted so far, in the order of submission, as a sequence that grows."""
 
     def __init__(self, manager: JobManager, clock: ManualClock) -> None:
         self._manager = manager
@@ -29,7 +29,7 @@ class Recording(Sequence[JobInfo]):
 
     @property
     def now(self) -> datetime:
-        """The instant at which time stands still."""
+        """The time of the application, which does not move."""
         return self._clock.now()
 
     def _jobs(self) -> list[JobInfo]:
@@ -56,9 +56,9 @@ class Recording(Sequence[JobInfo]):
 
 @contextmanager
 def recording(app: Mainspring, *, start: datetime | None = None) -> Iterator[Recording]:
-    """Only record what is submitted to `app` while the block lasts: in memory, apart from its own store.
+    """Record the jobs that are submitted to `app` in the `with` block, in memory, without running them.
 
-    It is `start` all the time, or the next full second.
+    The application's own store is not used. The time is `start`, or the next full second, and does not move.
     """
     clock = make_clock(start)
     runtime = Runtime(app, MemoryEngine(clock=clock), clock, virtual_time=True)

@@ -1,6 +1,6 @@
-"""Running jobs to their end on a manual clock: from due time to due time of the jobs that wait, and no further.
+"""Runs jobs to their end on a manual clock, which moves from due time to due time of the pending jobs.
 
-Schedules stand still meanwhile: they have no end, and a job that is due in a month would bring a month of them.
+Schedules are paused meanwhile: they never end, and a job that is due in a month would fire a month of occurrences.
 """
 
 from __future__ import annotations
@@ -12,15 +12,14 @@ from msgspec.structs import replace
 
 from mainspring.jobs.commands import PauseSchedule
 from mainspring.jobs.manager import JobManager
-from mainspring.jobs.queries import Query
-from mainspring.jobs.records import JobRecord
+from mainspring.jobs.records import JobRecord, Query
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.manual_clock import ManualClock
 
 MOST_STEPS = 1_000
 PAGE = 1_000
 MOST_NAMED = 3  # jobs in an error message
-MOST_ASKED = 100  # jobs that are due and did not start: how many are asked why
+MOST_ASKED = 100  # due jobs that did not start: the engine is asked for the reason of at most this many
 
 
 def _never() -> bool:
@@ -28,7 +27,7 @@ def _never() -> bool:
 
 
 class Stepping:
-    """Moves the clock of one application from job to job."""
+    """Moves the clock of an application from job to job."""
 
     def __init__(self, manager: JobManager, clock: ManualClock, *, most_steps: int = MOST_STEPS) -> None:
         self._manager = manager
@@ -36,12 +35,12 @@ class Stepping:
         self._most_steps = most_steps
 
     def hold_schedules(self) -> None:
-        """Let all schedules rest."""
+        """Pause all schedules."""
         awake = [record.name for record in self._manager.engine.schedules() if not record.is_paused]
         self._manager.arrange([PauseSchedule(name, is_paused=True, next_due=None) for name in awake])
 
     def run_all(self, is_over: Callable[[], bool] = _never) -> None:
-        """Run every job that can run, with all that follows from it; stop when `is_over` says so."""
+        """Run every job that can run, and all jobs that result from them; stop when `is_over` returns True."""
         for _ in range(self._most_steps):
             self.hold_schedules()
             self._settle()
@@ -62,7 +61,7 @@ class Stepping:
             raise TimeoutError(f"{error}; not ended: {self._describe_rest()}") from error
 
     def _next_instant(self) -> int | None:
-        """Return when the next job may start, of those that can start at all."""
+        """Return the next instant at which a pending job can start; None if none can."""
         now = self._manager.engine.now()
         late: list[str] = []
         first: int | None = None
@@ -72,7 +71,7 @@ class Stepping:
             elif first is None or record.due < first:
                 first = record.due
         if first is None:
-            # Whichever limit it is, the clock stops at every instant on the way to it.
+            # Any rate limit will do: the clock stops at every due time on the way to the instant.
             return next((until for until in map(self._limited_until, late[:MOST_ASKED]) if until > now), None)
         return first
 
@@ -92,7 +91,7 @@ class Stepping:
 
 
 def find_all(manager: JobManager, query: Query) -> Iterator[JobRecord]:
-    """Find all jobs that match a query, page by page."""
+    """Yield all jobs that match a query, page by page."""
     while True:
         page = manager.engine.find(query)
         yield from page.records

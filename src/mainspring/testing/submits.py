@@ -1,4 +1,4 @@
-"""Being told of every submit of an application, with the ids of its jobs, and of those made by handlers."""
+"""Notifies a watcher of every submit of an application, with the ids of the jobs; also of submits by handlers."""
 
 from __future__ import annotations
 
@@ -7,26 +7,25 @@ from contextlib import contextmanager
 from typing import Any
 
 from mainspring.jobs.handlers import Handler
-from mainspring.jobs.submission import Submission
-from mainspring.jobs.submit_options import SubmitOptions
+from mainspring.jobs.submission import Submission, SubmitOptions
 
 
 class SubmitWatcher:
-    """Derive from this and override what is needed. Everything is called in the submitter."""
+    """A base class for watchers. All methods are called on the thread, or in the coroutine, that submits."""
 
     def before(self, handler: str) -> None:
-        """Jobs of this handler are about to be submitted; what this raises is the end of it."""
+        """Called before jobs of this handler are submitted; an exception here prevents the submit."""
 
     def after(self, ids: list[str]) -> None:
-        """These jobs are stored, and the submitter is about to be told."""
+        """Called after these jobs are stored, before the submit returns."""
 
     def translate(self, error: Exception) -> BaseException:
-        """Return what the submitter gets instead of an error."""
+        """Return the exception that the submit raises instead of this error."""
         return error
 
 
 def watch_submits(submission: Submission, watcher: SubmitWatcher) -> None:
-    """Let somebody watch, for as long as this submission lives."""
+    """Notify `watcher` of all submits from now on."""
     submit, submit_async, submit_many = submission.submit, submission.submit_async, submission.submit_many
 
     @contextmanager

@@ -1,7 +1,7 @@
-"""Time travel for applications: thirty days of jobs, retries included, in milliseconds and in order.
+"""Time travel for tests: runs thirty days of jobs, including retries, in milliseconds and in order.
 
-The application gets a worker on a manual clock and, unless told otherwise, a fresh store of its own kind, so a
-test neither sees nor touches the real one. Everything else is real: threads, transactions, handlers.
+The application gets a worker on a manual clock and, by default, a new store of the same kind, so a test neither
+sees nor changes the real one. Everything else is real: threads, transactions, handlers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ logger = logging.getLogger("mainspring.testing")
 
 
 class TimeTravel:
-    """The clock of an application that travels."""
+    """Controls the clock of an application in a `time_travel` block."""
 
     def __init__(self, manager: JobManager, clock: ManualClock) -> None:
         self._manager = manager
@@ -33,7 +33,7 @@ class TimeTravel:
 
     @property
     def now(self) -> datetime:
-        """The instant at which the application believes to be."""
+        """The current time of the application."""
         return self.clock.now()
 
     def fast_forward(
@@ -46,20 +46,20 @@ class TimeTravel:
         seconds: float = 0,
         milliseconds: float = 0,
     ) -> None:
-        """Move on; everything due on the way has run, in order, when this returns.
+        """Move the time forward; when this returns, everything due on the way has run, in order.
 
-        Fails after ten real seconds with the name of what does not come to rest.
+        If something is not idle within ten real seconds, `TimeoutError` names it.
         """
         self.clock.advance(
             duration, days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds
         )
 
     def settle(self) -> None:
-        """Let everything that is due by now run."""
+        """Wait until everything that is due now has run; the time does not move."""
         self.clock.settle()
 
     def step_wall_clock(self, difference: Duration) -> None:
-        """Set the wall clock forward, or back with a negative difference, as a time server does."""
+        """Set the wall clock forward, or back with a negative difference in seconds, as a time server does."""
         self.clock.step_wall(difference)
         self._manager.retime()
         self.clock.settle()
@@ -67,9 +67,10 @@ class TimeTravel:
 
 @contextmanager
 def time_travel(app: Mainspring, *, start: datetime | None = None, isolated: bool = True) -> Iterator[TimeTravel]:
-    """Run the jobs of `app` on a clock that moves only with `fast_forward`, while the block lasts.
+    """Run the jobs of `app` in the `with` block on a clock that moves only with `fast_forward`.
 
-    The journey starts at `start`, or now. With `isolated=False` it uses the application's own store.
+    The clock begins at `start`, or at the next full second. With `isolated=False` the application's own store is
+    used.
     """
     clock = make_clock(start)
     with (
@@ -83,7 +84,7 @@ def time_travel(app: Mainspring, *, start: datetime | None = None, isolated: boo
 
 @contextmanager
 def in_place(app: Mainspring, runtime: Runtime, *, has_worker: bool = True) -> Iterator[None]:
-    """Let `app` use this runtime while the block lasts, with a worker unless told otherwise."""
+    """Let `app` use this runtime in the `with` block, by default with a worker."""
     before = app.exchange_runtime(runtime)
     try:
         if has_worker:
@@ -97,15 +98,18 @@ def in_place(app: Mainspring, runtime: Runtime, *, has_worker: bool = True) -> I
 
 
 def make_clock(start: datetime | None = None) -> ManualClock:
-    """Make a clock that begins at `start`, or at the next full second.
+    """Create a clock that begins at `start`, or at the next full second.
 
-    What a test computes from the real clock within that second is not in the future.
+    An instant that a test computes from the real clock within that second is then not in the future.
     """
     return ManualClock(start or SystemClock().now().astimezone(UTC).replace(microsecond=0) + timedelta(seconds=1))
 
 
 def make_engine(app: Mainspring, clock: ManualClock, folder: str | None) -> Engine:
-    """Make an engine of the application's kind on this clock: on a new store in `folder`, or on its own."""
+    """Create an engine on this clock, of the application's kind if that can use a manual clock, else in memory.
+
+    It uses a new store in `folder`, or the application's own store if that is None.
+    """
     engine = app.make_engine(clock)
     if Capability.VIRTUAL_TIME not in engine.capabilities:
         logger.info("%s lives by its own time: this journey runs in memory", engine.description)

@@ -1,4 +1,4 @@
-"""When: the timing wheel."""
+"""Timers: the timing wheel, and the thread that calls callbacks when they are due."""
 
 from mainspring.timing.wheel import TimerEntry, TimingWheel, WheelStatistics
 

@@ -1,8 +1,8 @@
-"""One thread that sleeps until the wheel's next due time and then calls what is due.
+"""A timer: one thread that sleeps until the wheel's next due time and then calls the callbacks that are due.
 
-The thread starts with the first timer and wakes up for timers only: an idle timer does not tick. Callbacks
-run on it, one after another in (due, arrival) order and without any lock held, so they must be short; what
-may take time belongs on a runner.
+The thread starts with the first callback and wakes up only for callbacks: an idle timer does not tick. The
+thread calls them one after another, in (due, arrival) order and without any lock held. So they must be short;
+slow work belongs on a runner.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ logger = logging.getLogger("mainspring.timing")
 
 
 class Timer:
-    """Calls back at given instants of a clock."""
+    """A timer that calls callbacks at given instants of a clock."""
 
     def __init__(self, clock: Clock, *, name: str) -> None:
         self._clock = clock
@@ -29,7 +29,7 @@ class Timer:
         self._changed = Condition()  # guards everything below
         self._wheel: TimingWheel[Callback] = TimingWheel(now=clock.monotonic_ns())
         self._thread: Thread | None = None
-        self._wakes_at: int | None = None  # what the thread sleeps for
+        self._wakes_at: int | None = None  # the instant until which the thread sleeps
         self._is_calling = False
         self._is_closed = False
 
@@ -40,7 +40,7 @@ class Timer:
                 raise RuntimeError(f"timer {self._name!r} is closed")
             if self._thread is None:
                 thread = Thread(target=self._run, name=f"{self._name}-timer", daemon=True)
-                thread.start()  # waits for the lock that we hold
+                thread.start()  # the new thread waits for the lock held here
                 self._thread = thread
             entry = self._wheel.insert(due, callback)
             if self._wakes_at is None or due < self._wakes_at:
@@ -48,17 +48,17 @@ class Timer:
             return entry
 
     def cancel(self, entry: TimerEntry) -> bool:
-        """Forget a call; True if it will not be made."""
+        """Cancel a call; return True if it will not be made."""
         with self._changed:
             return self._wheel.cancel(entry)
 
     def next_due(self) -> int | None:
-        """Return when to look again: never later than the earliest call."""
+        """Return when the thread must wake up next: never later than the earliest call."""
         with self._changed:
             return self._wheel.next_due()
 
     def statistics(self) -> WheelStatistics:
-        """Count what the wheel holds; nothing after `close`."""
+        """Return the statistics of the wheel; it is empty after `close`."""
         with self._changed:
             return self._wheel.statistics()
 
@@ -79,11 +79,11 @@ class Timer:
         for callback in callbacks:
             try:
                 callback()
-            except BaseException:  # the thread must live on
+            except BaseException:  # a failed callback must not end the thread
                 logger.exception("timer %r: a callback failed", self._name)
 
     def _collect(self) -> list[Callback] | None:
-        """Sleep until something is due; None when the timer is closed. The lock is held."""
+        """Sleep until callbacks are due and return them; None if the timer is closed. The lock is held."""
         self._is_calling = False
         while not self._is_closed:
             now = self._clock.monotonic_ns()
@@ -91,15 +91,15 @@ class Timer:
             if due:
                 return due
             self._wakes_at = self._wheel.next_due()
-            self._changed.notify_all()  # whoever waits for the timer to settle
+            self._changed.notify_all()  # wake the threads that wait in `settle`
             self._clock.wait(self._changed, self._wakes_at)
         self._changed.notify_all()
         return None
 
     def settle(self, timeout: Duration | None) -> bool:
-        """Wait until everything due by now has been called; False if it takes longer, in real time.
+        """Wait until all callbacks due by now have been called; return False after `timeout`, in real time.
 
-        A callback of this timer does not wait: it would wait for itself.
+        Inside a callback of this timer, return at once: the callback would wait for itself.
         """
         if current_thread() is self._thread:
             return True
@@ -117,7 +117,7 @@ class Timer:
         return self._is_calling or (next_due is not None and next_due <= now)
 
     def close(self) -> None:
-        """Make no more calls and end the thread, without waiting for a call that is under way."""
+        """Drop all pending calls and end the thread, without waiting for calls that are under way."""
         with self._changed:
             self._is_closed = True
             self._wheel = TimingWheel(now=self._clock.monotonic_ns())

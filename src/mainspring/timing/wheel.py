@@ -1,6 +1,7 @@
-"""A timing wheel: exact order, unlimited range, O(1) insert and cancel. Single-threaded: callers lock.
+"""A timing wheel: exact order, unlimited range, O(1) insert and cancel. Not thread-safe: callers must lock.
 
-It takes `now`, returns what is due, and knows no thread and no clock. Times are integers in nanoseconds.
+The caller passes `now` and gets the items that are due; the wheel uses no thread and no clock. Times are integers
+in nanoseconds.
 
 Three levels hold slots of growing width; the current slot of the nearest level is open, that is, sorted::
 
@@ -9,25 +10,40 @@ Three levels hold slots of growing width; the current slot of the nearest level 
     [ open ][  |  |  |  |  |  |  |  ][     |     |     |     ][          |          |  ...
      sorted   near: slots of 268 ms    mid: slots of 73 min     far: slots of 52 days
        ^__________|  ^_____________________|  ^_____________________|
-        opened         poured down              poured down          as time comes close
+        opened         poured down              poured down          as `now` approaches
 
-Slots are sparse: an empty one costs neither memory nor time. Near and mid always reach at least one whole
-slot of the level above them beyond `now`; far has no end.
+Slots are sparse: an empty slot costs neither memory nor time. Near and mid always extend beyond `now` by at
+least one whole slot of the level above them; far is unbounded.
 
 Invariants
 
-* Where a timer is follows from its entry and the position of the wheel alone, so cancelling needs no search.
-* Open, near, mid, far: all timers of one are due before any timer of the next.
-* The timers of the open span, and overdue ones, are in `_open`. Their entries in order are in `_front`
-  (sorted when the slot was opened, latest first) and in `_late` (a heap of what came since). Those two may
-  also hold entries that were cancelled, at most as many as live ones and a constant.
-* After `advance(now)` all that is pending is due later, and every slot but the open one begins later.
+* The entry of a timer and the position of the wheel alone determine where it is stored: `cancel` needs no search.
+* All timers of the open slot are due before any timer of near, those of near before mid, those of mid before far.
+* `_open` holds the timers of the open span, and overdue ones. `_front` (sorted when the slot was opened, latest
+  first) and `_late` (a heap of the entries inserted since) hold their entries in order. These two may also hold
+  canceled entries: at most as many as live ones plus a constant.
+* After `advance(now)` every pending timer is due later than `now`, and every slot but the open one begins later.
 
-Example: at 0, a thousand timers are set for 3 h. They lie in mid, in slot 2, which begins at 2:26:36.
-`next_due()` says so; `advance` then pours that slot into near, where they lie in slot 40,233, which begins at
-2:59:59.97. Advanced to that, the slot opens, and from now on `next_due()` says 3:00:00. (Of a slot with few
-timers it knows the earliest at once.) So a timer moves twice at most, and sorting is done in small portions.
+Example: at 0, a caller inserts a thousand timers for 3 h. They are in slot 2 of mid, which begins at 2:26:36.
+`next_due()` returns that time. `advance` to it pours the slot into near: the timers are then in slot 40,233, which
+begins at 2:59:59.97. `advance` to that time opens the slot, and `next_due()` returns 3:00:00. (For a slot with few
+timers, it returns the earliest due time at once.) So a timer moves at most twice, and sorting is done in small
+portions.
+
+A level has slots of equal width, and only slots in use exist. Each slot has a *bucket* of timers. An *entry* is
+one integer, `(due << ARRIVAL_BITS) + arrival`: entries sort by (due, arrival), and an entry shifted right by the
+level's `shift` is the number of its slot. A bucket maps the entries of one slot to their items. Integers in a few
+dicts are small and fast, and the garbage collector has no additional objects to visit.
+
+Invariants of a level
+
+* `slots` is a heap of exactly the keys of `buckets`.
+* `cancel` removes an entry at once. The storage of a bucket stays proportional to the number of its timers.
+* A bucket that cancels have emptied is *hollow*. `next_due` skips it. Hollow buckets are cheap and are reused; the
+  level drops them when they outnumber the others by more than a constant.
 """
+
+from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
@@ -37,12 +53,106 @@ from itertools import pairwise
 from operator import neg
 from typing import Generic, TypeAlias, TypeVar
 
-from mainspring.timing.levels import ARRIVAL_BITS, Level, is_roomy
-
 T = TypeVar("T")
 
+# More bits than arrivals need, to spread the hashes: an int hashes to its remainder modulo 2**61 - 1, so within
+# a slot due times add multiples of 2**19, and no pattern of due times makes consecutive arrivals collide.
+ARRIVAL_BITS = 80
+
+_HOLLOW_ALLOWANCE = 1 << 14
+_FEW = 64  # largest bucket that `earliest` searches at every call
+
+
+def is_roomy(bucket: dict[int, T]) -> bool:
+    """Return whether a dict has much more storage than it needs; a tight one has at most 56 bytes per entry."""
+    return bucket.__sizeof__() > 128 * len(bucket) + 300
+
+
+class Level(Generic[T]):
+    """A level of the wheel: slots of one width, addressed by number."""
+
+    __slots__ = ("_allowance", "_emptied", "buckets", "end", "shift", "slots")
+
+    def __init__(self, shift: int) -> None:
+        self.shift = shift
+        self.end = 0  # the first entry too late for this level; set by the wheel, 0 on the last level
+        self.buckets: dict[int, dict[int, T]] = {}
+        self.slots: list[int] = []
+        self._emptied = 0  # cancels since the last sweep that left a bucket hollow
+        self._allowance = _HOLLOW_ALLOWANCE // 2
+
+    def bucket(self, slot: int) -> dict[int, T]:
+        """Return the bucket of this slot; create it if there is none."""
+        bucket = self.buckets.get(slot)
+        if bucket is None:
+            bucket = self.buckets[slot] = {}
+            heappush(self.slots, slot)
+        return bucket
+
+    def pour(self, timers: Iterable[tuple[int, T]]) -> None:
+        """Distribute (entry, item) pairs over the slots."""
+        buckets, shift = self.buckets, self.shift
+        for entry, item in timers:
+            bucket = buckets.get(entry >> shift)
+            if bucket is None:
+                bucket = self.bucket(entry >> shift)
+            bucket[entry] = item
+
+    def take(self, until: int) -> list[dict[int, T]]:
+        """Remove the slots before `until` and return their buckets, earliest first."""
+        slots = self.slots
+        taken = []
+        while slots and slots[0] < until:
+            taken.append(self.buckets.pop(heappop(slots)))
+        if taken and not slots:
+            self.buckets.clear()  # `clear` frees the storage, `pop` does not
+        return taken
+
+    def earliest(self) -> int | None:
+        """Return a lower bound of the entries; the earliest entry itself if its bucket is small."""
+        slots = self.slots
+        while slots:
+            bucket = self.buckets[slots[0]]
+            if bucket:
+                return min(bucket) if len(bucket) <= _FEW else slots[0] << self.shift
+            del self.buckets[heappop(slots)]
+        self.buckets.clear()
+        return None
+
+    def pop(self, entry: int, default: object) -> object:
+        """Remove an entry and return its item; return the default if this level does not hold it."""
+        bucket = self.buckets.get(entry >> self.shift)
+        if bucket is None or entry not in bucket:
+            return default
+        item = bucket.pop(entry)
+        size = len(bucket)
+        if not size & (size - 1):
+            self.shrink(entry >> self.shift, bucket)
+        return item
+
+    def shrink(self, slot: int, bucket: dict[int, T]) -> None:
+        """Free storage; called when a cancel leaves a power of two of timers, or none, so amortised O(1)."""
+        if not bucket:
+            bucket.clear()
+            self._emptied += 1
+            if self._emptied > self._allowance:
+                self._sweep()
+        elif is_roomy(bucket):
+            self.buckets[slot] = bucket.copy()  # a copy is tight
+
+    def _sweep(self) -> None:
+        """Drop the hollow buckets if they outnumber the others by more than a constant."""
+        live = {slot: bucket for slot, bucket in self.buckets.items() if bucket}
+        if len(self.buckets) > 2 * len(live) + _HOLLOW_ALLOWANCE:
+            self.buckets = live
+            self.slots = list(live)
+            heapify(self.slots)
+        self._emptied = 0
+        self._allowance = (_HOLLOW_ALLOWANCE + len(self.buckets)) // 2
+
+
 TimerEntry: TypeAlias = int
-"""What `insert` returns and `cancel` takes: a key that keeps nothing alive, good for its own wheel only."""
+"""The key that `insert` returns and `cancel` takes. It keeps nothing alive and is valid for its own wheel only."""
 
 # Chosen by measurement: docs/decisions/002-timing-wheel.md.
 DEFAULT_TICK = 1 << 28
@@ -56,11 +166,11 @@ class WheelStatistics:
     """A snapshot for monitoring. The tuples have one element per level, nearest first."""
 
     pending: int
-    """Timers that have neither fired nor been cancelled."""
+    """Timers that have neither fired nor been canceled."""
     open: int
-    """Of these, the ones that are sorted already: due within the current slot, or overdue."""
+    """Pending timers that are sorted already: due within the current slot, or overdue."""
     occupancy: tuple[int, ...]
-    """The others, by level."""
+    """All other pending timers, by level."""
     slots: tuple[int, ...]
     """Slots in use, by level."""
     slot_spans: tuple[int, ...]
@@ -68,14 +178,14 @@ class WheelStatistics:
     fullest_slot: int
     """Timers in the fullest slot of any level."""
     stale: int
-    """Cancelled timers that are still in the sorted span."""
+    """Canceled timers whose entries are still in the sorted span."""
 
 
 class TimingWheel(Generic[T]):
-    """Timers, found by due time.
+    """A set of timers, ordered by due time.
 
-    `tick` is the width of a near slot, rounded up to a power of two. It tunes the speed; due times are exact
-    whatever it is.
+    `tick` is the width of a near slot, rounded up to a power of two. It affects only the speed: due times are
+    exact with every `tick`.
     """
 
     __slots__ = (
@@ -104,7 +214,7 @@ class TimingWheel(Generic[T]):
         self._late: list[TimerEntry] = []
         self._arrivals = 0
         self._departures = 0
-        # At least 1, so that True falls into the open span, where insert looks for bad input.
+        # At least 1, so that True falls into the open span, where `insert` checks its input.
         position = max(now, 1) << ARRIVAL_BITS
         self._open_end = ((position >> tick_shift) + 1) << tick_shift
         self._set_ends(position)
@@ -113,7 +223,7 @@ class TimingWheel(Generic[T]):
         return self._arrivals - self._departures
 
     def insert(self, due: int, item: T) -> TimerEntry:
-        """Add a timer. A due time in the past is fine: the next `advance` returns it."""
+        """Add a timer. The due time may be in the past: the next `advance` returns the item."""
         self._arrivals = arrival = self._arrivals + 1
         try:
             entry = (due << ARRIVAL_BITS) + arrival
@@ -127,7 +237,7 @@ class TimingWheel(Generic[T]):
         return entry
 
     def cancel(self, entry: TimerEntry) -> bool:
-        """Remove a timer and release its item now. True once, and only while it is pending."""
+        """Remove a timer and release its item at once. Return True if the timer was pending, else False."""
         near = self._near
         try:
             bucket = near.buckets.get(entry >> near.shift)
@@ -145,9 +255,9 @@ class TimingWheel(Generic[T]):
         return True
 
     def advance(self, now: int) -> list[T]:
-        """Move to `now` and return the items with `due <= now`, by due time, equal ones by arrival.
+        """Move to `now` and return the items with `due <= now`, ordered by due time, then by arrival.
 
-        A `now` before an earlier one moves nothing back; what is due by then is returned as ever.
+        A `now` before an earlier one does not move the wheel back; items that are due by then are returned.
         """
         if type(now) is not int and not _is_int(now):
             raise _not_an_int("now", now)
@@ -163,8 +273,8 @@ class TimingWheel(Generic[T]):
     def next_due(self) -> int | None:
         """Return when to call `advance` next; None if nothing is pending.
 
-        That is the earliest due time, or earlier: the beginning of its slot, if the slot holds many timers.
-        Four steps at most lead to it. Later than the last `now`, unless something overdue came since.
+        That is the earliest due time or, if its slot holds many timers, the beginning of that slot. At most four
+        such steps lead to the due time. It is later than the last `now`, unless an overdue timer was added since.
         """
         waiting, front, late = self._open, self._front, self._late
         if waiting:
@@ -180,7 +290,7 @@ class TimingWheel(Generic[T]):
         return None
 
     def statistics(self) -> WheelStatistics:
-        """Count what is where. Costs a look at every slot in use."""
+        """Count the timers and slots of each level. Reads every slot in use."""
         sizes = [[len(bucket) for bucket in level.buckets.values() if bucket] for level in self._levels]
         return WheelStatistics(
             pending=len(self),
@@ -193,13 +303,13 @@ class TimingWheel(Generic[T]):
         )
 
     def _refusal(self, due: object) -> TypeError:
-        self._departures += 1  # the arrival number was drawn and stays unused
+        self._departures += 1  # the arrival number was taken and stays unused
         return _not_an_int("due", due)
 
     def _bucket_elsewhere(self, due: int, entry: TimerEntry) -> dict[TimerEntry, T]:
-        """Find or make the bucket for a new entry that falls into no existing near slot."""
+        """Find or create the bucket for a new entry that falls into no existing near slot."""
         if entry < self._open_end:
-            # True, and integers of other libraries that overflow when shifted, always come this way.
+            # True, and integers of other libraries that overflow when shifted, always take this branch.
             if type(due) is not int and not _is_int(due):
                 raise self._refusal(due)
             heappush(self._late, entry)
@@ -250,7 +360,7 @@ class TimingWheel(Generic[T]):
         return items
 
     def _turn_to(self, position: TimerEntry, due: list[T]) -> None:
-        """Leave the open span, from which all is taken; add whole slots to `due` and open the current one."""
+        """Leave the open span, which is empty now; add the passed slots to `due` and open the current one."""
         near = self._near
         if position >= self._pour_at:
             self._pour_down(position, due)
@@ -267,7 +377,7 @@ class TimingWheel(Generic[T]):
         _collect(whole, due)
 
     def _pour_down(self, position: TimerEntry, due: list[T]) -> None:
-        """Add the whole slots of every level to `due`, then pour those that time comes close to."""
+        """Add the passed slots of every level to `due`, then pour upcoming slots into the level below."""
         for level in self._levels:
             _collect(level.take(position >> level.shift), due)
         for upper, lower in pairwise(reversed(self._levels)):

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from mainspring import Mainspring
-from mainspring.bench.places import Store
+from mainspring.bench.places import BenchStore
 from mainspring.engines.registry import EngineConfig, EngineProvider
 from mainspring.engines.sqlite import SqliteEngine
 from mainspring.jobs.engine import Engine
@@ -36,9 +36,9 @@ class ToyPlace:
         return {"engine": "toy 1.0"}
 
     @contextmanager
-    def store(self) -> Iterator[Store]:
+    def store(self) -> Iterator[BenchStore]:
         with TemporaryDirectory() as folder, Mainspring(f"{SCHEME}{folder}/jobs.toy") as app:
-            yield Store(app)
+            yield BenchStore(app)
 
 
 class ToyProvider(EngineProvider):

@@ -55,8 +55,9 @@ def shift(clock: ModuleType) -> None:
 
     with open(os.environ[OFFSET_FILE]) as file:  # noqa: PTH123 - likewise
         offset = timedelta(seconds=float(file.read()))
-    read = clock.SystemClock.now
+    read, read_microseconds = clock.SystemClock.now, clock.SystemClock.microseconds
     clock.SystemClock.now = lambda self: read(self) + offset
+    clock.SystemClock.microseconds = lambda self: read_microseconds(self) + offset // timedelta(microseconds=1)
 
 
 if OFFSET_FILE in os.environ:

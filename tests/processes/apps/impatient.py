@@ -2,10 +2,10 @@
 
 import logging
 
-from mainspring.jobs.working import vigil
+from mainspring.engines.sqlite import sweeping
 from tests.processes.apps.jobs import app
 
 if __name__ == "__main__":
     logging.basicConfig(format="%(levelname)s %(message)s")
-    vigil.STALE_NS = 1_000_000_000
+    sweeping.STALE_NS = 1_000_000_000
     app.run()

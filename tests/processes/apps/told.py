@@ -2,8 +2,7 @@
 
 import logging
 
-from mainspring.engines.sqlite import presence
-from mainspring.jobs.working import vigil
+from mainspring.engines.sqlite import presence, sweeping
 from tests.processes.apps.jobs import app
 
 HOUR = 3_600
@@ -11,5 +10,5 @@ HOUR = 3_600
 if __name__ == "__main__":
     logging.basicConfig(format="%(levelname)s %(message)s")
     presence.LOOK_SECONDS = HOUR
-    vigil.STALE_NS = HOUR * 1_000_000_000
+    sweeping.STALE_NS = HOUR * 1_000_000_000
     app.run()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mainspring.bench.figures import Rate, Size, Spread
+from mainspring.bench.figures import RateFigure, Size, Spread
 from mainspring.bench.pace import Pace, Stopped
 from mainspring.testing import ManualClock
 
@@ -27,7 +27,7 @@ def test_rounds_grow_until_they_can_be_measured_and_the_best_counts() -> None:
     rate = pace.best_rate(pace.timed(work), first=5)
     assert work.counts[:4] == [5, 20, 80, 100]  # 0.08 s are too short to say anything
     assert set(work.counts[3:]) == {100}
-    assert rate == Rate(per_second=1_000, rounds=len(work.counts) - 3)
+    assert rate == RateFigure(per_second=1_000, rounds=len(work.counts) - 3)
     assert 1 <= pace.spent < 1.2
 
 
@@ -64,5 +64,5 @@ def test_a_spread_has_percentiles_and_words() -> None:
     assert (spread.p50, spread.p99, spread.longest, spread.samples) == (101, 199, 200, 200)
     assert Spread.of([3.0]) == Spread(3, 3, 3, 1)
     assert (str(spread), spread.note) == ("101.00 / 199.00 / 200.00 ms", "p50 / p99 / max of 200")
-    assert str(Rate(12_345.6, 3)) == "12,346/s"
+    assert str(RateFigure(12_345.6, 3)) == "12,346/s"
     assert str(Size(195.6, 100)) == "196 bytes"

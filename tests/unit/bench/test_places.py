@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from mainspring import EngineUnavailable, Mainspring
-from mainspring.bench.machine import cpus, file_system, machine
-from mainspring.bench.places import Store, place_of
+from mainspring.bench.figures import cpus, file_system, machine
+from mainspring.bench.places import BenchStore, place_of
 
 MOUNTS = r"""
 22 1 0:21 / / rw,relatime shared:1 - overlay overlay rw
@@ -18,7 +18,7 @@ MOUNTS = r"""
 def test_a_store_is_a_folder_beside_the_users_file_even_if_a_measurement_fails(tmp_path: Path) -> None:
     place = place_of(Mainspring(f"sqlite:///{tmp_path / 'shop.db'}", threads=3, durability="normal"))
 
-    def measure(store: Store) -> None:
+    def measure(store: BenchStore) -> None:
         assert Path(store.app.url.removeprefix("sqlite:///")).parent.parent == tmp_path
         assert (store.app.threads, store.app.durability) == (3, "normal")
         store.app.counts()

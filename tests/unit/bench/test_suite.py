@@ -6,7 +6,7 @@ import pytest
 
 from mainspring import Mainspring
 from mainspring.bench import runs, submits
-from mainspring.bench.figures import Rate, Result, Size, Spread
+from mainspring.bench.figures import RateFigure, Result, Size, Spread
 from mainspring.bench.pace import Pace
 from mainspring.bench.places import Place, place_of
 from mainspring.bench.suite import MEASUREMENTS, measured
@@ -37,7 +37,7 @@ def test_each_has_a_figure_that_makes_sense(place: Place) -> None:
 
 def makes_sense(result: Result) -> bool:
     match result:
-        case Rate():
+        case RateFigure():
             return result.per_second > 0 and result.rounds > 0
         case Spread():
             return 0 <= result.p50 <= result.p99 <= result.longest and result.samples > 0

@@ -15,7 +15,7 @@ from mainspring.engines.sqlite.memory import MemoryEngine
 from mainspring.jobs.engine import Engine
 from mainspring.jobs.limits import bucket_of
 from mainspring.testing import ManualClock
-from mainspring.testing.engine_bench import Bench
+from mainspring.testing.conformance.bench import Bench
 from tests.unit.doctor.judging import listed
 
 

@@ -4,8 +4,20 @@ from collections.abc import Iterator
 
 import pytest
 
-from mainspring.doctor.findings import Check, Finding, Report, Severity, carry_out, info, ok, warning
-from mainspring.doctor.words import count, in_bytes, in_seconds, some
+from mainspring.doctor.findings import (
+    Check,
+    Finding,
+    Report,
+    Severity,
+    carry_out,
+    count,
+    in_bytes,
+    in_seconds,
+    info,
+    ok,
+    some,
+    warning,
+)
 from mainspring.errors import EngineUnavailable
 
 

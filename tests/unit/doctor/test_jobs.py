@@ -9,21 +9,21 @@ from mainspring.doctor import jobs
 from mainspring.doctor.findings import Severity
 from mainspring.doctor.snapshot import READ, Snapshot
 from mainspring.jobs.blocked import Blocked
-from mainspring.jobs.crew import Backlog, WorkerInfo, WorkerState
 from mainspring.jobs.engine import STALE
-from mainspring.jobs.instants import MICROSECONDS
 from mainspring.jobs.limits import bucket_of
 from mainspring.jobs.records import JobRecord, NewJob
 from mainspring.jobs.status import JobStatus
+from mainspring.jobs.timestamps import MICROSECONDS
 from mainspring.jobs.transitions import submitted
+from mainspring.jobs.waiting import Backlog, WorkerInfo, WorkerRecord
 from tests.unit.doctor.judging import is_silent, listed, speaks
 
 NOW = 1_800_000_000 * MICROSECONDS
 MINUTE = 60 * MICROSECONDS
 
 
-def worker(number: int = 1, *types: str, silent: int = 0, is_gone: bool = False) -> WorkerState:
-    return WorkerState(number, WorkerInfo("host", 77, types or ("ping",)), NOW - silent, is_gone)
+def worker(number: int = 1, *types: str, silent: int = 0, is_gone: bool = False) -> WorkerRecord:
+    return WorkerRecord(number, WorkerInfo("host", 77, types or ("ping",)), NOW - silent, is_gone)
 
 
 def waiting(type_: str = "ping", *, queue: str = "default", count: int = 3, since: int = MICROSECONDS) -> Backlog:
@@ -76,7 +76,7 @@ def test_no_worker_and_nothing_to_do_is_worth_a_note() -> None:
         (worker(7, silent=NOW, is_gone=True), "which left jobs behind"),
     ],
 )
-def test_a_lost_worker_is_a_warning_unless_others_are_there(lost: WorkerState, word: str) -> None:
+def test_a_lost_worker_is_a_warning_unless_others_are_there(lost: WorkerRecord, word: str) -> None:
     speaks(jobs.check_workers(snapshot(workers=[lost])), Severity.WARNING, word)
     speaks(jobs.check_workers(snapshot(workers=[lost, worker(8)])), Severity.INFO, word)
 

@@ -7,7 +7,7 @@ import pytest
 
 from mainspring.doctor import machine
 from mainspring.doctor.findings import Severity
-from mainspring.doctor.time_zones import ZoneData, check_time_zones, find_zone_data
+from mainspring.doctor.machine import ZoneData, check_time_zones, find_zone_data
 from mainspring.testing import ManualClock
 from tests.unit.doctor.judging import is_silent, speaks
 

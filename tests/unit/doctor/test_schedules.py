@@ -6,15 +6,15 @@ from mainspring import Cron, Every
 from mainspring.doctor.findings import Severity
 from mainspring.doctor.schedules import check_schedules
 from mainspring.doctor.snapshot import Snapshot
-from mainspring.jobs.crew import WorkerInfo, WorkerState
-from mainspring.jobs.instants import MICROSECONDS
 from mainspring.jobs.recurrence.schedule_records import Overlap, ScheduleRecord
 from mainspring.jobs.recurrence.stored_rules import encode_rule
+from mainspring.jobs.timestamps import MICROSECONDS
+from mainspring.jobs.waiting import WorkerInfo, WorkerRecord
 from tests.unit.doctor.judging import is_silent, speaks
 
 NOW = 1_800_000_000 * MICROSECONDS
 MINUTE = 60 * MICROSECONDS
-WORKER = WorkerState(1, WorkerInfo("host", 77, ("report",)), NOW, is_gone=False)
+WORKER = WorkerRecord(1, WorkerInfo("host", 77, ("report",)), NOW, is_gone=False)
 
 
 def schedule(name: str = "nightly", **changes: Any) -> ScheduleRecord:
@@ -50,7 +50,7 @@ def test_schedules_that_fire_are_in_order() -> None:
 
 def test_what_nobody_fires_is_an_error_without_workers_and_a_warning_with_some() -> None:
     overdue = schedule(next_due=NOW - 5 * MINUTE)
-    speaks(check_schedules(snapshot(overdue, workers=[])), Severity.ERROR, "nobody fires nightly", "5 min")
+    speaks(check_schedules(snapshot(overdue, workers=[])), Severity.ERROR, "no worker fires nightly", "5 min")
     speaks(check_schedules(snapshot(overdue)), Severity.WARNING, "nightly", "5 min")
     assert is_silent(check_schedules(snapshot(schedule(next_due=NOW - MINUTE // 2))))
 

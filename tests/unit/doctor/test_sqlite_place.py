@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from mainspring.doctor import sqlite_place as place
-from mainspring.doctor.file_systems import check_file_system, type_of
 from mainspring.doctor.findings import Severity
 from mainspring.doctor.sqlite_checks import check_file
+from mainspring.doctor.sqlite_place import check_file_system, type_of
 from mainspring.testing import ManualClock
 from tests.unit.doctor.judging import is_silent, speaks
 
@@ -97,7 +97,7 @@ def test_whoever_may_not_write_is_told_where(store: Path, monkeypatch: pytest.Mo
 def test_not_everybody_should_be_able_to_write(store: Path, name: str) -> None:
     target = store.parent / name
     target.chmod(target.stat().st_mode | 0o002)
-    finding = speaks(place.check_permissions(store), Severity.WARNING, "everybody on this machine")
+    finding = speaks(place.check_permissions(store), Severity.WARNING, "all users of this machine")
     assert f"chmod o-w {target}" in finding.remedy
     if target.is_dir():
         target.chmod(0o1777)  # as /tmp: what others own is safe

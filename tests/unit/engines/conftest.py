@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mainspring.testing import ManualClock
-from mainspring.testing.engine_bench import Bench
+from mainspring.testing.conformance.bench import Bench
 from tests.blank_stores import make_blank_store
 from tests.unit.engines.crashes import opened
 

@@ -13,10 +13,9 @@ import apsw
 import pytest
 
 from mainspring.engines.sqlite import SqliteEngine
-from mainspring.jobs.queries import Query
-from mainspring.jobs.records import JobRecord, Lease
+from mainspring.jobs.records import JobRecord, Lease, Query
 from mainspring.testing import ManualClock
-from mainspring.testing.engine_bench import Bench
+from mainspring.testing.conformance.bench import Bench
 
 
 class Crash(BaseException):

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import apsw
 
-from mainspring.engines.sqlite.rows import PENDING, RUNNING, limits_of, number_of
-from mainspring.jobs.engine import SUSPECT_CRASHES
+from mainspring.engines.sqlite.codec import PENDING, RUNNING, limits_of, number_of
 from mainspring.jobs.limits import family_of
+from mainspring.jobs.records import SUSPECT_CRASHES
 
 ROWS = """
 SELECT jobs.seq, jobs.id, status, jobs.due, ready, wait, sequence, turn, name, grp, owner, crashes, moved

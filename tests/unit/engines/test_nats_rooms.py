@@ -6,16 +6,17 @@ from collections import Counter
 
 import pytest
 
-from mainspring.engines.nats.queueing import Lane
-from mainspring.engines.nats.taking import WEIGHTS, Room, Shares
+from mainspring.engines.nats.claiming import Room
+from mainspring.engines.nats.queueing import NatsLane
+from mainspring.engines.nats.taking import WEIGHTS, Shares
 from mainspring.jobs.engine import Demand
 
-LANES = [Lane("default", "ping", priority) for priority in WEIGHTS]
+LANES = [NatsLane("default", "ping", priority) for priority in WEIGHTS]
 TAKES = 4_000
 
 
 def room(starts: int, *, ahead: int = 0, queues: tuple[str, ...] | None = None) -> Room:
-    lanes = [*LANES, Lane("mail", "ping", 1), Lane("default", "pong", 1)]
+    lanes = [*LANES, NatsLane("mail", "ping", 1), NatsLane("default", "pong", 1)]
     return Room(Demand(("ping",), starts, ahead, queues), lanes)
 
 
@@ -45,7 +46,7 @@ def test_who_was_not_asked_for_a_while_neither_gains_nor_loses() -> None:
     for _ in range(100):
         shares.divide(3, LANES[1:])
     assert sum(before.values()) == 9
-    given = Counter[Lane]()
+    given = Counter[NatsLane]()
     for _ in range(10):
         given.update(shares.divide(1, LANES))
     assert given[LANES[0]] in (1, 2)
@@ -57,5 +58,5 @@ def test_a_lane_that_is_alone_gets_all_the_room() -> None:
 
 
 def test_a_room_has_the_lanes_of_its_handlers_and_queues_only() -> None:
-    assert room(1).lanes == [*LANES, Lane("mail", "ping", 1)]
-    assert room(1, queues=("mail", "unknown")).lanes == [Lane("mail", "ping", 1)]
+    assert room(1).lanes == [*LANES, NatsLane("mail", "ping", 1)]
+    assert room(1, queues=("mail", "unknown")).lanes == [NatsLane("mail", "ping", 1)]

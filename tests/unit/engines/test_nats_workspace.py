@@ -8,15 +8,15 @@ from typing import cast
 import pytest
 from msgspec.structs import replace
 
-from mainspring.engines.nats.drafts import MOST_PUTS, NOTHING, Draft, Entry, Put
+from mainspring.engines.nats.drafts import MOST_PUTS, NOTHING, Draft, Put, StreamEntry
 from mainspring.engines.nats.link import Link
 from mainspring.engines.nats.naming import Names
 from mainspring.engines.nats.stored import StoredJob, encode, make_job
 from mainspring.engines.nats.workspace import MOST_TRIES, TooLarge, Workshop, Workspace
 from mainspring.errors import EngineUnavailable
-from mainspring.jobs.instants import MICROSECONDS
 from mainspring.jobs.records import NewJob
 from mainspring.jobs.status import JobStatus
+from mainspring.jobs.timestamps import MICROSECONDS
 
 NOW = 1_700_000_000 * MICROSECONDS
 NAMES = Names("p")
@@ -26,7 +26,7 @@ class FakeLink:
     """A server in memory: subjects with one message each, drafts that are stored all or none."""
 
     def __init__(self) -> None:
-        self.held: dict[str, Entry] = {}
+        self.held: dict[str, StreamEntry] = {}
         self.last = 0
         self.last_record = 0
         self.reads: list[list[str]] = []
@@ -37,7 +37,7 @@ class FakeLink:
     def now(self) -> int:
         return NOW
 
-    def read(self, subjects: Iterable[str]) -> dict[str, Entry]:
+    def read(self, subjects: Iterable[str]) -> dict[str, StreamEntry]:
         wanted = list(subjects)
         if wanted:
             self.reads.append(wanted)
@@ -46,7 +46,7 @@ class FakeLink:
     def store(self, subject: str, data: bytes) -> None:
         """Somebody else writes."""
         self.last += 1
-        self.held[subject] = Entry(self.last, data)
+        self.held[subject] = StreamEntry(self.last, data)
 
     def commit(self, draft: Draft) -> int | None:
         self.on_commit()

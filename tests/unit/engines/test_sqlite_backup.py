@@ -10,7 +10,7 @@ from mainspring.jobs.engine import Capability
 from mainspring.jobs.records import OutcomeKind
 from mainspring.jobs.status import JobStatus
 from mainspring.testing import ManualClock
-from mainspring.testing.engine_bench import Bench
+from mainspring.testing.conformance.bench import Bench
 from tests.support import PATIENCE
 from tests.unit.engines.crashes import integrity, opened
 

@@ -13,7 +13,7 @@ from mainspring.jobs.commands import DropLimit
 from mainspring.jobs.limits import bucket_of
 from mainspring.jobs.records import Lease
 from mainspring.testing import ManualClock
-from mainspring.testing.engine_bench import Bench
+from mainspring.testing.conformance.bench import Bench
 from tests.unit.engines.crashes import opened
 from tests.unit.engines.invariants import check_lines
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from mainspring.jobs.commands import Cancel, Delete, Edit, Reopen, Replay
-from mainspring.jobs.crew import WorkerInfo
+from mainspring.jobs.commands import CancelJob, Delete, Edit, Reopen, Replay
 from mainspring.jobs.records import Cause, Lease, Outcome, OutcomeKind
 from mainspring.jobs.status import FINAL, JobStatus
-from mainspring.testing.engine_bench import Bench, seconds
+from mainspring.jobs.waiting import WorkerInfo
+from mainspring.testing.conformance.bench import Bench, seconds
 from tests.support import within
 from tests.unit.engines.crashes import (
     Laboratories,
@@ -87,7 +87,7 @@ def settle_all(world: World) -> Any:
 
 def everything_in_one_unit(world: World) -> Any:
     with world.engine.unit(durable=True):
-        return submit(world), change(Cancel("later"))(world), settle_all(world), start(world), take(world)
+        return submit(world), change(CancelJob("later"))(world), settle_all(world), start(world), take(world)
 
 
 def change(*commands: Any) -> Callable[[World], Any]:
@@ -96,14 +96,14 @@ def change(*commands: Any) -> Callable[[World], Any]:
 
 OPERATIONS: dict[str, Callable[[World], Any]] = {
     "submit": submit,
-    "cancel a pending job": change(Cancel("due")),
-    "cancel a held job": change(Cancel("held")),
-    "cancel a running job": change(Cancel("running completed")),
+    "cancel a pending job": change(CancelJob("due")),
+    "cancel a held job": change(CancelJob("held")),
+    "cancel a running job": change(CancelJob("running completed")),
     "reopen": change(Reopen("letter", 0)),
     "replay": change(Replay("letter", "copy", 0, b"[2]", "json")),
     "edit": change(Edit("letter", b"[2]", "json")),
     "delete": change(Delete("done")),
-    "many commands": change(Cancel("due"), Replay("letter", "copy", 0), Cancel("copy"), Delete("done")),
+    "many commands": change(CancelJob("due"), Replay("letter", "copy", 0), CancelJob("copy"), Delete("done")),
     "enroll": lambda world: world.engine.enroll(WorkerInfo("another", 2, ("ping",))),
     "renew": lambda world: world.engine.renew(world.worker),
     "leave": lambda world: world.engine.leave(world.worker),

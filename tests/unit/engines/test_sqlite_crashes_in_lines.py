@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mainspring.jobs.commands import (
-    Cancel,
+    CancelJob,
     DropLimit,
     PauseQueue,
     PauseSchedule,
@@ -29,8 +29,8 @@ from mainspring.jobs.policies import ALIVE
 from mainspring.jobs.records import Cause, NewJob, Outcome, OutcomeKind, Progress, ProgressReport, UniqueKey
 from mainspring.jobs.recurrence.schedule_records import Overlap
 from mainspring.jobs.status import FINAL, JobStatus
-from mainspring.testing.engine_bench import Bench, seconds
-from mainspring.testing.engine_timetable import Timetable
+from mainspring.testing.conformance.bench import Bench, seconds
+from mainspring.testing.conformance.timetable import Timetable
 from tests.support import amount
 from tests.unit.engines.crashes import (
     Laboratories,
@@ -185,7 +185,7 @@ def put_schedule(world: World) -> Any:
 def everything_in_one_unit(world: World) -> Any:
     with world.engine.unit(durable=True):
         answers = [settle("s1", "a1")(world), submit(world), settle_with_follow_up(world)]
-        answers += [change(Cancel("s2"), Reschedule("a2", 0))(world), fire("skips", "replaces")(world)]
+        answers += [change(CancelJob("s2"), Reschedule("a2", 0))(world), fire("skips", "replaces")(world)]
         return [
             *answers,
             arrange(PutLimit("one", 2, None), PauseQueue("paused", False))(world),
@@ -208,7 +208,7 @@ OPERATIONS: dict[str, Operation] = {
     },
     "report": report,
     "sweep": lambda world: world.engine.sweep(world.worker),
-    "cancel heads": change(Cancel("s2"), Cancel("a2"), Cancel("retried"), Cancel("b2")),
+    "cancel heads": change(CancelJob("s2"), CancelJob("a2"), CancelJob("retried"), CancelJob("b2")),
     "reschedule": change(Reschedule("s2", 2**50), Reschedule("a2", 2**50), Reschedule("retried", 2**50)),
     "regroup": change(Regroup("a2", one("b")), Regroup("due", one("new")), Regroup("r2", ())),
     "reopen": change(Reopen("letter", 0)),

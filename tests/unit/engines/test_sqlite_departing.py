@@ -14,7 +14,7 @@ from mainspring.engines.sqlite.departing import Departure
 from mainspring.errors import EngineUnavailable, StoreMoved, StoreTooNew
 from mainspring.jobs.status import JobStatus
 from mainspring.testing import ManualClock
-from mainspring.testing.engine_bench import STALE_SECONDS, Bench
+from mainspring.testing.conformance.bench import STALE_SECONDS, Bench
 
 TARGET = "nats://127.0.0.1:4222?prefix=shop"
 

@@ -12,7 +12,7 @@ from mainspring.engines.sqlite.connections import STATEMENTS
 from mainspring.engines.sqlite.submitting import FEW
 from mainspring.errors import StoreTooNew
 from mainspring.jobs.records import Conflict, ConflictKind
-from mainspring.testing.engine_bench import Bench, seconds
+from mainspring.testing.conformance.bench import Bench, seconds
 
 
 @pytest.mark.parametrize("count", [1, 2, FEW - 1, FEW, FEW + 1])

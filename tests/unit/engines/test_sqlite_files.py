@@ -15,11 +15,11 @@ import pytest
 
 from mainspring.engines.sqlite import SqliteEngine, schema
 from mainspring.errors import EngineUnavailable, StoreCorrupt, StoreTooNew
-from mainspring.jobs.crew import WorkerInfo
 from mainspring.jobs.records import OutcomeKind
 from mainspring.jobs.status import JobStatus
+from mainspring.jobs.waiting import WorkerInfo
 from mainspring.testing import ManualClock
-from mainspring.testing.engine_bench import Bench
+from mainspring.testing.conformance.bench import Bench
 from tests.support import PATIENCE
 from tests.unit.engines.crashes import integrity, opened
 

@@ -8,14 +8,13 @@ import apsw
 import pytest
 
 from mainspring.engines.sqlite import SqliteEngine, waiting_groups
-from mainspring.engines.sqlite.rows import limits_of, number_of, to_group
+from mainspring.engines.sqlite.codec import limits_of, number_of, to_group
 from mainspring.jobs.commands import Delete, Regroup, Reschedule
 from mainspring.jobs.engine import Retention
 from mainspring.jobs.limits import bucket_of
-from mainspring.jobs.queries import Query
-from mainspring.jobs.records import Cause, OutcomeKind
+from mainspring.jobs.records import Cause, OutcomeKind, Query
 from mainspring.testing import ManualClock
-from mainspring.testing.engine_bench import START_LEAD_SECONDS, Bench, seconds
+from mainspring.testing.conformance.bench import START_LEAD_SECONDS, Bench, seconds
 from tests.unit.engines.crashes import opened
 from tests.unit.engines.invariants import check_lines, connected
 

@@ -11,11 +11,10 @@ from msgspec.structs import replace
 
 from mainspring.jobs.commands import Command, DropLimit, Regroup, Reopen, Replay, Reschedule
 from mainspring.jobs.limits import bucket_of
-from mainspring.jobs.queries import Query
-from mainspring.jobs.records import Cause, JobRecord, Lease, OutcomeKind, UniqueKey
+from mainspring.jobs.records import Cause, JobRecord, Lease, OutcomeKind, Query, UniqueKey
 from mainspring.jobs.status import FINAL, JobStatus
 from mainspring.testing import ManualClock
-from mainspring.testing.engine_bench import START_LEAD_SECONDS, Bench, seconds
+from mainspring.testing.conformance.bench import START_LEAD_SECONDS, Bench, seconds
 from tests.support import amount
 from tests.unit.engines.crashes import opened
 from tests.unit.engines.invariants import check_lines

@@ -9,11 +9,11 @@ from random import Random
 import apsw
 import pytest
 
+from mainspring.engines.sqlite.codec import CODES
 from mainspring.engines.sqlite.reading import find
-from mainspring.engines.sqlite.rows import CODES
 from mainspring.engines.sqlite.schema import MIGRATIONS
 from mainspring.engines.sqlite.sweeping import OLDEST_ENDED
-from mainspring.jobs.queries import Query
+from mainspring.jobs.records import Query
 from mainspring.jobs.status import JobStatus
 
 JOBS = 4_000

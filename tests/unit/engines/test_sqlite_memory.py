@@ -8,9 +8,9 @@ import pytest
 
 from mainspring import EngineUnavailable, Mainspring
 from mainspring.engines.sqlite.memory import MemoryEngine
-from mainspring.jobs.queries import Query
+from mainspring.jobs.records import Query
 from mainspring.testing import ManualClock
-from mainspring.testing.engine_bench import Bench
+from mainspring.testing.conformance.bench import Bench
 from tests.programs import program
 from tests.support import PATIENCE, Background, Gate
 

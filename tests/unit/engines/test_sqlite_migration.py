@@ -11,11 +11,10 @@ import pytest
 from mainspring.engines.sqlite import schema
 from mainspring.jobs.commands import Replay
 from mainspring.jobs.limits import bucket_of
-from mainspring.jobs.queries import Query
-from mainspring.jobs.records import Cause, Outcome, OutcomeKind
+from mainspring.jobs.records import Cause, Outcome, OutcomeKind, Query
 from mainspring.jobs.status import JobStatus
 from mainspring.testing import ManualClock
-from mainspring.testing.engine_bench import Bench, seconds
+from mainspring.testing.conformance.bench import Bench, seconds
 from tests.unit.engines.crashes import integrity, opened
 from tests.unit.engines.invariants import check_lines
 

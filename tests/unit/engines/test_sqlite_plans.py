@@ -11,9 +11,9 @@ import pytest
 
 from mainspring.engines.sqlite import explain, line_statements, schedules, statements, sweeping
 from mainspring.engines.sqlite.reading import statement_of
-from mainspring.jobs.queries import Query
+from mainspring.jobs.records import Query
 from mainspring.jobs.status import JobStatus
-from mainspring.testing.engine_bench import Bench
+from mainspring.testing.conformance.bench import Bench
 
 MODULES = (statements, line_statements, schedules, sweeping, explain)
 STATEMENTS = {name: value for module in MODULES for name, value in vars(module).items()}

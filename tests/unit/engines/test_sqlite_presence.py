@@ -10,11 +10,11 @@ from threading import Event
 import pytest
 
 from mainspring.engines.sqlite import SqliteEngine, presence
-from mainspring.jobs.crew import WorkerInfo
 from mainspring.jobs.records import OutcomeKind
 from mainspring.jobs.status import JobStatus
+from mainspring.jobs.waiting import WorkerInfo
 from mainspring.testing import ManualClock
-from mainspring.testing.engine_bench import Bench
+from mainspring.testing.conformance.bench import Bench
 from tests.support import PATIENCE
 from tests.unit.engines.crashes import opened
 

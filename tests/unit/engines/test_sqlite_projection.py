@@ -25,10 +25,19 @@ from mainspring.engines.sqlite.projection import SqliteProjection
 from mainspring.errors import EngineUnavailable, StoreCorrupt
 from mainspring.jobs.engine import Engine
 from mainspring.jobs.projecting import Projected, Projection
-from mainspring.jobs.queries import Page, Query
-from mainspring.jobs.records import Attempt, FollowUp, JobRecord, NewJob, OutcomeKind, Progress, UniqueKey
+from mainspring.jobs.records import (
+    Attempt,
+    FollowUp,
+    JobRecord,
+    NewJob,
+    OutcomeKind,
+    Page,
+    Progress,
+    Query,
+    UniqueKey,
+)
 from mainspring.jobs.status import JobStatus
-from mainspring.testing.engine_bench import Bench
+from mainspring.testing.conformance.bench import Bench
 from tests.support import PATIENCE, amount
 from tests.unit.engines.projected import forget, put, record
 
@@ -522,7 +531,7 @@ def test_readers_are_not_disturbed_while_it_begins_anew(copy: SqliteProjection) 
 PROLOGUE = """
 import os, sys
 from mainspring.engines.sqlite.projection import SqliteProjection
-from mainspring.jobs.queries import Query
+from mainspring.jobs.records import Query
 from tests.unit.engines.projected import forget, put
 copy = SqliteProjection(sys.argv[1])
 """

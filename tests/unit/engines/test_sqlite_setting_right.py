@@ -11,11 +11,11 @@ from mainspring import StoreTooNew
 from mainspring.engines.sqlite import SqliteEngine
 from mainspring.engines.sqlite.schema import VERSION
 from mainspring.jobs.commands import PutLimit, Reschedule
-from mainspring.jobs.engine import SUSPECT_CRASHES, Pruned, Retention
-from mainspring.jobs.records import Cause, OutcomeKind
+from mainspring.jobs.engine import Pruned, Retention
+from mainspring.jobs.records import SUSPECT_CRASHES, Cause, OutcomeKind
 from mainspring.jobs.status import JobStatus
 from mainspring.testing import ManualClock
-from mainspring.testing.engine_bench import Bench, seconds
+from mainspring.testing.conformance.bench import Bench, seconds
 from tests.unit.engines.invariants import check_lines
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from mainspring.engines.sqlite import explain
 from mainspring.jobs.limits import bucket_of
-from mainspring.testing.engine_bench import Bench
+from mainspring.testing.conformance.bench import Bench
 
 QUEUES = ("orders", "mails", "reports")
 TENANTS = ("a", "b", "c", "d", "e")

@@ -7,8 +7,8 @@ from mainspring.jobs.handler_options import HandlerOptions
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.records import Lease
 from mainspring.jobs.serializers import JsonSerializer
-from mainspring.jobs.working.active import ActiveJob
-from mainspring.jobs.working.slots import BatchSlots, Slots
+from mainspring.jobs.worker.lease_table import LeasedJob
+from mainspring.jobs.worker.slots import BatchSlots, Slots
 
 DUE = 1_800_000_000_000_000
 
@@ -34,10 +34,10 @@ def make_lease(
     )
 
 
-def make_active(function: Callable[..., Any], lease: Lease | None = None, **options: Any) -> ActiveJob:
+def make_active(function: Callable[..., Any], lease: Lease | None = None, **options: Any) -> LeasedJob:
     """A job that is about to run this function."""
     handler = Handler("shop.handler", function, HandlerOptions(**options), JsonSerializer())
     batch = handler.options.batch
     slots = Slots(1, None)
     chosen = slots if batch is None else BatchSlots(batch, None, slots)
-    return ActiveJob(lease or make_lease(), handler, chosen, lambda *_report: None)
+    return LeasedJob(lease or make_lease(), handler, chosen, lambda *_report: None, worker=1)

@@ -18,34 +18,35 @@ from tests.support import Gate
 ENGINES = ("memory", "sqlite")
 
 
-class GatedMemory(MemoryEngine):
-    """A memory engine whose next unit waits at a gate."""
+class Gated(SqliteEngine):
+    """An engine whose next transaction waits at a gate before it begins."""
 
     gate: Gate | None = None
+    _is_inside = False  # a transaction has begun: calls inside of it hold the connection, and must not wait
 
     @contextmanager
     def unit(self, *, durable: bool) -> Iterator[None]:
-        _pass(self)
-        with super().unit(durable=durable):
-            yield
+        if self._is_inside:
+            with super().unit(durable=durable):
+                yield
+            return
+        gate, self.gate = self.gate, None
+        if gate is not None:
+            gate()
+        self._is_inside = True
+        try:
+            with super().unit(durable=durable):
+                yield
+        finally:
+            self._is_inside = False
 
 
-class GatedSqlite(SqliteEngine):
-    """A SQLite engine whose next unit waits at a gate."""
-
-    gate: Gate | None = None
-
-    @contextmanager
-    def unit(self, *, durable: bool) -> Iterator[None]:
-        _pass(self)
-        with super().unit(durable=durable):
-            yield
+class GatedSqlite(Gated):
+    """The gate on a SQLite file."""
 
 
-def _pass(engine: GatedMemory | GatedSqlite) -> None:
-    gate, engine.gate = engine.gate, None
-    if gate is not None:
-        gate()
+class GatedMemory(Gated, MemoryEngine):
+    """The gate on a store in memory."""
 
 
 def make_engine(kind: str, folder: Path, clock: Clock | None = None) -> GatedMemory | GatedSqlite:
@@ -66,7 +67,7 @@ def in_sequences(pool: ThreadPool, engine: Engine, **options: Any) -> JobManager
 
 @contextmanager
 def held_up(engine: GatedMemory | GatedSqlite, manager: JobManager) -> Iterator[Gate]:
-    """Hold the store up while the block lasts: its io layer waits inside of a unit."""
+    """Hold the store up while the block lasts: its io layer waits before a transaction."""
     gate = engine.gate = Gate()
     manager.announce_handlers()  # it looks for jobs
     gate.wait_until_entered()

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from mainspring.jobs.handler_options import HandlerOptions
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.processes.child_process import Running
-from mainspring.jobs.processes.messages import Answer, AnswerKind, Note, Reply, Request
+from mainspring.jobs.processes.messages import AnswerKind, ChildAnswer, ChildReply, Note, Request
 from mainspring.jobs.processes.pool import ProcessPool
 from mainspring.jobs.serializers import JsonSerializer
 from tests.support import PATIENCE, Background, eventually
@@ -48,10 +48,10 @@ class Run:
         assert self.running is not None, "the request was answered without a start"
         return self.running
 
-    def reply(self) -> Reply:
+    def reply(self) -> ChildReply:
         return self._call.result()
 
-    def answer(self) -> Answer:
+    def answer(self) -> ChildAnswer:
         (answer,) = self.reply().answers
         return answer
 

@@ -6,7 +6,7 @@ from threading import Thread, current_thread, get_ident
 import pytest
 
 from mainspring import TaskFailure, ThreadPool
-from mainspring.jobs.control import SLICE, Control
+from mainspring.jobs.layers import SLICE, Control
 from tests.support import Background, Gate, within
 
 

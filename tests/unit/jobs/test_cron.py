@@ -13,9 +13,9 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from mainspring import Cron, ScheduleInvalid
-from mainspring.jobs.instants import LAST_INSTANT, to_instant
 from mainspring.jobs.recurrence import cron
 from mainspring.jobs.recurrence.rules import upcoming
+from mainspring.jobs.timestamps import LAST_INSTANT, to_instant
 from tests.unit.jobs.cron_oracle import at
 
 DAY = 86_400_000_000  # in microseconds

@@ -1,14 +1,15 @@
 """What a worker does once a second: look at the wall clock, rescue, show that it lives, speak of the unknown."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
 from mainspring import JobStatus, current_job
-from mainspring.jobs.crew import WorkerInfo
 from mainspring.jobs.engine import Demand
-from mainspring.jobs.records import NewJob
+from mainspring.jobs.records import NewJob, Outcome
+from mainspring.jobs.waiting import WorkerInfo
 from mainspring.testing import ManualClock
+from tests.support import Gate
 from tests.unit.jobs.workshop import Workshop, workshop
 
 LEADS = {"lead": 1_000_000, "start_lead": 10_000}
@@ -80,6 +81,32 @@ def test_a_worker_that_was_declared_dead_begins_again(
     shop.clock.advance(1)
     assert ran == [job]
     assert "declared dead" in caplog.text
+
+
+def test_an_outcome_is_stored_under_the_number_under_which_its_job_was_leased(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate()
+    shop.manager.register("slow", gate)
+    shop.manager.start()
+    settled: list[int] = []
+    settle: Callable[[int, Sequence[Outcome]], list[bool]] = shop.engine.settle
+
+    def record(worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
+        settled.append(worker)
+        return settle(worker, outcomes)
+
+    monkeypatch.setattr(shop.engine, "settle", record)
+    job = shop.manager.submit("slow")
+    gate.wait_until_entered()
+    other = shop.engine.enroll(WorkerInfo("other", 1, ()))
+    shop.engine.leave(1)
+    assert shop.engine.sweep(other).rescued == [job]
+    shop.manager.announce_handlers()  # the worker fetches, and learns that it was declared dead
+    gate.wait_until_entered()  # it runs the rescued job under its new number
+    gate.open()
+    shop.clock.settle()
+    assert set(settled) == {1, 3}
 
 
 def test_jobs_of_a_dead_worker_are_rescued(

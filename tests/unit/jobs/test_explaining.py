@@ -26,7 +26,7 @@ from mainspring import (
 from mainspring.jobs.engine import MAX_CRASHES
 from mainspring.jobs.records import NewJob
 from mainspring.testing import TimeTravel, time_travel
-from mainspring.testing.engine_bench import Bench
+from mainspring.testing.conformance.bench import Bench
 from tests.support import Gate
 from tests.unit.jobs.diary import START
 

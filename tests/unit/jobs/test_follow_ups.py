@@ -14,7 +14,7 @@ from mainspring.jobs.handlers import Handler, Registry
 from mainspring.jobs.limits import bucket_of
 from mainspring.jobs.records import FollowUp, NewJob, Outcome, OutcomeKind
 from mainspring.jobs.serializers import JsonSerializer, MsgpackSerializer
-from mainspring.jobs.working.execution import Execution
+from mainspring.jobs.worker.invoker import HandlerInvoker
 from mainspring.testing import TimeTravel, time_travel
 from tests.unit.jobs.diary import START
 from tests.unit.jobs.leases import make_active, make_lease
@@ -30,17 +30,19 @@ def registry() -> Registry:
 
 
 @pytest.fixture
-def execution(registry: Registry) -> Execution:
-    return Execution(JsonSerializer(), lambda: NOW, max_result=1_000, new_id=lambda: "new-id", registry=registry)
+def invoker(registry: Registry) -> HandlerInvoker:
+    return HandlerInvoker(
+        JsonSerializer(), lambda: NOW, max_result=1_000, new_id=lambda: "new-id", registry=registry
+    )
 
 
-def complete(execution: Execution, value: Any, plan: FollowUp = PLAN, **options: Any) -> Outcome:
+def complete(invoker: HandlerInvoker, value: Any, plan: FollowUp = PLAN, **options: Any) -> Outcome:
     lease = replace(make_lease(), follow_up=plan, headers={"user": "42"})
-    return execution.run(make_active(lambda: value, lease, **options))
+    return invoker.invoke(make_active(lambda: value, lease, **options))
 
 
-def follow_up(execution: Execution, value: Any, plan: FollowUp = PLAN, **options: Any) -> NewJob:
-    made = complete(execution, value, plan, **options).follow_up
+def follow_up(invoker: HandlerInvoker, value: Any, plan: FollowUp = PLAN, **options: Any) -> NewJob:
+    made = complete(invoker, value, plan, **options).follow_up
     assert made is not None
     return made
 
@@ -48,8 +50,8 @@ def follow_up(execution: Execution, value: Any, plan: FollowUp = PLAN, **options
 # -- what is made
 
 
-def test_a_follow_up_gets_the_result_as_its_argument(execution: Execution) -> None:
-    outcome = complete(execution, {"total": 3})
+def test_a_follow_up_gets_the_result_as_its_argument(invoker: HandlerInvoker) -> None:
+    outcome = complete(invoker, {"total": 3})
     made = outcome.follow_up
     assert (outcome.kind, outcome.result) == (OutcomeKind.COMPLETED, b'{"total":3}')
     assert made == NewJob(
@@ -57,55 +59,55 @@ def test_a_follow_up_gets_the_result_as_its_argument(execution: Execution) -> No
     )
 
 
-def test_a_job_without_a_follow_up_has_none(execution: Execution) -> None:
-    assert execution.run(make_active(lambda: 7)).follow_up is None
+def test_a_job_without_a_follow_up_has_none(invoker: HandlerInvoker) -> None:
+    assert invoker.invoke(make_active(lambda: 7)).follow_up is None
 
 
-def test_a_follow_up_of_a_handler_that_returns_nothing_gets_null(execution: Execution) -> None:
-    outcome = complete(execution, None)
+def test_a_follow_up_of_a_handler_that_returns_nothing_gets_null(invoker: HandlerInvoker) -> None:
+    outcome = complete(invoker, None)
     assert outcome.result is None
     assert outcome.follow_up is not None
     assert outcome.follow_up.payload == b'{"order":null}'
 
 
-def test_a_result_that_is_not_kept_is_passed_on_all_the_same(execution: Execution) -> None:
-    outcome = complete(execution, 7, keep_result=False)
+def test_a_result_that_is_not_kept_is_passed_on_all_the_same(invoker: HandlerInvoker) -> None:
+    outcome = complete(invoker, 7, keep_result=False)
     assert outcome.result is None
     assert outcome.follow_up is not None
     assert outcome.follow_up.payload == b'{"order":7}'
 
 
-def test_a_follow_up_that_takes_nothing_gets_nothing(execution: Execution) -> None:
+def test_a_follow_up_that_takes_nothing_gets_nothing(invoker: HandlerInvoker) -> None:
     plan = FollowUp("shop.next", "mail", 2)
-    assert follow_up(execution, 7, plan).payload == b"{}"
-    assert follow_up(execution, object(), plan, keep_result=False).payload == b"{}"
+    assert follow_up(invoker, 7, plan).payload == b"{}"
+    assert follow_up(invoker, object(), plan, keep_result=False).payload == b"{}"
 
 
-def test_a_result_that_cannot_be_passed_on_is_a_dead_letter_without_a_follow_up(execution: Execution) -> None:
-    outcome = complete(execution, object(), keep_result=False)
+def test_a_result_that_cannot_be_passed_on_is_a_dead_letter_without_a_follow_up(invoker: HandlerInvoker) -> None:
+    outcome = complete(invoker, object(), keep_result=False)
     assert (outcome.kind, outcome.follow_up) == (OutcomeKind.FAILED, None)
 
 
 def test_a_follow_up_is_encoded_as_its_predecessor_was() -> None:
-    execution = Execution(MsgpackSerializer(), lambda: NOW, max_result=1_000)
+    invoker = HandlerInvoker(MsgpackSerializer(), lambda: NOW, max_result=1_000)
     lease = replace(make_lease(b"\x80", codec="msgpack"), follow_up=PLAN)
-    made = execution.run(make_active(lambda: b"\x00\xff", lease)).follow_up
+    made = invoker.invoke(make_active(lambda: b"\x00\xff", lease)).follow_up
     assert made is not None
     assert (made.codec, msgspec.msgpack.decode(made.payload)) == ("msgpack", {"order": b"\x00\xff"})
 
 
-def test_when_and_how_it_runs_comes_from_the_plan(execution: Execution) -> None:
+def test_when_and_how_it_runs_comes_from_the_plan(invoker: HandlerInvoker) -> None:
     plan = replace(PLAN, delay=60 * SECOND, expires=5 * SECOND, sequence="order-42", steps_aside=True)
-    made = follow_up(execution, 7, plan)
+    made = follow_up(invoker, 7, plan)
     assert (made.due, made.expires) == (NOW + 60 * SECOND, NOW + 65 * SECOND)
     assert (made.sequence, made.steps_aside) == ("order-42", True)
 
 
-def test_no_follow_up_comes_of_an_attempt_that_fails(execution: Execution) -> None:
+def test_no_follow_up_comes_of_an_attempt_that_fails(invoker: HandlerInvoker) -> None:
     def fail() -> None:
         raise ValueError("no")
 
-    outcome = execution.run(make_active(fail, replace(make_lease(), follow_up=PLAN)))
+    outcome = invoker.invoke(make_active(fail, replace(make_lease(), follow_up=PLAN)))
     assert (outcome.kind, outcome.follow_up) == (OutcomeKind.RETRY, None)
 
 
@@ -114,37 +116,37 @@ def test_no_follow_up_comes_of_an_attempt_that_fails(execution: Execution) -> No
 
 @pytest.mark.parametrize("value", [7, "a", {"b": 1, "a": [None, 1.5]}], ids=repr)
 def test_a_limit_by_the_argument_has_the_bucket_of_a_submit_with_that_argument(
-    execution: Execution, registry: Registry, value: Any
+    invoker: HandlerInvoker, registry: Registry, value: Any
 ) -> None:
     def handler(order: Any, tenant: str = "acme") -> None: ...
 
     known = Handler("shop.next", handler, HandlerOptions(), JsonSerializer())
     plan = replace(PLAN, limits=(("all", ()), ("by order", ("order",)), ("by tenant", ("tenant", "order"))))
-    unknown_here = follow_up(execution, value, plan).limits[:2]
+    unknown_here = follow_up(invoker, value, plan).limits[:2]
     registry.add(known)
     expected = (
         bucket_of("all"),
         bucket_of("by order", known.arguments.key({"order": value}, ("order",))),
         bucket_of("by tenant", known.arguments.key({"order": value}, ("tenant", "order"))),
     )
-    assert follow_up(execution, value, plan).limits == expected
+    assert follow_up(invoker, value, plan).limits == expected
     assert unknown_here == expected[:2]
 
 
 # -- how long a result is kept
 
 
-def test_a_result_may_be_kept_for_a_time(execution: Execution) -> None:
-    outcome = execution.run(make_active(lambda: 7, keep_result=60))
+def test_a_result_may_be_kept_for_a_time(invoker: HandlerInvoker) -> None:
+    outcome = invoker.invoke(make_active(lambda: 7, keep_result=60))
     assert (outcome.result, outcome.keep_result_until) == (b"7", NOW + 60 * SECOND)
 
 
-def test_a_result_that_is_kept_with_its_job_has_no_end(execution: Execution) -> None:
-    assert execution.run(make_active(lambda: 7)).keep_result_until is None
+def test_a_result_that_is_kept_with_its_job_has_no_end(invoker: HandlerInvoker) -> None:
+    assert invoker.invoke(make_active(lambda: 7)).keep_result_until is None
 
 
-def test_nothing_is_not_kept_for_a_time(execution: Execution) -> None:
-    assert execution.run(make_active(lambda: None, keep_result=60)).keep_result_until is None
+def test_nothing_is_not_kept_for_a_time(invoker: HandlerInvoker) -> None:
+    assert invoker.invoke(make_active(lambda: None, keep_result=60)).keep_result_until is None
 
 
 # -- on real engines

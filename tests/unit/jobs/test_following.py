@@ -23,7 +23,7 @@ from mainspring import (
     current_job,
 )
 from mainspring.engines.sqlite.memory import MemoryEngine
-from mainspring.jobs import following
+from mainspring.jobs import event_stream
 from mainspring.jobs.records import NewJob
 from mainspring.testing import TimeTravel, time_travel
 from tests.support import PATIENCE, Background, WatchedClock, within
@@ -181,7 +181,7 @@ def test_nothing_is_written_down_when_nobody_follows(
     app: Mainspring, travel: TimeTravel, work: Job[..., None]
 ) -> None:
     app.events()  # followed, and forgotten
-    travel.fast_forward(following.LISTEN_FOR / 1_000_000 + 1)
+    travel.fast_forward(event_stream.LISTEN_FOR / 1_000_000 + 1)
     work.submit()
     travel.settle()
     late = app.events()
@@ -216,7 +216,7 @@ def test_followers_are_independent(app: Mainspring, travel: TimeTravel, work: Jo
 def test_more_events_than_a_page_are_all_told_in_order(
     app: Mainspring, travel: TimeTravel, work: Job[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "PAGE", 7)
+    monkeypatch.setattr(event_stream, "PAGE", 7)
     events = app.events(timeout=PATIENCE)
     ids = work.after(3_600).submit_many([()] * 50)
     told = [next(events).job_id for _ in range(50)]

@@ -162,7 +162,7 @@ def test_those_who_wait_are_told_and_look_again() -> None:
     clock = WatchedClock()
     completions = Completions(clock, stands_still=False)
     status = [JobStatus.RUNNING]
-    waiting = Background(lambda: completions.wait("a", lambda: status[0], None), clock)
+    waiting = Background(lambda: completions.wait("a", lambda: (status[0], 0), None), clock)
     clock.wait_until_asleep(waiting)
     status[0] = JobStatus.COMPLETED
     completions.announce(["a"])
@@ -173,7 +173,7 @@ def test_all_who_wait_for_one_job_are_told_at_once() -> None:
     clock = WatchedClock()
     completions = Completions(clock, stands_still=False)
     status = [JobStatus.RUNNING]
-    waiting = [Background(lambda: completions.wait("a", lambda: status[0], None), clock) for _ in range(5)]
+    waiting = [Background(lambda: completions.wait("a", lambda: (status[0], 0), None), clock) for _ in range(5)]
     for one in waiting:
         clock.wait_until_asleep(one)
     status[0] = JobStatus.COMPLETED
@@ -184,13 +184,14 @@ def test_all_who_wait_for_one_job_are_told_at_once() -> None:
 class Looks:
     """Answers one state after another, and says when it was asked."""
 
-    def __init__(self, *states: JobStatus) -> None:
+    def __init__(self, *states: JobStatus, remaining: int = 0) -> None:
         self._states = iter(states)
+        self._remaining = remaining
         self._asked = Semaphore(0)
 
-    def __call__(self) -> JobStatus:
+    def __call__(self) -> tuple[JobStatus, int]:
         self._asked.release()
-        return next(self._states)
+        return next(self._states), self._remaining
 
     def wait_until_asked(self) -> None:
         assert self._asked.acquire(timeout=PATIENCE)
@@ -224,10 +225,25 @@ def test_what_ends_elsewhere_is_found_by_looking() -> None:
     assert waiting.result() is JobStatus.COMPLETED
 
 
+def test_a_job_that_is_not_due_is_not_looked_at_until_then_or_for_half_a_second() -> None:
+    clock = WatchedClock()
+    completions = Completions(clock, stands_still=False)
+    looks = Looks(JobStatus.PENDING, JobStatus.PENDING, JobStatus.COMPLETED, remaining=3_600 * 10**9)
+    waiting = Background(lambda: completions.wait("a", looks, None), clock)
+    for _ in range(2):
+        looks.wait_until_asked()
+        clock.wait_until_asleep(waiting)
+        clock.jump(0.499)
+        clock.wait_until_asleep(waiting)
+        assert not looks.were_asked()
+        clock.jump(0.001)
+    assert waiting.result() is JobStatus.COMPLETED
+
+
 def test_a_wait_ends_at_its_deadline() -> None:
     clock = WatchedClock()
     completions = Completions(clock, stands_still=False)
-    waiting = Background(lambda: completions.wait("a", lambda: JobStatus.RUNNING, 10**9), clock)
+    waiting = Background(lambda: completions.wait("a", lambda: (JobStatus.RUNNING, 0), 10**9), clock)
     clock.wait_until_asleep(waiting)
     clock.jump(1)
     with pytest.raises(TimeoutError, match="job 'a' is still RUNNING"):

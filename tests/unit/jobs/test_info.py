@@ -11,10 +11,10 @@ from mainspring import JobStatus, Mainspring, Priority, Retry
 from mainspring.engines.sqlite.memory import MemoryEngine
 from mainspring.jobs.engine import Swept
 from mainspring.jobs.info import decode_any, to_info
-from mainspring.jobs.queries import Query
-from mainspring.jobs.records import Attempt, Cause, JobRecord, NewJob, Outcome, OutcomeKind
+from mainspring.jobs.records import Attempt, Cause, JobRecord, NewJob, Outcome, OutcomeKind, Query
 from mainspring.jobs.waiting import Waiting
-from mainspring.jobs.working.news import tell_refusal, tell_sweep
+from mainspring.jobs.worker.maintenance import log_rescue
+from mainspring.jobs.worker.reporting import log_refusal
 from mainspring.testing import time_travel
 from tests.unit.jobs.leases import make_lease
 
@@ -90,24 +90,24 @@ def test_what_cannot_be_read_is_shown_as_it_is(data: bytes, codec: str, shown: A
 
 
 def test_a_few_of_many_rescued_jobs_are_named(caplog: pytest.LogCaptureFixture) -> None:
-    tell_sweep(Swept([f"job-{number}" for number in range(100)], [], ()))
+    log_rescue(Swept([f"job-{number}" for number in range(100)], [], ()))
     assert caplog.messages == ["rescued 100 jobs of workers that died: job-0, job-1, job-2, job-3, job-4, ..."]
 
 
 def test_quarantined_jobs_are_an_error_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    tell_sweep(Swept([], ["order-42"], ()))
+    log_rescue(Swept([], ["order-42"], ()))
     assert caplog.messages == [
         "1 job killed workers again and again; dead letters now: order-42",
     ]
 
 
 def test_a_sweep_that_found_nothing_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    tell_sweep(Swept([], [], (Waiting("ping", "default", "", 1),)))
+    log_rescue(Swept([], [], (Waiting("ping", "default", "", 1),)))
     assert caplog.messages == []
 
 
 def test_an_outcome_that_was_refused_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    tell_refusal(Outcome(make_lease(), OutcomeKind.COMPLETED))
+    log_refusal(Outcome(make_lease(), OutcomeKind.COMPLETED))
     assert caplog.messages == [
         "job order-42 was taken over by another worker; the outcome of this run was refused"
     ]

@@ -6,7 +6,13 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from mainspring.jobs.instants import describe_distance, describe_duration, to_datetime, to_instant, to_microseconds
+from mainspring.jobs.timestamps import (
+    describe_distance,
+    describe_duration,
+    to_datetime,
+    to_instant,
+    to_microseconds,
+)
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -12,7 +12,7 @@ import pytest
 
 from mainspring import EngineUnavailable, JobStatus, Mainspring, ThreadPool
 from mainspring.jobs import JobManager, StopReport
-from mainspring.jobs.working import stopping
+from mainspring.jobs.worker import host
 from tests.support import PATIENCE, Background, Gate, within
 from tests.unit.jobs.one_pool import ENGINES, GatedMemory, GatedSqlite, held_up, in_sequences, make_engine
 
@@ -39,7 +39,7 @@ def manager(engine: GatedMemory | GatedSqlite, pool: ThreadPool) -> Iterator[Job
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stop does not wait for a store that never answers."""
-    monkeypatch.setattr(stopping, "PATIENCE_FOR_ANSWERS", 0.05)
+    monkeypatch.setattr(host, "PATIENCE_FOR_ANSWERS", 0.05)
 
 
 # -- bounded
@@ -236,7 +236,7 @@ def test_calls_that_wait_for_the_store_when_the_manager_is_closed_are_refused(
 ) -> None:
     manager.register("ping", lambda: None)
     manager.start()
-    monkeypatch.setattr(stopping, "PATIENCE_FOR_ANSWERS", 0.05)
+    monkeypatch.setattr(host, "PATIENCE_FOR_ANSWERS", 0.05)
     monkeypatch.setattr(engine, "close", lambda: None)  # which would wait for the unit
     with held_up(engine, manager):
         waiting = [Background(lambda: manager.submit("ping")) for _ in range(3)]

@@ -1,4 +1,4 @@
-"""Middleware around attempts: in order, on every kind of execution, and able to fail an attempt."""
+"""Middleware around attempts: in order, on every kind of invoker, and able to fail an attempt."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -10,12 +10,12 @@ import pytest
 from mainspring import JobContext, current_job
 from mainspring.jobs.context import current_batch
 from mainspring.jobs.middleware import Middleware, Middlewares
-from mainspring.jobs.processes.messages import Answer, AnswerKind
+from mainspring.jobs.processes.messages import AnswerKind, ChildAnswer
 from mainspring.jobs.records import Outcome, OutcomeKind
 from mainspring.jobs.serializers import JsonSerializer
-from mainspring.jobs.working.active import ActiveJob
-from mainspring.jobs.working.execution import Execution
-from mainspring.jobs.working.outcomes import RemoteError
+from mainspring.jobs.worker.invoker import HandlerInvoker
+from mainspring.jobs.worker.lease_table import LeasedJob
+from mainspring.jobs.worker.outcomes import RemoteError
 from tests.unit.jobs.leases import make_active, make_lease
 
 NOW = 1_900_000_000_000_000
@@ -73,56 +73,56 @@ def middlewares() -> Middlewares:
 
 
 @pytest.fixture
-def execution(middlewares: Middlewares) -> Execution:
-    return Execution(JsonSerializer(), lambda: NOW, max_result=1_000, middlewares=middlewares)
+def invoker(middlewares: Middlewares) -> HandlerInvoker:
+    return HandlerInvoker(JsonSerializer(), lambda: NOW, max_result=1_000, middlewares=middlewares)
 
 
-def plainly(execution: Execution, function: Callable[[], Any]) -> Outcome:
-    return execution.run(make_active(function))
+def plainly(invoker: HandlerInvoker, function: Callable[[], Any]) -> Outcome:
+    return invoker.invoke(make_active(function))
 
 
-def on_a_loop(execution: Execution, function: Callable[[], Any]) -> Outcome:
+def on_a_loop(invoker: HandlerInvoker, function: Callable[[], Any]) -> Outcome:
     async def handler() -> Any:
         await asyncio.sleep(0)
         return function()
 
-    return asyncio.run(execution.run_async(make_active(handler)))
+    return asyncio.run(invoker.invoke_async(make_active(handler)))
 
 
-def as_a_batch(execution: Execution, function: Callable[[], Any]) -> Outcome:
+def as_a_batch(invoker: HandlerInvoker, function: Callable[[], Any]) -> Outcome:
     def handler(items: list[int]) -> Any:
         value = function()
         return [value for _ in items]
 
-    (outcome,) = execution.run_batch([make_active(handler, make_lease(b'{"items":1}'), batch=9)])
+    (outcome,) = invoker.invoke_batch([make_active(handler, make_lease(b'{"items":1}'), batch=9)])
     return outcome
 
 
-def as_a_batch_on_a_loop(execution: Execution, function: Callable[[], Any]) -> Outcome:
+def as_a_batch_on_a_loop(invoker: HandlerInvoker, function: Callable[[], Any]) -> Outcome:
     async def handler(items: list[int]) -> Any:
         await asyncio.sleep(0)
         value = function()
         return [value for _ in items]
 
     job = make_active(handler, make_lease(b'{"items":1}'), batch=9)
-    (outcome,) = asyncio.run(execution.run_batch_async([job]))
+    (outcome,) = asyncio.run(invoker.invoke_batch_async([job]))
     return outcome
 
 
-def beside_a_process(execution: Execution, function: Callable[[], Any]) -> Outcome:
-    def ask() -> list[Answer]:
+def beside_a_process(invoker: HandlerInvoker, function: Callable[[], Any]) -> Outcome:
+    def ask() -> list[ChildAnswer]:
         try:
-            return [Answer(AnswerKind.COMPLETED, result=JsonSerializer().encode(function()))]
+            return [ChildAnswer(AnswerKind.COMPLETED, result=JsonSerializer().encode(function()))]
         except ValueError as error:
-            return [Answer(AnswerKind.FAILED, error=f"ValueError: {error}")]
+            return [ChildAnswer(AnswerKind.FAILED, error=f"ValueError: {error}")]
 
-    (outcome,) = execution.run_beside([make_active(lambda: None)], ask)
+    (outcome,) = invoker.invoke_remote([make_active(lambda: None)], ask)
     return outcome
 
 
 KINDS = [plainly, on_a_loop, as_a_batch, as_a_batch_on_a_loop, beside_a_process]
 
-Run = Callable[[Execution, Callable[[], Any]], Outcome]
+Run = Callable[[HandlerInvoker, Callable[[], Any]], Outcome]
 
 
 def fail() -> None:
@@ -131,7 +131,7 @@ def fail() -> None:
 
 @pytest.mark.parametrize("run", KINDS)
 def test_middleware_is_around_the_handler_the_first_outermost(
-    execution: Execution, middlewares: Middlewares, seen: list[str], run: Run
+    invoker: HandlerInvoker, middlewares: Middlewares, seen: list[str], run: Run
 ) -> None:
     middlewares.add(Watching("first", seen))
     middlewares.add(Watching("second", seen))
@@ -140,7 +140,7 @@ def test_middleware_is_around_the_handler_the_first_outermost(
         seen.append("handler")
         return 7
 
-    outcome = run(execution, handler)
+    outcome = run(invoker, handler)
     assert (outcome.kind, outcome.result) == (OutcomeKind.COMPLETED, b"7")
     assert seen == [
         "first before order-42",
@@ -153,10 +153,10 @@ def test_middleware_is_around_the_handler_the_first_outermost(
 
 @pytest.mark.parametrize("run", KINDS)
 def test_middleware_sees_what_the_handler_raises(
-    execution: Execution, middlewares: Middlewares, seen: list[str], run: Run
+    invoker: HandlerInvoker, middlewares: Middlewares, seen: list[str], run: Run
 ) -> None:
     middlewares.add(Watching("it", seen))
-    outcome = run(execution, fail)
+    outcome = run(invoker, fail)
     error = RemoteError if run is beside_a_process else ValueError
     assert outcome.kind is OutcomeKind.RETRY
     assert (outcome.error or "").startswith("ValueError: no")
@@ -166,10 +166,10 @@ def test_middleware_sees_what_the_handler_raises(
 @pytest.mark.parametrize("run", KINDS)
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_what_middleware_raises_fails_the_attempt(
-    execution: Execution, middlewares: Middlewares, seen: list[str], run: Run, when: str
+    invoker: HandlerInvoker, middlewares: Middlewares, seen: list[str], run: Run, when: str
 ) -> None:
     middlewares.add(Failing(when))
-    outcome = run(execution, lambda: seen.append("handler"))
+    outcome = run(invoker, lambda: seen.append("handler"))
     assert outcome.kind is OutcomeKind.RETRY
     assert (outcome.error or "").startswith("PermissionError: not now")
     assert seen == ([] if when == "before" else ["handler"])
@@ -177,23 +177,23 @@ def test_what_middleware_raises_fails_the_attempt(
 
 @pytest.mark.parametrize("run", KINDS)
 def test_an_error_that_middleware_swallows_is_none(
-    execution: Execution, middlewares: Middlewares, run: Run
+    invoker: HandlerInvoker, middlewares: Middlewares, run: Run
 ) -> None:
     middlewares.add(Forgiving())
-    outcome = run(execution, fail)
+    outcome = run(invoker, fail)
     assert (outcome.kind, outcome.result) == (OutcomeKind.COMPLETED, None)
 
 
 def test_middleware_that_is_added_later_counts(
-    execution: Execution, middlewares: Middlewares, seen: list[str]
+    invoker: HandlerInvoker, middlewares: Middlewares, seen: list[str]
 ) -> None:
-    plainly(execution, lambda: None)
+    plainly(invoker, lambda: None)
     middlewares.add(Watching("late", seen))
-    plainly(execution, lambda: None)
+    plainly(invoker, lambda: None)
     assert seen == ["late before order-42", "late after"]
 
 
-def test_middleware_may_await_around_coroutines(execution: Execution, middlewares: Middlewares) -> None:
+def test_middleware_may_await_around_coroutines(invoker: HandlerInvoker, middlewares: Middlewares) -> None:
     seen: list[str] = []
 
     class Waiting(Middleware):
@@ -206,11 +206,13 @@ def test_middleware_may_await_around_coroutines(execution: Execution, middleware
             seen.append("after")
 
     middlewares.add(Waiting())
-    on_a_loop(execution, lambda: seen.append("handler"))
+    on_a_loop(invoker, lambda: seen.append("handler"))
     assert seen == ["order-42", "handler", "after"]
 
 
-def test_middleware_is_inside_of_the_job_that_it_is_about(execution: Execution, middlewares: Middlewares) -> None:
+def test_middleware_is_inside_of_the_job_that_it_is_about(
+    invoker: HandlerInvoker, middlewares: Middlewares
+) -> None:
     ids: list[str] = []
 
     class Asking(Middleware):
@@ -220,13 +222,13 @@ def test_middleware_is_inside_of_the_job_that_it_is_about(execution: Execution, 
             yield
 
     middlewares.add(Asking())
-    plainly(execution, lambda: None)
+    plainly(invoker, lambda: None)
     assert ids == ["order-42"]
 
 
 @pytest.mark.parametrize("kind", ["here", "in a process"])
 def test_middleware_is_around_a_batch_once_and_sees_all_its_jobs(
-    execution: Execution, middlewares: Middlewares, kind: str
+    invoker: HandlerInvoker, middlewares: Middlewares, kind: str
 ) -> None:
     seen: list[tuple[JobContext, ...]] = []
 
@@ -240,9 +242,9 @@ def test_middleware_is_around_a_batch_once_and_sees_all_its_jobs(
     def handler(items: list[int]) -> None: ...
 
     middlewares.add(Asking())
-    jobs: list[ActiveJob] = [make_active(handler, make_lease(b'{"items":1}'), batch=9) for _ in range(3)]
+    jobs: list[LeasedJob] = [make_active(handler, make_lease(b'{"items":1}'), batch=9) for _ in range(3)]
     if kind == "here":
-        execution.run_batch(jobs)
+        invoker.invoke_batch(jobs)
     else:
-        execution.run_beside(jobs, lambda: [Answer(AnswerKind.COMPLETED)] * 3)
+        invoker.invoke_remote(jobs, lambda: [ChildAnswer(AnswerKind.COMPLETED)] * 3)
     assert seen == [tuple(job.context for job in jobs)]

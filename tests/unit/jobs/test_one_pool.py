@@ -12,7 +12,7 @@ import pytest
 
 from mainspring import JobStatus, Mainspring, ThreadPool, current_job
 from mainspring.jobs import JobManager
-from mainspring.jobs.control import SLICE, Control
+from mainspring.jobs.layers import SLICE, Control
 from tests.support import PATIENCE, Gate
 from tests.unit.jobs.one_pool import ENGINES, in_sequences, make_engine
 

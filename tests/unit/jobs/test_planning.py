@@ -12,12 +12,12 @@ from zoneinfo import ZoneInfo
 import pytest
 from msgspec.structs import replace
 
-from mainspring.jobs.instants import LAST_INSTANT, MICROSECONDS, to_instant
 from mainspring.jobs.records import FollowUp
 from mainspring.jobs.recurrence.cron import Cron
 from mainspring.jobs.recurrence.planning import GRACE, MOST, first_due, plan
 from mainspring.jobs.recurrence.rules import Every, Rule
 from mainspring.jobs.recurrence.schedule_records import Firing, Occurrence, OccurrenceKind, Overlap, ScheduleRecord
+from mainspring.jobs.timestamps import LAST_INSTANT, MICROSECONDS, to_instant
 
 TAIPEI = ZoneInfo("Asia/Taipei")
 MINUTE = 60 * MICROSECONDS

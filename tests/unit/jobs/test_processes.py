@@ -17,10 +17,10 @@ from mainspring import Mainspring
 from mainspring.jobs.processes import locate
 from mainspring.jobs.processes.child_process import CannotStart
 from mainspring.jobs.processes.messages import (
-    Answer,
     AnswerKind,
+    ChildAnswer,
+    ChildReply,
     Note,
-    Reply,
     Request,
     decode_from_child,
     decode_request,
@@ -231,7 +231,7 @@ def test_arguments_are_never_unpickled(pool: ProcessPool, tmp_path: Path) -> Non
 def test_messages_are_msgpack() -> None:
     request = request_for(handlers.square, number=7)
     assert decode_request(encode(request)) == request
-    reply = Reply([Answer(AnswerKind.COMPLETED, b"49")], 1)
+    reply = ChildReply([ChildAnswer(AnswerKind.COMPLETED, b"49")], 1)
     assert decode_from_child(encode(reply)) == reply
     with pytest.raises(msgspec.DecodeError):
         decode_from_child(pickle.dumps(reply))

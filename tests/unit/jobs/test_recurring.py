@@ -13,10 +13,10 @@ import pytest
 
 from mainspring.jobs.commands import PauseSchedule, RemoveSchedule
 from mainspring.jobs.engine import Engine
-from mainspring.jobs.instants import MICROSECONDS
 from mainspring.jobs.io_layer import BatchCall, IoLayer
 from mainspring.jobs.recurrence.recurring import BATCH, BATCH_JOBS, Recurring
 from mainspring.jobs.recurrence.schedule_records import Fired, Firing, OccurrenceKind, Overlap
+from mainspring.jobs.timestamps import MICROSECONDS
 from mainspring.testing import ManualClock
 from tests.support import PATIENCE, Background, Gate, eventually
 from tests.unit.jobs.timetable import Timetable, every

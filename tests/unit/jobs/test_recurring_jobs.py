@@ -153,7 +153,7 @@ def test_an_occurrence_replaces_the_earlier_one_that_waits(
 
 
 def test_a_handler_with_required_parameters_cannot_recur_by_a_decorator(app: Mainspring) -> None:
-    with pytest.raises(TypeError, match=r"nobody would give it order_id; .* app\.schedules\.put"):
+    with pytest.raises(TypeError, match=r"no caller would pass order_id; .* app\.schedules\.put"):
 
         @app.cron("@daily")
         def cancel(order_id: int) -> None: ...

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mainspring import Concurrency, Job, JobStatus, Mainspring, Rate
-from mainspring.jobs import JobManager, limit_book
+from mainspring.jobs import JobManager, limit_registry
 from mainspring.jobs.limits import bucket_of
 from mainspring.testing import time_travel
 from tests.unit.jobs.diary import START
@@ -127,7 +127,7 @@ def test_a_job_of_code_that_does_not_know_the_limit_is_put_under_it(deploys: Dep
 def test_many_jobs_are_moved_page_by_page(
     deploys: Deploys, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(limit_book, "PAGE", 7)
+    monkeypatch.setattr(limit_registry, "PAGE", 7)
     submit(deploys, count=50)
     with deploys.release(concurrency=Concurrency(2)) as (app, _), caplog.at_level("INFO", "mainspring.worker"):
         app.queue("mail").pause()

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainspring import Cron, Every, ScheduleInvalid
-from mainspring.jobs.instants import LAST_INSTANT
 from mainspring.jobs.recurrence.rules import Rule, Upcoming, rule_from, upcoming
+from mainspring.jobs.timestamps import LAST_INSTANT
 from tests.unit.jobs.cron_oracle import at
 
 SECOND = 1_000_000

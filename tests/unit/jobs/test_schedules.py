@@ -20,13 +20,13 @@ from mainspring import (
     ScheduleNotFound,
 )
 from mainspring.jobs.handle import ManagerSource
-from mainspring.jobs.instants import MICROSECONDS, to_instant
 from mainspring.jobs.policies import CatchUp, Concurrency
 from mainspring.jobs.recurrence.declared import DeclaredSchedules
 from mainspring.jobs.recurrence.planning import plan
 from mainspring.jobs.recurrence.schedule_records import Firing, OccurrenceKind, Overlap
 from mainspring.jobs.recurrence.schedules import Schedules
 from mainspring.jobs.recurrence.stored_rules import decode_rule
+from mainspring.jobs.timestamps import MICROSECONDS, to_instant
 from mainspring.testing import ManualClock
 from tests.support import amount
 from tests.unit.jobs.timetable import Source, Timetable, every
@@ -530,7 +530,7 @@ def test_a_handler_with_required_parameters_cannot_be_declared(
 ) -> None:
     def cancel_order(order_id: int, reason: str) -> None: ...
 
-    with pytest.raises(TypeError, match=r"nobody would give it order_id, reason; .* app\.schedules\.put"):
+    with pytest.raises(TypeError, match=r"no caller would pass order_id, reason; .* app\.schedules\.put"):
         declared.add("nightly", source.job(cancel_order), "@daily")
 
 

@@ -17,13 +17,13 @@ from mainspring.engines.sqlite.memory import MemoryEngine
 from mainspring.jobs.engine import Engine
 from mainspring.jobs.handle import ManagerSource
 from mainspring.jobs.ids import JobIds
-from mainspring.jobs.instants import MICROSECONDS
 from mainspring.jobs.io_layer import IoLayer
 from mainspring.jobs.policies import CatchUp, Concurrency
-from mainspring.jobs.queries import Query
+from mainspring.jobs.records import Query
 from mainspring.jobs.recurrence.recurring import Recurring
 from mainspring.jobs.recurrence.schedule_records import OccurrenceKind
 from mainspring.jobs.recurrence.schedules import Schedules
+from mainspring.jobs.timestamps import MICROSECONDS
 from mainspring.testing import ManualClock
 from tests.support import PATIENCE
 from tests.unit.jobs.timetable import Source, every

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from mainspring import Concurrency, Job, Mainspring, Priority, Rate, Unique
-from mainspring.jobs.instants import LAST_INSTANT
 from mainspring.jobs.limits import bucket_of
 from mainspring.jobs.policies import ALIVE
 from mainspring.jobs.records import FollowUp, NewJob, UniqueKey
-from mainspring.jobs.shaping import Shape
 from mainspring.jobs.status import JobStatus
+from mainspring.jobs.submission import Shape
+from mainspring.jobs.timestamps import LAST_INSTANT
 
 NOW = 1_900_000_000_000_000
 SECOND = 1_000_000

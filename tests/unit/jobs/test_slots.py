@@ -2,7 +2,7 @@
 
 import pytest
 
-from mainspring.jobs.working.slots import AHEAD_FACTOR, MAX_WINDOW, QUICK_NS, SLOW_NS, BatchSlots, Slots
+from mainspring.jobs.worker.slots import AHEAD_FACTOR, MAX_WINDOW, QUICK_NS, SLOW_NS, BatchSlots, Slots
 
 TYPES = ("ping",)
 
@@ -46,13 +46,6 @@ def test_places_that_batch_handlers_use_are_not_asked_for() -> None:
     slots = make(4)
     slots.lent = 3
     assert slots.demand(TYPES).starts == 1
-
-
-def test_at_most_one_suspect_is_in_hand() -> None:
-    slots = make()
-    before = slots.demand(TYPES).suspects
-    slots.suspects = 1
-    assert (before, slots.demand(TYPES).suspects) == (True, False)
 
 
 def test_the_window_opens_while_jobs_start_quickly_and_there_is_more() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from mainspring import JobStatus
 from mainspring.jobs.events import EventKind
-from mainspring.jobs.instants import MICROSECONDS
+from mainspring.jobs.timestamps import MICROSECONDS
 from mainspring.testing import ManualClock
 from tests.support import Gate
 from tests.unit.jobs.workshop import Workshop, workshop

@@ -17,9 +17,8 @@ from mainspring.jobs.engine import Engine
 from mainspring.jobs.handle import ManagerSource
 from mainspring.jobs.handler_options import HandlerOptions
 from mainspring.jobs.handlers import Handler
-from mainspring.jobs.instants import to_instant
 from mainspring.jobs.io_layer import ARRANGE, FIRE, IoLayer
-from mainspring.jobs.limit_book import LimitBook
+from mainspring.jobs.limit_registry import LimitRegistry
 from mainspring.jobs.manager import JobManager
 from mainspring.jobs.records import NewJob
 from mainspring.jobs.recurrence.rules import Every, Rule
@@ -33,6 +32,7 @@ from mainspring.jobs.recurrence.schedule_records import (
 )
 from mainspring.jobs.recurrence.stored_rules import encode_rule
 from mainspring.jobs.serializers import JsonSerializer
+from mainspring.jobs.timestamps import to_instant
 from mainspring.testing import ManualClock
 
 MAX_PAYLOAD = 1_000
@@ -199,7 +199,7 @@ class Source:
     """An application of which only the schedules exist."""
 
     def __init__(self, engine: Engine | Timetable, io: IoLayer | None = None) -> None:
-        self.limits = LimitBook()
+        self.limits = LimitRegistry()
         self._manager = cast(JobManager, _Manager(engine, io))
 
     def manager(self) -> JobManager:

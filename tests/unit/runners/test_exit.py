@@ -27,6 +27,11 @@ def wait_for_exit():
     started.set()
     threading.main_thread().join()  # ends when the main thread has begun to exit
 
+def wait_until_dropped(runner):
+    wait_for_exit()
+    while runner.statistics().queued:  # else it may end before the shutdown begins, and the next task starts
+        threading.Event().wait(0.001)
+
 def stay():
     started.set()
     threading.Event().wait()
@@ -48,7 +53,7 @@ SCRIPTS = {
         """
         for runner in (pool, pool.single_thread(), pool.asyncio()):
             started.clear()
-            runner.post(wait_for_exit)
+            runner.post(wait_until_dropped, runner)
             started.wait()
             runner.post(say, "skip", traits=SKIP)
             runner.post(say, "continue", traits=CONTINUE)

@@ -12,7 +12,7 @@ import pytest
 
 from mainspring.runners import TaskFailure, TaskTraits, ThreadPool
 from mainspring.runners.task import Task, describe_function
-from mainspring.runners.worker import Worker
+from mainspring.runners.worker import WorkerThread
 from mainspring.testing import ManualClock
 from tests.support import PATIENCE
 from tests.unit.runners.pools import occupied, restless, running, without_collector
@@ -63,11 +63,11 @@ def test_a_task_is_claimed_once(unstarted: ThreadPool) -> None:
     assert not task.is_live()
     assert not task.claim()
     assert not task.cancel()
-    assert not task.run_on(Worker(None, unstarted))
+    assert not task.run_on(WorkerThread(None, unstarted))
 
 
 def test_a_task_that_ran_cannot_be_cancelled(unstarted: ThreadPool) -> None:
-    worker, ran = Worker(None, unstarted), list[int]()
+    worker, ran = WorkerThread(None, unstarted), list[int]()
     task = make_task(unstarted, ran.append, 1)
     assert task.run_on(worker)
     assert (task.cancel(), task.claim(), task.run_on(worker)) == (False, False, False)
@@ -85,10 +85,10 @@ def test_of_many_who_claim_run_and_cancel_a_task_exactly_one_wins(unstarted: Thr
         starting_line.wait(PATIENCE)
         wins[who] = [number for number, task in enumerate(tasks) if attempt(task)]
 
-    def run_on(worker: Worker, task: Task) -> bool:
+    def run_on(worker: WorkerThread, task: Task) -> bool:
         return task.run_on(worker)
 
-    workers = [Worker(None, unstarted) for _ in range(3)]
+    workers = [WorkerThread(None, unstarted) for _ in range(3)]
     attempts = [*(partial(run_on, worker) for worker in workers), *[Task.cancel] * 3, *[Task.claim] * 3]
     threads = [Thread(target=compete, args=each, daemon=True) for each in enumerate(attempts)]
     with restless():

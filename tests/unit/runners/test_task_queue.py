@@ -11,8 +11,9 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from mainspring.runners import Priority
-from mainspring.runners.task_queue import AGEING_NS, FifoTaskQueue, PriorityTaskQueue, TaskQueue, stamp_for
-from mainspring.runners.worker import Worker
+from mainspring.runners.task import stamp_for
+from mainspring.runners.task_queue import AGEING_NS, FifoTaskQueue, PriorityTaskQueue, TaskQueue
+from mainspring.runners.worker import WorkerThread
 from tests.support import amount
 
 BURST = 50_000
@@ -30,7 +31,7 @@ class Item:
     def __repr__(self) -> str:
         return f"Item({self.number})"
 
-    def run_on(self, worker: Worker) -> bool:
+    def run_on(self, worker: WorkerThread) -> bool:
         return True
 
     def is_live(self) -> bool:

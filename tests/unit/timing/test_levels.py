@@ -1,6 +1,6 @@
 """One level of the timing wheel by itself."""
 
-from mainspring.timing.levels import ARRIVAL_BITS, Level
+from mainspring.timing.wheel import ARRIVAL_BITS, Level
 
 SHIFT = ARRIVAL_BITS + 4  # slots of 16 ns
 

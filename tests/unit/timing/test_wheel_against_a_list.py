@@ -8,7 +8,7 @@ import hypothesis.strategies as st
 from hypothesis import given, settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
 
-from mainspring.timing import TimerEntry, TimingWheel, levels, wheel
+from mainspring.timing import TimerEntry, TimingWheel, wheel
 from tests.support import amount
 
 SLOTS = [1 << 10, 1 << 14]  # in a slot of the level above
@@ -129,11 +129,10 @@ class FrugalWheelMachine(WheelMachine):
 
     def __init__(self) -> None:
         self._patches = ExitStack()
-        self._patches.enter_context(patch.object(levels, "_HOLLOW_ALLOWANCE", 0))
-        self._patches.enter_context(patch.object(levels, "_FEW", 1))
-        self._patches.enter_context(patch.object(levels, "is_roomy", bool))
-        self._patches.enter_context(patch.object(wheel, "_STALE_ALLOWANCE", 0))
+        self._patches.enter_context(patch.object(wheel, "_HOLLOW_ALLOWANCE", 0))
+        self._patches.enter_context(patch.object(wheel, "_FEW", 1))
         self._patches.enter_context(patch.object(wheel, "is_roomy", bool))
+        self._patches.enter_context(patch.object(wheel, "_STALE_ALLOWANCE", 0))
         super().__init__()
 
     def teardown(self) -> None:

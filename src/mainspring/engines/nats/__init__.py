@@ -1,4 +1,4 @@
-"""Jobs on NATS JetStream, for many machines. The engine needs the extra: `pip install 'mainspring[nats]'`."""
+"""The NATS engine: jobs on JetStream, for many machines. It needs the extra: `pip install 'mainspring[nats]'`."""
 
 from mainspring.engines.nats.settings import NatsSettings
 

@@ -1,7 +1,7 @@
-"""Answers of the server: where they come, and who waits for them.
+"""Matches answers of the server to the requests that wait for them (the reply inbox).
 
-Nobody waits for what cannot come: those who wait are told when the connection is lost, and when the server forbids
-what they have asked.
+No request waits for an answer that cannot come: the wait ends at once when the connection is lost, or when the
+server denies permission for the subject.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ _FORBIDDEN = re.compile(r'permissions violation for (publish|subscription) to "(
 
 
 class Forbidden(msgspec.Struct, frozen=True):
-    """What the server does not let us do. The client knows no capitals in what the server says."""
+    """A permission that the server denies. The subject is in lower case, as in all errors that nats-py reports."""
 
     is_subscription: bool
     subject: str
 
 
 def read_forbidden(text: str) -> Forbidden | None:
-    """Read what the server says; None if it is about something else."""
+    """Parse an error of the server; None if it is not about permissions."""
     match = _FORBIDDEN.search(text.lower())
     return None if match is None else Forbidden(match[1] == "subscription", match[2])
 
 
 class _Stored(msgspec.Struct, gc=False):
-    """What the server says of a message: its revision, or why it has none."""
+    """The server's answer to a published message: its revision, or an error."""
 
     seq: int = 0
     error: dict[str, object] | None = None
@@ -43,19 +43,19 @@ _decoder = msgspec.json.Decoder(_Stored)
 
 
 class Answers:
-    """Collects the answers to so many messages. Belongs to the loop."""
+    """Collects the answers to a number of messages. Used on the event loop only."""
 
     __slots__ = ("_left", "done", "revisions")
 
     def __init__(self, number: int) -> None:
         self.revisions: list[int | None] = [None] * number
-        """What each was stored as; None: it was refused, or nobody has answered."""
+        """The revision of each message; None: it was refused, or not answered."""
         self._left = number
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def add(self, place: int, message: Msg) -> None:
-        """One was answered."""
-        if message.data:  # else nobody was there to take it
+        """Record the answer to one message."""
+        if message.data:  # else no stream took the message
             stored = _decoder.decode(message.data)
             self.revisions[place] = stored.seq if stored.error is None else None
         self._left -= 1
@@ -63,7 +63,7 @@ class Answers:
             self.end()
 
     def end(self) -> None:
-        """There is nothing more to wait for."""
+        """End the wait."""
         if not self.done.done():
             self.done.set_result(None)
 
@@ -73,23 +73,23 @@ class _Question(msgspec.Struct, frozen=True, gc=False):
     future: asyncio.Future[Msg]
 
     def forbid(self, subject: str, make_error: Callable[[str], EngineUnavailable]) -> bool:
-        """Tell who waits, if this was about a forbidden subject; answer whether it was."""
+        """Fail the request if it was sent to a forbidden subject; return whether it was."""
         asked = [asked for asked in self.subjects if asked.lower() == subject]
         if asked:
             self.fail(make_error(asked[0]))
         return bool(asked)
 
     def fail(self, error: Exception) -> None:
-        """Tell who waits that there will be no answer."""
+        """Fail the request: no answer will come."""
         if not self.future.done():
             self.future.set_exception(error)
 
 
 class Inbox:
-    """Where answers come. Belongs to the loop."""
+    """Receives answers and passes them to the requests. Used on the event loop only."""
 
     def __init__(self, make_error: Callable[[str], EngineUnavailable]) -> None:
-        self._make_error = make_error  # of the subject that is forbidden
+        self._make_error = make_error  # called with the forbidden subject
         self._questions: dict[str, _Question] = {}
         self._many: dict[str, Answers] = {}
         self._count = 0
@@ -97,7 +97,7 @@ class Inbox:
         self.subject = ""
 
     async def open(self, client: Client) -> None:
-        """Begin to receive."""
+        """Subscribe to the subjects that receive answers."""
         self.subject = client.new_inbox()
         self._is_deaf = False
         await client.subscribe(f"{self.subject}.*", cb=self._receive)
@@ -121,14 +121,14 @@ class Inbox:
         return f"{self.subject}.{self._count}"
 
     def expect(self, *subjects: str) -> tuple[str, asyncio.Future[Msg]]:
-        """Say where the answer to something comes that is sent to these subjects."""
+        """Register a request to these subjects; return its reply subject and the future of its answer."""
         inbox = self._next()
         future: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
         self._questions[inbox] = _Question(subjects, future)
         return inbox, future
 
     async def wait(self, inbox: str, future: asyncio.Future[Msg], seconds: float) -> Msg | None:
-        """Return the answer; None if there is none for a while, or no connection any more."""
+        """Return the answer; None if none comes in time, or the connection is lost."""
         try:
             return await asyncio.wait_for(future, max(0.001, seconds))
         except TimeoutError:
@@ -137,28 +137,28 @@ class Inbox:
             self._questions.pop(inbox, None)
 
     def expect_many(self, number: int) -> tuple[str, Answers]:
-        """Say where the answers to so many messages come: below it, each at its place."""
+        """Register a number of messages; return their reply subject, to which each appends its index."""
         inbox = self._next()
         answers = self._many[inbox] = Answers(number)
         return inbox, answers
 
     async def wait_for_many(self, inbox: str, answers: Answers, seconds: float) -> list[int | None]:
-        """Return what each was stored as, as far as it is known after a while."""
+        """Return the revision of each message, as far as the answers come in time."""
         await asyncio.wait([answers.done], timeout=max(0.001, seconds))
         del self._many[inbox]
         return answers.revisions
 
     def lose(self) -> None:
-        """The connection is gone: no answer can come any more. The next one may have other rights."""
+        """End all waits: the connection is lost. The next connection may have other permissions."""
         self._is_deaf = False
         for question in list(self._questions.values()):
             question.fail(TimeoutError())
         self._end_many()
 
     def note_forbidden(self, forbidden: Forbidden) -> bool:
-        """Tell those who wait for what the server has forbidden; answer whether there is anybody, now or next."""
+        """Fail forbidden requests; return whether a caller gets the error, now or with its next request."""
         is_told = bool(self._many)
-        self._end_many()  # whoever finds that something was not stored asks again
+        self._end_many()  # the callers repeat what was not stored
         if forbidden.is_subscription:
             is_ours = forbidden.subject.startswith(self.subject.lower())
             self._is_deaf = self._is_deaf or is_ours

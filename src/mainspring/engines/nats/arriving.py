@@ -1,14 +1,14 @@
 """Takes over the jobs, settings and schedules of another store: the receiving side of `mainspring migrate`.
 
-Jobs arrive in the order of their submission, with ids, times, tokens, attempts and their turn in a sequence. The
-receipt of a move says how far it has come, and is written in one transaction with the jobs that it confirms: no
-job arrives twice, and none is left out, also if the move is interrupted and the jobs have run since. A schedule
-goes on at its next occurrence. A job, setting or schedule that exists already and is not from this move is not
-overwritten, unless it never had any effect.
+Jobs arrive in the order of their submission, with ids, times, fencing tokens, attempts and their turn in a
+sequence. The receipt of a move is its checkpoint. It is written in one transaction (a `Workspace`) with the jobs
+that it confirms. So no job arrives twice and none is left out, even if the move is interrupted and the jobs have
+run since. A schedule continues at its next occurrence. A job, setting or schedule that exists already and is not
+from this move is not overwritten, except for a schedule that never fired here.
 
-A stage follows only certain stages: finishing a move and undoing it at the same time cannot both succeed. No
-worker begins while a move is under way: both sides write first and look afterwards, the worker its heartbeat and
-the mover its receipt, so one of them sees the other.
+A stage may follow only certain stages: finishing a move and undoing it at the same time cannot both succeed. No
+worker enrolls while a move is under way: both sides write first and read afterwards, the worker its heartbeat and
+the mover its receipt, so at least one of them sees the other.
 """
 
 from __future__ import annotations
@@ -50,40 +50,40 @@ from mainspring.jobs.transfers import (
 
 
 class Receipt(Struct, frozen=True, array_like=True):
-    """How far a move has come."""
+    """The checkpoint of a move."""
 
     id: str
     source: str
-    """Where the jobs come from, for people."""
+    """Where the jobs come from, for display."""
     base: int
-    """Places of its jobs are counted from here: they are before those of all that is submitted later."""
+    """Added to the places of its jobs, so that they come before all jobs that are submitted later."""
     stage: Stage = Stage.MOVING
     position: int = 0
-    """All jobs up to this place of the source are here."""
+    """All jobs up to this place of the source have arrived."""
     has_settings: bool = False
 
 
 class Receipts:
-    """Reads and writes receipts."""
+    """Reads and writes the receipts of moves."""
 
     def __init__(self, workshop: Workshop, workers: Workers) -> None:
         self._workshop = workshop
         self._workers = workers
 
     def subject(self, move_id: str) -> str:
-        """Where the receipt of a move stands."""
+        """Return the subject of a move's receipt."""
         return self._workshop.names.moves + to_token(move_id)
 
     def find(self, move_id: str) -> Receipt | None:
-        """Return the receipt of a move, as the server has it now."""
+        """Return the receipt of a move, as the server has it now; None if there is none."""
         return self.read(self._workshop.open(), move_id)
 
     def read(self, workspace: Workspace, move_id: str) -> Receipt | None:
-        """Return the receipt of a move in a workspace."""
+        """Return the receipt of a move as a transaction reads it; None if there is none."""
         return workspace.get_struct(self.subject(move_id), Receipt)
 
     def require(self, workspace: Workspace, move_id: str) -> Receipt:
-        """Return the receipt of a move that goes on; `EngineUnavailable` if it was deleted."""
+        """Return the receipt of a move in progress; raises `EngineUnavailable` if it was deleted."""
         receipt = self.read(workspace, move_id)
         if receipt is None:
             raise EngineUnavailable(
@@ -94,11 +94,11 @@ class Receipts:
         return receipt
 
     def write(self, workspace: Workspace, receipt: Receipt) -> None:
-        """Let a receipt be like this, together with what else the workspace writes."""
+        """Write a receipt within a transaction."""
         workspace.put_struct(self.subject(receipt.id), receipt)
 
     def begin(self, move_id: str, source: str, last: int) -> Receipt:
-        """Write the receipt of a move, unless there is one; from then on no worker begins here."""
+        """Write the receipt of a move, unless there is one; from then on no worker enrolls here."""
 
         def work(workspace: Workspace) -> Receipt:
             receipt = self.read(workspace, move_id)
@@ -110,7 +110,7 @@ class Receipts:
         return self._workshop.carry_through(work)
 
     def keep_open(self, workspace: Workspace, move_id: str) -> bool:
-        """Answer whether a move goes on; what else the workspace writes is stored only if that is still so."""
+        """Return whether a move is under way; if it is, the transaction commits only while it still is."""
         receipt = self.require(workspace, move_id)
         if receipt.stage not in (Stage.MOVING, Stage.COMPLETE):
             raise self._overtaken(receipt)
@@ -119,7 +119,7 @@ class Receipts:
         return receipt.stage is Stage.MOVING
 
     def turn_to(self, move_id: str, stage: Stage, *, after: Collection[Stage]) -> None:
-        """Let a move be at another stage, if it is at one of these, or is there already."""
+        """Set the stage of a move, unless it is set already; the stage before must be one of `after`."""
 
         def work(workspace: Workspace) -> None:
             receipt = self.require(workspace, move_id)
@@ -143,15 +143,15 @@ class Receipts:
         return f"NATS at {self._workshop.link.address}, prefix {self._workshop.names.prefix!r}"
 
     def forget(self, move_id: str) -> None:
-        """Let there be no receipt: its move was taken back."""
+        """Delete the receipt of a move that was undone."""
         self._workshop.carry_through(lambda workspace: workspace.forget(self.subject(move_id)))
 
     def find_workers(self) -> list[str]:
-        """Return the names of workers that live on this store."""
+        """Return the names of the live workers of this store."""
         return [sign.name for sign in self._workers.read_all().values() if not sign.has_left]
 
     def find_open(self, source: str | None = None) -> list[Receipt]:
-        """Return the receipts of moves that are not complete: of all, or of those from one source."""
+        """Return the receipts of moves that are not complete, from all sources or from one."""
         found = self._workshop.link.scan(f"{self._workshop.names.moves}*")
         receipts = [decode(entry.data, Receipt) for _, entry in found if entry.data]
         return [
@@ -161,7 +161,7 @@ class Receipts:
         ]
 
     def require_no_move(self) -> None:
-        """Refuse a worker while jobs are on their way: it would run some before those whose turn is earlier."""
+        """Refuse a worker while a move is under way: it would run jobs before earlier ones have arrived."""
         for receipt in self.find_open():
             raise EngineUnavailable(
                 engine=self._description,
@@ -171,18 +171,18 @@ class Receipts:
 
 
 MOST_PUTS = 900
-"""In one draft, by estimate."""
+"""Messages in one transaction, by estimate."""
 MOST_BYTES = 4_000_000
 GATED_PUTS = 6
 MOVED = (JobStatus.PENDING, JobStatus.FAILED)
 AT_ONCE = 50
-"""Removals in one draft."""
+"""Removals or schedules in one transaction."""
 ROOM_FOR_THE_REST = 65_536
-"""Of a message, beside what a job brings along."""
+"""Bytes of a message that are reserved beside the data of a moved job."""
 
 
 class Arrivals:
-    """Takes in jobs that are moved here. Called by the mover alone."""
+    """Stores jobs that are moved here. Called by the mover only."""
 
     def __init__(
         self,
@@ -199,11 +199,11 @@ class Arrivals:
 
     @property
     def most_bytes(self) -> int:
-        """How large a job may be."""
+        """The size limit of a job."""
         return self._workshop.link.max_payload - ROOM_FOR_THE_REST
 
     def store(self, move_id: str, jobs: Sequence[TravellingJob]) -> None:
-        """Store jobs that are not here yet, and say in the same drafts that they are."""
+        """Store jobs that have not arrived yet, and advance the receipt in the same transactions."""
         most = len(jobs)
         while jobs:
             part = _fitting(jobs)[:most]
@@ -223,7 +223,7 @@ class Arrivals:
             receipt = self._receipts.require(workspace, move_id)
             wanted = [job for job in part if job.place > receipt.position]
             if not wanted or not self._receipts.keep_open(workspace, move_id):
-                return  # it was stored, only the answer to that was lost
+                return  # stored before: the answer was lost, or another mover was faster
             self._prefetch(workspace, wanted, is_first_try=not tries)
             tries.append(None)
             for job in wanted:
@@ -233,7 +233,7 @@ class Arrivals:
         self._workshop.carry_through(work)
 
     def _prefetch(self, workspace: Workspace, jobs: Sequence[TravellingJob], *, is_first_try: bool) -> None:
-        """Read at once what jobs depend on. At first, their ids are believed to be free."""
+        """Read in bulk the records that jobs depend on. The first try assumes that their ids are free."""
         names, records = workspace.names, [job.record for job in jobs]
         if is_first_try:
             for record in records:
@@ -252,19 +252,19 @@ class Arrivals:
 
     def _add(self, workspace: Workspace, job: TravellingJob, receipt: Receipt) -> None:
         if workspace.job(job.record.id) is not None:
-            return  # of somebody else: it is told when all is compared
+            return  # another job has this id: `compare` reports it
         stored = _make_job(job, receipt.base, receipt.id)
         if stored.status is JobStatus.PENDING:
             if stored.sequence is not None and stored.turn <= workspace.now < stored.due:
-                # Its turn came before, and it waits for its next attempt: nobody behind it passes.
+                # It held the sequence before, and waits for its retry: no job behind it may pass.
                 stored = self._gates.hold_sequence(workspace, stored)
             self._queueing.enqueue(workspace, stored)
-        else:  # how long dead letters are kept is for the workers here to say
+        else:  # without expiry: the workers here decide how long dead letters are kept
             workspace.put(workspace.names.job(stored.id), encode(stored))
         uniqueness.claim(workspace, stored)
 
     def compare(self, move_id: str, jobs: Sequence[TravellingJob]) -> list[Deviation]:
-        """Read jobs back, and say which are not here as they were there."""
+        """Read jobs back; return those that differ from the source."""
         receipt = self._receipts.require(self._workshop.open(), move_id)
         names = self._workshop.names
         found = self._workshop.link.read(names.job(job.record.id) for job in jobs)
@@ -278,9 +278,9 @@ class Arrivals:
         return deviations
 
     def removing(self, move_id: str) -> Iterator[int]:
-        """Take the jobs of a move away again; yields after each batch how many it had."""
+        """Delete the jobs of a move; yields the number of jobs after each batch."""
         link, names = self._workshop.link, self._workshop.names
-        position, last = 0, link.last_sequence(names.stream)  # behind that are only our own marks
+        position, last = 0, link.last_sequence(names.stream)  # beyond that are only our own tombstones
         while position < last and (found := link.scan(f"{names.jobs}>", after=position)):
             position = found[-1][1].revision
             jobs = [decode_job(entry.data) for _, entry in found if entry.data]
@@ -298,13 +298,13 @@ class Arrivals:
 
 
 def _make_job(job: TravellingJob, base: int, move_id: str) -> StoredJob:
-    """Return the record of a job as it stands here; the name of the move tells it from others with its id."""
+    """Return the record of a moved job; the id of the move tells it from other jobs with its id."""
     fields = {name: getattr(job.record, name) for name in job.record.__struct_fields__}
     return StoredJob(**fields, place=base + job.place, turn=job.turn, nonce=move_id)
 
 
 def _fitting(jobs: Sequence[TravellingJob]) -> Sequence[TravellingJob]:
-    """Return as many jobs as one draft takes."""
+    """Return as many jobs as fit into one transaction, by estimate."""
     puts = size = 0
     for number, job in enumerate(jobs):
         record = job.record
@@ -322,7 +322,7 @@ def _problem_of(job: TravellingJob, stored: StoredJob | None, receipt: Receipt) 
         return MISSING
     is_same = to_record(stored) == job.record
     if stored.nonce != receipt.id:
-        return None if is_same else TAKEN  # the same one came with an earlier move that was given up
+        return None if is_same else TAKEN  # an earlier move that was abandoned brought the same job
     is_in_line = (stored.turn, stored.place) == (job.turn, receipt.base + job.place)
     return None if is_same and is_in_line else CHANGED
 
@@ -331,11 +331,8 @@ def _prefetch_jobs(workspace: Workspace, jobs: Sequence[StoredJob]) -> None:
     workspace.prefetch_jobs(job.id for job in jobs)
 
 
-"""Schedules in one draft."""
-
-
 class Inheritance:
-    """Takes over what holds for all jobs. Called by the mover alone."""
+    """Takes over settings and schedules. Called by the mover only."""
 
     def __init__(
         self, workshop: Workshop, receipts: Receipts, *, gates: Gates, agenda: Agenda, book: SettingsBook
@@ -349,14 +346,14 @@ class Inheritance:
     # -- settings
 
     def arrangements(self, settings: TravellingSettings) -> list[Arrangement]:
-        """Return what is to be arranged here, so that the same holds; a limit of the same name stays as it is."""
+        """Return the pauses and limits to arrange here; a limit that exists here already stays as it is."""
         self._book.refresh()
         known = {limit.family for limit in self._book.list_limits()}
         limits = [limit for limit in settings.limits if limit.family not in known]
         return [*(PauseQueue(queue, is_paused=True) for queue in settings.paused), *limits]
 
     def note_settings(self, move_id: str, settings: TravellingSettings) -> None:
-        """Take over how many tokens of rates are used up, and note that all settings are here."""
+        """Take over how many tokens of rates are used up, and record that all settings have arrived."""
 
         def use_up(workspace: Workspace, rate: tuple[str, int]) -> None:
             self._gates.use_up(workspace, *rate)
@@ -372,7 +369,7 @@ class Inheritance:
         self._gates.prefetch_named(workspace, [bucket for bucket, _ in rates])
 
     def compare_settings(self, settings: TravellingSettings) -> list[Deviation]:
-        """Say which pauses and limits are not here as they were there."""
+        """Return the pauses and limits that differ from the source."""
         self._book.refresh()
         here = {limit.family: limit for limit in self._book.list_limits()}
         paused = [
@@ -397,7 +394,7 @@ class Inheritance:
             if there.nonce == move_id or (there.record is not None and there.record.last_due is not None):
                 return
             if not self._receipts.keep_open(workspace, move_id):
-                return  # another mover was quicker, so workers may have begun
+                return  # another mover was faster, so workers may have started
             revision = 0 if there.record is None else there.record.revision + 1
             stored = StoredSchedule(
                 replace(record, revision=max(record.revision, revision)), schedule.alive[-KEPT_JOBS:], move_id
@@ -409,7 +406,7 @@ class Inheritance:
         self._workshop.carry_through_many(schedules, work, before=_prefetch_schedules, at_once=AT_ONCE)
 
     def compare_schedules(self, move_id: str, schedules: Sequence[TravellingSchedule]) -> list[Deviation]:
-        """Read schedules back, and say which are not here as they were there."""
+        """Read schedules back; return those that differ from the source."""
         workspace = self._workshop.open()
         deviations = []
         for start in range(0, len(schedules), AT_ONCE):
@@ -422,7 +419,7 @@ class Inheritance:
         return deviations
 
     def remove_schedules(self, move_id: str) -> None:
-        """Take schedules of a move away again."""
+        """Delete the schedules of a move."""
 
         def work(workspace: Workspace, name: str) -> None:
             if read_schedule(workspace, name).nonce == move_id:

@@ -1,12 +1,12 @@
-"""Chores: what the server reminds us of in its time, for any worker to look into.
+"""Reminders (chores): messages that the server delivers at a given time, for any worker to carry out.
 
-    enter    a job under a sequence or limits is due, and asks to pass
-    expire   a job should have started by now
-    poke     a rate admits again
-    forget   a result was to be kept until now
+    enter    a job in a sequence or under limits is due, and requests admission
+    expire   the time in which a job had to start is over
+    poke     a sequence or limit may admit jobs again, for example because a rate has tokens
+    forget   the time for which a result was kept is over
 
-A chore is only a reminder: the records say whether there is anything to do. One that comes early is kept until its
-time.
+A chore is only a reminder: the worker reads the records to find whether there is anything to do. A chore that is
+delivered early is kept until it is due.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 
 from mainspring.engines.nats.gate_records import is_ready
 from mainspring.engines.nats.gates import Gates
-from mainspring.engines.nats.intake import Intake
-from mainspring.engines.nats.journal import Journal
+from mainspring.engines.nats.intake import MessageIntake
+from mainspring.engines.nats.journal import NatsJournal
 from mainspring.engines.nats.messages import ACK, Message, Pull, nak
 from mainspring.engines.nats.naming import from_token
 from mainspring.engines.nats.queueing import Queueing
@@ -27,8 +27,8 @@ from mainspring.engines.nats.streams import Streams
 from mainspring.engines.nats.workspace import Workshop, Workspace
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs import transitions
-from mainspring.jobs.instants import MICROSECONDS
 from mainspring.jobs.status import JobStatus
+from mainspring.jobs.timestamps import MICROSECONDS
 
 AT_ONCE = 50
 PAUSE_SECONDS = 5.0
@@ -43,11 +43,11 @@ class Chores:
         self,
         workshop: Workshop,
         streams: Streams,
-        intake: Intake,
+        intake: MessageIntake,
         *,
         gates: Gates,
         queueing: Queueing,
-        journal: Journal,
+        journal: NatsJournal,
         wake: Callable[[], None],
     ) -> None:
         self._workshop = workshop
@@ -57,15 +57,15 @@ class Chores:
         self._queueing = queueing
         self._journal = journal
         self._wake = wake
-        self._kept: dict[str, Message] = {}  # by subject: those whose time has not come, and the rest of many
+        self._kept: dict[str, Message] = {}  # by subject: those that are not due yet, or were too many at once
         self._planned: int | None = None
 
     def consumer(self) -> str:
-        """Return the consumer that delivers chores."""
+        """Return the name of the consumer that delivers chores."""
         return self._streams.consumer_of(f"{self._workshop.names.chores}>")
 
     def carry_out(self, *, looks: bool = False) -> None:
-        """Do what there is to do, among what came by itself; and what is there, if one looks."""
+        """Carry out the due chores that were delivered; fetch more if any were, or if `looks` is true."""
         came = self._intake.take_chores()
         if came or looks:
             came += self._intake.fetch([Pull(self.consumer(), AT_ONCE)])
@@ -80,7 +80,7 @@ class Chores:
         self._plan(now)
 
     def _do_all(self, messages: list[Message]) -> None:
-        """Do chores, many in one draft. One that cannot be done keeps nobody from taking jobs."""
+        """Carry out chores, many in one transaction. A chore that fails does not block the claiming of jobs."""
         answer = ACK
         try:
             self._workshop.carry_through_many(messages, self._do, before=self._prefetch, at_once=AT_ONCE)
@@ -108,7 +108,7 @@ class Chores:
         return kind, key
 
     def _plan(self, now: int) -> None:
-        """Wake up for the next chore that was handed over early."""
+        """Schedule a wake-up for the next chore that was delivered early."""
         if not self._kept:
             return
         due = min(_due_of(message) for message in self._kept.values())
@@ -117,11 +117,11 @@ class Chores:
             self._workshop.link.wake_after(max(0, due - now) / MICROSECONDS, self._wake)
 
     def held(self) -> list[str]:
-        """Return where the chores that we keep are acknowledged."""
+        """Return the reply subjects of the chores that are kept."""
         return [message.reply for message in list(self._kept.values())]
 
     def give_back(self) -> list[str]:
-        """Let go of the chores that we keep; return where they are acknowledged."""
+        """Drop the chores that are kept; return their reply subjects."""
         replies = self.held()
         self._kept.clear()
         return replies
@@ -144,18 +144,18 @@ class Chores:
 
     def _enter(self, workspace: Workspace, job: StoredJob) -> None:
         if job.status is JobStatus.PENDING and job.owner is None and not is_ready(job):
-            # It is due; or it was put off while the server fired, which then may have deleted the new schedule.
+            # It is due; or it was rescheduled while the server fired, which may have deleted the new schedule.
             self._queueing.enqueue(workspace, job)
 
     def _expire(self, workspace: Workspace, job: StoredJob, expires: int) -> None:
         if expires <= workspace.now:
             self.expire(workspace, job)
-        elif job.status is JobStatus.PENDING:  # it was put off while the server fired
+        elif job.status is JobStatus.PENDING:  # it was rescheduled while the server fired
             names = workspace.names
             workspace.draft.schedule(names.at("expire", job.id), names.chore("expire", job.id), expires)
 
     def expire(self, workspace: Workspace, job: StoredJob) -> None:
-        """Give up a job that has not started within its time."""
+        """Fail a job that has not started before it expires."""
         if job.status is JobStatus.PENDING and job.owner is None:
             after = transitions.expired(self._queueing.dequeue(workspace, job), workspace.now)
             workspace.put_job(after)
@@ -163,5 +163,5 @@ class Chores:
 
 
 def _due_of(message: Message) -> int:
-    """Return when a chore is to be done, which it says last; those that say nothing come in time."""
+    """Return when a chore is due: the last element of its data; without data, it is due on delivery."""
     return int(decode(message.data, list[Any])[-1]) if message.data else 0

@@ -1,8 +1,8 @@
-"""Commands of users and operators on single jobs: cancel, reschedule, reopen, replay, edit, delete, regroup.
+"""Carries out commands on single jobs: cancel, reschedule, reopen, replay, edit, delete, regroup.
 
-Each is a change of the record that is stored only if nobody else has changed it meanwhile, together with what
-follows from it: the messages in the queue, the gates, the keys. So of a cancel and a start at the same moment one
-sees the other.
+A command changes the record of a job, and with it the messages in the queue, the gates and the unique keys, in one
+transaction (a `Workspace`). The transaction commits only if no other process has changed the record meanwhile. So
+of a cancel and a start at the same time, one sees the other.
 """
 
 from __future__ import annotations
@@ -10,38 +10,38 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mainspring.engines.nats import uniqueness
-from mainspring.engines.nats.journal import Journal
+from mainspring.engines.nats.journal import NatsJournal
 from mainspring.engines.nats.queueing import Queueing
 from mainspring.engines.nats.stored import StoredJob, change
 from mainspring.engines.nats.stored_schedules import remember_job
-from mainspring.engines.nats.submitting import Submitting
+from mainspring.engines.nats.submitting import NatsSubmitting
 from mainspring.engines.nats.workspace import Workshop, Workspace
 from mainspring.jobs import transitions
-from mainspring.jobs.commands import Cancel, Changed, Command, Delete, Edit, Regroup, Reopen, Replay, Reschedule
+from mainspring.jobs.commands import CancelJob, Changed, Command, Delete, Edit, Regroup, Reopen, Replay, Reschedule
 from mainspring.jobs.events import EventKind
 from mainspring.jobs.status import FINAL, JobStatus
 
 AT_ONCE = 50
-"""Commands in one draft."""
+"""Commands in one transaction."""
 
 
-class Commands:
-    """Carries commands out, each on a workspace."""
+class NatsCommands:
+    """Carries out commands within transactions."""
 
-    def __init__(self, *, queueing: Queueing, submitting: Submitting, journal: Journal) -> None:
+    def __init__(self, *, queueing: Queueing, submitting: NatsSubmitting, journal: NatsJournal) -> None:
         self._queueing = queueing
         self._submitting = submitting
         self._journal = journal
 
     def carry_out_all(self, workshop: Workshop, commands: Sequence[Command]) -> list[Changed]:
-        """Carry out commands in order, many in one draft.
+        """Carry out commands in order, many in one transaction.
 
-        Nobody knows of a draft whose answer was lost. Its jobs tell: if they are as it would have left them, it
-        was stored, and its answers are the right ones.
+        If the answer to a commit is lost, the next attempt reads the jobs: if they are as the last attempt left
+        them, it was stored, and its results are returned.
         """
         answers: dict[int, Changed] = {}
-        before: dict[str, StoredJob | None] = {}  # how the last attempt left the jobs,
-        after: dict[str, StoredJob | None] = {}  # and this one
+        before: dict[str, StoredJob | None] = {}  # the jobs as the last attempt left them
+        after: dict[str, StoredJob | None] = {}  # the jobs as this attempt leaves them
 
         def begin(workspace: Workspace, numbered: Sequence[tuple[int, Command]]) -> None:
             before.clear()
@@ -53,7 +53,7 @@ class Commands:
             number, command = numbered
             job = workspace.job(command.id)
             is_stored = number in answers and before.get(command.id) == job
-            if not is_stored or (job is not None and job.status is JobStatus.RUNNING):  # its worker is to be told
+            if not is_stored or (job is not None and job.status is JobStatus.RUNNING):  # notify its worker again
                 answers[number] = self.carry_out(workspace, command)
             after[command.id] = workspace.job(command.id)
             return answers[number]
@@ -61,7 +61,7 @@ class Commands:
         return workshop.carry_through_many(list(enumerate(commands)), work, before=begin, at_once=AT_ONCE)
 
     def prefetch(self, workspace: Workspace, commands: Sequence[Command]) -> None:
-        """Read at once the jobs that commands are about."""
+        """Read in bulk the jobs that commands are about."""
         workspace.prefetch_jobs(command.id for command in commands)
 
     def carry_out(self, workspace: Workspace, command: Command) -> Changed:
@@ -70,7 +70,7 @@ class Commands:
         if job is None:
             return Changed(False, None)
         match command:
-            case Cancel():
+            case CancelJob():
                 return Changed(self.cancel(workspace, job), job.status)
             case Reopen() | Replay() if job.status is JobStatus.FAILED:
                 return self._run_again(workspace, job, command)
@@ -90,7 +90,7 @@ class Commands:
         return Changed(True, job.status)
 
     def cancel(self, workspace: Workspace, job: StoredJob) -> bool:
-        """Call a job off, or ask it to stop; answer whether it will never run."""
+        """Cancel a PENDING job, or ask a RUNNING one to stop; return whether it will never run."""
         if job.status is JobStatus.PENDING:
             workspace.put_job(transitions.canceled(self._take_away(workspace, job), workspace.now))
             self._journal.write(workspace, EventKind.CANCELED, job)
@@ -102,12 +102,12 @@ class Commands:
         return False
 
     def _take_away(self, workspace: Workspace, job: StoredJob) -> StoredJob:
-        """Take a waiting job out of its queue, and from the worker that may hold it."""
+        """Remove a waiting job from its queue, and from the worker that may hold it."""
         return transitions.taken_back(self._queueing.dequeue(workspace, job))
 
     def _run_again(self, workspace: Workspace, job: StoredJob, command: Reopen | Replay) -> Changed:
         if job.replayed_as is not None:
-            return Changed(False, job.status, job.replayed_as)  # its work goes on elsewhere
+            return Changed(False, job.status, job.replayed_as)  # it was replayed as another job
         if isinstance(command, Replay):
             copy = transitions.copy_of(job, command)
             conflict = self._submitting.add(workspace, copy, nonce=f"replay of {job.id}")
@@ -118,7 +118,7 @@ class Commands:
         holder = uniqueness.find_alive_holder(workspace, job)
         if holder is not None:
             return Changed(False, job.status, holder, is_unique_conflict=True)
-        uniqueness.claim(workspace, job)  # written, so that a submit under this key at the same moment sees it
+        uniqueness.claim(workspace, job)  # written, so that a concurrent submit with this key sees it
         remember_job(workspace, job)
         self._queueing.enqueue(workspace, change(transitions.reopened(job, command.due), turn=command.due))
         self._journal.write(workspace, EventKind.REOPENED, job)

@@ -1,7 +1,7 @@
-"""The connection to the servers: on an event loop in a thread of its own, for those who wait for answers.
+"""The connection to the servers: runs on an event loop in its own thread, and serves the other threads.
 
-It comes back by itself when it is lost. Requests are sent again until they are answered, or until the timeout of
-the settings is over: then they raise `EngineUnavailable`.
+It reconnects by itself when it is lost. A request is sent again until it is answered, or until the timeout of the
+settings is over: then it raises `EngineUnavailable`.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from mainspring.engines.nats.messages import Pulls, status_of
 from mainspring.engines.nats.settings import NatsSettings, without_secrets
 from mainspring.engines.nats.wire import NO_TLS, WireClient, to_wire
 from mainspring.errors import EngineUnavailable
-from mainspring.jobs.instants import to_instant
+from mainspring.jobs.timestamps import to_instant
 
 T = TypeVar("T")
 
-_deadline_of_all: ContextVar[float | None] = ContextVar("deadline", default=None)  # goes along to the loop
+_deadline_of_all: ContextVar[float | None] = ContextVar("deadline", default=None)  # passed on to the loop
 
-TRY_SECONDS = 2.0  # after which an unanswered request is sent again
+TRY_SECONDS = 2.0  # an unanswered request is sent again after this time
 NO_LEADER = 503
 PENDING_BYTES = 64 * 1024 * 1024
 CREDENTIALS_REMEDY = "check user and password, token, nkey or credentials, and that the server knows them"
 TLS_REMEDY = "give the server a certificate (`tls` in its configuration), or ask for none: nats:// and no tls="
 NO_ANSWER = "it does not answer"
-QUIET_SECONDS = 2.0  # after which whoever waits for a connection is told so
+QUIET_SECONDS = 2.0  # a first connection that takes longer is logged
 
 logger = logging.getLogger("mainspring.nats")
 
 
 class Connection:
-    """A connection, requests and the server's time. From any thread, once it is open."""
+    """A connection, requests and the server's time. Usable from any thread, once it is open."""
 
     def __init__(self, servers: list[str], settings: NatsSettings, clock: Clock) -> None:
         self.servers = servers
@@ -56,10 +56,10 @@ class Connection:
         self._reading: tuple[int | None, int] = (None, 0)  # our monotonic clock, and the server's time then
         self.on_connection: Callable[[bool], None] = lambda _is_there: None
         self.pulls = Pulls(self._publish_later)
-        self._trouble: str | None = None  # the last one, in the words of the client
-        self._refused: str | None = None  # why a server hung up, as far as it said so at any attempt
+        self._trouble: str | None = None  # the last error, as the client reported it
+        self._refused: str | None = None  # why a server closed the connection, if it gave a reason at any attempt
         self.denied: str | None = None
-        """The last thing that the server has forbidden."""
+        """The last permission error of the server."""
 
     # -- opening and closing
 
@@ -96,7 +96,7 @@ class Connection:
             raise self.unavailable(f"no connection: {reason}", remedy=remedy) from error
         finally:
             impatience.cancel()
-        client.options["max_reconnect_attempts"] = -1  # once it was there, it is worth waiting for
+        client.options["max_reconnect_attempts"] = -1  # after the first connection, reconnect without limit
         self._client = client
         await self._inbox.open(client)
         await self.pulls.subscribe(client)
@@ -118,7 +118,7 @@ class Connection:
             ping_interval=5,
             max_outstanding_pings=2,
             pending_size=PENDING_BYTES,
-            skip_subject_validation=True,  # ours are made of tokens
+            skip_subject_validation=True,  # our subjects consist of valid tokens
             error_cb=self._note_error,
             disconnected_cb=self._note_disconnect,
             reconnected_cb=self._note_reconnect,
@@ -134,7 +134,7 @@ class Connection:
         asyncio.run_coroutine_threadsafe(self._disconnect(), loop).result(timeout=10)
         loop.call_soon_threadsafe(loop.stop)
         self._thread.join()
-        late = asyncio.all_tasks(loop)  # of those who asked at the last moment
+        late = asyncio.all_tasks(loop)  # from calls at the last moment
         for task in late:
             task.cancel()
         if late:
@@ -159,7 +159,7 @@ class Connection:
         self._trouble = text or NO_ANSWER
         if "uthorization" in text:
             self._refused = text
-        elif isinstance(error, ConnectionResetError):  # it may have hung up before its reason came through
+        elif isinstance(error, ConnectionResetError):  # it may have closed before its reason arrived
             self._refused = self._refused or text
         level = logging.DEBUG
         if "ermissions" in text:
@@ -168,7 +168,7 @@ class Connection:
         logger.log(level, "%s: %s", self.address, text)
 
     def _tell_who_waits(self, text: str) -> bool:
-        """Tell those who wait for what is forbidden; answer whether there is anybody: else the log says it."""
+        """Fail the requests for a forbidden subject; return whether a caller gets the error: else it is logged."""
         forbidden = read_forbidden(text)
         if forbidden is None:
             return False
@@ -184,12 +184,12 @@ class Connection:
 
     async def _note_reconnect(self) -> None:
         logger.warning("connected to %s again", self.address)
-        self.pulls.forget_idle()  # what was asked for meanwhile went nowhere
+        self.pulls.forget_idle()  # pulls that were sent meanwhile are lost
         self.on_connection(True)
 
     @property
     def is_connected(self) -> bool:
-        """Whether a server is there right now."""
+        """Whether the connection to a server is up right now."""
         return self._client is not None and self._client.is_connected
 
     @property
@@ -202,12 +202,12 @@ class Connection:
 
     @property
     def server(self) -> dict[str, Any]:
-        """What the server says of itself: its id, its name, its cluster."""
+        """The server's description of itself: its id, its name, its cluster."""
         return self._client.server if self._client else {}
 
     @property
     def max_payload(self) -> int:
-        """How many bytes a message may have."""
+        """The size limit of a message, in bytes."""
         return self._client.max_payload if self._client else 1_048_576
 
     # -- time
@@ -218,7 +218,7 @@ class Connection:
         return self.own_time() if since is None else server + self.monotonic() - since
 
     def monotonic(self) -> int:
-        """Return microseconds of our own clock, for measuring."""
+        """Return the microseconds of our own monotonic clock."""
         return self._clock.monotonic_ns() // 1_000
 
     @property
@@ -227,11 +227,11 @@ class Connection:
         return self._reading[0] is not None
 
     def own_time(self) -> int:
-        """Return what our own clock says."""
+        """Return the time of our own wall clock, in microseconds."""
         return to_instant(self._clock.now(), "now")
 
     def set_time(self, server: int, monotonic: int) -> None:
-        """Take over the server's time: what it said at an instant of our monotonic clock.
+        """Set the server's time, as it was at an instant of our monotonic clock.
 
         From then on the wall clock of this machine does not matter: it may be set, or be wrong.
         """
@@ -240,7 +240,7 @@ class Connection:
     # -- threads
 
     def wait_for(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
-        """Let the loop do something, and wait for it."""
+        """Run a coroutine on the loop, and wait for its result."""
         loop = self._loop
         if loop is None:
             work.close()
@@ -256,13 +256,13 @@ class Connection:
             raise self.unavailable("it was closed meanwhile", remedy="open the engine again") from error
 
     def call_later(self, act: Callable[[], None]) -> None:
-        """Let the loop do something soon. From any thread."""
+        """Call a function on the loop soon. From any thread."""
         loop = self._loop
         if loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(act)
 
     def wake_after(self, seconds: float, act: Callable[[], None]) -> None:
-        """Let the loop do something after some seconds. From any thread."""
+        """Call a function on the loop after some seconds. From any thread."""
 
         def plan() -> None:
             asyncio.get_running_loop().call_later(seconds, act)
@@ -270,7 +270,7 @@ class Connection:
         self.call_later(plan)
 
     def unavailable(self, reason: str, *, remedy: str | None = None) -> EngineUnavailable:
-        """Make the error that says what is wrong with this server."""
+        """Return the error for a failure of this server, with its last permission error."""
         return EngineUnavailable(
             engine=f"NATS at {self.address}",
             reason=reason if self.denied is None else f"{reason}; it said: {self.denied}",
@@ -278,7 +278,7 @@ class Connection:
         )
 
     def forbidden(self, subject: str) -> EngineUnavailable:
-        """Make the error that says which right is missing: to send something there, or to hear our own answers."""
+        """Return the error for a missing permission: to publish to a subject, or to subscribe to our own inbox."""
         deed = "subscribe" if subject == self._inbox.subject else "publish"
         return EngineUnavailable(
             engine=f"NATS at {self.address}",
@@ -290,7 +290,7 @@ class Connection:
     # -- requests
 
     def _patience(self, deadline: float | None) -> float:
-        """Return for how many seconds an answer is awaited before the question is asked again."""
+        """Return how many seconds to wait for an answer before the request is sent again."""
         return TRY_SECONDS if deadline is None else min(TRY_SECONDS, deadline - loop_time())
 
     def _deadline(self) -> float | None:
@@ -302,7 +302,7 @@ class Connection:
 
     @contextmanager
     def one_deadline(self) -> Iterator[None]:
-        """Let everything that is asked inside be answered within one timeout, not each request within its own."""
+        """Apply one timeout to all requests inside together, instead of one to each."""
         timeout = self.settings.timeout
         before = _deadline_of_all.set(None if timeout is None else self.monotonic() / 1e6 + timeout)
         try:
@@ -316,7 +316,7 @@ class Connection:
         return self._client
 
     async def request(self, subject: str, data: bytes, deadline: float | None) -> Msg:
-        """Send a request until it is answered, or it is too late."""
+        """Send a request until it is answered, or the deadline has passed."""
         while deadline is None or loop_time() < deadline:
             client = self._connected()
             if client.is_connected:
@@ -334,7 +334,7 @@ class Connection:
     # -- without an answer
 
     def send(self, messages: Sequence[tuple[str, bytes]]) -> None:
-        """Send messages that nobody answers, soon."""
+        """Send messages without an answer, soon."""
         if messages:
             self.call_later(lambda: self._publish_later(messages))
 
@@ -344,16 +344,16 @@ class Connection:
     async def _publish_all(self, messages: Sequence[tuple[str, bytes] | tuple[str, bytes, str]]) -> None:
         client = self._client
         if client is None or not client.is_connected:
-            return  # whoever needed it finds out
+            return  # dropped: the senders cope with lost messages
         try:
             await client.write([to_wire(*message) for message in messages])
         except nats.errors.Error as error:
             logger.debug("%s: %s", self.address, error)
 
-    # -- news
+    # -- notes
 
     def subscribe(self, subject: str, on_message: Callable[[str, bytes], None]) -> None:
-        """Call back, on the loop's thread, for every message that is not kept."""
+        """Call a function, on the loop's thread, for each message to a subject; such messages are not stored."""
 
         async def receive(message: Msg) -> None:
             on_message(message.subject, message.data)
@@ -365,7 +365,7 @@ class Connection:
 
 
 async def _close(client: WireClient) -> None:
-    """Close a client, which may hang after a failed handshake."""
+    """Close a client; give up after a while, because it may hang after a failed handshake."""
     try:
         await asyncio.wait_for(client.close(), 2)
     except (TimeoutError, OSError, nats.errors.Error) as error:
@@ -373,7 +373,7 @@ async def _close(client: WireClient) -> None:
 
 
 def loop_time() -> float:
-    """Return what the clock of the loop says."""
+    """Return the time of the running loop's clock."""
     return asyncio.get_running_loop().time()
 
 
@@ -381,6 +381,6 @@ _tasks: set[asyncio.Future[Any]] = set()
 
 
 def _keep(task: asyncio.Future[Any]) -> None:
-    """Keep a task from being collected while it runs."""
+    """Keep a task from being garbage-collected while it runs."""
     _tasks.add(task)
     task.add_done_callback(_tasks.discard)

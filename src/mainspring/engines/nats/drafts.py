@@ -1,7 +1,7 @@
-"""A draft: what is to change on the server as one, each part only if it is still as its author has seen it.
+"""The writes of a transaction (a draft): messages that the server stores all or none, as an atomic batch.
 
-The server takes the messages of a draft all or none (an atomic batch), so a job's record, its place in a line and
-its message in the queue never contradict each other, whoever dies when.
+A message may require that its subject still has the revision that its author has read. A job's record, its place
+in a line and its message in the queue never contradict each other, whichever process dies at whatever moment.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from datetime import UTC, datetime, timedelta
 from msgspec import Struct
 
 MOST_PUTS = 1_000
-"""What the server takes as one."""
+"""The largest batch that the server takes."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Entry(Struct, frozen=True, gc=False):
-    """What a subject holds; revision 0: nothing."""
+class StreamEntry(Struct, frozen=True, gc=False):
+    """The message of a subject; revision 0: there is none."""
 
     revision: int
     data: bytes
 
 
-NOTHING = Entry(0, b"")
+NOTHING = StreamEntry(0, b"")
 
 
 class Put(Struct, frozen=True, gc=False):
@@ -32,26 +32,26 @@ class Put(Struct, frozen=True, gc=False):
     subject: str
     data: bytes
     expected: int | None = None
-    """The revision that must be there, 0 for none; None: whatever is there is replaced."""
+    """The revision that the subject must have, 0 for none; None: any message is replaced."""
     headers: Mapping[str, str] | None = None
 
     @property
     def is_empty(self) -> bool:
-        """Whether it stands for nothing: a schedule has no data either, but does something."""
+        """Whether it clears its subject. A schedule has no data either, but is not empty."""
         return not self.data and "Nats-Schedule" not in (self.headers or ())
 
 
 class Draft:
-    """Messages to be stored as one, and what to do once they are."""
+    """Messages to be stored as one batch, and actions for after the commit."""
 
     def __init__(self) -> None:
         self.puts: list[Put] = []
         self._places: dict[str, int] = {}
         self._afterwards: list[Callable[[], object]] = []
         self.purges: list[str] = []
-        """Subjects that are of no more use: emptied afterwards, and no harm is done if not."""
+        """Subjects that are emptied after the commit; a lost purge does no harm."""
         self.sends: list[tuple[str, bytes]] = []
-        """Messages that nobody answers: acknowledgements and news."""
+        """Messages that are sent after the commit and not answered: acknowledgements and notes."""
 
     def __contains__(self, subject: str) -> bool:
         return subject in self._places
@@ -66,7 +66,7 @@ class Draft:
         expected: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> int:
-        """Add a message; return its place in the draft. A second one to the same subject replaces the first."""
+        """Add a message; return its index. A second message to the same subject replaces the first."""
         place = self._places.setdefault(subject, len(self.puts))
         if place == len(self.puts):
             self.puts.append(Put(subject, data, expected, headers))
@@ -75,11 +75,11 @@ class Draft:
         return place
 
     def schedule(self, subject: str, target: str, instant: int, data: bytes = b"") -> None:
-        """Let the server publish something at an instant in microseconds."""
+        """Make the server publish a message to `target` at an instant in microseconds."""
         self.put(subject, data, None, schedule_headers(target, instant))
 
     def purge(self, *subjects: str) -> None:
-        """Empty subjects afterwards, of what they hold now; what was to be put there is not."""
+        """Delete what subjects hold now, after the commit; drop messages to them from the draft."""
         for subject in subjects:
             place = self._places.pop(subject, None)
             if place is not None:
@@ -88,25 +88,25 @@ class Draft:
         self.purges.extend(subjects)
 
     def send(self, subject: str, data: bytes = b"") -> None:
-        """Send a message afterwards."""
+        """Send a message after the commit."""
         self.sends.append((subject, data))
 
     def then(self, act: Callable[[], object]) -> None:
-        """Do something once the draft is stored."""
+        """Call a function after the commit."""
         self._afterwards.append(act)
 
     @property
     def has_more(self) -> bool:
-        """Whether there is something to do afterwards."""
+        """Whether there are functions to call after the commit."""
         return bool(self._afterwards)
 
     def settle(self) -> None:
-        """It was stored: do what was to be done then."""
+        """Call the functions that were added with `then`: the draft is stored."""
         for act in self._afterwards:
             act()
 
 
 def schedule_headers(target: str, instant: int) -> dict[str, str]:
-    """Return the headers of a message that the server is to publish at an instant in microseconds."""
+    """Return the headers that make the server publish a message to `target` at an instant in microseconds."""
     at = (EPOCH + timedelta(microseconds=max(0, instant))).isoformat().replace("+00:00", "Z")
     return {"Nats-Schedule": f"@at {at}", "Nats-Schedule-Target": target}

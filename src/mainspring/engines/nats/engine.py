@@ -1,8 +1,8 @@
-"""Jobs on NATS JetStream: the verbs, put together from their parts.
+"""The NATS engine: implements the `Engine` protocol on NATS JetStream, with the components of `parts`.
 
-One stream keeps everything; each verb is one or a few drafts that the server takes all or none. The server keeps
-the time of what is due later, and delivers it a short lead ahead; consumers shared by all workers hand out what is
-due.
+One stream stores everything. Each verb is one or a few transactions, which the server stores all or none. The
+server schedules jobs that are due later, and publishes them a short lead ahead. Consumers that all workers share
+deliver jobs that are due.
 """
 
 from __future__ import annotations
@@ -31,21 +31,20 @@ from mainspring.jobs.commands import (
     PutSchedule,
     RemoveSchedule,
 )
-from mainspring.jobs.crew import Backlog, WorkerInfo, WorkerState
 from mainspring.jobs.engine import Capability, Demand, Pruned, Retention, Situation, Swept, Taken
 from mainspring.jobs.events import EventPage
 from mainspring.jobs.projecting import Projection
-from mainspring.jobs.queries import Page, Query
-from mainspring.jobs.records import Conflict, Lease, NewJob, Outcome, OutcomeKind, ProgressReport
+from mainspring.jobs.records import Conflict, Lease, NewJob, Outcome, OutcomeKind, Page, ProgressReport, Query
 from mainspring.jobs.recurrence.schedule_records import Fired, Firing, Occurrence, ScheduleRecord
 from mainspring.jobs.status import JobStatus
+from mainspring.jobs.waiting import Backlog, WorkerInfo, WorkerRecord
 
 START_LEAD = 50_000
 CLUSTER_START_LEAD = 250_000
 
 
 class NatsEngine:
-    """Keeps jobs on NATS servers, for any number of processes on any number of machines."""
+    """Stores jobs on NATS servers, for any number of processes on any number of machines."""
 
     capabilities = frozenset({Capability.SHARED})
 
@@ -85,7 +84,7 @@ class NatsEngine:
 
     @property
     def start_lead(self) -> int:
-        """How long before a job is due its start is committed: longer where several servers have to agree."""
+        """How long before a job is due its start is committed: longer if several servers have to agree."""
         return CLUSTER_START_LEAD if self._link.reads_leader else START_LEAD
 
     @property
@@ -126,7 +125,7 @@ class NatsEngine:
     def _wake_up(self) -> None:
         self._wake()
 
-    def _note_connection(self, is_there: bool) -> None:  # noqa: FBT001 - a fact
+    def _note_connection(self, is_there: bool) -> None:  # noqa: FBT001 - a callback
         if is_there:
             self.parts.streams.forget_consumers()
             self.parts.streams.must_measure = True
@@ -138,7 +137,7 @@ class NatsEngine:
             self._wake()
 
     def _begin_anew(self) -> None:
-        """The stream is not the one that we knew: nothing of what we remember is there."""
+        """Discard all cached state and leases: the stream was created anew."""
         self.parts.lanes.forget()
         self.parts.scheduling.forget()
         self.parts.book.forget()
@@ -148,7 +147,7 @@ class NatsEngine:
         self.projector.close()
 
     def _hear(self, subject: str, data: bytes) -> None:
-        """React to what other processes did."""
+        """Handle a note from another process."""
         match subject.removeprefix(self._names.notes):
             case "lane":
                 self.parts.lanes.must_read = True
@@ -166,7 +165,7 @@ class NatsEngine:
         self._wake()
 
     def _beat(self) -> None:
-        """Say that we live, and what we still have."""
+        """Send the heartbeats of our workers, and tell the server which messages are still in progress."""
         self._link.send([(hand.reply, IN_PROGRESS) for hand in self.parts.hands.all()])
         self._link.send(
             [*self.parts.intake.keep_alive(), *((reply, IN_PROGRESS) for reply in self.parts.chores.held())]
@@ -250,8 +249,8 @@ class NatsEngine:
         leases = [transitions.lease_of(hand.job, hand.job.place, is_started=False) for hand in held]
         self.parts.settling.settle(worker, [Outcome(lease, OutcomeKind.HANDED_BACK) for lease in leases])
         if not self._workers.is_enrolled(worker):
-            # It was declared dead, and goes on under another number. What it runs may still end well, if nobody
-            # has taken it over: the record decides.
+            # It was declared dead, and continues under another number. Its running jobs can still be settled, if
+            # no other worker has claimed them: the record decides.
             return
         left = self.parts.hands.of(worker)
         self._workers.leave(worker, tuple(hand.job.id for hand in left))
@@ -264,14 +263,14 @@ class NatsEngine:
 
     def take(self, worker: int, demands: Sequence[Demand], *, lead: int, start_lead: int) -> Taken:
         self.parts.streams.measure_time_if_old()
-        next_firing = self.parts.scheduling.next_firing()  # whatever may fail comes before jobs are taken
+        next_firing = self.parts.scheduling.next_firing()  # what may fail comes before jobs are claimed
         taken = self.parts.taking.take(worker, demands, lead, start_lead)
         if not self._workers.is_fresh(worker):
             return self._give_up(worker, taken)
         return replace(taken, next_firing=next_firing)
 
     def _give_up(self, worker: int, taken: Taken) -> Taken:
-        """We were cut off for longer than a lease: what was taken may belong to others by now."""
+        """Hand back what was claimed: we were cut off for longer than a lease, so others may own the jobs."""
         self._hand_back(worker, taken.leases)
         self._workers.forget_one(worker)
         return Taken([], None, is_more=False, stops=[], is_alive=False)
@@ -285,7 +284,7 @@ class NatsEngine:
         return answers
 
     def _hand_back(self, worker: int, leases: Sequence[Lease]) -> None:
-        """Give back what no handler has seen, so that nobody takes it for a crash."""
+        """Hand back jobs that no handler has seen, so that they do not count as crashes."""
         try:
             self.parts.settling.settle(worker, [Outcome(lease, OutcomeKind.HANDED_BACK) for lease in leases])
         except EngineUnavailable:
@@ -310,7 +309,7 @@ class NatsEngine:
     def prune(self, retention: Retention) -> Pruned:
         self.parts.workshop.retention = kept_by_status(retention)
         if self.settings.may_take:
-            self.parts.chores.carry_out(looks=True)  # results that were to be kept for a time
+            self.parts.chores.carry_out(looks=True)  # deletes results that were kept for a time
         if self.projector.is_open or self.settings.projection is not None:
             self.parts.reaping.reap()
             return self._pruning.prune(retention, self.now())
@@ -318,15 +317,15 @@ class NatsEngine:
 
     def sweep(self, worker: int) -> Swept:
         rescued, quarantined = self.parts.rescuing.sweep()
-        has_new_lanes = bool(self.parts.lanes.read_new(self.parts.workshop.open()))  # notes may be lost,
-        must_stop = self.parts.stops.look()  # those about stops as well
+        has_new_lanes = bool(self.parts.lanes.read_new(self.parts.workshop.open()))  # a note may be lost,
+        must_stop = self.parts.stops.look()  # so may a request to stop
         was_overlooked = self.parts.overlooked.look()
         if rescued or has_new_lanes or must_stop or was_overlooked:
             self._wake()
         return Swept(rescued, quarantined, self.parts.waiting.look(self._types.get(worker, frozenset())))
 
     def reap(self, overdue: int | None = None) -> list[str]:
-        """Queue again jobs that lost their message; a process with a projection does it once a minute."""
+        """Queue jobs again that have lost their message; a process with a projection does so once a minute."""
         return self.parts.reaping.reap() if overdue is None else self.parts.reaping.reap(overdue)
 
     # -- readers
@@ -358,7 +357,7 @@ class NatsEngine:
     def limits(self) -> list[PutLimit]:
         return self.parts.book.list_limits()
 
-    def workers(self) -> list[WorkerState]:
+    def workers(self) -> list[WorkerRecord]:
         return self._workers.states()
 
     def backlog(self) -> list[Backlog]:

@@ -1,11 +1,11 @@
-"""What is kept of gates, and where a job stands before them.
+"""The records of gates (sequences, limits and pauses), and the position of a job at its gates.
 
-A gate is a sequence, which has room for one, a bucket of a limit, or a queue, which lets jobs that are under
-limits through while it is not paused. Its record says how many are inside and how many wait, not who: that is in
-the record of each job. Both are always written in one draft, so the numbers are exact.
+A gate is a sequence, which admits one job at a time, a bucket of a limit, or a queue, which admits jobs under
+limits while it is not paused. Its record counts the jobs inside and the jobs that wait. The record of each job
+says where that job is. Both records are always written in one transaction, so the counts are exact.
 
-A job holds its sequence from the moment its turn comes, also while it waits for limits. Of limits it has all or
-none.
+A job holds its sequence from the moment its turn comes, also while it waits for limits. It holds either all its
+limits or none.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from mainspring.engines.nats.naming import digest
 from mainspring.engines.nats.stored import StoredJob
 from mainspring.jobs.limits import SEPARATOR
 
-SEQUENCE = f"{SEPARATOR}sequence:"  # no family is empty, so no bucket begins like this
+SEQUENCE = f"{SEPARATOR}sequence:"  # no family is empty, so no bucket starts with a separator
 QUEUE = f"{SEPARATOR}queue:"
 MOST_HOLDERS = 16
 MOST_GROUPS = 512
-"""Beyond that, the groups of a gate share a few lines: its record stays small."""
+"""Beyond that, the groups of a gate share a few lines, so that its record stays small."""
 SHARED_LINES = 64
 
 AWAY, HELD, WAITS, READY, STARTED = "away", "held", "waits", "ready", "started"
 
 
 def sequence_gate(sequence: str) -> str:
-    """Name the gate of a sequence."""
+    """Return the name of a sequence's gate."""
     return SEQUENCE + sequence
 
 
 def queue_gate(queue: str) -> str:
-    """Name the gate of a queue."""
+    """Return the name of a queue's gate."""
     return QUEUE + queue
 
 
 def group_of(limits: Iterable[str]) -> str:
-    """Name the jobs that are under exactly these limits: what refuses one of them refuses all."""
+    """Return the name of the group of jobs under exactly these limits: what refuses one of them refuses all."""
     return digest(*sorted(set(limits)))[:16]
 
 
@@ -49,20 +49,20 @@ def group_of(limits: Iterable[str]) -> str:
 
 
 class Standing(NamedTuple):
-    """Where a job stands."""
+    """The position of a job at its gates."""
 
     state: str
     inside: tuple[str, ...] = ()
     gate: str = ""
-    """Where it waits, and"""
+    """The gate that it waits at."""
     group: str = ""
-    """in which line."""
+    """The line that it waits in."""
     reserved: tuple[str, ...] = ()
-    """The rates that have set a token aside for it: it is used up when the job starts."""
+    """The rates that have reserved a token for it, which the start of the job uses up."""
 
 
 def standing_of(job: StoredJob) -> Standing:
-    """Say where a job stands."""
+    """Return the position of a job."""
     if not job.gates:
         return Standing(AWAY)
     state, *rest = job.gates
@@ -75,7 +75,7 @@ def standing_of(job: StoredJob) -> Standing:
 
 
 def placed(job: StoredJob, standing: Standing) -> StoredJob:
-    """Return a job that stands elsewhere."""
+    """Return a job with another position."""
     if standing.state == AWAY:
         return replace(job, gates=())
     more: tuple[str, ...] = ()
@@ -87,17 +87,17 @@ def placed(job: StoredJob, standing: Standing) -> StoredJob:
 
 
 def is_ready(job: StoredJob) -> bool:
-    """Answer whether a job has passed all its gates and may be started."""
+    """Return whether a job has passed all its gates and may start."""
     return not job.is_gated or standing_of(job).state == READY
 
 
 def is_untouched(job: StoredJob) -> bool:
-    """Answer whether nobody has begun with a job that is not over."""
+    """Return whether a job is not over and has no owner."""
     return not job.is_over and job.owner is None
 
 
 def buckets_in(standing: Standing) -> tuple[str, ...]:
-    """Return the limits inside of which a job is."""
+    """Return the limits that have admitted a job."""
     return tuple(name for name in standing.inside if not name.startswith(SEQUENCE))
 
 
@@ -105,54 +105,54 @@ def buckets_in(standing: Standing) -> tuple[str, ...]:
 
 
 class Group(Struct, array_like=True):
-    """Jobs that wait before a gate in one line."""
+    """The jobs that wait at a gate in one line."""
 
     name: str
     waiting: int = 0
     ready: int = 0
-    """How many have passed and not started: few at a time where keys take turns."""
+    """How many were admitted and have not started: a few at a time, if keys take turns."""
     turn: int = 0
     place: int = 0
-    """Of the last in line."""
+    """`turn` and `place` of the last job in the line."""
     is_mixed: bool = False
-    """Whether somebody came later than his turn: then the line is not in order."""
+    """Whether a job joined behind jobs with a later position, so that the line is not in order."""
 
 
 class Gate(Struct, array_like=True):
-    """Who is inside, and who waits."""
+    """How many jobs a gate has admitted, how many wait, and the tokens of a rate."""
 
     name: str
     inside: int = 0
     holders: list[str] = field(default_factory=list)
-    """Some of those inside."""
+    """Ids of some of the jobs inside."""
     turn: int = 0
     place: int = 0
-    """Of the one inside of a sequence."""
+    """`turn` and `place` of the job inside a sequence."""
     full_at: int = 0
     interval: int = 0
-    """Of the rate by which `full_at` was counted."""
+    """The interval of the rate that `full_at` was computed with."""
     reserved: int = 0
-    """How many tokens of the rate are set aside for jobs that are ready."""
+    """How many tokens of the rate are reserved for jobs that are ready."""
     groups: list[Group] = field(default_factory=list)
-    """The first is the next whose turn it is."""
+    """In the order of their turns: the first is next."""
     poke: int | None = None
-    """When somebody will come to look."""
+    """When the next wake-up of this gate is due."""
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether anybody waits."""
+        """Whether any job waits."""
         return any(group.waiting for group in self.groups)
 
     def is_idle(self) -> bool:
-        """Whether there is nothing to remember but the tokens of a rate."""
+        """Whether the record holds nothing but the tokens of a rate."""
         return not self.inside and not self.groups
 
     def find(self, name: str) -> Group | None:
-        """Return a group of which somebody waits or is ready."""
+        """Return a group with waiting or ready jobs; None if there is none of this name."""
         return next((group for group in self.groups if group.name == name), None)
 
     def group(self, name: str) -> Group:
-        """Return a group, made if there is none; where there are too many, one that several share."""
+        """Return a group, created if there is none; if there are too many, return one that several share."""
         group = self.find(name)
         if group is None and len(self.groups) >= MOST_GROUPS:
             name = f"shared {int(name, 16) % SHARED_LINES}"
@@ -163,38 +163,38 @@ class Gate(Struct, array_like=True):
         return group
 
     def rotate(self, group: Group) -> None:
-        """Let the others be next; a group of nobody is forgotten."""
+        """Move a group behind the others; remove it if it is empty."""
         self.groups.remove(group)
         if group.waiting or group.ready:
             self.groups.append(group)
 
     def drop(self, group: Group) -> None:
-        """Forget a group if it is of nobody."""
+        """Remove a group if it is empty: no job waits or is ready."""
         if not (group.waiting or group.ready):
             self.groups.remove(group)
 
     def count_ready(self, name: str) -> None:
-        """Count one of a group that is ready; where groups are too many, they take no turns."""
+        """Count a ready job of a group; if there are too many groups, further ones take no turns."""
         if self.find(name) is not None or len(self.groups) < MOST_GROUPS:
             self.group(name).ready += 1
 
     def let_in(self, job: StoredJob) -> None:
-        """Count a job."""
+        """Count a job in."""
         self.inside += 1
         if len(self.holders) < MOST_HOLDERS:
             self.holders.append(job.id)
 
     def let_out(self, job: StoredJob) -> None:
-        """Count it no more."""
+        """Count a job out."""
         self.inside -= 1
         if job.id in self.holders:
             self.holders.remove(job.id)
 
 
 class Waiter(Struct, frozen=True, array_like=True):
-    """A message in a line."""
+    """The message of a job that waits in a line."""
 
     turn: int
     place: int
     gates: tuple[str, ...]
-    """All gates of the job: to be read along with it."""
+    """All gates of the job, which are read together with it."""

@@ -1,20 +1,21 @@
-"""Sequences and limits: a job passes all its gates before it stands in its lane.
+"""Sequences and limits: admits jobs to their lanes, and makes the others wait in line.
 
-A job asks for its sequence first, which it holds until it is over, and then for its limits, all at once. If one of
-them has no room, the job waits in the line before that gate, and the job that makes room lets the next one pass in
-the same transaction. Lines before one gate take turns; so do jobs in the lanes, where only a few of a key stand at
-once. What limits mean is decided in `jobs.limits`; `gate_records` has the records. When a rate is changed, as many
-tokens are missing as before.
+A gate is a sequence, a bucket of a limit, or a queue that can be paused. A job passes all its gates before it is
+put into its lane. It requests its sequence first, which it holds until it is over, and then all its limits at
+once. If one of them has no room, the job waits in the line at that gate. The job that makes room admits the next
+one in the same transaction (a `Workspace`). The lines at one gate take turns, and only a few jobs of a key are in
+the lanes at once, so that keys take turns there, too. `jobs.limits` decides about limits, `gate_records` has the
+records. When a rate is changed, as many tokens are missing as before.
 
-The jobs that wait before a gate are messages in the order of their arrival. A message is stored together with the
-records of its job and of the gate, which counts it. It is deleted afterwards; if that is lost, the message is
+The jobs that wait at a gate are messages in the order of their arrival. A message is stored together with the
+records of its job and of the gate, which counts it. It is deleted later; if the deletion is lost, the message is
 stale, because the record of the job says whether and where it waits. The first job of a line is the one with the
-smallest (turn, place). In most lines that is the oldest message; where a job came late, the order is exact among
-the first `MIXED_PAGE`.
+smallest (turn, place). In most lines that is the oldest message; if a job came late, the order is exact among the
+first `MIXED_PAGE`.
 
-Invariant: if a job waits before a gate, then a job inside will leave it, or a wake-up is on its way, or jobs of
-the same group are ready and will start. A job that joins a line writes the record of the gate, so it is not
-overlooked.
+Invariant: if a job waits at a gate, then a job inside will leave it, or a wake-up is scheduled, or jobs of the
+same group are ready and will start. A job that joins a line writes the record of the gate, so a transaction that
+makes room at the same time cannot miss it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from mainspring.engines.nats.drafts import Entry
+from mainspring.engines.nats.drafts import StreamEntry
 from mainspring.engines.nats.gate_records import (
     AWAY,
     HELD,
@@ -48,12 +49,12 @@ from mainspring.engines.nats.naming import digest, from_token, to_token
 from mainspring.engines.nats.settings_book import SettingsBook
 from mainspring.engines.nats.stored import StoredJob, decode, decode_job, encode
 from mainspring.engines.nats.workspace import Workshop, Workspace
-from mainspring.jobs.instants import MICROSECONDS
 from mainspring.jobs.limits import SEPARATOR, Admission, Bucket, BucketState, Refusal, family_of
+from mainspring.jobs.timestamps import MICROSECONDS
 
 
 def make_ready(workspace: Workspace, job: StoredJob) -> None:
-    """Put a job into its lane. What is written there of it may be outdated when it is read."""
+    """Put a job into its lane. The record in that message may be outdated when a worker reads it."""
     ready = workspace.names.ready_of(job.queue, job.type, job.priority, job.id)
     workspace.announce(ready, job)
 
@@ -62,7 +63,7 @@ LINE_PAGE = 4
 MIXED_PAGE = 64
 
 
-class _Place(NamedTuple):
+class _LinePlace(NamedTuple):
     turn: int
     place: int
     job_id: str
@@ -70,21 +71,21 @@ class _Place(NamedTuple):
 
 
 class _Line:
-    """What a workspace has seen of a line."""
+    """The part of a line that a transaction has read or added."""
 
     def __init__(self) -> None:
-        self.read: dict[str, _Place] = {}
-        self.appended: dict[str, _Place] = {}
-        """Who came in this workspace."""
+        self.read: dict[str, _LinePlace] = {}
+        self.appended: dict[str, _LinePlace] = {}
+        """The jobs that joined in this transaction."""
         self.position = 0
-        """Up to which message it was read."""
+        """The revision up to which the line was read."""
         self.is_at_end = False
 
     def __len__(self) -> int:
         return len(self.read) + len(self.appended)
 
-    def first(self) -> _Place:
-        """Return the smallest of those that were seen."""
+    def first(self) -> _LinePlace:
+        """Return the job with the smallest position among those that were read or added."""
         return min((*self.read.values(), *self.appended.values()))
 
     def forget(self, job_id: str) -> None:
@@ -94,13 +95,13 @@ class _Line:
 
 
 def gates_of(job: StoredJob) -> tuple[str, ...]:
-    """Name all gates of a job, in the order in which it passes them."""
+    """Return the names of all gates of a job, in the order in which it passes them."""
     first = () if job.sequence is None else (sequence_gate(job.sequence),)
     return (*first, *dict.fromkeys(job.limits))
 
 
-class Lines:
-    """The lines of one workspace; what is appended here is in line at once."""
+class GateLines:
+    """The lines of one transaction; it sees the jobs that it appends at once."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
@@ -108,7 +109,7 @@ class Lines:
         self._lines: dict[tuple[str, str], _Line] = {}
 
     def append(self, gate: Gate, group: Group, job: StoredJob) -> None:
-        """Let a job wait behind the others. The caller writes the record of both."""
+        """Add a job at the end of a line. The caller writes the records of the job and the gate."""
         order = (job.turn, job.place)
         if group.waiting and order < (group.turn, group.place):
             group.is_mixed = True
@@ -119,16 +120,16 @@ class Lines:
         gates = gates_of(job)
         subject = self._names.waiting(gate.name, group.name, job.id)
         self._workspace.draft.put(subject, encode(Waiter(*order, gates)))
-        self._line(gate, group).appended[job.id] = _Place(*order, job.id, gates)
+        self._line(gate, group).appended[job.id] = _LinePlace(*order, job.id, gates)
 
     def remove(self, gate: Gate, group: Group, job_id: str) -> None:
-        """Let a job wait no more."""
+        """Remove a job from a line. The caller writes the records of the job and the gate."""
         group.waiting -= 1
         self._line(gate, group).forget(job_id)
         self._workspace.draft.purge(self._names.waiting(gate.name, group.name, job_id))
 
     def first(self, gate: Gate, group: Group) -> StoredJob | None:
-        """Return the next job; None: the line is empty, or a server that lags behind does not know the job yet."""
+        """Return the next job; None: the line is empty, or a replica that lags behind does not have it yet."""
         if not group.waiting:
             return None
         line = self._line(gate, group)
@@ -147,7 +148,7 @@ class Lines:
     def _line(self, gate: Gate, group: Group) -> _Line:
         return self._lines.setdefault((gate.name, group.name), _Line())
 
-    def _look_up(self, place: _Place) -> StoredJob | None:
+    def _look_up(self, place: _LinePlace) -> StoredJob | None:
         names = self._names
         gates = [names.gate(family_of(gate), gate) for gate in place.gates]
         self._workspace.prefetch([names.job(place.job_id), *gates])
@@ -159,52 +160,52 @@ class Lines:
         found = self._workspace.scan(subject, after=line.position, most=page)
         for name, entry in found:
             job_id = from_token(name.rpartition(".")[2])
-            if entry.data and job_id not in line.appended:  # else this is what it replaces
+            if entry.data and job_id not in line.appended:  # else the appended one replaces this
                 waiter = decode(entry.data, Waiter)
-                line.read[job_id] = _Place(waiter.turn, waiter.place, job_id, waiter.gates)
+                line.read[job_id] = _LinePlace(waiter.turn, waiter.place, job_id, waiter.gates)
             line.position = max(line.position, entry.revision)
         line.is_at_end = len(found) < page
 
 
 MOST_READY = 4
-"""How many jobs of a group that takes turns stand in the lanes at once: others come between them."""
+"""How many jobs of a group that takes turns are in the lanes at once, so that other groups get their turns."""
 LEAD = 1 * MICROSECONDS
-"""How long before its time a reminder is delivered: a worker keeps it, and is more exact than the server."""
+"""How long before it is due a reminder is delivered: a worker keeps it, and is more exact than the server."""
 OVERDUE = 5 * MICROSECONDS
-"""After which a poke that did not come is not waited for."""
+"""A wake-up that is this late is presumed lost."""
 
 
 def fair_bucket(buckets: Iterable[Bucket]) -> Bucket | None:
-    """Return the bucket where the ready jobs of a group are counted; None: it takes no turns with others."""
+    """Return the bucket that counts the ready jobs of a group; None: the group takes no turns with others."""
     return next((bucket for bucket in buckets if not bucket.endswith(SEPARATOR)), None)
 
 
 class Visit:
-    """The gates of one workspace."""
+    """Reads and writes gates within one transaction."""
 
     def __init__(self, workspace: Workspace, book: SettingsBook) -> None:
         self.workspace = workspace
         self.now = workspace.now
-        self.lines = Lines(workspace)
+        self.lines = GateLines(workspace)
         self._book = book
         self._gates: dict[str, Gate] = {}
 
     # -- records
 
     def prefetch(self, jobs: Iterable[StoredJob]) -> None:
-        """Read all gates of jobs at once, and the settings with them."""
+        """Read all gates of jobs, and the settings, at once."""
         self.prefetch_gates(gate for job in jobs for gate in gates_of(job))
 
     def prefetch_gates(self, gates: Iterable[str]) -> None:
-        """Read gates at once, and the settings with them."""
+        """Read gates, and the settings, at once."""
         self.workspace.prefetch([self.workspace.names.settings, *map(self._subject, gates)])
 
     def is_paused(self, queue: str) -> bool:
-        """Answer whether no jobs of a queue start."""
+        """Return whether a queue is paused."""
         return queue in self._book.read(self.workspace).paused
 
     def gate(self, name: str) -> Gate:
-        """Return a gate; whoever changes it saves it."""
+        """Return a gate; a caller that changes it must save it."""
         gate = self._gates.get(name)
         if gate is None:
             subject = self._subject(name)
@@ -212,7 +213,7 @@ class Visit:
         return gate
 
     def save(self, gate: Gate) -> None:
-        """Write a gate; one that is of no interest any more vanishes."""
+        """Write a gate; the record of an idle gate is deleted, or expires when its rate has all tokens again."""
         workspace, subject = self.workspace, self._subject(gate.name)
         purges = workspace.draft.purges
         if not gate.is_idle():
@@ -234,18 +235,18 @@ class Visit:
     # -- limits
 
     def refusal(self, buckets: tuple[Bucket, ...]) -> Refusal | None:
-        """Say which bucket would not let a job pass; None: all would."""
+        """Return the refusal of the bucket that does not admit a job; None: all admit it."""
         return self._admission(buckets).refusal(buckets)
 
     def refusal_at(self, gate: Gate) -> Refusal | None:
-        """Say whether this gate alone lets nobody pass."""
+        """Return the refusal of this gate alone; None: it admits a job."""
         if gate.name.startswith(QUEUE):
             is_open = not self.is_paused(gate.name.removeprefix(QUEUE))
             return None if is_open else Refusal(gate.name, None)
         return self.refusal((gate.name,))
 
     def is_its_turn(self, buckets: tuple[Bucket, ...]) -> bool:
-        """Answer whether not too many of its group are ready already."""
+        """Return whether the group of these buckets has few enough ready jobs for another one."""
         fair = fair_bucket(buckets)
         group = None if fair is None else self.gate(fair).find(group_of(buckets))
         return group is None or group.ready < MOST_READY
@@ -270,7 +271,7 @@ class Visit:
         gate.interval = interval
 
     def admit(self, job: StoredJob, inside: tuple[str, ...]) -> None:
-        """Let a job pass all its limits, which do not refuse it: it is ready."""
+        """Admit a job to all its limits, which do not refuse it, and make it ready."""
         buckets = tuple(dict.fromkeys(job.limits))
         reserved = tuple(bucket for bucket in buckets if self._interval(bucket))
         for bucket in buckets:
@@ -287,7 +288,7 @@ class Visit:
         make_ready(self.workspace, job)
 
     def unready(self, standing: Standing, *, is_started: bool) -> list[str]:
-        """Count a job as ready no more; a start uses up its tokens. Return where others may pass then."""
+        """Count a job as no longer ready; a start uses up its tokens. Return the gates that may admit others."""
         buckets = buckets_in(standing)
         fair = fair_bucket(buckets)
         counted = list(dict.fromkeys(standing.reserved if fair is None else (*standing.reserved, fair)))
@@ -309,7 +310,7 @@ class Visit:
         return counted
 
     def use_up(self, bucket: Bucket, full_at: int) -> None:
-        """Let tokens of a rate be missing until an instant, if there is such a rate."""
+        """Use up tokens of a rate, so that all are available again at `full_at`; nothing if there is no rate."""
         interval = self._interval(bucket)
         if interval and full_at > self.now:
             gate = self.gate(bucket)
@@ -318,21 +319,21 @@ class Visit:
             self.save(gate)
 
     def _interval(self, bucket: Bucket) -> int:
-        """Return how long a token of a rate takes; 0 if there is no rate."""
+        """Return how many microseconds a token of a rate takes; 0 if there is no rate."""
         limit = self._book.read(self.workspace).limits.get(family_of(bucket))
         return 0 if limit is None or limit.per is None else limit.interval
 
-    # -- later
+    # -- wake-ups
 
     def wait_for(self, gate: Gate, refusal: Refusal) -> None:
-        """See to it that somebody comes when a rate lets others pass; if all is set aside, whoever starts will."""
+        """Schedule a wake-up for when a rate has a token; if all are reserved, the next start admits others."""
         if refusal.until is not None and gate.full_at > self.now:
             self.poke(gate, refusal.until)
 
     def poke(self, gate: Gate, instant: int) -> None:
-        """See to it that somebody comes to look at a gate at an instant."""
+        """Schedule a wake-up of a gate at an instant."""
         if gate.poke is not None and self.now - OVERDUE < gate.poke <= instant + 1_000:
-            return  # somebody will come already
+            return  # a wake-up is scheduled already
         gate.poke = instant
         self.save(gate)
         names, draft = self.workspace.names, self.workspace.draft
@@ -344,22 +345,22 @@ class Visit:
 
 
 MOST_PASSES = 50
-"""How many pass one gate in one draft; for the others somebody comes again at once."""
+"""How many jobs one gate admits in one transaction; an immediate wake-up admits the others."""
 LAG = MICROSECONDS // 2
-"""How long to wait for a server that lags behind."""
+"""How long to wait for a replica that lags behind."""
 
 
 class Keeper:
-    """Lets jobs pass."""
+    """Admits jobs to gates or makes them wait, within one transaction."""
 
     def __init__(self, workspace: Workspace, book: SettingsBook) -> None:
         self._workspace = workspace
         self.visit = Visit(workspace, book)
 
-    # -- coming
+    # -- entering
 
     def enter_sequence(self, job: StoredJob) -> bool:
-        """Answer whether it is the turn of a job in its sequence; if not, it waits."""
+        """Return whether a job gets its sequence; if not, it waits in line."""
         assert job.sequence is not None
         gate = self.visit.gate(sequence_gate(job.sequence))
         if gate.is_idle():
@@ -381,14 +382,14 @@ class Keeper:
         self.visit.save(gate)
 
     def _step_back(self, gate: Gate, holder: StoredJob) -> None:
-        """One has come whose turn is before that of the holder, with which nobody has begun."""
+        """Put the holder of a sequence, which has no owner, back in line: a job with an earlier turn has come."""
         self._take_from_lane(holder)
         holder, freed = self.take_out(holder, keeps_sequence=False)
         self._wait(gate, holder)
         self.fill_all([name for name in freed if name != gate.name])
 
     def step_back_from_limits(self, job: StoredJob) -> None:
-        """A job that is ready is to ask for its limits anew: its queue is paused."""
+        """Take a ready job out of its limits, and request them again: its queue is paused."""
         self._take_from_lane(job)
         job, freed = self.take_out(job, keeps_sequence=True)
         self._try(job)
@@ -398,7 +399,7 @@ class Keeper:
         self._workspace.withdraw(self._workspace.names.ready_of(job.queue, job.type, job.priority, job.id))
 
     def ask_limits(self, job: StoredJob) -> None:
-        """Let a job pass its limits, behind those of its group who wait, and behind all for whom there is room."""
+        """Admit a job to its limits, after the waiting jobs of its group and all others that there is room for."""
         for bucket in dict.fromkeys(job.limits):
             gate = self.visit.gate(bucket)
             self._fill(gate)
@@ -409,7 +410,7 @@ class Keeper:
         self._try(job)
 
     def _try(self, job: StoredJob) -> bool:
-        """Let a job pass its limits, or wait before the first that refuses it; answer whether it passed."""
+        """Admit a job to its limits, or make it wait at the first that refuses; return whether it was admitted."""
         buckets = tuple(dict.fromkeys(job.limits))
         inside = () if job.sequence is None else (sequence_gate(job.sequence),)
         if buckets and self.visit.is_paused(job.queue):
@@ -436,10 +437,10 @@ class Keeper:
         inside = () if is_sequence or job.sequence is None else (sequence_gate(job.sequence),)
         self._workspace.put_job(placed(job, Standing(WAITS, inside, gate.name, group.name)))
 
-    # -- going
+    # -- leaving
 
     def give_way(self, job: StoredJob) -> StoredJob:
-        """Let a job that waits for its next attempt wait in line, if one came meanwhile whose turn is earlier."""
+        """Put a job that waits for its retry back in line, if a job with an earlier turn has come meanwhile."""
         gate = self.visit.gate(standing_of(job).inside[0])
         group = gate.find("")
         first = None if group is None else self.visit.lines.first(gate, group)
@@ -451,7 +452,7 @@ class Keeper:
         return placed(job, Standing(WAITS, (), gate.name, ""))
 
     def take_out(self, job: StoredJob, *, keeps_sequence: bool) -> tuple[StoredJob, list[str]]:
-        """Take a job out of where it stands; return it and the gates that have room now."""
+        """Take a job out of its line and gates; return it and the gates that have room now."""
         standing = standing_of(job)
         if standing.state == WAITS:
             gate = self.visit.gate(standing.gate)
@@ -467,18 +468,18 @@ class Keeper:
         if standing.state == READY:
             self.visit.unready(standing, is_started=False)
         job = placed(job, Standing(HELD if kept else AWAY, kept))
-        self._workspace.put_job(job)  # so that nobody meets it where it was, until the caller writes it
+        self._workspace.put_job(job)  # until the caller writes it, no lookup finds it at its old position
         return job, freed
 
-    # -- room
+    # -- admitting
 
     def fill_all(self, names: Iterable[str]) -> None:
-        """Let pass who waits before several gates."""
+        """Admit waiting jobs at several gates."""
         for name in names:
             self.fill(self.visit.gate(name))
 
     def fill(self, gate: Gate) -> None:
-        """Let pass who waits, as far as there is room."""
+        """Admit waiting jobs, as far as there is room."""
         if gate.name.startswith(SEQUENCE):
             self._fill_sequence(gate)
         else:
@@ -529,16 +530,16 @@ class Keeper:
 
 FILLED_AT_ONCE = 16
 MOST_POKES = 300
-"""How many gates are looked after when a limit changes; the others by whoever has time."""
+"""How many gates are checked at once when a limit changes; a later wake-up checks the others."""
 TAKEN_BACK_AT_ONCE = 100
-"""How many jobs give up their places in one draft when their queue is paused."""
+"""How many jobs leave their limits in one transaction when their queue is paused."""
 PAGE = 500
 AFTERTHOUGHT = 5 * MICROSECONDS
-"""When a change of settings is looked after again: for those who read the old ones at the same moment."""
+"""How long after a change of settings gates are checked again: transactions may have read the old ones."""
 
 
 class Gates:
-    """Lets jobs pass. `refusal_of` and `behind` may be called on any thread, the rest by the one that writes."""
+    """Admits jobs to sequences and limits. Any thread may call `refusal_of` and `behind`, the writer the rest."""
 
     def __init__(self, book: SettingsBook) -> None:
         self._book = book
@@ -558,7 +559,7 @@ class Gates:
     # -- jobs
 
     def enter(self, workspace: Workspace, job: StoredJob) -> None:
-        """Let a job that is due become ready, or wait where it has to; one that does already goes on doing so."""
+        """Make a due job ready, or make it wait at a gate; one that waits or is ready already stays as it is."""
         state = standing_of(job).state
         if state not in (AWAY, HELD):
             return
@@ -568,7 +569,7 @@ class Gates:
             keeper.ask_limits(job)
 
     def started(self, workspace: Workspace, job: StoredJob) -> StoredJob:
-        """A job that is ready is started: the next one of its key may become ready. The caller writes the job."""
+        """Record the start of a ready job, and admit the next one of its key. The caller writes the job."""
         standing = standing_of(job)
         if standing.state != READY:
             return job
@@ -577,9 +578,10 @@ class Gates:
         return placed(job, standing._replace(state=STARTED))
 
     def leave(self, workspace: Workspace, job: StoredJob, *, keeps_sequence: bool) -> StoredJob:
-        """A job runs no more, and others pass; the caller writes it, and lets it `enter` if it is due again.
+        """Take a job that runs no more out of its gates, and admit others.
 
-        It may keep its sequence, as long as it is not over and nobody came meanwhile whose turn is earlier.
+        The caller writes the job, and calls `enter` if it is due again. The job may keep its sequence, if it is
+        not over and no job with an earlier turn has come meanwhile.
         """
         keeper = self._keeper(workspace)
         keeper.visit.prefetch([job])
@@ -588,11 +590,11 @@ class Gates:
         return keeper.give_way(job) if standing_of(job).state == HELD else job
 
     def withdraw(self, workspace: Workspace, job: StoredJob) -> StoredJob:
-        """A job that has not started is taken out of its line and gates, and others pass; the caller writes it."""
+        """Take a job that has not started out of its line and gates, and admit others; the caller writes it."""
         return self.leave(workspace, job, keeps_sequence=False)
 
     def hold_sequence(self, workspace: Workspace, job: StoredJob) -> StoredJob:
-        """Let a job whose turn came before, and which is due later, have its sequence, or wait in line for it."""
+        """Give its sequence, or a place in line, to a job whose turn has come but which is due later."""
         keeper = self._keeper(workspace)
         keeper.visit.prefetch([job])
         gate = sequence_gate(job.sequence or "")
@@ -603,15 +605,15 @@ class Gates:
     # -- gates
 
     def prefetch_named(self, workspace: Workspace, names: Iterable[str]) -> None:
-        """Read gates at once."""
+        """Read gates by name, at once."""
         self._keeper(workspace).visit.prefetch_gates(names)
 
     def use_up(self, workspace: Workspace, bucket: str, full_at: int) -> None:
-        """Let tokens of a rate be missing: they are all there again at an instant."""
+        """Use up tokens of a rate, so that all are available again at `full_at`."""
         self._keeper(workspace).visit.use_up(bucket, full_at)
 
     def poke(self, workspace: Workspace, family: str, gate: str) -> None:
-        """Look after a gate whose time has come; without a name, after all of a family."""
+        """Handle a wake-up: check a gate, or without a name all gates of a family."""
         keeper = self._keeper(workspace)
         if not gate:
             self._look_after(workspace, family)
@@ -626,7 +628,7 @@ class Gates:
         keeper.fill(record)
 
     def limits_changed(self, workshop: Workshop, families: Iterable[str]) -> None:
-        """Let pass who waited for a limit that is another one now."""
+        """Admit jobs that waited for limits that have changed."""
         for family in families:
             workshop.carry_through(partial(self._change_family, family=family))
 
@@ -652,13 +654,13 @@ class Gates:
         for name in names[FILLED_AT_ONCE:MOST_POKES]:
             data = encode([family, name, 0])
             workspace.draft.put(workspace.names.chore("poke", digest(name)), data)
-        if len(names) > MOST_POKES:  # by then these are not waited for any more
+        if len(names) > MOST_POKES:  # by then no job waits at these any more
             self._look_again(workspace, family, "")
 
     # -- queues
 
     def queue_changed(self, workshop: Workshop, queue: str) -> None:
-        """Let jobs under limits give up their places while their queue is paused, and pass when it is not."""
+        """Take jobs under limits out of them if their queue was paused, or admit them again if it was resumed."""
         workshop.carry_through(partial(self._change_queue, queue=queue))
 
     def _change_queue(self, workspace: Workspace, queue: str) -> None:
@@ -667,15 +669,14 @@ class Gates:
         self._look_again(workspace, family_of(gate), gate)
 
     def _look_after_queue(self, workspace: Workspace, queue: str) -> None:
-        """Take jobs of a paused queue back from its lanes, if they are in the way of others."""
+        """Take jobs of a paused queue back from its lanes, if they occupy limits that other queues share."""
         keeper = self._keeper(workspace)
         if not keeper.visit.is_paused(queue):
             return
         ids: list[str] = []
         for _, entry in _pages(workspace, f"{workspace.names.ready}{to_token(queue)}.>"):
-            job = (
-                decode_job(entry.data) if entry.data else None
-            )  # what a schedule has fired is empty, and not gated
+            # A message that a schedule has published is empty, and its job is not gated.
+            job = decode_job(entry.data) if entry.data else None
             if job is not None and job.limits and len(ids) < TAKEN_BACK_AT_ONCE:
                 ids.append(job.id)
         workspace.prefetch_jobs(ids)
@@ -691,7 +692,7 @@ class Gates:
     # -- readers
 
     def refusal_of(self, workspace: Workspace, job: StoredJob) -> tuple[Refusal | None, tuple[str, ...]]:
-        """Say which limit would not let a job pass now, and some of those who are inside."""
+        """Return the limit that would refuse a job now, and some of the jobs inside it."""
         visit = Keeper(workspace, self._book).visit
         if standing_of(job).state in (READY, STARTED):
             return None, ()
@@ -702,7 +703,7 @@ class Gates:
         return refusal, tuple(visit.gate(refusal.bucket).holders)
 
     def behind(self, workspace: Workspace, job: StoredJob) -> str | None:
-        """Return the job that is in the way of another in its sequence."""
+        """Return the job that a job waits for in its sequence; None if there is none."""
         if job.sequence is None:
             return None
         visit = Keeper(workspace, self._book).visit
@@ -716,7 +717,7 @@ class Gates:
         return None if front == job.id else front
 
 
-def _pages(workspace: Workspace, subject: str) -> Iterator[tuple[str, Entry]]:
+def _pages(workspace: Workspace, subject: str) -> Iterator[tuple[str, StreamEntry]]:
     position, page = 0, PAGE
     while page == PAGE:
         found = workspace.scan(subject, after=position, most=PAGE)

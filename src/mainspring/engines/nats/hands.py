@@ -1,8 +1,8 @@
-"""The jobs that this process has leased, with the messages that brought them, and requests to stop them.
+"""The leases of this process: its jobs, the messages that delivered them, and requests to stop them.
 
-A message stays unacknowledged until its job is over or queued again. The server is told several times in each
-lease that the message is still needed; if this process dies, the server delivers it to another worker. A request
-to stop a job comes as a note, at once or never, so the records of running jobs are also read every few seconds.
+A message stays unacknowledged until its job is over or queued again. The heartbeat tells the server several times
+in each lease that the message is in progress; if this process dies, the server delivers it to another worker. A
+request to stop a job is a note that may be lost, so the records of running jobs are also read every few seconds.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from msgspec import Struct
 
 from mainspring.engines.nats.stored import StoredJob
 from mainspring.engines.nats.workspace import Workshop
-from mainspring.jobs.instants import MICROSECONDS
 from mainspring.jobs.records import Lease
 from mainspring.jobs.status import JobStatus
+from mainspring.jobs.timestamps import MICROSECONDS
 
 
 class Hand(Struct):
-    """A job in our hands."""
+    """A job that a worker of this process has leased."""
 
     worker: int
     job: StoredJob
     revision: int
-    """Of its record."""
+    """The revision of its record."""
     reply: str
-    """Where its message is acknowledged."""
+    """The subject that acknowledges its message."""
 
     def is_of(self, lease: Lease, worker: int) -> bool:
-        """Answer whether this is what a worker was given: this job, not another with its id, and this time."""
+        """Return whether this is that lease of the worker: this job, not another with its id, and this token."""
         return (self.worker, self.job.place, self.job.token) == (worker, lease.ref, lease.token)
 
 
 class Hands:
-    """All of them, by job. Messages are kept alive from another thread."""
+    """All leases, by job. The heartbeat reads them on another thread."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -44,31 +44,31 @@ class Hands:
         return len(self._by_job)
 
     def get(self, job_id: str) -> Hand | None:
-        """Return a job that we have."""
+        """Return the lease of a job; None if this process has none."""
         return self._by_job.get(job_id)
 
     def put(self, hand: Hand) -> None:
-        """Take a job."""
+        """Add a lease."""
         with self._lock:
             self._by_job[hand.job.id] = hand
 
     def drop(self, job_id: str) -> Hand | None:
-        """Give a job away."""
+        """Remove the lease of a job, and return it."""
         with self._lock:
             return self._by_job.pop(job_id, None)
 
     def of(self, worker: int) -> list[Hand]:
-        """Return what one worker has."""
+        """Return the leases of one worker."""
         with self._lock:
             return [hand for hand in self._by_job.values() if hand.worker == worker]
 
     def all(self) -> list[Hand]:
-        """Return everything."""
+        """Return all leases."""
         with self._lock:
             return list(self._by_job.values())
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all leases."""
         with self._lock:
             self._by_job.clear()
 
@@ -77,18 +77,18 @@ LOOK_EVERY = 5 * MICROSECONDS
 
 
 class Stops:
-    """What is to stop. Notes come on another thread."""
+    """Requests to stop jobs. Notes arrive on another thread."""
 
     def __init__(self, workshop: Workshop, hands: Hands) -> None:
         self._workshop = workshop
-        self._hands = hands
+        self.hands = hands
         self._lock = Lock()
         self._wanted: set[str] = set()
         self._looked = 0
 
     def add(self, job_id: str) -> None:
-        """Somebody wants a job stopped; it may be in other hands."""
-        if self._hands.get(job_id) is not None:
+        """Record a request to stop a job, if this process has its lease."""
+        if self.hands.get(job_id) is not None:
             with self._lock:
                 self._wanted.add(job_id)
 
@@ -96,17 +96,17 @@ class Stops:
         """Return the jobs of a worker that are to stop, each once."""
         with self._lock:
             hers = [job_id for job_id in self._wanted if self._is_hers(job_id, worker)]
-            self._wanted = {job_id for job_id in self._wanted if self._hands.get(job_id)}.difference(hers)
+            self._wanted = {job_id for job_id in self._wanted if self.hands.get(job_id)}.difference(hers)
             return hers
 
     def _is_hers(self, job_id: str, worker: int) -> bool:
-        hand = self._hands.get(job_id)
+        hand = self.hands.get(job_id)
         return hand is not None and hand.worker == worker
 
     def look(self) -> bool:
-        """Look at the records of what runs here, once in a while; answer whether any of it is to stop."""
+        """Read the records of running jobs, every few seconds; return whether any of them is to stop."""
         now = self._workshop.link.monotonic()
-        running = [hand for hand in self._hands.all() if hand.job.status is JobStatus.RUNNING]
+        running = [hand for hand in self.hands.all() if hand.job.status is JobStatus.RUNNING]
         if not running or now - self._looked < LOOK_EVERY:
             return False
         self._looked = now

@@ -1,8 +1,8 @@
-"""Intake: messages from the server on their way to whoever takes jobs.
+"""Receives messages from the server, and keeps them until a worker claims their jobs.
 
-While there is room, each lane has an idle pull: one message that comes by itself and wakes the worker, which then
-fetches as many as it has room for. What came and found no room within a moment goes back, so that it does not wait
-here while others are idle.
+While a worker has room, each lane has an idle pull: the server delivers one message as soon as there is one, which
+wakes the worker. The worker then fetches as many as it has room for. A message that finds no room within a moment
+goes back to the server, so that it does not wait here while other workers are idle.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from mainspring.engines.nats.link import Link
 from mainspring.engines.nats.messages import IN_PROGRESS, Message, Pull, nak
 from mainspring.engines.nats.naming import Names
 from mainspring.engines.nats.stored import StoredJob
-from mainspring.jobs.instants import MICROSECONDS
+from mainspring.jobs.timestamps import MICROSECONDS
 
 PATIENCE_SECONDS = 0.25
 PAUSE_SECONDS = 0.25
 
 
-class Intake:
-    """Messages that nobody has looked at yet."""
+class MessageIntake:
+    """Messages that were delivered to this process and wait for a worker."""
 
     def __init__(self, link: Link, names: Names, wake: Callable[[], None], on_trouble: Callable[[], None]) -> None:
         self._link = link
@@ -30,7 +30,7 @@ class Intake:
         self._wake = wake
         self._lock = Lock()
         self._jobs: dict[str, Message] = {}  # by subject: a later one replaces an earlier one
-        self._dues: dict[str, int] = {}  # when jobs for which there was no room are due
+        self._dues: dict[str, int] = {}  # due times of jobs that found no room
         self._chores: list[Message] = []
         self._armed: tuple[str, ...] = ()
         self._on_trouble = on_trouble
@@ -40,7 +40,7 @@ class Intake:
     # -- on the loop
 
     def _note_end(self, *, is_expired: bool) -> None:
-        """Go on waiting; after a moment, and from the beginning, if the consumer or its leader is gone."""
+        """Renew an expired idle pull; if the consumer or its leader is gone, find the consumers again later."""
         if is_expired:
             self._link.pulls.arm(self._armed)
         else:
@@ -63,7 +63,7 @@ class Intake:
         asyncio.get_running_loop().call_later(PATIENCE_SECONDS, self._lose_patience)
 
     def _lose_patience(self) -> None:
-        """Give back what nobody had room for."""
+        """Give back messages that found no room in time."""
         limit = asyncio.get_running_loop().time() - PATIENCE_SECONDS
         with self._lock:
             late = [message for message in self._jobs.values() if message.arrived <= limit]
@@ -72,32 +72,32 @@ class Intake:
             for message in late:
                 del self._jobs[message.subject]
                 early = self._dues.pop(message.subject, now) - now
-                answers.append((message.reply, nak(max(0, early) / MICROSECONDS / 2)))  # there is time yet
+                answers.append((message.reply, nak(max(0, early) / MICROSECONDS / 2)))  # again before it is due
         self._link.send(answers)
 
     def _keep(self, message: Message) -> None:
-        """Keep the newest message of a job: the older one is gone from the server."""
+        """Keep the newest message of a job: the server has deleted the older one."""
         other = self._jobs.get(message.subject)
         if other is None or other.revision <= message.revision:
             self._jobs[message.subject] = message
 
-    # -- anywhere
+    # -- on any thread
 
     def arm(self, consumers: Iterable[str]) -> None:
-        """Let the next message of each of these consumers come by itself."""
+        """Start an idle pull on each of these consumers."""
         armed = tuple(consumers)
         self._armed = armed
         if armed:
             self._link.call_later(lambda: self._link.pulls.arm(armed))
 
     def rearm(self) -> None:
-        """After a reconnection: what was asked for is forgotten."""
+        """Start the idle pulls again after a reconnection: the server has forgotten them."""
         self.arm(self._armed)
 
     def take_jobs(self, lanes: Iterable[str], until: int | None) -> list[Message]:
-        """Return what came for these lanes, named by the beginning of their subjects.
+        """Return the messages of these lanes, given as prefixes of their subjects.
 
-        What is known to be due later than `until` stays: there is no room for it.
+        Jobs that are known to be due later than `until` stay: there is no room for them.
         """
         prefixes = tuple(lanes)
         with self._lock:
@@ -113,7 +113,7 @@ class Intake:
             return found
 
     def put_back(self, messages: Iterable[tuple[Message, StoredJob | None]]) -> None:
-        """Keep messages for somebody with room; they go back to the server if nobody comes."""
+        """Keep messages for a worker with room; they go back to the server if none takes them in time."""
         with self._lock:
             kept = list(messages)
             for message, job in kept:
@@ -124,22 +124,22 @@ class Intake:
             self._link.call_later(self._begin_patience)
 
     def take_chores(self) -> list[Message]:
-        """Return the chores that came."""
+        """Return the chores that were delivered."""
         with self._lock:
             found, self._chores = self._chores, []
             return found
 
     def fetch(self, pulls: list[Pull]) -> list[Message]:
-        """Return what is there right now."""
+        """Return the messages that consumers have right now."""
         return self._link.fetch(pulls)
 
     def keep_alive(self) -> list[tuple[str, bytes]]:
-        """Return the messages that say that we still have what we have."""
+        """Return the answers that tell the server which messages are still in progress."""
         with self._lock:
             return [(message.reply, IN_PROGRESS) for message in (*self._jobs.values(), *self._chores)]
 
     def give_back(self) -> None:
-        """Give everything back."""
+        """Give back all messages, and renew no idle pull."""
         with self._lock:
             replies = [message.reply for message in (*self._jobs.values(), *self._chores)]
             self._jobs.clear()

@@ -1,7 +1,7 @@
-"""What happens to jobs, written down while somebody listens: a stream of its own that forgets after an hour.
+"""Events of jobs: written to a stream of their own while a client listens, and deleted there after an hour.
 
-Listeners say until when they listen; everybody who changes jobs reads that. Events are sent after the change is
-stored, without an answer: losing one in a crash does no harm to jobs.
+A listener stores until when it listens, and each process that changes jobs reads that. Events are sent after the
+change is stored, without an answer: losing one in a crash does no harm to jobs.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ NOTE_LENGTH = 200
 
 
 class Listening(Struct, frozen=True, array_like=True):
-    """Until when somebody listens."""
+    """Until when a client listens."""
 
     until: int
 
 
-class Journal:
+class NatsJournal:
     """Writes and reads events."""
 
     def __init__(self, link: Link, names: Names) -> None:
@@ -34,45 +34,45 @@ class Journal:
         self.must_refresh = True
 
     def refresh(self) -> None:
-        """Find out whether somebody listens."""
+        """Read until when a client listens."""
         self.must_refresh = False
         data = self._link.read_one(self._names.listeners).data
         if data:
             self._until = max(self._until, decode(data, Listening).until)
 
     def write(self, workspace: Workspace, kind: EventKind, job: JobRecord, note: str | None = None) -> None:
-        """Tell of a job, once the workspace is stored."""
+        """Write an event of a job, once the transaction is stored."""
         self.write_event(workspace, Event(kind, workspace.now, job.id, job.type, job.queue, note))
 
     def tell_start(self, workspace: Workspace, job: StoredJob, at: int | None = None) -> None:
-        """Tell that the handler of a job has begun, unless that was told; the caller writes the job."""
+        """Write the `started` event of a job, if it is still to be written; the caller writes the job."""
         if job.is_start_untold:
             event = Event(EventKind.STARTED, at or job.started or workspace.now, job.id, job.type, job.queue)
             self.write_event(workspace, event)
 
     def write_failed(self, workspace: Workspace, job: JobRecord) -> None:
-        """Tell of a job that was given up, with the first line of why."""
+        """Write the event of a job that failed for good, with the first line of its error."""
         line = (job.error or "").partition("\n")[0][:NOTE_LENGTH]
         self.write(workspace, EventKind.FAILED, job, line or None)
 
     def write_event(self, workspace: Workspace, event: Event) -> None:
-        """Tell of anything."""
+        """Write an event, if a client listens."""
         if self.is_heard(workspace):
             workspace.draft.send(self._names.events, encode(event))
 
     def is_heard(self, workspace: Workspace) -> bool:
-        """Answer whether somebody listens."""
+        """Return whether a client listens."""
         if self.must_refresh:
             self.refresh()
         return workspace.now < self._until
 
     @property
     def is_followed(self) -> bool:
-        """Whether there is a listener, as far as is known without asking the server."""
+        """Whether a client listens, as far as is known without a request to the server."""
         return self._until > 0 and self._link.now() < self._until
 
     def listen(self, until: int) -> str:
-        """Let events be written until an instant; return the place from which on there are some."""
+        """Have all processes write events until an instant; return the position from which on there are some."""
         data = self._link.read_one(self._names.listeners).data
         stored = decode(data, Listening).until if data else 0
         if until > stored:
@@ -82,7 +82,7 @@ class Journal:
         return str(self._link.last_sequence(self._names.events_stream))
 
     def read(self, after: str, limit: int) -> EventPage:
-        """Return what happened after a place."""
+        """Return the events after a position."""
         self._link.wait_for_order(self._names.events)
         found = self._link.scan(self._names.events, after=int(after), most=limit, stream=self._names.events_stream)
         events = [decode(entry.data, Event) for _, entry in found]

@@ -1,7 +1,7 @@
-"""The link to the servers: what is kept there is read, and changed by drafts that are stored all or none.
+"""Reads and writes the JetStream stream: API requests, direct reads, atomic batches (drafts) and pulls.
 
-A `commit` that cannot know whether it was stored answers as if somebody had been quicker: the caller reads again,
-and finds out.
+A `commit` whose answer is lost returns None, as if another process had been faster: the caller reads again, and
+finds out whether it was stored.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from mainspring.clock import Clock
 from mainspring.engines.nats.connection import NO_LEADER, TRY_SECONDS, Connection, loop_time
-from mainspring.engines.nats.drafts import MOST_PUTS, NOTHING, Draft, Entry, Put
+from mainspring.engines.nats.drafts import MOST_PUTS, NOTHING, Draft, Put, StreamEntry
 from mainspring.engines.nats.messages import Message, Pull, status_of
 from mainspring.engines.nats.settings import NatsSettings
 from mainspring.engines.nats.wire import WireClient, to_wire
@@ -36,7 +36,7 @@ IMPOSSIBLE = 2**62  # a revision that nothing has
 
 
 class ServerError(Exception):
-    """The server has refused a request."""
+    """The server has refused a request, with this error code."""
 
     def __init__(self, error: dict[str, Any]) -> None:
         super().__init__(f"{error.get('description', 'unknown error')} (code {error.get('err_code', 0)})")
@@ -44,7 +44,7 @@ class ServerError(Exception):
 
 
 class Link(Connection):
-    """Reads, drafts and pulls. From any thread, once it is open."""
+    """A connection that reads, commits and pulls. Usable from any thread, once it is open."""
 
     def __init__(self, servers: list[str], settings: NatsSettings, stream: str, clock: Clock) -> None:
         super().__init__(servers, settings, clock)
@@ -52,18 +52,18 @@ class Link(Connection):
         self._drafts = 0
         self.pulls.stream = stream
         self.reads_leader = False
-        """Whether replicas may lag behind, so that only the leader is asked."""
+        """Whether replicas may lag behind, so that records are read from the leader."""
         self.last_record = 0
-        """The revision of the last job record that we have stored."""
+        """The revision of the last job record that this process has stored."""
 
     # -- requests
 
     def api(self, verb: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Ask the JetStream API; raises `ServerError` for what it refuses."""
+        """Call the JetStream API; raises `ServerError` if the server refuses."""
         return self.wait_for(self.api_async(verb, body))
 
     async def api_async(self, verb: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Ask the JetStream API, on the loop."""
+        """Call the JetStream API, on the loop."""
         data = json.dumps(body).encode() if body else b""
         answer = await self._ask(f"$JS.API.{verb}", data, self._deadline())
         if "error" in answer:
@@ -71,7 +71,7 @@ class Link(Connection):
         return answer
 
     def find_each(self, verbs: Sequence[str]) -> list[dict[str, Any] | None]:
-        """Ask the JetStream API many questions at once; None for what does not exist."""
+        """Send many requests to the JetStream API at once; None for each object that does not exist."""
         return self.wait_for(self._find_each(verbs)) if verbs else []
 
     async def _find_each(self, verbs: Sequence[str]) -> list[dict[str, Any] | None]:
@@ -86,7 +86,7 @@ class Link(Connection):
             raise
 
     async def _ask(self, subject: str, data: bytes, deadline: float | None) -> dict[str, Any]:
-        """Return an answer of the API, once the servers agree on who gives it."""
+        """Return an answer of the API; repeat the request while the servers have no leader."""
         while True:
             answer = dict(json.loads((await self.request(subject, data, deadline)).data))
             error = answer.get("error", {})
@@ -97,16 +97,16 @@ class Link(Connection):
 
     # -- reading
 
-    def read(self, subjects: Iterable[str]) -> dict[str, Entry]:
-        """Return what subjects hold; `NOTHING` for those that hold nothing."""
+    def read(self, subjects: Iterable[str]) -> dict[str, StreamEntry]:
+        """Return the messages of subjects; `NOTHING` for those without one."""
         wanted = list(dict.fromkeys(subjects))
         return self.wait_for(self._read(wanted)) if wanted else {}
 
-    def read_one(self, subject: str) -> Entry:
-        """Return what a subject holds."""
+    def read_one(self, subject: str) -> StreamEntry:
+        """Return the message of a subject; `NOTHING` if there is none."""
         return self.read([subject])[subject]
 
-    async def _read(self, subjects: list[str]) -> dict[str, Entry]:
+    async def _read(self, subjects: list[str]) -> dict[str, StreamEntry]:
         found = dict.fromkeys(subjects, NOTHING)
         deadline = self._deadline()
         if self.reads_leader or len(subjects) == 1:
@@ -118,7 +118,7 @@ class Link(Connection):
                 found[subject] = entry
         return found
 
-    async def _read_leader(self, subject: str, deadline: float | None) -> Entry:
+    async def _read_leader(self, subject: str, deadline: float | None) -> StreamEntry:
         body = json.dumps({"last_by_subj": subject}).encode()
         answer = await self._ask(f"$JS.API.STREAM.MSG.GET.{self._stream}", body, deadline)
         if "error" in answer:
@@ -127,8 +127,8 @@ class Link(Connection):
             raise ServerError(answer["error"])
         return decode_api_message(answer["message"])
 
-    async def collect(self, body: dict[str, Any], stream: str | None = None) -> list[tuple[str, Entry]]:
-        """Return the messages that a direct read finds, in their order."""
+    async def collect(self, body: dict[str, Any], stream: str | None = None) -> list[tuple[str, StreamEntry]]:
+        """Return the messages of a direct read, in the order of the stream."""
         deadline = self._deadline()
         while deadline is None or loop_time() < deadline:
             if self._connected().is_connected:
@@ -141,25 +141,25 @@ class Link(Connection):
 
     def scan(
         self, subject: str, *, after: int = 0, most: int = 1_000, stream: str | None = None
-    ) -> list[tuple[str, Entry]]:
-        """Return messages of subjects with wildcards, in the order in which they were stored."""
+    ) -> list[tuple[str, StreamEntry]]:
+        """Return up to `most` messages of subjects with wildcards, in the order in which they were stored."""
         body = {"next_by_subj": subject, "seq": after + 1, "batch": most}
         return self.wait_for(self.collect(body, stream))
 
-    def scan_each(self, places: Sequence[tuple[str, int]], *, most: int) -> list[list[tuple[str, Entry]]]:
-        """Return messages of each of these subjects behind a place of its own, all asked at once."""
+    def scan_each(self, places: Sequence[tuple[str, int]], *, most: int) -> list[list[tuple[str, StreamEntry]]]:
+        """Return messages of each of these subjects after its own revision; all are requested at once."""
         bodies = [{"next_by_subj": subject, "seq": after + 1, "batch": most} for subject, after in places]
         return self.wait_for(self._collect_each(bodies)) if bodies else []
 
-    async def _collect_each(self, bodies: Sequence[dict[str, Any]]) -> list[list[tuple[str, Entry]]]:
+    async def _collect_each(self, bodies: Sequence[dict[str, Any]]) -> list[list[tuple[str, StreamEntry]]]:
         return list(await asyncio.gather(*map(self.collect, bodies)))
 
     # -- writing
 
     def commit(self, draft: Draft) -> int | None:
-        """Store a draft as one; return the revision of its first message, or None if somebody was quicker.
+        """Store a draft as one; return the revision of its first message, or None if another process was faster.
 
-        The messages of a draft have revisions in a row. What is to be sent and emptied afterwards follows.
+        The messages of a draft have consecutive revisions. The sends and purges of the draft follow the commit.
         """
         first: int | None = 0
         puts = draft.puts if self.settings.may_purge else _fading(draft)
@@ -167,8 +167,8 @@ class Link(Connection):
         if puts:
             first = self.wait_for(self._commit(puts))
         if first and self.settings.may_purge:
-            # Only what is older than the draft: by the time of the purge the subject may hold something new.
-            # Where the draft itself has put nothing, that goes too.
+            # Purge only messages older than the draft: at the time of the purge, a subject may have a newer one.
+            # An empty message of the draft itself is purged, too.
             emptied = {put.subject for put in draft.puts if put.is_empty}
             behind = first + len(draft.puts)
             purges = [
@@ -193,7 +193,7 @@ class Link(Connection):
             await self._publish(client, puts, inbox)
             answer = await self._inbox.wait(inbox, future, self._patience(deadline))
             if answer is None:
-                return None  # it may have been stored, or not
+                return None  # unknown whether it was stored
             if status_of(answer) == NO_LEADER:
                 await asyncio.sleep(0.1)
                 continue
@@ -205,14 +205,14 @@ class Link(Connection):
                 return None
             if error.get("err_code") not in BUSY and error.get("code") != NO_LEADER:
                 raise ServerError(error)
-            said = f"; it said: {error.get('description')}"  # that it is busy, without a leader, or full
+            said = f"; it said: {error.get('description')}"  # busy, without a leader, or full
             await asyncio.sleep(pause)
             pause = min(0.1, 2 * pause)
         remedy = MORE_ROOM if "resources" in said else None
         raise self.unavailable(f"a change was not stored in {self.settings.timeout:g} s{said}", remedy=remedy)
 
     def _require_size(self, puts: Sequence[Put]) -> None:
-        """Refuse what the server does not take, before anything is sent."""
+        """Refuse messages that are too large for the server, before any is sent."""
         limit = self.max_payload - ROOM_FOR_HEADERS
         for put in puts:
             if len(put.subject) > MAX_SUBJECT:  # the server would close the connection of the whole process
@@ -231,7 +231,7 @@ class Link(Connection):
                 )
 
     def store_each(self, puts: Sequence[Put]) -> list[int | None]:
-        """Store messages, each for itself; the revision of each, or None if it was not stored, or nobody knows."""
+        """Store messages one by one; return the revision of each, or None if it is not known to be stored."""
         self._require_size(puts)
         return self.wait_for(self._store_each(puts))
 
@@ -264,7 +264,7 @@ class Link(Connection):
         await client.write(messages)
 
     def empty(self, subject: str) -> None:
-        """Let a subject hold nothing, soon; no harm is done if it stays."""
+        """Purge a subject, soon; a lost purge does no harm."""
         self.send([self._purge(subject)])
 
     def _purge(self, subject: str, before: int | None = None) -> tuple[str, bytes]:
@@ -272,7 +272,7 @@ class Link(Connection):
         return f"$JS.API.STREAM.PURGE.{self._stream}", json.dumps(body).encode()
 
     def store(self, subject: str, data: bytes) -> int:
-        """Store one message, whatever was there before; return its revision."""
+        """Store one message unconditionally; return its revision."""
         draft = Draft()
         draft.put(subject, data)
         while True:
@@ -281,26 +281,26 @@ class Link(Connection):
                 return revision
 
     def note_record(self, revision: int) -> None:
-        """A job record was stored."""
+        """Record the revision of a job record that was stored."""
         self.last_record = max(self.last_record, revision)
 
     def last_sequence(self, stream: str) -> int:
-        """Return the number of the last message of a stream."""
+        """Return the sequence number of the last message of a stream."""
         return int(self.api(f"STREAM.INFO.{stream}")["state"]["last_seq"])
 
     def wait_for_order(self, subject: str) -> None:
-        """Wait until the server has taken in what we have sent to a stream: it refuses this, in its turn."""
+        """Wait until the server has processed our messages to a stream: send one more, which it must refuse."""
         self.wait_for(self._commit([Put(subject, b"", expected=IMPOSSIBLE)]))
 
     # -- pulling
 
     def fetch(self, pulls: Sequence[Pull]) -> list[Message]:
-        """Return what is there right now, from several consumers."""
+        """Return the messages that several consumers have right now."""
         return self.wait_for(self.pulls.fetch(pulls, TRY_SECONDS)) if pulls and self.is_connected else []
 
 
 def _fading(draft: Draft) -> list[Put]:
-    """Return what a draft puts, where nobody may purge afterwards: what stands for nothing goes by itself."""
+    """Return the messages of a draft without purges: the empty ones of purged subjects expire instead."""
     purged = set(draft.purges)
     return [
         replace(put, headers={**(put.headers or {}), "Nats-TTL": FADING})
@@ -316,6 +316,6 @@ def _headers_of(put: Put) -> dict[str, str] | None:
     return {**(put.headers or {}), "Nats-Expected-Last-Subject-Sequence": str(put.expected)}
 
 
-def decode_api_message(message: dict[str, Any]) -> Entry:
-    """Read a message as the API writes it."""
-    return Entry(int(message["seq"]), b64decode(message.get("data", "")))
+def decode_api_message(message: dict[str, Any]) -> StreamEntry:
+    """Decode a message in the format of the API."""
+    return StreamEntry(int(message["seq"]), b64decode(message.get("data", "")))

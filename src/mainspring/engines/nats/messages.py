@@ -1,7 +1,7 @@
-"""Messages that come by themselves: what consumers deliver, and long answers of the server.
+"""Pulls messages from consumers, and collects answers of the server that consist of many messages.
 
-A `Pull` that does not wait is answered at once with what is there. An idle pull waits on the server for one
-message, so that a worker without work is woken by the next job and by nothing else.
+A fetch does not wait: the consumer answers at once with the messages that it has. An idle pull waits on the server
+for one message, so that only the next job wakes a worker without work.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from mainspring.engines.nats.drafts import Entry
+from mainspring.engines.nats.drafts import StreamEntry
 
 IDLE_SECONDS = 30.0
-STRAGGLER_SECONDS = 5.0  # after which no message of an old request is expected
+STRAGGLER_SECONDS = 5.0  # no message of an old request is expected after this time
 ACK = b"+ACK"
 IN_PROGRESS = b"+WPI"
 
 
 class Message(Struct, frozen=True, gc=False):
-    """A message in our hands, to be acknowledged."""
+    """A delivered message, to be acknowledged."""
 
     subject: str
     reply: str
     data: bytes
     revision: int
-    """Its place in the stream."""
+    """Its sequence number in the stream."""
     pending: int
-    """How many more its consumer had to deliver."""
+    """How many more messages its consumer had to deliver."""
     is_fired: bool
-    """Whether it comes from a schedule of the server."""
+    """Whether a schedule of the server has published it."""
     deliveries: int
     arrived: float
-    """By the clock of the loop."""
+    """When it arrived, by the clock of the loop."""
 
 
 class Pull(Struct, frozen=True, gc=False):
@@ -50,16 +50,16 @@ class Pull(Struct, frozen=True, gc=False):
 
 
 def status_of(message: Msg) -> int | None:
-    """Return the status that the server sends in place of a message."""
+    """Return the status that the server sends in place of a message; None for a message."""
     headers = message.headers
     status = headers.get("Status") if headers else None
     return None if status is None else int(status)
 
 
 def read_message(message: Msg) -> Message:
-    """Read what a consumer delivered: the rest is in the address for the acknowledgement."""
+    """Decode a message that a consumer delivered; its metadata is in the reply subject."""
     tokens = message.reply.split(".")
-    skip = 2 if len(tokens) > 9 else 0  # newer servers name the account, too
+    skip = 2 if len(tokens) > 9 else 0  # newer servers add domain and account
     return Message(
         message.subject,
         message.reply,
@@ -73,12 +73,12 @@ def read_message(message: Msg) -> Message:
 
 
 def nak(delay: float) -> bytes:
-    """Give a message back, to come again after some seconds."""
+    """Return the answer that gives a message back, to be delivered again after some seconds."""
     return b"-NAK" if delay <= 0 else b'-NAK {"delay": %d}' % round(delay * 1e9)
 
 
 class Pulls:
-    """What was asked for, and what came. Belongs to the loop, apart from `arm`'s flags."""
+    """The open pulls of a connection. Used on the event loop only, apart from the public attributes."""
 
     def __init__(self, publish: Callable[[Sequence[tuple[str, bytes, str]]], None]) -> None:
         self._publish = publish
@@ -86,32 +86,30 @@ class Pulls:
         self._inbox = ""
         self._count = 0
         self._idle: dict[str, float] = {}  # consumers with an idle pull, and when it ends
-        self._open: dict[
-            asyncio.Future[bool], str
-        ] = {}  # answers that have not come to their end, and who gives them
+        self._open: dict[asyncio.Future[bool], str] = {}  # unfinished answers, and the subjects of their requests
         self.stream = ""
         self.idle_seconds = IDLE_SECONDS
-        """How long an idle pull waits: in a cluster it is lost without a word when the leader dies."""
+        """How long an idle pull waits: short in a cluster, where it is lost silently if the leader dies."""
         self.on_message: Callable[[Message], None] = lambda _message: None
         self.on_end: Callable[..., None] = lambda **_why: None
         """Called when an idle pull has ended without a message."""
 
     async def subscribe(self, client: Client) -> None:
-        """Begin to receive."""
+        """Subscribe to the messages of idle pulls."""
         self._client = client
         self._inbox = client.new_inbox()
         self._idle.clear()
         await client.subscribe(f"{self._inbox}.idle.*", cb=self._receive_idle)
 
     def forget(self) -> None:
-        """The connection is gone, and with it what was asked for."""
+        """End all pulls: they are lost with the connection."""
         self.forget_idle()
         for done in self._open:
             if not done.done():
                 done.set_result(False)
 
     def note_forbidden(self, subject: str, make_error: Callable[[str], Exception]) -> bool:
-        """The server does not let us ask there: a subject without capitals. Answer whether somebody waits."""
+        """Fail the pulls on a forbidden subject, given in lower case; return whether it is one of ours."""
         waiting = [(done, asked) for done, asked in self._open.items() if asked.lower() == subject]
         for done, asked in waiting:
             if not done.done():
@@ -119,13 +117,13 @@ class Pulls:
         return bool(waiting) or subject.startswith(f"{self._inbox.lower()}.")
 
     def forget_idle(self) -> None:
-        """Nothing is waited for any more."""
+        """Forget all idle pulls."""
         self._idle.clear()
 
-    # -- waiting for one message each
+    # -- idle pulls
 
     def arm(self, consumers: Sequence[str]) -> None:
-        """Wait for a message of each of these consumers, unless we do already. On the loop."""
+        """Start an idle pull on each of these consumers, unless it has one. On the loop."""
         now = asyncio.get_running_loop().time()
         asked: list[tuple[str, bytes, str]] = []
         for consumer in consumers:
@@ -149,10 +147,10 @@ class Pulls:
         self._idle.pop(tokens[3 + (2 if len(tokens) > 9 else 0)], None)
         self.on_message(read_message(message))
 
-    # -- asking for what is there
+    # -- fetching
 
     async def fetch(self, pulls: Sequence[Pull], patience: float) -> list[Message]:
-        """Ask several consumers at once."""
+        """Return the messages that several consumers have right now."""
         answers = await asyncio.gather(*(self._fetch(pull, patience) for pull in pulls))
         return [message for answer in answers for message in answer]
 
@@ -161,21 +159,23 @@ class Pulls:
         found = await self._gather(self._next(pull.consumer), body, patience, pull.most)
         return [read_message(message) for message in found or ()]
 
-    # -- long answers
+    # -- answers of many messages
 
-    async def collect(self, subject: str, body: dict[str, Any], patience: float) -> list[tuple[str, Entry]] | None:
-        """Return all messages of an answer that ends with a status; None if it does not end in time."""
+    async def collect(
+        self, subject: str, body: dict[str, Any], patience: float
+    ) -> list[tuple[str, StreamEntry]] | None:
+        """Return all messages of an answer, which ends with a status; None if that does not come in time."""
         found = await self._gather(subject, json.dumps(body).encode(), patience, None)
         if found is None:
             return None
         return [
-            (message.headers["Nats-Subject"], Entry(int(message.headers["Nats-Sequence"]), message.data))
+            (message.headers["Nats-Subject"], StreamEntry(int(message.headers["Nats-Sequence"]), message.data))
             for message in found
             if message.headers
         ]
 
     async def _gather(self, subject: str, body: bytes, patience: float, most: int | None) -> list[Msg] | None:
-        """Return what comes until a status does, or so many have come; None: it did not end."""
+        """Return the messages up to a status or up to `most`; without `most`, None if the answer is incomplete."""
         client = self._client
         if client is None:
             return None
@@ -185,7 +185,7 @@ class Pulls:
         async def receive(message: Msg) -> None:
             status = status_of(message)
             if status is None and done.done() and most is not None:
-                self.on_message(read_message(message))  # it comes late, but it is ours
+                self.on_message(read_message(message))  # late, but delivered to us
                 return
             if status is None:
                 found.append(message)
@@ -210,7 +210,7 @@ class Pulls:
                 loop.call_later(STRAGGLER_SECONDS, lambda: asyncio.ensure_future(_unsubscribe(subscription)))
             else:
                 await _unsubscribe(subscription)
-        # Messages that came are ours, whether or not more were to come.
+        # Fetched messages are delivered to us, even if the answer is incomplete.
         return found if is_complete or most is not None else None
 
 

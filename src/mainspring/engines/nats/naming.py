@@ -1,16 +1,16 @@
-"""Names on the server: one stream, and below its prefix a subject for everything that is kept.
+"""Subject names: one stream, and below its prefix a subject for every record and message that is stored.
 
     P.job.<job>                         the record of a job
-    P.at.<kind>.<key>                   a schedule of the server, which in its time publishes to its target
-    P.ready.<queue>.<type>.<priority>.<job>   a job to be taken; each lane has a consumer shared by all workers
-    P.chore.<kind>.<key>                something to be looked into by any worker
-    P.gate.<family>.<gate>              who is inside of a sequence or limit, and
-    P.line.<gate>.<group>.<job>         who waits before it
+    P.at.<kind>.<key>                   a schedule of the server, which publishes to its target when it is due
+    P.ready.<queue>.<type>.<priority>.<job>   a job to be claimed; each lane has a consumer shared by all workers
+    P.chore.<kind>.<key>                a reminder for any worker
+    P.gate.<family>.<gate>              the state of a sequence, limit or queue
+    P.line.<gate>.<group>.<job>         a job that waits at a gate
     P.key.<key>, P.occurrence.<schedule>.<n>, P.schedule.<name>, P.skipped.<name>, P.worker.<n>, P.lane.<lane>,
     P.move.<move>, P.settings
 
-A subject holds one message at most: publishing again replaces it. Names that users choose become tokens that
-contain neither dots, blanks nor wildcards.
+A subject has one message at most: publishing again replaces it. Names that users choose are encoded as tokens
+without dots, blanks and wildcards.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from mainspring.errors import EngineUnavailable
 
 DEFAULT_PREFIX = "mainspring"
 LONG_TOKEN = 300
-"""Longer names are written in another way, so that no subject is longer than the server takes."""
+"""Longer tokens are encoded in another way, so that no subject exceeds the limit of the server."""
 _PREFIX = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _UNSAFE = re.compile(rb"[^A-Za-z0-9_-]")
 _ESCAPED = re.compile(r"=([0-9A-F]{2})")
 
 
 def to_token(name: str) -> str:
-    """Write a name so that it can be part of a subject; equal names, and only they, have equal tokens."""
-    if name.isascii() and name.isalnum():  # as nearly all ids
+    """Encode a name as a token of a subject; equal names, and only they, have equal tokens."""
+    if name.isascii() and name.isalnum():  # nearly all ids are
         return name
     token = _UNSAFE.sub(lambda match: b"=%02X" % match.group()[0], name.encode()).decode()
     if len(token) <= LONG_TOKEN:
@@ -40,7 +40,7 @@ def to_token(name: str) -> str:
 
 
 def from_token(token: str) -> str:
-    """Return the name of a token."""
+    """Decode a token to its name."""
     if "=" not in token:
         return token
     if token == "=":
@@ -53,7 +53,7 @@ def from_token(token: str) -> str:
 
 
 def digest(*parts: str) -> str:
-    """Return a short name for long ones: 128 bits, so nobody meets two that are equal."""
+    """Return a short name for long ones: 128 bits, so collisions do not occur in practice."""
     return blake2b("\x00".join(parts).encode(), digest_size=16).hexdigest()
 
 
@@ -81,7 +81,7 @@ class Names:
         self.listeners = f"{prefix}.listeners"
         self.events = f"{prefix}.event"
         self.notes = f"{prefix}.note."
-        """Not kept: news for the processes that are there."""
+        """Not stored: notes to the processes that are connected."""
 
     @property
     def kept(self) -> list[str]:
@@ -93,57 +93,57 @@ class Names:
         ]
 
     def job(self, job_id: str) -> str:
-        """The record of a job."""
+        """Return the subject of a job's record."""
         return self.jobs + to_token(job_id)
 
     def lane(self, queue: str, type_: str, priority: int) -> str:
-        """The record of a lane: jobs of one queue, handler and priority."""
+        """Return the subject of a lane's record: jobs of one queue, type and priority."""
         return f"{self.lanes}{to_token(queue)}.{to_token(type_)}.{priority}"
 
     def ready_of(self, queue: str, type_: str, priority: int, job_id: str) -> str:
-        """A job to be taken."""
+        """Return the subject of the message that puts a job into its lane."""
         return f"{self.ready}{to_token(queue)}.{to_token(type_)}.{priority}.{to_token(job_id)}"
 
     def at(self, kind: str, key: str) -> str:
-        """A schedule of the server."""
+        """Return the subject of a schedule of the server."""
         return f"{self.prefix}.at.{kind}.{to_token(key)}"
 
     def chore(self, kind: str, key: str) -> str:
-        """Something for any worker to look into."""
+        """Return the subject of a reminder for any worker."""
         return f"{self.chores}{kind}.{to_token(key)}"
 
     def gate(self, family: str, gate: str) -> str:
-        """Who is inside of a sequence or limit."""
+        """Return the subject of the record of a gate: a sequence, limit or queue."""
         return f"{self.prefix}.gate.{digest(family)}.{digest(gate)}"
 
     def gates_of(self, family: str) -> str:
-        """All gates of a family."""
+        """Return the subject of all gates of a family, with a wildcard."""
         return f"{self.prefix}.gate.{digest(family)}.*"
 
     def waiting(self, gate: str, group: str, job_id: str) -> str:
-        """A job that waits before a gate."""
+        """Return the subject of a job that waits at a gate."""
         return f"{self.prefix}.line.{digest(gate)}.{digest(group)}.{to_token(job_id)}"
 
     def line(self, gate: str, group: str) -> str:
-        """All jobs of a group that wait before a gate, in the order in which they came."""
+        """Return the subject of all jobs of a group that wait at a gate, with a wildcard."""
         return f"{self.prefix}.line.{digest(gate)}.{digest(group)}.*"
 
     def key(self, unique_key: str) -> str:
-        """Who holds a unique key."""
+        """Return the subject of the holders of a unique key."""
         return f"{self.prefix}.key.{digest(unique_key)}"
 
     def occurrence(self, schedule: str, number: int) -> str:
-        """The job of one occurrence of a schedule."""
+        """Return the subject of the job of one occurrence of a schedule."""
         return f"{self.prefix}.occurrence.{to_token(schedule)}.{number}"
 
     def schedule(self, name: str) -> str:
-        """The record of a schedule."""
+        """Return the subject of a schedule's record."""
         return self.schedules + to_token(name)
 
     def skipped(self, schedule: str) -> str:
-        """The occurrences of a schedule for which no job was made."""
+        """Return the subject of the occurrences of a schedule for which no job was made."""
         return f"{self.prefix}.skipped.{to_token(schedule)}"
 
     def worker(self, number: int) -> str:
-        """The sign of life of a worker."""
+        """Return the subject of a worker's heartbeat."""
         return f"{self.workers}{number}"

@@ -1,4 +1,4 @@
-"""The parts of the engine, put together: who needs whom."""
+"""Constructs the components of the NATS engine, and passes each the components that it needs."""
 
 from __future__ import annotations
 
@@ -8,31 +8,32 @@ from mainspring.clock import Clock
 from mainspring.engines.nats import uniqueness
 from mainspring.engines.nats.arriving import Arrivals, Inheritance, Receipts
 from mainspring.engines.nats.chores import Chores
-from mainspring.engines.nats.commands import Commands
+from mainspring.engines.nats.claiming import Claims, Deciding, Starting
+from mainspring.engines.nats.commands import NatsCommands
 from mainspring.engines.nats.gates import Gates
 from mainspring.engines.nats.hands import Hands, Stops
-from mainspring.engines.nats.intake import Intake
-from mainspring.engines.nats.journal import Journal
+from mainspring.engines.nats.intake import MessageIntake
+from mainspring.engines.nats.journal import NatsJournal
 from mainspring.engines.nats.link import Link
 from mainspring.engines.nats.naming import Names
 from mainspring.engines.nats.projector import Projector
-from mainspring.engines.nats.queueing import Lanes, Queueing
+from mainspring.engines.nats.queueing import NatsLanes, Queueing
 from mainspring.engines.nats.reading import Backlogs, Reading, WhatWaits
 from mainspring.engines.nats.repair import Overlooked, Reaping, Rescuing
-from mainspring.engines.nats.scheduling import Scheduling
+from mainspring.engines.nats.scheduling import NatsScheduling
 from mainspring.engines.nats.settings import NatsSettings
 from mainspring.engines.nats.settings_book import SettingsBook
-from mainspring.engines.nats.settling import Settling
+from mainspring.engines.nats.settling import NatsSettling
 from mainspring.engines.nats.streams import Streams
-from mainspring.engines.nats.submitting import Submitting
-from mainspring.engines.nats.taking import Deciding, Starting, Taking
+from mainspring.engines.nats.submitting import NatsSubmitting
+from mainspring.engines.nats.taking import LaneReader, NatsTaking
 from mainspring.engines.nats.workers import Workers
 from mainspring.engines.nats.workspace import Workshop
 from mainspring.jobs.projecting import Projection
 
 
 class Parts:
-    """Everything that the verbs of the engine are made of."""
+    """The components that the verbs of the engine call."""
 
     def __init__(
         self,
@@ -47,18 +48,18 @@ class Parts:
         self.link = link = Link(servers, settings, names.stream, clock)
         self.streams = streams = Streams(link, names, settings)
         self.workshop = workshop = Workshop(link, names)
-        self.lanes = lanes = Lanes(names)
+        self.lanes = lanes = NatsLanes(names)
         self.hands = hands = Hands()
-        self.journal = journal = Journal(link, names)
+        self.journal = journal = NatsJournal(link, names)
         self.book = book = SettingsBook(workshop)
         self.gates = gates = Gates(book)
         queueing = Queueing(gates, lanes)
         self.workers = workers = Workers(link, names, settings)
-        self.intake = intake = Intake(link, names, wake, streams.forget_consumers)
-        self.submitting = submitting = Submitting(workshop, queueing, journal)
-        self.commands = Commands(queueing=queueing, submitting=submitting, journal=journal)
-        self.scheduling = Scheduling(workshop, submitting, self.commands, journal)
-        self.settling = Settling(
+        self.intake = intake = MessageIntake(link, names, wake, streams.forget_consumers)
+        self.submitting = submitting = NatsSubmitting(workshop, queueing, journal)
+        self.commands = NatsCommands(queueing=queueing, submitting=submitting, journal=journal)
+        self.scheduling = NatsScheduling(workshop, submitting, self.commands, journal)
+        self.settling = NatsSettling(
             workshop, hands, submitting=submitting, queueing=queueing, gates=gates, journal=journal
         )
         self.rescuing = Rescuing(workshop, workers, queueing=queueing, gates=gates, journal=journal)
@@ -83,17 +84,13 @@ class Parts:
             chores=self.chores,
             journal=journal,
         )
-        self.taking = Taking(
+        self.taking = NatsTaking(
             workshop,
-            streams,
-            intake,
-            hands,
-            lanes,
-            deciding=deciding,
-            book=book,
-            gates=gates,
-            queueing=queueing,
+            LaneReader(workshop, streams, intake, lanes),
+            Claims(workshop, intake, deciding),
             workers=workers,
+            book=book,
+            queueing=queueing,
             chores=self.chores,
             stops=self.stops,
         )

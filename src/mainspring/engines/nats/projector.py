@@ -1,8 +1,9 @@
-"""Feeds the projection: reads what changed on the server, in order, and applies it in batches.
+"""Feeds the projection, a local copy for lists: reads the changes on the server in order, applies them in batches.
 
-It happens when a list is asked for, and only in that process. A list shows everything that was stored before it
-was asked for. The server deletes ended jobs by itself if their retention was known when they ended. A process with
-the projection prunes the rest, a few at a time: jobs of earlier settings, and those beyond the number to keep.
+A process does so when it is asked for a list, and only for itself. A list shows everything that was stored before
+the request. The server deletes ended jobs by itself if their retention was known when they ended. A process with
+the projection prunes the rest, a few at a time: jobs that ended under earlier settings, and jobs beyond the number
+to keep.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from threading import Lock
 
-from mainspring.engines.nats.drafts import Entry
+from mainspring.engines.nats.drafts import StreamEntry
 from mainspring.engines.nats.link import Link
 from mainspring.engines.nats.naming import Names, digest, from_token
 from mainspring.engines.nats.stored import decode_job, to_record
@@ -21,8 +22,7 @@ from mainspring.errors import EngineUnavailable
 from mainspring.jobs.commands import Changed, Command, Delete
 from mainspring.jobs.engine import Pruned, Retention
 from mainspring.jobs.projecting import Projected, Projection
-from mainspring.jobs.queries import Query
-from mainspring.jobs.records import JobRecord
+from mainspring.jobs.records import JobRecord, Query
 from mainspring.jobs.status import JobStatus
 
 AT_ONCE = 1_000
@@ -35,7 +35,7 @@ logger = logging.getLogger("mainspring.nats")
 
 
 class Projector:
-    """Keeps one projection up to date. From any thread."""
+    """Keeps one projection up to date. Usable from any thread."""
 
     def __init__(
         self, link: Link, names: Names, streams: Streams, make_projection: Callable[[str], Projection]
@@ -50,11 +50,11 @@ class Projector:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a projection in this process."""
+        """Whether this process has opened a projection."""
         return self._projection is not None
 
     def catch_up(self) -> Projection:
-        """Return the projection, with everything that was stored until now."""
+        """Return the projection, after applying everything that was stored until now."""
         with self._lock:
             projection = self._projection
             if projection is None:
@@ -63,7 +63,7 @@ class Projector:
             return projection
 
     def _open(self) -> Projection:
-        """Open the file that the settings name; or one of a few, of which each serves one process at a time."""
+        """Open the file that the settings name; or one of a few, each used by one process at a time."""
         source = f"{self._names.stream} {self._streams.created}"
         chosen = self._link.settings.projection
         if chosen is not None:
@@ -93,27 +93,27 @@ class Projector:
             elif self._position >= self._link.last_record or waited >= LAG_SECONDS:
                 self._link.last_record = min(self._link.last_record, self._position)
                 return
-            else:  # a replica has not seen yet what we have stored; or it is gone already
+            else:  # a replica does not have our last record yet; or it was deleted already
                 waited += PAUSE_SECONDS
-                time.sleep(PAUSE_SECONDS)  # noqa: TID251 - nothing tells when it has
+                time.sleep(PAUSE_SECONDS)  # noqa: TID251 - no event tells when it has it
             done += len(found)
             if done // TELL_EVERY != (done - len(found)) // TELL_EVERY:
                 logger.info("%s: %d changes taken over", projection.description, done)
 
-    def _read(self, subject: str, entry: Entry) -> Projected:
+    def _read(self, subject: str, entry: StreamEntry) -> Projected:
         if not entry.data:
             return Projected(from_token(subject.removeprefix(self._names.jobs)), 0, None)
         job = decode_job(entry.data)
         return Projected(job.id, job.place, to_record(job))
 
     def lag(self) -> int:
-        """Return by how many messages the projection is behind; 0 if there is none."""
+        """Return by how many revisions of the stream the projection is behind; 0 if there is no projection."""
         if self._projection is None:
             return 0
         return max(0, self._link.read_one(f"{self._names.jobs}>").revision - self._position)
 
     def rebuild(self) -> None:
-        """Throw the projection away and build it again."""
+        """Clear the projection and build it again."""
         with self._lock:
             if self._projection is not None:
                 self._projection.reset()
@@ -121,7 +121,7 @@ class Projector:
         self.catch_up()
 
     def close(self) -> None:
-        """Give the projection back; it goes on where it stopped."""
+        """Close the projection; the next process that opens it continues where it stopped."""
         with self._lock:
             projection, self._projection = self._projection, None
             if projection is not None:
@@ -133,14 +133,14 @@ COUNTED = (JobStatus.COMPLETED, JobStatus.CANCELED)
 
 
 class Pruning:
-    """Finds what can be forgotten, and forgets it."""
+    """Deletes ended jobs whose retention is over."""
 
     def __init__(self, projector: Projector, change: Callable[[Sequence[Command]], list[Changed]]) -> None:
         self._projector = projector
         self._change = change
 
     def prune(self, retention: Retention, now: int) -> Pruned:
-        """Forget a few jobs."""
+        """Delete a few jobs."""
         projection = self._projector.catch_up()
         found = {record.id: record for record in self._find_old(projection, retention, now)}
         if len(found) < PRUNED_AT_ONCE:
@@ -151,7 +151,7 @@ class Pruning:
         return Pruned(deleted, is_more=deleted > 0 and len(found) >= PRUNED_AT_ONCE)
 
     def _find_old(self, projection: Projection, retention: Retention, now: int) -> Iterator[JobRecord]:
-        """Return those whose time is over: among the first ones of each state, as they end about in that order."""
+        """Yield jobs whose retention is over, among the first of each status: jobs end about in that order."""
         for status, kept in kept_by_status(retention).items():
             page = projection.find(Query(status=status, limit=PRUNED_AT_ONCE))
             yield from (record for record in page.records if (record.finished or now) + kept <= now)
@@ -169,7 +169,7 @@ class Pruning:
 
 
 def kept_by_status(retention: Retention) -> dict[JobStatus, int]:
-    """Return how long jobs that ended like this are kept; those that are kept for ever are not named."""
+    """Return how long ended jobs are kept, by status; a status that is kept for ever is left out."""
     kept = {
         JobStatus.COMPLETED: retention.completed,
         JobStatus.CANCELED: retention.canceled,

@@ -1,4 +1,4 @@
-"""Registers `nats://host` and `tls://host`: jobs on NATS JetStream."""
+"""Provides the NATS engine for URLs with `nats://` and `tls://`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def is_nats(url: str) -> bool:
-    """Answer whether the jobs of a URL are on NATS."""
+    """Return whether a URL names a NATS store."""
     return url.startswith(SCHEMES)
 
 
@@ -48,7 +48,7 @@ class NatsProvider(EngineProvider):
         )
 
     def import_engine(self) -> None:
-        with suppress(ImportError):  # `make_engine` says what to install
+        with suppress(ImportError):  # `make_engine` raises an error that says what to install
             import_module("mainspring.engines.nats.engine")
 
     def check_url(self, url: str) -> None:

@@ -1,9 +1,9 @@
 """Reads single jobs from their records, lists and counts from the projection, and waiting jobs from the lanes.
 
-Which jobs could start is known by lane: messages that its consumer has not delivered, or has got back. A look
-costs up to three requests for each lane, so each sweep looks at a few: those in which jobs wait, and some of the
-others in turn. For other lanes the last result is returned with its age. For types without a handler here it is
-enough to know that there are jobs.
+The jobs that could start are found by lane: messages that its consumer has not delivered, or that were given back.
+A check of a lane costs up to three requests, so each sweep checks a few: lanes in which jobs wait, and some of the
+others in turn. For the other lanes it returns the last result, with its age. For types without a handler here, it
+finds only whether there are jobs.
 """
 
 from __future__ import annotations
@@ -18,32 +18,30 @@ from mainspring.engines.nats.gate_records import is_ready
 from mainspring.engines.nats.gates import Gates
 from mainspring.engines.nats.naming import from_token
 from mainspring.engines.nats.projector import Projector
-from mainspring.engines.nats.queueing import Lane, Lanes, read_lane
+from mainspring.engines.nats.queueing import NatsLane, NatsLanes, read_lane
 from mainspring.engines.nats.settings_book import SettingsBook
 from mainspring.engines.nats.stored import StoredJob, to_record
 from mainspring.engines.nats.streams import Streams
 from mainspring.engines.nats.workspace import Workshop
-from mainspring.jobs.crew import Backlog
 from mainspring.jobs.engine import Situation
-from mainspring.jobs.queries import Page, Query
-from mainspring.jobs.records import JobRecord
+from mainspring.jobs.records import JobRecord, Page, Query
 from mainspring.jobs.status import JobStatus
-from mainspring.jobs.waiting import MOST_COUNTED, Waiting
+from mainspring.jobs.waiting import MOST_COUNTED, Backlog, Waiting
 
-BACKLOG_PAGE = 100  # messages of a lane whose jobs are looked at; of the others it is believed that they wait
+BACKLOG_PAGE = 100  # messages of a lane whose jobs are read; the others are assumed to wait
 
 
 class Backlogs:
-    """Counts what the consumers have not delivered."""
+    """Counts the due jobs that the consumers have not delivered."""
 
     def __init__(self, workshop: Workshop, streams: Streams) -> None:
         self._workshop = workshop
         self._streams = streams
         self._names = workshop.names
 
-    def lanes(self) -> dict[Lane, str]:
-        """Return all lanes that there have ever been, with the subject of each."""
-        found: dict[Lane, str] = {}
+    def lanes(self) -> dict[NatsLane, str]:
+        """Return all lanes that were ever stored, with the subject of each."""
+        found: dict[NatsLane, str] = {}
         position = 0
         while page := self._workshop.link.scan(f"{self._names.lanes}>", after=position):
             for subject, entry in page:
@@ -53,7 +51,7 @@ class Backlogs:
         return found
 
     def read(self) -> list[Backlog]:
-        """Count what waits, by queue and handler."""
+        """Count the waiting jobs, by queue and type."""
         found: dict[tuple[str, str], Backlog] = {}
         for lane, subject in self.lanes().items():
             waiting = self._look_at(lane, subject)
@@ -62,7 +60,7 @@ class Backlogs:
                 found[key] = _sum(found.get(key), waiting)
         return [found[key] for key in sorted(found)]
 
-    def _look_at(self, lane: Lane, subject: str) -> Backlog | None:
+    def _look_at(self, lane: NatsLane, subject: str) -> Backlog | None:
         info = self._streams.look_at_consumer(subject)
         delivered = 0 if info is None else int(info["delivered"]["stream_seq"])
         messages = self._workshop.link.scan(subject, after=delivered, most=BACKLOG_PAGE)
@@ -71,7 +69,7 @@ class Backlogs:
         workspace.prefetch_jobs(ids)
         jobs = filter(None, map(workspace.job, ids))
         due = [job.due for job in jobs if job.status is JobStatus.PENDING and job.owner is None]
-        due = [instant for instant in due if instant <= workspace.now]  # they come a little ahead
+        due = [instant for instant in due if instant <= workspace.now]  # messages are published a little ahead
         if not due:
             return None
         unread = 0 if info is None else max(0, int(info["num_pending"]) - len(messages))
@@ -84,25 +82,25 @@ def _sum(one: Backlog | None, other: Backlog) -> Backlog:
     return Backlog(one.queue, one.type, one.count + other.count, min(one.oldest, other.oldest))
 
 
-MOST_LOOKS = 8  # in one sweep, at lanes that we serve
+MOST_LOOKS = 8  # lanes that have a handler here, in one sweep
 MOST_LOOKS_AT_OTHERS = 20
-MOST_READ = 16  # messages of one lane; those in the hands of workers are among them
+MOST_READ = 16  # messages of one lane; those of leased jobs are among them
 
 
 class WhatWaits:
-    """Looks at lanes."""
+    """Finds the jobs that could start, lane by lane."""
 
-    def __init__(self, workshop: Workshop, streams: Streams, lanes: Lanes, book: SettingsBook) -> None:
+    def __init__(self, workshop: Workshop, streams: Streams, lanes: NatsLanes, book: SettingsBook) -> None:
         self._workshop = workshop
         self._streams = streams
         self._lanes = lanes
         self._book = book
-        self._turns = {True: 0, False: 0}  # whose turn it is, among the lanes that we serve and the others
-        self._found: dict[Lane, Waiting] = {}  # when they were last looked at,
-        self._looked: dict[Lane, int] = {}  # and when that was
+        self._turns = {True: 0, False: 0}  # the next lane: with a handler here, and without
+        self._found: dict[NatsLane, Waiting] = {}  # the last result of each lane
+        self._looked: dict[NatsLane, int] = {}  # the time of that result
 
     def look(self, types: frozenset[str]) -> tuple[Waiting, ...]:
-        """Return what waits, for handlers that we know and for others."""
+        """Return the jobs that could start, of types with a handler here and of others."""
         lanes = [lane for lane in self._lanes.all if lane.queue not in self._book.paused]
         self._found = {lane: found for lane, found in self._found.items() if lane in lanes}
         known = [lane for lane in lanes if lane.type in types]
@@ -122,31 +120,31 @@ class WhatWaits:
             {lane: replace(each, age=max(0, now - self._looked[lane])) for lane, each in self._found.items()}
         )
 
-    def _in_turn(self, lanes: list[Lane], most: int, *, is_ours: bool = False) -> list[Lane]:
+    def _in_turn(self, lanes: list[NatsLane], most: int, *, is_ours: bool = False) -> list[NatsLane]:
         if len(lanes) <= most:
             return lanes
         turn = self._turns[is_ours] = (self._turns[is_ours] + most) % len(lanes)
         return (lanes[turn:] + lanes[:turn])[:most]
 
-    def _note(self, lane: Lane, found: Waiting | None) -> None:
+    def _note(self, lane: NatsLane, found: Waiting | None) -> None:
         self._found.pop(lane, None)
         if found is not None:
             self._found[lane] = found
             self._looked[lane] = self._workshop.now()
 
-    def _look_at(self, lanes: Sequence[Lane]) -> dict[Lane, Waiting]:
-        """Look at lanes, all at once: it takes three requests' time, however many there are."""
+    def _look_at(self, lanes: Sequence[NatsLane]) -> dict[NatsLane, Waiting]:
+        """Check lanes, all at once: it takes the time of three requests, however many there are."""
         infos = self._streams.look_at_ours(self._lanes.all[lane] for lane in lanes)
         told = {lane: infos[subject] for lane in lanes if (subject := self._lanes.all[lane]) in infos}
         busy = {lane: info for lane, info in told.items() if info["num_pending"] or info["num_ack_pending"]}
         return {
             lane: _describe(lane, busy[lane], jobs)
             for lane, jobs in self._read(busy).items()
-            if jobs  # else all of these run, or were called off
+            if jobs  # else all of them run, or were canceled
         }
 
-    def _read(self, infos: Mapping[Lane, dict[str, Any]]) -> dict[Lane, list[StoredJob]]:
-        """Return the jobs that could start, among the first that were not delivered, or else the first of all."""
+    def _read(self, infos: Mapping[NatsLane, dict[str, Any]]) -> dict[NatsLane, list[StoredJob]]:
+        """Return the jobs that could start, among the first undelivered ones, or else the first of all."""
         places = [(self._lanes.all[lane], _delivered(info)) for lane, info in infos.items()]
         pages = self._workshop.link.scan_each(places, most=MOST_READ)
         ids = [[from_token(subject.rpartition(".")[2]) for subject, _ in page] for page in pages]
@@ -160,11 +158,11 @@ class WhatWaits:
 
 
 def _delivered(info: dict[str, Any]) -> int:
-    """Return the place behind which nothing was delivered; the beginning, if nothing is left to deliver."""
+    """Return the revision of the last delivered message; 0 if nothing is left to deliver."""
     return int(info["delivered"]["stream_seq"]) if info["num_pending"] else 0
 
 
-def _describe(lane: Lane, info: dict[str, Any], jobs: Sequence[StoredJob]) -> Waiting:
+def _describe(lane: NatsLane, info: dict[str, Any], jobs: Sequence[StoredJob]) -> Waiting:
     oldest = min(jobs, key=lambda job: job.due)
     count = min(MOST_COUNTED, max(len(jobs), info["num_pending"]))
     mark = f"{info['delivered']['consumer_seq']} {oldest.id}#{oldest.token}"
@@ -176,8 +174,8 @@ def _could_start(job: StoredJob, now: int) -> bool:
     return is_free and job.due <= now and is_ready(job)
 
 
-def _by_name(found: dict[Lane, Waiting]) -> tuple[Waiting, ...]:
-    """Put the priorities of each handler and queue together, sorted by name."""
+def _by_name(found: dict[NatsLane, Waiting]) -> tuple[Waiting, ...]:
+    """Merge the priorities of each type and queue, sorted by name."""
     together: dict[tuple[str, str], Waiting] = {}
     for lane in sorted(found, key=lambda lane: (lane.type, lane.queue, lane.priority)):
         this, name = found[lane], (lane.type, lane.queue)
@@ -194,7 +192,7 @@ def _join(one: Waiting, other: Waiting) -> Waiting:
 
 
 class Reading:
-    """Answers questions about jobs. From any thread."""
+    """Finds, counts and explains jobs. Usable from any thread."""
 
     def __init__(self, workshop: Workshop, projector: Projector, *, gates: Gates, book: SettingsBook) -> None:
         self._workshop = workshop
@@ -217,15 +215,15 @@ class Reading:
         return Page(wanted, None)
 
     def counts(self, *, queue: str | None, type_: str | None) -> dict[JobStatus, int]:
-        """Count jobs by state."""
+        """Count jobs by status."""
         return self._projector.catch_up().counts(queue=queue, type=type_)
 
     def queues(self) -> tuple[str, ...]:
-        """List the queues in which there are jobs: a lane is kept longer than its last job."""
+        """List the queues that have jobs, from the projection: lanes are kept after their last job."""
         return self._projector.catch_up().queues()
 
     def situation(self, job_id: str) -> Situation | None:
-        """Say why a job is where it is."""
+        """Return why a job is where it is; None if there is no such job."""
         workspace = self._workshop.open()
         job = workspace.job(job_id)
         if job is None:

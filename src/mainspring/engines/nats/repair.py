@@ -1,11 +1,11 @@
-"""Repairs: jobs of dead workers, jobs without a message, and messages that a consumer has overlooked.
+"""Rescues jobs of dead workers, and repairs deliveries: lost messages, and messages that a consumer has skipped.
 
 No crash of a worker leaves a job without a message. But an operator may purge a stream or delete a consumer, a
-server may lose data that it had not written to disk, and a bug may drop a message. A process with the projection
-compares once in a while the overdue jobs with the messages in the queue.
+server may lose data that it had not written to disk, and a bug may drop a message. So a process with the
+projection regularly compares the overdue jobs with the messages in the queue.
 
-Server 2.15.1 was seen to overlook messages after a purge: a consumer counted nothing to deliver, with a message
-there. Mainspring does not purge there any more. Each sweep looks at one lane, which costs one request.
+Server 2.15.1 was seen to skip messages after a purge: a consumer reported nothing to deliver, although a message
+was there. Mainspring does not purge such subjects any more. Each sweep checks one lane, which costs one request.
 """
 
 from __future__ import annotations
@@ -17,28 +17,27 @@ from msgspec.structs import replace
 
 from mainspring.engines.nats.gate_records import is_ready
 from mainspring.engines.nats.gates import Gates
-from mainspring.engines.nats.journal import Journal
+from mainspring.engines.nats.journal import NatsJournal
 from mainspring.engines.nats.naming import from_token
 from mainspring.engines.nats.projector import Projector
-from mainspring.engines.nats.queueing import Lane, Lanes, Queueing
+from mainspring.engines.nats.queueing import NatsLane, NatsLanes, Queueing
 from mainspring.engines.nats.stored import StoredJob
 from mainspring.engines.nats.streams import Streams
-from mainspring.engines.nats.workers import Sign, Workers
+from mainspring.engines.nats.workers import HeartbeatRecord, Workers
 from mainspring.engines.nats.workspace import Workshop, Workspace
 from mainspring.jobs import transitions
 from mainspring.jobs.engine import MAX_CRASHES
 from mainspring.jobs.events import EventKind
-from mainspring.jobs.instants import MICROSECONDS
 from mainspring.jobs.projecting import Projection
-from mainspring.jobs.queries import Query
-from mainspring.jobs.records import JobRecord
+from mainspring.jobs.records import JobRecord, Query
 from mainspring.jobs.status import JobStatus
+from mainspring.jobs.timestamps import MICROSECONDS
 
 EVENTS = {JobStatus.PENDING: EventKind.RESCUED, JobStatus.CANCELED: EventKind.CANCELED}
 
 
 class Rescuing:
-    """Takes jobs from the dead. What it did is told by the next sweep."""
+    """Rescues jobs of dead workers. The next `sweep` returns which jobs."""
 
     def __init__(
         self,
@@ -47,7 +46,7 @@ class Rescuing:
         *,
         queueing: Queueing,
         gates: Gates,
-        journal: Journal,
+        journal: NatsJournal,
         max_crashes: int = MAX_CRASHES,
     ) -> None:
         self._workshop = workshop
@@ -60,7 +59,7 @@ class Rescuing:
         self._quarantined: list[str] = []
 
     def rescue(self, workspace: Workspace, job: StoredJob) -> None:
-        """Take a job from a worker that is dead."""
+        """Take a job from a dead worker, and queue it again, unless its crashes or a stop request end it."""
         was_running = job.status is JobStatus.RUNNING
         after = transitions.rescued(job, workspace.now, self._max_crashes)
         if job.is_gated and was_running:
@@ -83,7 +82,7 @@ class Rescuing:
                 workspace.draft.then(lambda: self._rescued.append(job.id))
 
     def sweep(self) -> tuple[list[str], list[str]]:
-        """Rescue what workers have left behind; return what was rescued, and quarantined, since the last sweep."""
+        """Rescue jobs that workers left behind; return those rescued, and quarantined, since the last sweep."""
         for number, sign in self._workers.read_all().items():
             if sign.has_left:
                 self._rescue_all(number, sign)
@@ -91,7 +90,7 @@ class Rescuing:
         quarantined, self._quarantined = self._quarantined, []
         return rescued, quarantined
 
-    def _rescue_all(self, number: int, sign: Sign) -> None:
+    def _rescue_all(self, number: int, sign: HeartbeatRecord) -> None:
         def rescue_left(workspace: Workspace, job_id: str) -> None:
             job = workspace.job(job_id)
             if job is not None and job.owner == number and not job.is_over:
@@ -108,9 +107,9 @@ logger = logging.getLogger("mainspring.nats")
 
 
 class Overlooked:
-    """Looks at one lane after another."""
+    """Finds messages that a consumer has skipped, one lane after another."""
 
-    def __init__(self, workshop: Workshop, streams: Streams, lanes: Lanes, queueing: Queueing) -> None:
+    def __init__(self, workshop: Workshop, streams: Streams, lanes: NatsLanes, queueing: Queueing) -> None:
         self._workshop = workshop
         self._streams = streams
         self._lanes = lanes
@@ -118,14 +117,14 @@ class Overlooked:
         self._turn = 0
 
     def look(self) -> list[str]:
-        """Look at the next lane; queue again what was overlooked there, and return which jobs."""
+        """Check the next lane; queue the jobs again that were skipped there, and return their ids."""
         lanes = list(self._lanes.all)
         if not lanes:
             return []
         self._turn = (self._turn + 1) % len(lanes)
         return self._look_at(lanes[self._turn])
 
-    def _look_at(self, lane: Lane) -> list[str]:
+    def _look_at(self, lane: NatsLane) -> list[str]:
         subject = self._lanes.all[lane]
         if not self._streams.is_idle(subject):
             return []
@@ -142,7 +141,7 @@ class Overlooked:
         if job is None or job.status is not JobStatus.PENDING or job.owner is not None:
             return False
         if job.due > workspace.now - STUCK or (job.is_gated and not is_ready(job)):
-            return False  # it may just have come, or waits before its gates
+            return False  # it may just have become due, or waits for its sequence or limits
         self._queueing.make_ready_again(workspace, job)
         return True
 
@@ -154,11 +153,11 @@ def _prefetch(workspace: Workspace, job_ids: Sequence[str]) -> None:
 AT_ONCE = 150
 ALIVE = (JobStatus.PENDING, JobStatus.RUNNING)
 OVERDUE = 60 * MICROSECONDS
-"""How long a job may wait for its message before one looks."""
+"""How long a job may be overdue before its message is checked."""
 
 
 class Reaping:
-    """Finds jobs that everybody has lost sight of."""
+    """Finds jobs that have neither a message nor a live worker."""
 
     def __init__(
         self,
@@ -174,10 +173,10 @@ class Reaping:
         self._queueing = queueing
         self._rescuing = rescuing
         self._workers = workers
-        self._ends: dict[JobStatus | None, str | None] = {}  # where the last part of each state ended
+        self._ends: dict[JobStatus | None, str | None] = {}  # by status: the end of the last page
 
     def reap(self, overdue: int = OVERDUE) -> list[str]:
-        """Queue again what has no message; return which jobs."""
+        """Queue jobs again that have no message; return their ids."""
         before = self._workshop.now() - overdue
         projection = self._projector.catch_up()
         records = [
@@ -191,13 +190,13 @@ class Reaping:
         return reaped
 
     def _next_page(self, projection: Projection, query: Query) -> list[JobRecord]:
-        """Return a part of what is overdue; the next time, the next part."""
+        """Return a page of overdue jobs; each call returns the next page."""
         page = projection.find(replace(query, limit=AT_ONCE, after=self._ends.get(query.status)))
         self._ends[query.status] = page.end
         return page.records
 
     def _find_lost(self, records: list[JobRecord]) -> list[JobRecord]:
-        """Return those of which there is neither a message nor a worker that has them."""
+        """Return the jobs that have neither a message nor a live worker."""
         messages = {record.id: self._messages_of(record) for record in records}
         found = self._workshop.link.read(subject for subjects in messages.values() for subject in subjects)
         silent = [
@@ -220,11 +219,11 @@ class Reaping:
         job = workspace.job(record.id)
         seen = (record.token, record.owner, record.status)
         if job is None or (job.token, job.owner, job.status) != seen:
-            return False  # it has moved since
+            return False  # it has changed since
         if job.owner is not None:
             self._rescuing.rescue(workspace, job)
         elif job.is_gated and job.gates and not is_ready(job):
-            return False  # it waits before its gates, where it has no message of its own
+            return False  # it waits for its sequence or limits, and needs no message in the queue
         elif is_ready(job) and job.is_gated:
             self._queueing.make_ready_again(workspace, job)
         else:

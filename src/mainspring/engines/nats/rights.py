@@ -1,15 +1,15 @@
-"""Rights: what the server has to let each role do, and nothing else.
+"""Permissions on the server: the subjects that each role needs, and no others.
 
     submitter   submits, reads, waits, cancels, follows, and changes schedules, limits and pauses
-    worker      all that; takes jobs and ends them, and makes the consumers of new lanes
-    operator    all that a submitter does; makes and updates the streams, empties subjects, and moves jobs in
+    worker      all that; claims and settles jobs, empties subjects, and creates the consumers of new lanes
+    operator    all that a submitter does; creates and updates the streams, empties subjects, and moves jobs in
 
-Nobody may delete or restore a stream: that is for whoever looks after the servers. The subjects are those that
-this package sends to; `tests/nats/test_rights.py` runs each role with its rights, and reads the server's log.
+No role may delete or restore a stream: only the administrator of the servers can. The subjects are those that this
+package publishes to; `tests/nats/test_rights.py` runs each role with its permissions, and reads the server's log.
 
-Where NATS cannot tell things apart, a role has more than it needs. Requests for messages name a stream, not a
-subject: whoever may read one job may read all. A record is replaced by publishing to its subject: whoever may
-cancel a job may write anything there.
+Some permissions are wider than a role needs, because NATS cannot restrict them further. Requests for messages name
+a stream, not a subject: a user that may read one job may read all. A record is replaced by publishing to its
+subject: a user that may cancel a job may write anything there.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Rights(Struct, frozen=True, kw_only=True):
 
 
 def rights_of(prefix: str, role: Role) -> Rights:
-    """Return what a role needs; raises `EngineUnavailable` for a prefix that cannot be one."""
+    """Return the permissions of a role; raises `EngineUnavailable` for an invalid prefix."""
     names = Names(prefix)
     publish = [*_to_write(names, role), *_to_read(names)]
     if role != "submitter":
-        publish.append(f"{API}.STREAM.PURGE.{names.stream}")  # of single subjects, but NATS cannot tell
+        publish.append(f"{API}.STREAM.PURGE.{names.stream}")  # NATS cannot restrict it to single subjects
     if role == "worker":
         publish += _to_work(names)
     if role == "operator":
@@ -66,7 +66,7 @@ def _to_read(names: Names) -> list[str]:
 def _to_work(names: Names) -> list[str]:
     stream = names.stream
     return [
-        # What a consumer delivers is a part of the subject: none can be made for anything but jobs and chores.
+        # The filter of the consumer is a part of the subject: only consumers of jobs and chores can be created.
         *(f"{API}.CONSUMER.CREATE.{stream}.*.{delivered}>" for delivered in (names.ready, names.chores)),
         f"{API}.CONSUMER.MSG.NEXT.{stream}.*",
         f"$JS.ACK.{stream}.>",

@@ -1,14 +1,15 @@
 """Stores, pauses, removes, lists and fires schedules.
 
 Every change is stored only if the record has not changed since it was read, so of two workers that change or fire
-a schedule at the same moment one is refused. A firing moves the schedule on and stores the jobs of its occurrences
-in one transaction. A firing that makes up for more occurrences than fit into a transaction is stored in parts, and
-the schedule moves on with the last part; a worker that fires it again finds which occurrences have their jobs.
+a schedule at the same time one is refused. A firing advances the schedule and stores the jobs of its occurrences
+in one transaction (a `Workspace`). A firing that catches up on more occurrences than fit into a transaction is
+stored in parts, and the last part advances the schedule; a worker that fires it again finds which occurrences have
+their jobs.
 
-The agenda is a copy of all schedules, so that a worker need not ask the server which of them comes next. It is
-read again when a change was announced, and after two seconds at the latest: only what was stored since the last
-time. Newer revisions replace older ones, in whatever order they become known. An action that relies on an outdated
-copy is refused by the server.
+The agenda is a copy of all schedules, so that a worker knows the next occurrence without a request. It is
+refreshed when a change was announced, and after two seconds at the latest. A refresh reads only what was stored
+since the last one. Newer revisions replace older ones, in whatever order they arrive. The server refuses an action
+that relies on an outdated copy.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mainspring.engines.nats import uniqueness
-from mainspring.engines.nats.commands import Commands
-from mainspring.engines.nats.drafts import Entry
-from mainspring.engines.nats.journal import Journal
+from mainspring.engines.nats.commands import NatsCommands
+from mainspring.engines.nats.drafts import StreamEntry
+from mainspring.engines.nats.journal import NatsJournal
 from mainspring.engines.nats.naming import from_token
 from mainspring.engines.nats.stored import StoredJob, decode, encode
 from mainspring.engines.nats.stored_schedules import (
@@ -37,11 +38,10 @@ from mainspring.engines.nats.stored_schedules import (
     read_schedule,
     remember_skipped,
 )
-from mainspring.engines.nats.submitting import Submitting
+from mainspring.engines.nats.submitting import NatsSubmitting
 from mainspring.engines.nats.workspace import Workshop, Workspace
 from mainspring.jobs.commands import PauseSchedule, PutSchedule
 from mainspring.jobs.events import Event, EventKind
-from mainspring.jobs.instants import MICROSECONDS
 from mainspring.jobs.records import NewJob
 from mainspring.jobs.recurrence.schedule_records import (
     Fired,
@@ -51,26 +51,27 @@ from mainspring.jobs.recurrence.schedule_records import (
     Overlap,
     ScheduleRecord,
 )
+from mainspring.jobs.timestamps import MICROSECONDS
 
 FRESH = 2 * MICROSECONDS
 REMOVED = {"Nats-TTL": f"{REMOVED_KEPT_SECONDS}s"}
 
 
 class Agenda:
-    """All schedules, and those that are not paused by their next occurrence. From any thread."""
+    """A copy of all schedules, with an order by next occurrence of those not paused. Usable from any thread."""
 
     def __init__(self, workshop: Workshop) -> None:
         self._workshop = workshop
         self._lock = RLock()  # guards what follows
-        self._known: dict[str, tuple[int, ScheduleRecord | None]] = {}  # with the revision of the stream
+        self._known: dict[str, tuple[int, ScheduleRecord | None]] = {}  # with the revision of the record
         self._order: list[tuple[int, str]] = []
         self._position = 0
         self._refreshed = 0
         self.must_refresh = True
-        """Whether somebody has told of a change."""
+        """Whether a change was announced."""
 
     def forget(self) -> None:
-        """Begin anew: the stream may be another one."""
+        """Forget all schedules: the stream may have been created anew."""
         with self._lock:
             self._known.clear()
             self._order.clear()
@@ -80,13 +81,13 @@ class Agenda:
     # -- reading
 
     def next_firing(self) -> int | None:
-        """Return the first occurrence of all."""
+        """Return the earliest next occurrence; None if there is none."""
         with self._lock:
             self._refresh_if_needed()
             return self._order[0][0] if self._order else None
 
     def find_due(self, until: int, limit: int | None, names: Iterable[str] | None = None) -> list[ScheduleRecord]:
-        """List what is due by then, the earliest first."""
+        """List the schedules that are due by an instant, the earliest first."""
         wanted = None if names is None else set(names)
         found: list[ScheduleRecord] = []
         with self._lock:
@@ -115,7 +116,7 @@ class Agenda:
     def _refresh_if_needed(self) -> None:
         now = self._workshop.now()
         if self.must_refresh or not 0 <= now - self._refreshed < FRESH:
-            self.must_refresh = False  # before the look: a change that is told of meanwhile leads to another
+            self.must_refresh = False  # before the scan: a change that is announced meanwhile causes another
             try:
                 self._scan(self._position)
             except BaseException:
@@ -123,10 +124,10 @@ class Agenda:
                 raise
             self._refreshed = now
 
-    def _scan(self, after: int) -> dict[str, Entry]:
-        """Read what was stored after a revision."""
+    def _scan(self, after: int) -> dict[str, StreamEntry]:
+        """Read the schedules that were stored after a revision."""
         prefix = self._workshop.names.schedules
-        found: dict[str, Entry] = {}
+        found: dict[str, StreamEntry] = {}
         while page := self._workshop.link.scan(f"{prefix}>", after=after):
             for subject, entry in page:
                 name = from_token(subject.removeprefix(prefix))
@@ -153,7 +154,7 @@ class Agenda:
     # -- writing
 
     def write(self, workspace: Workspace, name: str, stored: StoredSchedule) -> None:
-        """Store a schedule; everybody is told."""
+        """Store a schedule, and notify all processes."""
         subject = workspace.names.schedule(name)
         is_mark = stored.record is None and not stored.jobs
         workspace.put(subject, encode(stored), REMOVED if is_mark else None)
@@ -166,20 +167,20 @@ class Agenda:
         workspace.draft.then(note)
 
     def tell(self, workspace: Workspace) -> None:
-        """Tell all processes that schedules have changed, once for a workspace."""
+        """Notify all processes that schedules have changed, once per transaction."""
         news = (f"{workspace.names.notes}schedule", b"")
         if news not in workspace.draft.sends:
             workspace.draft.send(*news)
 
     def correct(self, workspace: Workspace, name: str, stored: StoredSchedule) -> None:
-        """What we knew was not true any more: take over what the workspace has read."""
+        """Update an outdated copy of a schedule with what a transaction has read."""
         revision = workspace.entry(workspace.names.schedule(name)).revision
 
         def note() -> None:
             with self._lock:
                 if revision:
                     self._learn(name, revision, stored)
-                else:  # not even a mark is left, so what else we have missed can only be found by reading all
+                else:  # even its tombstone has expired: other removals may have been missed, so read all again
                     self._drop(name)
                     self._position = 0
                     self.must_refresh = True
@@ -188,9 +189,9 @@ class Agenda:
 
 
 AT_ONCE = 50
-"""Firings in one draft."""
+"""Firings in one transaction."""
 MOST_JOBS = 100
-"""Jobs of one firing in one draft."""
+"""Jobs of one firing in one transaction."""
 LOOKS_BACK = (Overlap.SKIP, Overlap.REPLACE)
 
 
@@ -199,16 +200,21 @@ class Shot(Struct, frozen=True):
 
     firing: Firing
     occurrences: frozenset[int | None]
-    """Those of the whole firing: none of their jobs is an earlier one."""
+    """Occurrences of the whole firing: their jobs do not count as earlier ones."""
     nonce: str
     is_last: bool = True
 
 
 class Firings:
-    """Carries out decisions about occurrences."""
+    """Fires schedules: stores the jobs of their occurrences, and advances them."""
 
     def __init__(
-        self, workshop: Workshop, agenda: Agenda, submitting: Submitting, commands: Commands, journal: Journal
+        self,
+        workshop: Workshop,
+        agenda: Agenda,
+        submitting: NatsSubmitting,
+        commands: NatsCommands,
+        journal: NatsJournal,
     ) -> None:
         self._workshop = workshop
         self._agenda = agenda
@@ -232,7 +238,7 @@ class Firings:
         for part in _parts_of(firing):
             (fired,) = self._carry_through([part])
             if not fired.is_done:
-                return Fired(False)  # somebody else goes on with it, or it is not to go on
+                return Fired(False)  # another worker fires it, or it was changed, paused or removed
             submitted += fired.submitted
             skipped_for = skipped_for or fired.skipped_for
         return Fired(True, tuple(submitted), skipped_for)
@@ -242,7 +248,7 @@ class Firings:
 
         def fire(workspace: Workspace, shot: Shot) -> Fired:
             stored = read_schedule(workspace, shot.firing.schedule)
-            if stored.nonce == shot.nonce:  # it was stored, only the answer to that was lost
+            if stored.nonce == shot.nonce:  # it was stored, only the answer was lost
                 self._agenda.correct(workspace, shot.firing.schedule, stored)
                 self._agenda.tell(workspace)
             else:
@@ -304,8 +310,8 @@ def _is_still_due(stored: ScheduleRecord, firing: Firing) -> bool:
 
 
 def _has_job(workspace: Workspace, job: NewJob) -> bool:
-    """Answer whether the job of an occurrence was stored before."""
-    return uniqueness.find_in_the_way(workspace, replace(job, unique=None)) is not None
+    """Return whether the job of an occurrence was stored before."""
+    return uniqueness.find_occurrence(workspace, job) is not None
 
 
 def _alive_jobs(workspace: Workspace, stored: StoredSchedule) -> list[StoredJob]:
@@ -315,7 +321,7 @@ def _alive_jobs(workspace: Workspace, stored: StoredSchedule) -> list[StoredJob]
 
 
 def _still_alive(workspace: Workspace, jobs: tuple[str, ...], *, must_read: bool) -> tuple[str, ...]:
-    """Return the jobs to remember: those that have ended are found when there are many, or when asked for."""
+    """Return the jobs to keep in the record; ended ones are removed if there are many, or with `must_read`."""
     if must_read or len(jobs) > KEPT_JOBS:
         jobs = tuple(job.id for job in _alive_jobs(workspace, StoredSchedule(None, jobs)))
     return jobs[-KEPT_JOBS:]
@@ -328,7 +334,7 @@ def _skipped(job: NewJob, earlier: str, now: int) -> Occurrence:
 
 
 def _prefetch(workspace: Workspace, shots: Sequence[Shot]) -> None:
-    """Read at once what firings depend on: schedules first, then their earlier jobs and what new ones may meet."""
+    """Read in bulk what firings depend on: schedules, then earlier jobs and what new jobs may conflict with."""
     names = workspace.names
     workspace.prefetch(names.schedule(shot.firing.schedule) for shot in shots)
     subjects: list[str] = []
@@ -343,10 +349,12 @@ def _prefetch(workspace: Workspace, shots: Sequence[Shot]) -> None:
     workspace.prefetch(subjects)
 
 
-class Scheduling:
-    """Keeps schedules. Changes come from one thread, readers from any."""
+class NatsScheduling:
+    """Changes, fires and lists schedules. One thread writes, any thread may read."""
 
-    def __init__(self, workshop: Workshop, submitting: Submitting, commands: Commands, journal: Journal) -> None:
+    def __init__(
+        self, workshop: Workshop, submitting: NatsSubmitting, commands: NatsCommands, journal: NatsJournal
+    ) -> None:
         self._workshop = workshop
         self.agenda = Agenda(workshop)
         """A copy of all schedules."""
@@ -354,7 +362,7 @@ class Scheduling:
 
     @property
     def must_refresh(self) -> bool:
-        """Whether somebody has told of a change."""
+        """Whether a change was announced."""
         return self.agenda.must_refresh
 
     @must_refresh.setter
@@ -362,13 +370,13 @@ class Scheduling:
         self.agenda.must_refresh = value
 
     def forget(self) -> None:
-        """Begin anew: the stream may be another one."""
+        """Forget all schedules: the stream may have been created anew."""
         self.agenda.forget()
 
     # -- changes
 
     def put(self, order: PutSchedule) -> bool:
-        """Store a schedule, if its author has seen the one that is there."""
+        """Store a schedule, if its author has read the current revision."""
 
         def put(stored: ScheduleRecord | None, now: int) -> ScheduleRecord | None:
             if order.expected != (None if stored is None else stored.revision):
@@ -386,7 +394,7 @@ class Scheduling:
         return self._change(order.record.name, put)
 
     def pause(self, order: PauseSchedule) -> bool:
-        """Let a schedule rest, or wake it up."""
+        """Pause or resume a schedule."""
 
         def pause(stored: ScheduleRecord | None, _now: int) -> ScheduleRecord | None:
             if stored is None or stored.is_paused is order.is_paused:
@@ -399,12 +407,12 @@ class Scheduling:
         return self._change(order.name, pause)
 
     def _change(self, name: str, change: Callable[[ScheduleRecord | None, int], ScheduleRecord | None]) -> bool:
-        """Let a record be another one, unless there is nothing to change."""
+        """Replace the record of a schedule with the result of `change`; return False if that is None."""
         nonce = token_hex(8)
 
         def work(workspace: Workspace) -> bool:
             stored = read_schedule(workspace, name)
-            if stored.nonce == nonce:  # it was stored, only the answer to that was lost
+            if stored.nonce == nonce:  # it was stored, only the answer was lost
                 return self._confirm(workspace, name, stored)
             record = change(stored.record, workspace.now)
             if record is not None:
@@ -414,7 +422,7 @@ class Scheduling:
         return self._workshop.carry_through(work)
 
     def remove(self, name: str) -> bool:
-        """Forget a schedule and its occurrences; the jobs that it has made stay."""
+        """Delete a schedule and its skipped occurrences; its jobs stay."""
         nonce = token_hex(8)
 
         def work(workspace: Workspace) -> bool:
@@ -437,17 +445,17 @@ class Scheduling:
         return True
 
     def fire_all(self, firings: Sequence[Firing]) -> list[Fired]:
-        """Move schedules on and store the jobs of their occurrences, each if nobody was quicker."""
+        """Advance schedules and store the jobs of their occurrences, each unless another worker was faster."""
         return self._firings.fire_all(firings)
 
     # -- reading
 
     def next_firing(self) -> int | None:
-        """Return the first occurrence of all schedules that are not paused."""
+        """Return the earliest next occurrence of all schedules that are not paused."""
         return self.agenda.next_firing()
 
     def find(self, names: Sequence[str] | None, due_until: int | None, limit: int | None) -> list[ScheduleRecord]:
-        """List schedules by name; or those that are due by then, the earliest first."""
+        """List schedules by name; or those that are due by an instant, the earliest first."""
         if due_until is not None:
             return self.agenda.find_due(due_until, limit, names)
         if names is None:

@@ -1,4 +1,4 @@
-"""How to reach the servers: the address and what is needed to be let in.
+"""Settings of the NATS engine, and the URLs that name servers, credentials and settings.
 
 nats://host:4222                     several servers with commas: nats://a:4222,b:4222
 nats://user:password@host, nats://token@host, tls://host
@@ -28,7 +28,7 @@ ROLES: tuple[Role, ...] = get_args(Role)
 
 
 def inbox_of(prefix: str, role: Role) -> str:
-    """Return where answers for a role come: no other role hears them."""
+    """Return the prefix of subjects for answers to a role; no other role may subscribe to them."""
     return f"{DEFAULT_INBOX}_{prefix}_{role}"
 
 
@@ -36,13 +36,13 @@ class NatsSettings(Struct, frozen=True, kw_only=True):
     """Settings of the NATS engine."""
 
     prefix: str = DEFAULT_PREFIX
-    """Begins the name of everything on the server: applications with different prefixes do not meet."""
+    """Begins all names on the server: applications with different prefixes are separate."""
     replicas: int | None = None
-    """On how many servers of a cluster each message is kept: 1, 3 or 5; None: as it is, and 1 when it is made."""
+    """On how many servers of a cluster each message is stored: 1, 3 or 5; None: unchanged, 1 for a new stream."""
     lease: float = DEFAULT_LEASE
-    """Seconds without a sign of life after which the jobs of a worker belong to others."""
+    """Seconds without a heartbeat after which other workers may claim the jobs of a worker."""
     timeout: float | None = DEFAULT_TIMEOUT
-    """Seconds that a call waits for the server before it raises `EngineUnavailable`; None: as long as it takes."""
+    """Seconds that a call waits for the server before it raises `EngineUnavailable`; None: without limit."""
     user: str | None = None
     password: str | None = None
     token: str | None = None
@@ -51,19 +51,19 @@ class NatsSettings(Struct, frozen=True, kw_only=True):
     nkeys_seed: str | None = None
     """The seed of an nkey: the text itself, `SU...`."""
     tls: ssl.SSLContext | None = None
-    """For servers whose certificate is signed by a private authority, or that ask for one of ours."""
+    """For servers whose certificate is signed by a private authority, or that require a client certificate."""
     role: Role | None = None
-    """What the server lets this process do, see `rights.py`; None: everything. It asks for nothing else then."""
+    """The permissions of this process, see `rights.py`: it requests nothing else. None: all permissions."""
     inbox_prefix: str | None = None
-    """Where answers come; None: that of the role, or `_INBOX`."""
+    """Prefix of the subjects for answers; None: that of the role, or `_INBOX`."""
     projection: str | None = None
-    """The file of the local copy that lists are made from, in a process that is meant to have one, and then also
-    looks after pruning and lost jobs; None: one in the user's cache directory, made when a list is asked for."""
+    """The file of the local copy that lists are read from. A process with this setting always has a copy, and also
+    prunes jobs and repairs lost ones. None: a file in the user's cache directory, created for the first list."""
     prepared: bool = False
-    """Whether an operator has created streams and consumers: this process only uses them."""
+    """Whether an operator has created the streams and consumers, so that this process only uses them."""
 
     def __post_init__(self) -> None:
-        """Refuse a role that there is not."""
+        """Refuse an unknown role."""
         if self.role is not None and self.role not in ROLES:
             raise EngineUnavailable(
                 engine=f"role {self.role!r}",
@@ -73,31 +73,31 @@ class NatsSettings(Struct, frozen=True, kw_only=True):
 
     @property
     def inbox(self) -> str:
-        """Where answers come."""
+        """Prefix of the subjects for answers."""
         return self.inbox_prefix or (DEFAULT_INBOX if self.role is None else inbox_of(self.prefix, self.role))
 
     @property
     def makes_streams(self) -> bool:
-        """Whether streams that are missing or outdated are made by this process."""
+        """Whether this process creates missing streams and updates outdated ones."""
         return not self.prepared and self.role in (None, "operator")
 
     @property
     def makes_consumers(self) -> bool:
-        """Whether consumers that are missing are made by this process."""
+        """Whether this process creates missing consumers."""
         return not self.prepared and self.may_take
 
     @property
     def may_take(self) -> bool:
-        """Whether this process can be a worker."""
+        """Whether this process may run a worker."""
         return self.role in (None, "worker")
 
     @property
     def may_purge(self) -> bool:
-        """Whether this process can empty subjects."""
+        """Whether this process may empty subjects."""
         return self.role != "submitter"
 
     def __repr__(self) -> str:
-        """Leave out what nobody should read in a log."""
+        """Return the settings without secrets, which must not appear in a log."""
         shown = {name: getattr(self, name) for name in self.__struct_fields__}
         hidden = {name: "..." for name in SECRETS if shown[name] is not None}
         fields = ", ".join(f"{name}={value!r}" for name, value in (shown | hidden).items())
@@ -105,7 +105,7 @@ class NatsSettings(Struct, frozen=True, kw_only=True):
 
 
 def parse_url(url: str, settings: NatsSettings) -> tuple[list[str], NatsSettings]:
-    """Return the servers that a URL names, and the settings with those of its query."""
+    """Return the servers that a URL names, and the settings, updated with those of its query."""
     address, _, query = url.partition("?")
     servers = [_with_scheme(part.strip(), url) for part in address.split(",") if part.strip()]
     if not servers or not all(map(_is_address, servers)):
@@ -121,7 +121,7 @@ def _is_address(server: str) -> bool:
     try:
         parts = urlsplit(server)
         return bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number
+    except ValueError:  # the port is not a number
         return False
 
 
@@ -154,10 +154,10 @@ def _read_query(query: str, url: str) -> dict[str, Any]:
 
 
 def without_password(url: str) -> str:
-    """Return a URL that can be printed: who one is and how one gets in is left out."""
+    """Return a URL without user, password and token, for display."""
     return re.sub(r"//[^/@?]*@", "//...@", re.sub(r",[^/@?,]*@", ",...@", url))
 
 
 def without_secrets(servers: list[str]) -> str:
-    """Name servers so that it can be printed."""
+    """Return the addresses of servers without credentials, for display."""
     return ",".join(f"{parts.hostname}:{parts.port or 4222}" for parts in map(urlsplit, servers))

@@ -1,8 +1,7 @@
-"""The book of settings: which queues are paused, and which limits hold, for all processes alike.
+"""Settings that all processes share: paused queues and limits.
 
-It is one record. Whoever lets jobs pass reads it along with the gates (`read`), so a limit is obeyed from the
-moment in which it was arranged. For everybody else there is a copy, which is refreshed when a note says that it
-is outdated.
+They are one record. A transaction that admits jobs reads it together with the gates (`read`), so a limit applies
+from the moment it is stored. All other code uses a copy, which is refreshed when a note says that it is outdated.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ class _Record(Struct, frozen=True, array_like=True):
     limits: tuple[PutLimit, ...] = ()
 
 
-class Settings(Struct, frozen=True):
-    """What the book says."""
+class StoredSettings(Struct, frozen=True):
+    """The settings as they are at one revision."""
 
     revision: int = 0
     paused: frozenset[str] = frozenset()
@@ -30,11 +29,11 @@ class Settings(Struct, frozen=True):
 
 
 class SettingsBook:
-    """Reads and changes the settings. The copy may be looked at from any thread."""
+    """Reads and changes the settings. Any thread may read the copy."""
 
     def __init__(self, workshop: Workshop) -> None:
         self._workshop = workshop
-        self._copy = Settings()
+        self._copy = StoredSettings()
         self.must_refresh = True
         """Whether the copy may be outdated; set on any thread."""
 
@@ -45,40 +44,40 @@ class SettingsBook:
 
     @property
     def limits(self) -> dict[str, Limit]:
-        """The limits that hold, by family."""
+        """The limits, by family."""
         return self._copy.limits
 
     def list_limits(self) -> list[PutLimit]:
-        """Return the limits as they were defined, in the order in which they first were."""
+        """Return the limits as they were defined, in the order of their first definition."""
         return list(self._copy.definitions)
 
     def refresh(self) -> None:
-        """Read what holds now."""
+        """Read the current settings."""
         self.must_refresh = False
         self.read(self._workshop.open())
 
     def refresh_if_needed(self) -> bool:
-        """Read what holds now if the copy may be outdated; answer whether it was read."""
+        """Read the current settings if the copy may be outdated; return whether they were read."""
         is_needed = self.must_refresh
         if is_needed:
             self.refresh()
         return is_needed
 
-    def read(self, workspace: Workspace) -> Settings:
-        """Return what holds for a workspace, as it was read there, and keep a copy."""
+    def read(self, workspace: Workspace) -> StoredSettings:
+        """Return the settings as a transaction reads them, and update the copy."""
         entry = workspace.entry(workspace.names.settings)
         copy = self._copy
         if entry.revision == copy.revision:
             return copy
         record = decode(entry.data, _Record) if entry.data else _Record()
         settings = _settings_of(entry.revision, record)
-        if entry.revision > copy.revision or not entry.revision:  # nothing there: the stream is another one
+        if entry.revision > copy.revision or not entry.revision:  # 0: the stream was created anew
             self._copy = settings
         return settings
 
     def arrange(self, arrangement: PauseQueue | PutLimit | DropLimit) -> bool:
-        """Change something for everybody; answer whether it was different before."""
-        attempts: list[bool] = []  # one that was stored, and whose answer was lost, leaves nothing to change
+        """Change a setting for all processes; return whether it was different before."""
+        attempts: list[bool] = []  # if one was stored but its answer lost, the next changes nothing
         self._workshop.carry_through(lambda workspace: attempts.append(self._write(workspace, arrangement)))
         is_changed = any(attempts)
         if is_changed and not attempts[-1]:
@@ -87,8 +86,8 @@ class SettingsBook:
         return is_changed
 
     def forget(self) -> None:
-        """Begin anew: the stream is another one."""
-        self._copy = Settings()
+        """Discard the copy: the stream was created anew."""
+        self._copy = StoredSettings()
         self.must_refresh = True
 
     def _write(self, workspace: Workspace, arrangement: PauseQueue | PutLimit | DropLimit) -> bool:
@@ -102,9 +101,9 @@ class SettingsBook:
         return True
 
 
-def _settings_of(revision: int, record: _Record) -> Settings:
+def _settings_of(revision: int, record: _Record) -> StoredSettings:
     limits = {limit.family: Limit(limit.most, limit.per) for limit in record.limits}
-    return Settings(revision, frozenset(record.paused), limits, record.limits)
+    return StoredSettings(revision, frozenset(record.paused), limits, record.limits)
 
 
 def _changed(record: _Record, arrangement: PauseQueue | PutLimit | DropLimit) -> _Record:

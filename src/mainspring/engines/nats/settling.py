@@ -1,4 +1,4 @@
-"""Settling: leases end, and what follows from that is stored in the same draft."""
+"""Settles leases: stores the outcome of a job and everything that follows from it in one transaction."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from mainspring.engines.nats.gates import Gates
 from mainspring.engines.nats.hands import Hands
-from mainspring.engines.nats.journal import Journal
+from mainspring.engines.nats.journal import NatsJournal
 from mainspring.engines.nats.messages import ACK, nak
 from mainspring.engines.nats.queueing import Queueing
 from mainspring.engines.nats.stored import StoredJob, change
-from mainspring.engines.nats.submitting import Submitting
+from mainspring.engines.nats.submitting import NatsSubmitting
 from mainspring.engines.nats.workspace import TooLarge, Workshop, Workspace
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs import transitions
@@ -26,18 +26,18 @@ AT_ONCE = 300
 MOST_TRIES = 50
 
 
-class Settling:
-    """Takes jobs back from workers."""
+class NatsSettling:
+    """Stores outcomes and progress of jobs."""
 
     def __init__(
         self,
         workshop: Workshop,
         hands: Hands,
         *,
-        submitting: Submitting,
+        submitting: NatsSubmitting,
         queueing: Queueing,
         gates: Gates,
-        journal: Journal,
+        journal: NatsJournal,
     ) -> None:
         self._workshop = workshop
         self._hands = hands
@@ -45,10 +45,10 @@ class Settling:
         self._queueing = queueing
         self._gates = gates
         self._journal = journal
-        self._doubtful: dict[tuple[str, int], str] = {}  # outcomes of which nobody knows whether they were stored
+        self._doubtful: dict[tuple[str, int], str] = {}  # nonces of outcomes that may have been stored
 
     def settle(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
-        """End leases; False for those that were not good any more."""
+        """End leases; False for those that were no longer valid."""
         answers: list[bool] = []
         at_once = AT_ONCE
         while len(answers) < len(outcomes):
@@ -84,13 +84,13 @@ class Settling:
                     return [answers[number] for number in range(len(outcomes))]
             raise self._workshop.link.unavailable("others change the same jobs all the time", remedy="try again")
         except EngineUnavailable:
-            # Nobody knows whether they were stored: if they come again, they are recognised.
+            # They may have been stored: if the worker sends them again, their nonces show it.
             for number, outcome in left.items():
                 self._doubtful[outcome.lease.id, outcome.lease.token] = nonces[number][0]
             raise
 
     def _nonce_of(self, outcome: Outcome) -> tuple[str, bool]:
-        """Return what tells an outcome from others, and whether it may have been stored already."""
+        """Return the nonce that tells an outcome from others, and whether it may have been stored already."""
         nonce = self._doubtful.pop((outcome.lease.id, outcome.lease.token), None)
         return (token_hex(8), False) if nonce is None else (nonce, True)
 
@@ -101,7 +101,7 @@ class Settling:
     def _know(
         self, workspace: Workspace, worker: int, outcomes: Mapping[int, Outcome], doubtful: set[int]
     ) -> None:
-        """Take as read what we have in our hands; read the rest, and what somebody else has changed."""
+        """Treat the records of our leases as read; read the others, and those that another process has changed."""
         unknown = []
         for number, outcome in outcomes.items():
             hand = self._hands.get(outcome.lease.id)
@@ -154,7 +154,7 @@ class Settling:
             self._journal.write(workspace, event, job)
 
     def _let_go(self, worker: int, settled: Sequence[tuple[Outcome, bool]]) -> None:
-        """Acknowledge the messages of jobs that are over or queued again; about others the record decides anew."""
+        """Acknowledge the messages of jobs that are over or queued again; give the others back to the server."""
         answers: list[tuple[str, bytes]] = []
         for outcome, is_accepted in settled:
             hand = self._hands.get(outcome.lease.id)
@@ -164,7 +164,7 @@ class Settling:
         self._workshop.link.send(answers)
 
     def report(self, worker: int, reports: Sequence[ProgressReport]) -> list[bool]:
-        """Note that handlers begin, and how far jobs have come."""
+        """Store that handlers begin, and the progress of jobs."""
         return self._workshop.carry_through_many(
             reports, lambda workspace, report: self._report(workspace, worker, report), before=_prefetch
         )
@@ -195,7 +195,7 @@ def _prefetch(workspace: Workspace, reports: Sequence[ProgressReport]) -> None:
 
 
 def _was_stored(workspace: Workspace, outcome: Outcome, nonce: str) -> bool:
-    """Say whether an outcome was stored the first time, of which only the answer was lost."""
+    """Return whether an earlier try has stored an outcome, and only its answer was lost."""
     job = workspace.job(outcome.lease.id)
     return job is not None and (job.place, job.settled_by) == (outcome.lease.ref, nonce)
 
@@ -205,7 +205,7 @@ def _is_running(job: StoredJob, lease: Lease, worker: int) -> bool:
 
 
 def _with_lost_start(job: StoredJob | None, outcome: Outcome, worker: int) -> Outcome:
-    """A start was stored, and its answer lost: who hands the job back does not know that it runs."""
+    """Mark a handed-back lease as started, if its start was stored and only the answer was lost."""
     lease = outcome.lease
     is_held = outcome.kind is OutcomeKind.HANDED_BACK and not lease.is_started
     if job is None or not is_held or not _is_running(job, lease, worker):

@@ -1,7 +1,7 @@
-"""Job records as they stand on the server, and how they are written.
+"""The job record as it is stored on the server, and its encoding.
 
-A record is an array of its fields: adding one at the end keeps older ones readable. A record that was forgotten is
-empty, and vanishes after a while by itself.
+A record is encoded as an array of its fields: a field that is added at the end keeps older records readable. The
+record of a deleted job is empty, and expires after a while.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class StoredJob(JobRecord, frozen=True, array_like=True):
-    """A job as the server has it."""
+    """A job as it is stored on the server."""
 
     place: int = 0
-    """Its place in the order of submission."""
+    """Its position in the order of submission."""
     turn: int = 0
-    """Its place in a sequence: the due time with which it queued up."""
+    """Its position in a sequence: the due time with which it queued up."""
     nonce: str = ""
     """Tells one submit from another with the same id."""
     gates: tuple[str, ...] = ()
-    """Where it stands before its sequence and limits: see `gate_records`."""
+    """Its position at its sequence and limits: see `gate_records`."""
     keep_result_until: int | None = None
     settled_by: str = ""
-    """Tells whether an outcome was stored whose answer was lost."""
+    """The nonce of its last outcome: tells whether one whose answer was lost was stored."""
     is_start_untold: bool = False
-    """Whether the `started` event of the attempt that runs is still to come."""
+    """Whether the `started` event of the running attempt is still to be written."""
 
     @property
     def is_gated(self) -> bool:
@@ -54,22 +54,22 @@ _RECORD_FIELDS = tuple(field.name for field in fields(JobRecord))
 
 
 def encode(value: Struct | list[object] | dict[str, object]) -> bytes:
-    """Write anything that is kept."""
+    """Encode any value that is stored."""
     return _encoder.encode(value)
 
 
 def decode_job(data: bytes) -> StoredJob:
-    """Read a job."""
+    """Decode a job."""
     return _decoder.decode(data)
 
 
 def decode(data: bytes, kind: type[T]) -> T:
-    """Read anything else."""
+    """Decode any other value."""
     return msgspec.msgpack.decode(data, type=kind)
 
 
 def to_record(job: StoredJob) -> JobRecord:
-    """Return what everybody may see."""
+    """Return the public part of a job's record."""
     return JobRecord(*[getattr(job, name) for name in _RECORD_FIELDS])
 
 

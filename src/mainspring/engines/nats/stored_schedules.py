@@ -1,8 +1,7 @@
-"""Schedules as they stand on the server, and the jobs of theirs that have not ended.
+"""The schedule record as it is stored on the server, with the jobs of the schedule that may not have ended.
 
-The record of a schedule names the jobs that it made, as far as nobody knows that they have ended: whoever fires it
-reads those, and whoever reopens one of them names it again. A schedule that was removed leaves these names behind:
-another of the same name finds them.
+The record of a schedule names its jobs that are not known to have ended. A firing reads them, and a reopen adds
+its job again. The record of a removed schedule keeps these names: another schedule of the same name finds them.
 """
 
 from __future__ import annotations
@@ -15,21 +14,21 @@ from mainspring.engines.nats.workspace import Workspace
 from mainspring.jobs.recurrence.schedule_records import Occurrence, ScheduleRecord
 
 KEPT_JOBS = 100
-"""How many jobs are remembered, the newest of them: as many as one draft can call off."""
+"""How many jobs the record names, the newest ones: as many as one transaction can cancel."""
 KEPT_OCCURRENCES = 100
 REMOVED_KEPT_SECONDS = 604_800
-"""How long others have time to notice that a schedule is gone."""
+"""How long other processes can notice that a schedule was removed."""
 
 
 class StoredSchedule(Struct, frozen=True, array_like=True):
-    """A schedule as the server has it."""
+    """A schedule as it is stored on the server."""
 
     record: ScheduleRecord | None
     """None: it was removed."""
     jobs: tuple[str, ...] = ()
-    """What it made and what is not known to have ended, the oldest first."""
+    """Its jobs that are not known to have ended, the oldest first."""
     nonce: str = ""
-    """Who wrote it: tells whether a change whose answer was lost was stored."""
+    """Names the change that wrote it: tells whether one whose answer was lost was stored."""
 
 
 class Skipped(Struct, frozen=True, array_like=True):
@@ -42,12 +41,12 @@ GONE = StoredSchedule(None)
 
 
 def read_schedule(workspace: Workspace, name: str) -> StoredSchedule:
-    """Return a schedule."""
+    """Return a schedule; `GONE` if there is no record."""
     return workspace.get_struct(workspace.names.schedule(name), StoredSchedule) or GONE
 
 
 def remember_job(workspace: Workspace, job: StoredJob) -> None:
-    """Name a job that is alive again in the record of the schedule that made it."""
+    """Add a reopened job to the record of its schedule."""
     if job.schedule is None:
         return
     stored = read_schedule(workspace, job.schedule)
@@ -57,7 +56,7 @@ def remember_job(workspace: Workspace, job: StoredJob) -> None:
 
 
 def remember_skipped(workspace: Workspace, schedule: str, occurrences: list[Occurrence]) -> None:
-    """Keep occurrences for which no job was made, the latest of them."""
+    """Store occurrences for which no job was made; only the latest are kept."""
     if occurrences:
         subject = workspace.names.skipped(schedule)
         before = workspace.get_struct(subject, Skipped) or Skipped()

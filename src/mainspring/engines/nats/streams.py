@@ -1,11 +1,12 @@
-"""Streams and consumers on the server: made and brought up to date by whoever comes first, idempotently.
+"""Creates and updates streams and consumers on the server, idempotently: the first process that needs one does so.
 
-An operator may make them beforehand and deny that right to workers and submitters (`prepared`): then they are only
-looked at.
+An operator may create them beforehand and deny that permission to workers and submitters (`prepared`): then this
+module only checks them.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from collections.abc import Callable, Iterable
@@ -17,47 +18,50 @@ from mainspring.engines.nats.messages import IDLE_SECONDS
 from mainspring.engines.nats.naming import Names, digest
 from mainspring.engines.nats.settings import NatsSettings
 from mainspring.errors import EngineUnavailable
-from mainspring.jobs.instants import MICROSECONDS, to_instant
+from mainspring.jobs.timestamps import MICROSECONDS, to_instant
 
 FLOOR = (2, 14)
 CLUSTER_IDLE_SECONDS = 2.0
 MAX_ACK_PENDING = 50_000
 EVENTS_KEPT = 3_600
 MARKERS_KEPT = 7 * 24 * 3_600
-"""How long the server remembers that something was forgotten, for projections that were away."""
+"""How long the server keeps delete markers, for projections that were offline."""
 NANOSECONDS = 1_000_000_000
 LEFT_OUT = 10 * MICROSECONDS
 CLOCK_KEPT = 60 * MICROSECONDS
 CLOCK_SLACK = MICROSECONDS // 10
 CLOCK_TRIES = 4
 CLOCK_JUMP = MICROSECONDS
-ALREADY_IN_USE = (10058, 10148, 10013)  # made by somebody else at the same moment
+ALREADY_IN_USE = (10058, 10148, 10013)  # another process has created it at the same time
+NO_PEERS = 10005  # too few servers of the cluster are online, as just after its start
+PEERS_PATIENCE = 10 * MICROSECONDS
+PEERS_PAUSE_SECONDS = 0.1
 
 logger = logging.getLogger("mainspring.nats")
 
 
 class MissingConsumer(EngineUnavailable):
-    """An operator has not prepared a consumer."""
+    """A consumer that an operator should have created does not exist."""
 
 
 class Streams:
-    """Looks after what the engine needs on the server."""
+    """Manages the streams and consumers of the engine, and measures the server's time."""
 
     def __init__(self, link: Link, names: Names, settings: NatsSettings) -> None:
         self._link = link
         self._names = names
         self._settings = settings
         self._consumers: set[str] = set()
-        self._left_out: dict[str, int] = {}  # subjects without a consumer, and until when that is believed
+        self._left_out: dict[str, int] = {}  # subjects without a consumer, and until when they are skipped
         self._measured = self._gap = 0
         self.must_measure = False
         self.on_new_stream: Callable[[], None] = lambda: None
-        """Called when the stream was made anew."""
+        """Called when the stream was created anew."""
         self.created = ""
-        """When the stream was made: tells it from a later one of the same name."""
+        """When the stream was created: tells it from a later one of the same name."""
 
     def prepare(self) -> None:
-        """Check the server, and make or update the streams."""
+        """Check the server, and create or update the streams."""
         self._require_version()
         self._require_jetstream()
         info = self._ensure(self.wanted())
@@ -69,11 +73,11 @@ class Streams:
         self.measure_time()
 
     def info(self) -> dict[str, Any]:
-        """Return what the server says of the stream: its settings, and how much it holds."""
+        """Return the server's description of the stream: its configuration and its state."""
         return self._link.api(f"STREAM.INFO.{self._names.stream}")
 
     def remove(self) -> None:
-        """Delete the streams with everything in them: for a prefix that was made to try something out."""
+        """Delete the streams with everything in them: for a prefix that was used for a trial."""
         for name in (self._names.stream, self._names.events_stream):
             self._link.api(f"STREAM.DELETE.{name}")
 
@@ -100,7 +104,7 @@ class Streams:
             ) from error
 
     def wanted(self) -> dict[str, Any]:
-        """Return how the stream that keeps everything has to be."""
+        """Return the configuration of the stream that stores everything."""
         return {
             "name": self._names.stream,
             "description": "Mainspring: jobs, schedules, limits",
@@ -138,10 +142,10 @@ class Streams:
                 raise self._missing(f"stream {name!r}")
             return self._make(f"STREAM.CREATE.{name}", config, look)
         current = info["config"]
-        if self._settings.replicas is None:  # a process that does not care changes nothing
+        if self._settings.replicas is None:  # a process without this setting changes nothing
             config["num_replicas"] = current.get("num_replicas", 1)
         if self._settings.makes_streams and any(current.get(key) != value for key, value in config.items()):
-            # What an operator has set beyond our needs stays: limits in bytes, placement, compression.
+            # Other settings of the operator stay: limits in bytes, placement, compression.
             return self._make(f"STREAM.UPDATE.{name}", {**current, **config}, look)
         return info
 
@@ -154,13 +158,21 @@ class Streams:
             raise self._refused(verb, error) from error
 
     def _make(self, verb: str, config: dict[str, Any], look: str) -> dict[str, Any]:
-        """Make something; if somebody was quicker, look at what there is."""
-        try:
-            return self._link.api(verb, config)
-        except ServerError as error:
-            if error.code in ALREADY_IN_USE:
-                return self._link.api(look)
-            raise self._refused(verb, error) from error
+        """Create an object; if another process was faster, return the one that exists.
+
+        A cluster that has just started may not know all its servers yet. Then this tries again for a while.
+        """
+        patience = PEERS_PATIENCE if self._settings.timeout is None else self._settings.timeout * MICROSECONDS
+        deadline = self._link.monotonic() + min(patience, PEERS_PATIENCE)
+        while True:
+            try:
+                return self._link.api(verb, config)
+            except ServerError as error:
+                if error.code in ALREADY_IN_USE:
+                    return self._link.api(look)
+                if error.code != NO_PEERS or self._link.monotonic() >= deadline:
+                    raise self._refused(verb, error) from error
+            self._link.wait_for(asyncio.sleep(PEERS_PAUSE_SECONDS))
 
     def _refused(self, verb: str, error: ServerError) -> EngineUnavailable:
         return EngineUnavailable(
@@ -179,7 +191,7 @@ class Streams:
         )
 
     def consumers_of(self, subjects: Iterable[str]) -> dict[str, str]:
-        """Return the consumers for subjects; those that an operator has not prepared are left out for a while."""
+        """Return the consumers of subjects; those that an operator has not created are left out for a while."""
         found: dict[str, str] = {}
         for subject in subjects:
             if self._link.monotonic() < self._left_out.get(subject, 0):
@@ -192,7 +204,7 @@ class Streams:
         return found
 
     def consumer_of(self, subject: str) -> str:
-        """Return the consumer for a subject with a wildcard, made if there is none yet."""
+        """Return the consumer of a subject with a wildcard, created if there is none yet."""
         name = digest(subject)
         if name not in self._consumers:
             self._ensure_consumer(name, subject)
@@ -221,11 +233,11 @@ class Streams:
             self._make(f"CONSUMER.CREATE.{stream}.{name}.{subject}", body, look)
 
     def look_at_consumer(self, subject: str) -> dict[str, Any] | None:
-        """Return what the server says of the consumer for a subject; None if there is none."""
+        """Return the server's description of the consumer of a subject; None if there is none."""
         return self._find(f"CONSUMER.INFO.{self._names.stream}.{digest(subject)}")
 
     def look_at_ours(self, subjects: Iterable[str]) -> dict[str, dict[str, Any]]:
-        """Return what the server says of those consumers for subjects from which this process takes."""
+        """Return the server's descriptions of the consumers of subjects, as far as this process uses them."""
         ours = [subject for subject in subjects if digest(subject) in self._consumers]
         verbs = [f"CONSUMER.INFO.{self._names.stream}.{digest(subject)}" for subject in ours]
         try:
@@ -235,16 +247,16 @@ class Streams:
         return {subject: info for subject, info in zip(ours, infos, strict=True) if info is not None}
 
     def is_idle(self, subject: str) -> bool:
-        """Answer whether the consumer for a subject believes to have nothing to deliver, and nothing out."""
+        """Return whether the consumer of a subject reports nothing to deliver and nothing unacknowledged."""
         info = self.look_at_ours([subject]).get(subject)
         return info is not None and not info["num_pending"] and not info["num_ack_pending"]
 
     def forget_consumers(self) -> None:
-        """Look anew whether they are there: the server was away."""
+        """Forget which consumers exist, and check each at its next use: the server was away."""
         self._consumers.clear()
 
     def measure_time(self) -> None:
-        """Find out what time it is on the server: the quickest of a few answers is the most exact."""
+        """Measure the server's time: the fastest of a few answers is the most exact."""
         best: tuple[int, str | None, int] | None = None
         for _ in range(CLOCK_TRIES):
             before = self._link.monotonic()
@@ -258,7 +270,7 @@ class Streams:
             self._set_time(best[1], best[2])
 
     def _info(self) -> dict[str, Any]:
-        """Look at the stream; if it is not the one that we knew, everything begins anew."""
+        """Return the state of the stream; if it was created anew, clear the consumers and call `on_new_stream`."""
         info = self._find(f"STREAM.INFO.{self._names.stream}")
         if info is None:
             if not self._settings.makes_streams:
@@ -277,7 +289,7 @@ class Streams:
             self._link.set_time(to_instant(datetime.fromisoformat(text), "the server's time"), instant)
 
     def measure_time_if_old(self) -> None:
-        """Find out anew what time it is on the server, if the last time was a while ago, or it was away since."""
+        """Measure the server's time again, if that was long ago, the connection was lost, or a clock jumped."""
         gap = self._link.own_time() - self._link.monotonic()  # changes if the clock was set, or the machine slept
         is_old = self._link.monotonic() - self._measured > CLOCK_KEPT or abs(gap - self._gap) > CLOCK_JUMP
         if self.must_measure or is_old:
@@ -287,4 +299,4 @@ class Streams:
             except EngineUnavailable:
                 if not self._link.has_time:
                     raise
-                self.must_measure = True  # what we know will do for now
+                self.must_measure = True  # the last measurement will do for now

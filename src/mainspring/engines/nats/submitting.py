@@ -1,7 +1,7 @@
-"""Storing new jobs: plain ones by the hundred in one draft, those with policies together with what they touch.
+"""Submits jobs: plain ones by the hundred in one transaction, others with the records that their policies change.
 
-A submit that had to be sent again, because nobody knows whether it was stored the first time, recognises its own
-jobs by their nonce.
+A transaction is a `Workspace`. A submit that is sent again, because its answer was lost, recognizes its own jobs
+by their nonce.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from secrets import token_hex
 from msgspec import Struct
 
 from mainspring.engines.nats import uniqueness
-from mainspring.engines.nats.journal import Journal
+from mainspring.engines.nats.journal import NatsJournal
 from mainspring.engines.nats.queueing import Queueing
 from mainspring.engines.nats.stored import StoredJob, change, make_job
 from mainspring.engines.nats.workspace import TooLarge, Workshop, Workspace
@@ -24,31 +24,31 @@ from mainspring.jobs.records import Conflict, ConflictKind, NewJob
 from mainspring.jobs.status import JobStatus
 
 ROOM_FOR_THE_REST = 65_536
-"""Of a message, beside the arguments of its job: headers, errors of attempts."""
+"""Bytes of a message that are reserved beside the arguments of its job, for headers and errors of attempts."""
 FEW = 8
-"""Plain jobs that are better stored one by one."""
+"""Up to this number, plain jobs are stored one by one, which is faster."""
 AT_ONCE = 450
-"""Plain jobs in one draft: two messages each, and a few for new lanes."""
+"""Plain jobs in one transaction: two messages each, and a few for new lanes."""
 
 
 class Order(Struct, frozen=True, gc=False):
-    """A job to be stored, and how to recognise that it was."""
+    """A job to be stored, and the nonce that shows that it was."""
 
     job: NewJob
     nonce: str
 
 
-class Submitting:
+class NatsSubmitting:
     """Stores new jobs."""
 
-    def __init__(self, workshop: Workshop, queueing: Queueing, journal: Journal) -> None:
+    def __init__(self, workshop: Workshop, queueing: Queueing, journal: NatsJournal) -> None:
         self._workshop = workshop
         self._queueing = queueing
         self._journal = journal
         self._last_place = 0
 
     def submit(self, jobs: Sequence[NewJob]) -> list[Conflict | None]:
-        """Store jobs; for each what was in its way."""
+        """Store jobs; return for each the conflict that kept it from being stored, or None."""
         for job in jobs:
             self._require_size(job)
         nonce = token_hex(8)
@@ -64,13 +64,13 @@ class Submitting:
         return answers
 
     def _require_size(self, job: NewJob) -> None:
-        """Refuse what no message could carry, before anything is stored."""
+        """Refuse a job that is too large for a message, before anything is stored."""
         limit = self._workshop.link.max_payload - ROOM_FOR_THE_REST
         if len(job.payload) > limit:
             raise ArgumentsTooLarge(handler=job.type, size=len(job.payload), limit=limit)
 
     def _store_plain(self, orders: list[Order]) -> list[Conflict | None]:
-        """Store them on the assumption that none of their ids is taken; look only if that turns out wrong."""
+        """Store jobs on the assumption that their ids are free; read the records only if that turns out wrong."""
         if len({order.job.id for order in orders}) == len(orders):
             if len(orders) <= FEW and self._store_few(orders):
                 return [None] * len(orders)
@@ -89,9 +89,9 @@ class Submitting:
             return False
 
     def _store_few(self, orders: list[Order]) -> bool:
-        """Store jobs one by one: for each its message first and then its record, without which it means nothing.
+        """Store jobs one by one: for each its message first and then its record, without which it is ignored.
 
-        A draft costs the server some milliseconds, whatever its size. False: look what there is.
+        A batch costs the server some milliseconds, whatever its size. False: the caller must read the records.
         """
         workspace = self._workshop.open()
         if self._journal.is_heard(workspace):
@@ -110,7 +110,7 @@ class Submitting:
         )
 
     def add(self, workspace: Workspace, job: NewJob, nonce: str) -> Conflict | None:
-        """Store a job, or say what is in its way."""
+        """Store a job, or return the conflict that keeps it from being stored."""
         existing = workspace.job(job.id)
         if existing is not None:
             if existing.nonce != nonce:
@@ -119,9 +119,10 @@ class Submitting:
                 self._queueing.enqueue(workspace, existing)  # its record was stored, but perhaps not its message
             return None
         if job.unique is not None or job.schedule is not None:
-            in_the_way = uniqueness.find_in_the_way(workspace, job)
-            if in_the_way is not None:
-                return self._give_way(workspace, job, in_the_way)
+            conflict = uniqueness.find_conflict(workspace, job)
+            if conflict is not None:
+                self._give_way(workspace, job, conflict)
+                return conflict
         stored = self._store(workspace, job, nonce)
         uniqueness.claim(workspace, stored)
         return None
@@ -133,22 +134,23 @@ class Submitting:
         return stored
 
     def _make(self, workspace: Workspace, job: NewJob, nonce: str) -> StoredJob:
-        # Places grow with time, over all processes; within this one even for jobs of the same instant.
+        # Places grow with time, across all processes; within this one even for jobs of the same instant.
         self._last_place = max(self._last_place + 1, workspace.now * 1_000)
         return make_job(job, now=workspace.now, place=self._last_place, nonce=nonce)
 
-    def _give_way(self, workspace: Workspace, job: NewJob, existing: StoredJob) -> Conflict:
-        if job.unique is None or not job.unique.replaces or existing.unique_key != job.unique.key:
+    def _give_way(self, workspace: Workspace, job: NewJob, conflict: Conflict) -> None:
+        existing = workspace.job(conflict.existing_id)
+        assert existing is not None
+        if conflict.kind is ConflictKind.UNIQUE:
             self._journal.write(workspace, EventKind.DEDUPLICATED, existing)
-            return Conflict(existing.id, ConflictKind.UNIQUE)
+            return
         renewed = transitions.replaced(self._queueing.dequeue(workspace, existing), job)
         self._queueing.enqueue(workspace, change(renewed, turn=job.due))
         self._journal.write(workspace, EventKind.RESCHEDULED, renewed)
-        return Conflict(existing.id, ConflictKind.REPLACED)
 
 
 def _prefetch(workspace: Workspace, orders: Sequence[Order]) -> None:
-    """Read at once what the jobs will be held against."""
+    """Read in bulk the records that the jobs may conflict with."""
     names = workspace.names
     subjects = [names.job(order.job.id) for order in orders]
     subjects += [names.key(order.job.unique.key) for order in orders if order.job.unique is not None]

@@ -1,8 +1,8 @@
-"""Who holds a unique key, and which job an occurrence of a schedule has.
+"""Unique keys: which jobs hold a key, and which job an occurrence of a schedule has.
 
-The record of a key names the jobs that were submitted under it, the newest first. Whoever stores another one
-writes it, so of two who come at the same moment one sees the other. Jobs that end need not tell: their own records
-do.
+The record of a key names the jobs that were submitted with it, the newest first. Each submit with the key writes
+the record, so of two concurrent submits one sees the other. A job that ends does not change it: its own record
+shows that it has ended.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from mainspring.engines.nats.stored import StoredJob, encode
 from mainspring.engines.nats.workspace import Workspace
-from mainspring.jobs.records import NewJob, UniqueKey
+from mainspring.jobs.records import Conflict, NewJob, UniqueKey, conflict_of
 from mainspring.jobs.status import JobStatus
 
 MOST_HOLDERS = 16
@@ -19,25 +19,33 @@ ALIVE = (JobStatus.PENDING, JobStatus.RUNNING)
 
 
 class Holders(Struct, frozen=True, array_like=True):
-    """The jobs of a key, the newest first; the last ones are forgotten when there are many."""
+    """The jobs of a key, the newest first; if there are many, the oldest are dropped."""
 
     ids: tuple[str, ...]
 
 
-def find_in_the_way(workspace: Workspace, job: NewJob) -> StoredJob | None:
-    """Return the job that keeps a new one from being stored."""
-    if job.schedule is not None and job.occurrence is not None:
-        subject = workspace.names.occurrence(job.schedule, job.occurrence)
-        for existing in _jobs_of(workspace, subject):
-            return existing
-    return None if job.unique is None else _find_holder(workspace, job.unique)
+def find_conflict(workspace: Workspace, job: NewJob) -> Conflict | None:
+    """Return the conflict that keeps a new job from being stored: with its occurrence or its unique key."""
+    return conflict_of(
+        job,
+        same_id=False,
+        same_occurrence=find_occurrence(workspace, job),
+        holder=None if job.unique is None else _find_holder(workspace, job.unique),
+    )
 
 
-def _find_holder(workspace: Workspace, unique: UniqueKey) -> StoredJob | None:
+def find_occurrence(workspace: Workspace, job: NewJob) -> str | None:
+    """Return the job that was stored for the same occurrence of a schedule."""
+    if job.schedule is None or job.occurrence is None:
+        return None
+    subject = workspace.names.occurrence(job.schedule, job.occurrence)
+    return next((existing.id for existing in _jobs_of(workspace, subject)), None)
+
+
+def _find_holder(workspace: Workspace, unique: UniqueKey) -> str | None:
     for job in _jobs_of(workspace, workspace.names.key(unique.key)):
-        is_young = unique.window is None or workspace.now - job.created < unique.window
-        if job.unique_key == unique.key and job.status in unique.states and is_young:
-            return job
+        if job.unique_key == unique.key and unique.is_held_by(job.status, job.created, workspace.now):
+            return job.id
     return None
 
 
@@ -49,7 +57,7 @@ def _jobs_of(workspace: Workspace, subject: str) -> list[StoredJob]:
 
 
 def claim(workspace: Workspace, job: StoredJob) -> None:
-    """Let a new job hold its keys."""
+    """Make a new job the holder of its unique key and its occurrence."""
     if job.unique_key is not None:
         _add(workspace, workspace.names.key(job.unique_key), job.id)
     if job.schedule is not None and job.occurrence is not None:
@@ -57,7 +65,7 @@ def claim(workspace: Workspace, job: StoredJob) -> None:
 
 
 def _add(workspace: Workspace, subject: str, job_id: str) -> None:
-    """Put a job first. Those that have ended and were forgotten go."""
+    """Put a job first, and drop jobs that were deleted."""
     holders = workspace.get_struct(subject, Holders)
     others = [other for other in (holders.ids if holders else ()) if other != job_id]
     workspace.prefetch_jobs(others)
@@ -66,7 +74,7 @@ def _add(workspace: Workspace, subject: str, job_id: str) -> None:
 
 
 def find_alive_holder(workspace: Workspace, job: StoredJob) -> str | None:
-    """Return another job that has not ended, with the same unique key."""
+    """Return another job with the same unique key that has not ended; None if there is none."""
     if job.unique_key is None:
         return None
     others = _jobs_of(workspace, workspace.names.key(job.unique_key))
@@ -74,7 +82,7 @@ def find_alive_holder(workspace: Workspace, job: StoredJob) -> str | None:
 
 
 def release(workspace: Workspace, job: StoredJob) -> None:
-    """A job is forgotten: its keys with it, if it was the only one to have them."""
+    """Delete the keys of a deleted job, if no other job has them."""
     for subject in _keys_of(workspace, job):
         holders = workspace.get_struct(subject, Holders)
         if holders is not None and holders.ids == (job.id,):
@@ -82,7 +90,7 @@ def release(workspace: Workspace, job: StoredJob) -> None:
 
 
 def release_later(workspace: Workspace, job: StoredJob, seconds: int) -> None:
-    """The server will forget a job: let it forget its keys a little later, if nobody else has them by then."""
+    """Make the keys of a job expire a little after the job itself, if no other job has them."""
     for subject in _keys_of(workspace, job):
         others = [other for other in _jobs_of(workspace, subject) if other.id != job.id]
         if not others:

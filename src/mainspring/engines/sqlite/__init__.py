@@ -1,6 +1,6 @@
-"""Jobs in one SQLite file: no server, several processes, one machine.
+"""SQLite engine: jobs in one file, without a server, for several processes of one machine.
 
-The names are imported when they are used, so that `provider` can be imported without the engine.
+The names are imported on first use, so that `provider` can be imported without the engine.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -2,8 +2,8 @@
 
 A claim executes a handful of statements, however many jobs there are: the index of claims holds one job for each
 line. Under limits, the heads of admitted groups start, and further jobs of the same groups with them. All admitted
-groups have an equal share of the worker's room and start in turns. Limits are counted once for each group, so a
-hundred jobs of one group cost hardly more than one.
+groups have an equal share of the worker's free slots and start in turns. Limits are counted once for each group,
+so a hundred jobs of one group cost hardly more than one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from operator import attrgetter
 
 from mainspring.engines.sqlite import line_statements as line_sql
 from mainspring.engines.sqlite import statements as sql
-from mainspring.engines.sqlite.rows import (
+from mainspring.engines.sqlite.codec import (
     LeaseRow,
     first_dues,
     instants,
@@ -27,10 +27,10 @@ from mainspring.engines.sqlite.rows import (
     to_lease,
 )
 from mainspring.engines.sqlite.store import Store
-from mainspring.jobs.engine import Demand, Taken, is_suspect
+from mainspring.jobs.engine import Demand, Taken
 from mainspring.jobs.events import EventKind
-from mainspring.jobs.limits import Admission, Gates, Refusal
-from mainspring.jobs.records import Lease
+from mainspring.jobs.limits import Admission, LimitGates, Refusal
+from mainspring.jobs.records import Lease, is_suspect
 from mainspring.jobs.waiting import FRESH, HEAD_START, FreshShare
 
 _due = attrgetter("due")
@@ -38,7 +38,7 @@ _seq = attrgetter("seq")
 
 
 class Admitting:
-    """Starts what limits admit and parks what they refuse, inside of units."""
+    """Starts jobs that limits admit and parks groups that they refuse; for use inside a unit (one transaction)."""
 
     def __init__(self, store: Store) -> None:
         self._database = store.database
@@ -55,7 +55,7 @@ class Admitting:
         until: int,
         mark_started: Callable[[list[LeaseRow]], None],
     ) -> tuple[list[LeaseRow], bool]:
-        """Start what is admitted, and let the rest wait; return what started, and whether some wait."""
+        """Start the admitted jobs and park the refused groups; return the jobs, and whether groups were parked."""
         groups = self._names.learn(rows)
         admission, gates = self._buckets.begin(groups, self._names.limits)
         count = _Count(gates, admission)
@@ -64,14 +64,14 @@ class Admitting:
         mark_started(started)
         self._lines.advance(count.last)
         refusals = self._park(groups, count, until)
-        # Nobody needs to be woken: each of these groups had a head before, too, for whoever looked.
+        # No worker needs a wake-up: each of these groups had a head before, which any worker could claim.
         self._let_others_go(groups, count, refusals, now)
         if refusals:
             self._pass_on(refusals, admission)
         return started, bool(refusals)
 
     def _park(self, groups: list[int], count: _Count, until: int) -> dict[str, Refusal]:
-        """Park the groups that were refused, and those that are full now: they need not be tried to find out."""
+        """Park the groups that were refused, and those that are full now, so that no claim tries them in vain."""
         names = self._names.names
         full = {names[number]: refusal for number, refusal in count.full(groups).items()}
         refusals = {names[number]: refusal for number, refusal in count.refusals.items()}
@@ -81,7 +81,7 @@ class Admitting:
         return refusals
 
     def _let_others_go(self, groups: list[int], count: _Count, refusals: Collection[str], now: int) -> None:
-        """Let the next of each group go, unless it is parked."""
+        """Make the next job of each group its head, unless the group is parked."""
         names, take_turns = self._names.names, self._names.take_turns
         headless = [number for number in count.headless() if not refusals or names[number] not in refusals]
         fair = [number for number in headless if take_turns[number]]
@@ -92,7 +92,7 @@ class Admitting:
             self._lines.order_groups({names[number] for number in set(groups).difference(headless)}, now)
 
     def _pick_more(self, room: int, count: _Count, until: int) -> dict[int, list[LeaseRow]]:
-        """Pick further jobs of groups whose heads start, as many of each as there is room for all."""
+        """Pick further jobs of groups whose heads start: an equal share of the free slots for each group."""
         wanted = count.with_room()[: max(0, room)]
         if not wanted:
             return {}
@@ -103,7 +103,7 @@ class Admitting:
             run.sort(key=_due)
             del run[share:]
         surplus = sum(map(len, runs.values())) - room
-        for run in reversed(runs.values()):  # what is left over goes to those who come first
+        for run in reversed(runs.values()):  # the first groups keep the remainder
             if surplus <= 0:
                 break
             if len(run) == share:
@@ -112,17 +112,17 @@ class Admitting:
         return runs
 
     def _pick(self, groups: list[int], share: int, until: int) -> list[LeaseRow]:
-        """Pick the first of each group, those of one group in the order of their submission."""
+        """Pick the first jobs behind the head of each group, those of one group in the order of submission."""
         write, batch = self._database.write, to_json(groups)
         rows = lease_rows(write(line_sql.PICK_OF_GROUPS, (batch, share, until)))
         moved = write(line_sql.GROUPS_WITH_MOVED, (batch,))
-        if numbers(moved):  # they stand among the others
+        if numbers(moved):  # moved jobs come between the others, by seq
             rows += lease_rows(write(line_sql.PICK_MOVED_OF_GROUPS, (moved, share, until)))
             rows.sort(key=_seq)
         return rows
 
     def _pass_on(self, refusals: dict[str, Refusal], admission: Admission) -> None:
-        """Let others try the buckets with room of those that another bucket has refused."""
+        """Unpark groups that wait for a bucket in which a refused group leaves a free place."""
         self._parking.admit_others(
             {
                 bucket: 1
@@ -134,19 +134,19 @@ class Admitting:
 
 
 class _Count:
-    """What was admitted and refused in one take, by the numbers of groups."""
+    """Counts what one claim admits and refuses, by group number."""
 
-    def __init__(self, gates: dict[int, Gates], admission: Admission) -> None:
+    def __init__(self, gates: dict[int, LimitGates], admission: Admission) -> None:
         self._gates = gates
         self._admission = admission
         self._with_suspects: set[int] = set()
         self.last: dict[int, LeaseRow] = {}
-        """The last of each group that starts, suspects aside."""
+        """The last job of each group that starts, suspects aside."""
         self.refusals: dict[int, Refusal] = {}
-        """For each group that was refused, the bucket that did it."""
+        """For each refused group, the bucket that refused it."""
 
     def heads(self, rows: Iterable[LeaseRow]) -> list[LeaseRow]:
-        """Return those of the heads of groups, and of jobs without limits, that may start."""
+        """Return the rows that may start: heads of groups that are admitted, and jobs without limits."""
         started = []
         for row in rows:
             number = row.grp
@@ -161,7 +161,7 @@ class _Count:
         return started
 
     def members(self, runs: Mapping[int, list[LeaseRow]]) -> list[LeaseRow]:
-        """Return those of further jobs, by groups, that may start: one of each group in turn."""
+        """Return the further jobs of groups that may start, one of each group in turn."""
         admitted = []
         for number, run in runs.items():
             count = self._admit(number, len(run))
@@ -172,13 +172,13 @@ class _Count:
         return [row for turn in zip_longest(*admitted) for row in turn if row is not None]
 
     def with_room(self) -> list[int]:
-        """Return the groups whose heads start and that would be admitted once more."""
-        if not self._admission.is_tight:  # as nearly always
+        """Return the groups whose heads start and whose limits would admit another job."""
+        if not self._admission.is_tight:  # the usual case
             return list(self.last)
         return [number for number in self.last if number not in self.refusals and self._gates[number].room(1)]
 
     def full(self, groups: Iterable[int]) -> dict[int, Refusal]:
-        """Return those of the groups that nobody was refused of, and that would be refused now."""
+        """Return the groups that were not refused, but would be refused now."""
         if not self._admission.is_tight:
             return {}
         refusals = {number: self._gates[number].refusal() for number in groups}
@@ -189,7 +189,7 @@ class _Count:
         }
 
     def headless(self) -> list[int]:
-        """Return the groups whose heads have started, and of which no suspect needs to be looked at."""
+        """Return the groups whose heads have started, except those that started a suspect, too."""
         return [number for number in self.last if number not in self._with_suspects]
 
     def _admit(self, number: int, wanted: int) -> int:
@@ -203,10 +203,10 @@ class _Count:
 
 
 def _by_group(rows: Iterable[LeaseRow]) -> dict[int | None, list[LeaseRow]]:
-    """Part rows by their groups."""
+    """Divide rows by group number."""
     runs: dict[int | None, list[LeaseRow]] = {}
     for row in rows:
-        extras = row.extras  # looked at here: there are many rows, and a property costs more than the rest
+        extras = row.extras  # inlined: for many rows, the property `grp` would cost more than the rest
         number = extras if extras.__class__ is int else row.grp
         run = runs.get(number)
         if run is None:
@@ -216,11 +216,11 @@ def _by_group(rows: Iterable[LeaseRow]) -> dict[int | None, list[LeaseRow]]:
     return runs
 
 
-MAX_ROUNDS = 20  # of picking, when limits refuse what was picked
+MAX_ROUNDS = 20  # of picking, when limits refuse the picked jobs
 
 
 class Taking:
-    """Leases jobs to workers, inside of units."""
+    """Claims jobs for workers; for use inside a unit."""
 
     def __init__(self, store: Store) -> None:
         self._database = store.database
@@ -233,10 +233,11 @@ class Taking:
         self._admitting = Admitting(store)
         self._wake = store.wake
         self._fresh = FreshShare()
-        self._has_parked = False  # in this take: then there may be another instant at which to look
+        self._has_parked = False  # whether this claim parked a group, which may change the next time to poll
+        self._is_any_parked = 0  # whether groups are parked
 
     def take(self, worker: int, demands: Sequence[Demand], *, lead: int, start_lead: int) -> Taken:
-        """Lease jobs to a worker."""
+        """Claim jobs for a worker and return their leases."""
         write = self._database.write
         now = self._now()
         if not write(sql.IS_ENROLLED, (worker,)):
@@ -250,7 +251,8 @@ class Taking:
             lanes, lanes_ahead = self._lanes.matching(demand.types, demand.queues)
             if not lanes:
                 continue
-            due = self._take_due(worker, demand, lanes, now, now + start_lead)
+            suspects = demand.suspects and not any(map(is_suspect, leases))
+            due = self._take_due(worker, demand, lanes, now, now + start_lead, suspects=suspects)
             is_more |= len(due) >= demand.starts and self._is_more(lanes, now + start_lead)
             leases += due
             next_due = write(sql.NEXT_DUE, (lanes, now + start_lead))
@@ -266,8 +268,8 @@ class Taking:
         return Taken(leases, min(dues, default=None), is_more, stops, next_look=next_look, next_firing=next_firing)
 
     def _do_what_is_due(self, now: int) -> tuple[int | None, int | None]:
-        """Let jobs expire and limits admit again; return when to look next for that, and the next firing."""
-        expiry, admission, firing = instants(self._database.write(sql.INSTANTS))
+        """Expire jobs and unpark groups if it is time; return the next time to do so, and the next firing."""
+        expiry, admission, firing, self._is_any_parked = instants(self._database.write(sql.INSTANTS))
         if (expiry is not None and expiry <= now) or (admission is not None and admission <= now):
             self._expire(now)
             self._parking.admit_in_time(now)
@@ -275,7 +277,7 @@ class Taking:
         return min((at for at in (expiry, admission) if at is not None), default=None), firing
 
     def _next_look(self) -> int | None:
-        expiry, admission, _ = instants(self._database.write(sql.INSTANTS))
+        expiry, admission, *_ = instants(self._database.write(sql.INSTANTS))
         return min((at for at in (expiry, admission) if at is not None), default=None)
 
     def _expire(self, now: int) -> None:
@@ -286,16 +288,18 @@ class Taking:
             self._parking.leave(places)
             self._journal.write_states([job_id for _, job_id in expired], EventKind.FAILED)
 
-    # -- due
+    # -- due jobs
 
-    def _take_due(self, worker: int, demand: Demand, lanes: str, now: int, until: int) -> list[Lease]:
+    def _take_due(
+        self, worker: int, demand: Demand, lanes: str, now: int, until: int, *, suspects: bool
+    ) -> list[Lease]:
         if demand.starts <= 0:
             return []
         taken: list[Lease] = []
         has_asked = False
         for _ in range(MAX_ROUNDS):
             room = demand.starts - len(taken)
-            rows = self._pick(demand.suspects and not any(map(is_suspect, taken)), room, lanes, now, until)
+            rows = self._pick(suspects and not any(map(is_suspect, taken)), room, lanes, now, until)
             if any(row.extras is not None and row.grp is not None for row in rows):
                 started, has_parked = self._admitting.take(
                     rows, room, now, until, lambda started: self._mark_started(worker, started, now)
@@ -305,14 +309,14 @@ class Taking:
             else:
                 self._mark_started(worker, rows, now)
                 taken += self._leases(rows, is_started=True)
-                # Whoever was offered a free place may not be able to use it: paused, or unknown here.
-                if len(rows) >= room or has_asked or not self._parking.admit_to_free_places():
+                # A group that was offered a place may not use it: its queue is paused, or its type unknown here.
+                if len(rows) >= room or has_asked or not self._admit_to_free_places():
                     break
                 has_asked = True
             if len(taken) >= demand.starts:
                 break
         else:
-            self._wake()  # there is more to be found
+            self._wake()  # more jobs may be due
         return taken
 
     def _leases(self, rows: list[LeaseRow], *, is_started: bool) -> list[Lease]:
@@ -320,10 +324,11 @@ class Taking:
         return [to_lease(row, describe(row.lane), limits, is_started=is_started) for row in rows]
 
     def _is_more(self, lanes: str, until: int) -> bool:
-        """Answer whether somebody waits for room here, or for a place for which others have not come."""
-        return self._has_due(lanes, until) or (
-            self._parking.admit_to_free_places() and self._has_due(lanes, until)
-        )
+        """Return whether due jobs wait for a slot here, or for a place in a bucket that others do not use."""
+        return self._has_due(lanes, until) or (self._admit_to_free_places() and self._has_due(lanes, until))
+
+    def _admit_to_free_places(self) -> bool:
+        return bool(self._is_any_parked or self._has_parked) and self._parking.admit_to_free_places()
 
     def _has_due(self, lanes: str, until: int) -> bool:
         firsts = first_dues(self._database.write(sql.FIRST_DUE, (lanes,)))
@@ -354,7 +359,7 @@ class Taking:
         if rows:
             self._database.write(sql.MARK_STARTED, (to_json([row.seq for row in rows]), worker, now))
 
-    # -- ahead
+    # -- jobs held ahead
 
     def _take_ahead(self, worker: int, demand: Demand, lanes: str, after: int, until: int) -> list[Lease]:
         rows = lease_rows(self._database.write(sql.PICK_BETWEEN, (lanes, demand.ahead, after, until)))

@@ -1,14 +1,14 @@
-"""Commands of users and operators on single jobs: cancel, reschedule, reopen, replay, edit, delete, regroup."""
+"""Executes commands on single jobs: cancel, reschedule, reopen, replay, edit, delete, regroup."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from mainspring.engines.sqlite import statements as sql
-from mainspring.engines.sqlite.rows import STATUSES, number_of, pairs, to_group, to_json, to_stored
+from mainspring.engines.sqlite.codec import STATUSES, number_of, pairs, to_group, to_json, to_stored
 from mainspring.engines.sqlite.store import Store
 from mainspring.engines.sqlite.waiting_groups import Places
-from mainspring.jobs.commands import Cancel, Changed, Command, Delete, Edit, Regroup, Reopen, Replay, Reschedule
+from mainspring.jobs.commands import CancelJob, Changed, Command, Delete, Edit, Regroup, Reopen, Replay, Reschedule
 from mainspring.jobs.events import EventKind
 from mainspring.jobs.status import FINAL, JobStatus
 
@@ -16,7 +16,7 @@ UNIQUE_KEY_OF = "SELECT unique_key FROM jobs WHERE id = ?1"
 
 
 class Commands:
-    """Carries commands out, inside of a unit."""
+    """Executes commands; for use inside a unit (one transaction)."""
 
     def __init__(self, store: Store) -> None:
         self._database = store.database
@@ -28,7 +28,7 @@ class Commands:
         self._now = store.now
 
     def carry_out(self, commands: Sequence[Command]) -> list[Changed]:
-        """Carry out commands in order; cancels that stand next to each other are one statement."""
+        """Execute commands in order; adjacent cancels are executed as one batch."""
         ids = [command.id for command in commands]
         places = self._lines.of_ids(ids)
         found = pairs(self._database.write(sql.STATUSES_OF, (to_json(ids),)))
@@ -37,7 +37,7 @@ class Commands:
         cancels: list[str] = []
         for command in commands:
             status = statuses.get(command.id)
-            if isinstance(command, Cancel):
+            if isinstance(command, CancelJob):
                 cancels.append(command.id)
                 is_done = status is JobStatus.PENDING
                 answers.append(Changed(is_done, status))
@@ -89,7 +89,7 @@ class Commands:
     def _revive(self, command: Reopen | Replay, status: JobStatus) -> Changed:
         write = self._database.write
         replayed_as = write(sql.REPLAYED_AS, (command.id,))
-        if replayed_as is not None:  # its work goes on elsewhere
+        if replayed_as is not None:  # the replay has taken over its work
             return Changed(False, status, replayed_as)
         if isinstance(command, Replay):
             self._replay(command)
@@ -116,7 +116,7 @@ class Commands:
             if not answer.is_done:
                 continue
             match command:
-                case Cancel():
+                case CancelJob():
                     self._journal.write_of([command.id], EventKind.CANCELED, "canceled before it started")
                 case Reschedule():
                     self._journal.write_of([command.id], EventKind.RESCHEDULED)
@@ -129,7 +129,7 @@ class Commands:
 
 
 def _follow(command: Command, statuses: dict[str, JobStatus]) -> None:
-    """Keep up with what a command did, for those that follow it in the batch."""
+    """Update the statuses after a command, for the commands that follow it in the batch."""
     if isinstance(command, Reopen):
         statuses[command.id] = JobStatus.PENDING
     elif isinstance(command, Replay):

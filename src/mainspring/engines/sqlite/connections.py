@@ -1,13 +1,21 @@
-"""Opens the connections of this process to one file, closes them before a fork, and makes checkpoints.
+"""Opens the connections of this process to one file, closes them before a fork, and runs checkpoints.
 
-SQLite's locks belong to a process, and SQLite keeps count of them: a forked child with an inherited connection
-would believe to hold locks that it does not hold. So all connections are closed before a fork, and the parent
-opens again what it needs. A thread of its own folds the write-ahead log into the file, so that commits need not
+SQLite's locks belong to a process, and SQLite counts them in memory: a forked child with an inherited connection
+would count locks that it does not hold. So all connections are closed before a fork, and the parent reopens those
+that it needs. A separate thread copies the write-ahead log into the file (a checkpoint), so that commits do not
 wait for it.
 
 Invariants
-- A connection is used by one thread at a time, inside of the gate; a fork shuts the gate and waits for all.
-- A statement that is executed again and again stays prepared.
+- A connection is used by one thread at a time, inside the gate. A fork shuts the gate and waits for all threads
+  to leave it.
+- Statements that are executed repeatedly stay prepared.
+
+Errors of SQLite become errors of Mainspring that name the file, the reason and the remedy.
+
+Processes that write to one file queue for a file lock, which the kernel grants in order. SQLite itself waits by
+retrying after a pause, so a process that commits without a break wins nearly every time: a process that wanted the
+lock every 10 ms waited half a second for it, and less than a millisecond with the file lock. SQLite's lock still
+protects the file; the file lock only orders the writers. The kernel frees it when its holder dies.
 """
 
 from __future__ import annotations
@@ -16,14 +24,63 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from threading import Condition, Thread
+from threading import Condition, Event, Thread
+from types import ModuleType
 from typing import Protocol
 from weakref import WeakSet
 
 import apsw
 
+from mainspring.errors import EngineUnavailable, MainspringError, RefusedByStore, StoreCorrupt
+
+_OUT_OF_ROOM = (apsw.SQLITE_IOERR_WRITE, apsw.SQLITE_IOERR_SHMSIZE, apsw.SQLITE_IOERR_TRUNCATE)
+
+_FAULTS_OF_THE_DATA = (apsw.ConstraintError, apsw.TooBigError, apsw.MismatchError, apsw.RangeError, apsw.SQLError)
+
+
+@contextmanager
+def translated(path: str) -> Iterator[None]:
+    """Raise errors of SQLite that occur in the block as errors of Mainspring: see `translate`."""
+    try:
+        yield
+    except apsw.Error as error:
+        raise translate(error, path) from error
+
+
+def translate(error: apsw.Error, path: str) -> MainspringError:
+    """Return the error of Mainspring for an error of SQLite; it names the file, the reason and the remedy."""
+    engine = f"SQLite file {path}"
+    if isinstance(error, _FAULTS_OF_THE_DATA):
+        return RefusedByStore(engine=engine, reason=f"{type(error).__name__}: {error}")
+    if isinstance(error, apsw.NotADBError | apsw.CorruptError):
+        return StoreCorrupt(
+            engine=engine,
+            reason=f"the file is damaged or not a database ({error})",
+            remedy="restore a backup, or move the file away to begin with an empty one",
+        )
+    if isinstance(error, apsw.FullError) or getattr(error, "extendedresult", 0) in _OUT_OF_ROOM:
+        return EngineUnavailable(
+            engine=engine, reason=f"the disk is full ({error})", remedy="make room; nothing stored before is lost"
+        )
+    if isinstance(error, apsw.ReadOnlyError | apsw.CantOpenError | apsw.PermissionsError):
+        return EngineUnavailable(
+            engine=engine,
+            reason=f"it cannot be written ({error})",
+            remedy=f"give user {os.geteuid()} write access to the file and to its directory",
+        )
+    if isinstance(error, apsw.BusyError | apsw.LockedError):
+        return EngineUnavailable(
+            engine=engine,
+            reason=f"another process held its lock for too long ({error})",
+            remedy="look for a stopped process or an open transaction on this file, and try again",
+        )
+    return EngineUnavailable(
+        engine=engine, reason=f"{type(error).__name__}: {error}", remedy="see the log; nothing of this was stored"
+    )
+
+
 STATEMENTS = (
-    200  # kept prepared by a connection, more than there are: an insert for each number of jobs among them
+    200  # kept prepared by a connection: more than the engine has, with one `insert_few` for each number of jobs
 )
 
 
@@ -31,23 +88,23 @@ class Lender(Protocol):
     """Lends connections to one database."""
 
     def writer(self) -> AbstractContextManager[apsw.Connection]:
-        """Lend the connection that writes."""
+        """Lend the writing connection."""
 
     def reader(self) -> AbstractContextManager[apsw.Connection]:
         """Lend a connection for reading."""
 
     def kept(self, purpose: str) -> AbstractContextManager[apsw.Connection]:
-        """Lend the connection that is kept for one purpose."""
+        """Lend the connection that is reserved for one purpose."""
 
     def lent(self) -> AbstractContextManager[apsw.Connection]:
-        """Lend a connection that is not used afterwards."""
+        """Lend a connection for one use."""
 
     def close(self) -> None:
         """Close all connections."""
 
 
 class Connections:
-    """Opens connections, lends them, and closes them all when need be."""
+    """Opens connections to one file, lends them, and closes them all before a fork or on `close`."""
 
     def __init__(
         self,
@@ -61,23 +118,23 @@ class Connections:
         self._busy_timeout_ms = busy_timeout_ms
         self._prepare_writer = prepare_writer
         self._on_close = on_close
-        self._gate = _Gate()
+        self._gate = _ForkGate()
         self._writer: apsw.Connection | None = None
         self._readers: deque[apsw.Connection] = deque()
         self._kept: dict[str, apsw.Connection] = {}  # each for one purpose and one thread
         _all.add(self)
 
     def connect(self) -> apsw.Connection:
-        """Open a connection; whoever asked closes it."""
+        """Open a connection; the caller closes it."""
         connection = apsw.Connection(self._path, statementcachesize=STATEMENTS)
         connection.set_busy_timeout(self._busy_timeout_ms)
-        with suppress(apsw.Error):  # a build without blocking locks polls instead
+        with suppress(apsw.Error):  # a SQLite build without blocking locks polls instead
             connection.setlk_timeout(self._busy_timeout_ms, 0)
         return connection
 
     @contextmanager
     def writer(self) -> Iterator[apsw.Connection]:
-        """Lend the connection that writes; callers take turns by a lock of their own."""
+        """Lend the writing connection; callers must hold a lock of their own, so one uses it at a time."""
         with self._gate:
             if self._writer is None:
                 self._writer = self._open_writer()
@@ -94,7 +151,7 @@ class Connections:
 
     @contextmanager
     def reader(self) -> Iterator[apsw.Connection]:
-        """Lend a connection that cannot write, to any thread."""
+        """Lend a read-only connection to any thread."""
         with self._gate:
             try:
                 connection = self._readers.pop()
@@ -110,7 +167,7 @@ class Connections:
 
     @contextmanager
     def kept(self, purpose: str) -> Iterator[apsw.Connection]:
-        """Lend the connection that is kept for one purpose."""
+        """Lend the connection that is reserved for one purpose."""
         with self._gate:
             connection = self._kept.get(purpose)
             if connection is None:
@@ -119,7 +176,7 @@ class Connections:
 
     @contextmanager
     def lent(self) -> Iterator[apsw.Connection]:
-        """Lend a connection that is closed afterwards."""
+        """Lend a new connection and close it afterwards."""
         with self._gate:
             connection = self.connect()
             try:
@@ -128,14 +185,14 @@ class Connections:
                 connection.close()
 
     def close(self) -> None:
-        """Close all; they open again when used."""
+        """Close all connections; they open again when used."""
         self.shut()
         self.open_gate()
 
     # -- forks
 
     def shut(self) -> None:
-        """Let nobody in, wait until everybody is out, and close everything."""
+        """Block further threads, wait until no thread uses a connection, and close all connections."""
         self._gate.shut()
         for connection in (self._writer, *self._readers, *self._kept.values()):
             if connection is not None:
@@ -146,17 +203,17 @@ class Connections:
         self._on_close()
 
     def open_gate(self) -> None:
-        """Let everybody in again."""
+        """Undo one `shut`."""
         self._gate.open()
 
 
-class _Gate:
-    """Lets in whoever uses a connection, unless it is shut."""
+class _ForkGate:
+    """Counts the threads that use a connection; while it is shut, further threads wait."""
 
     def __init__(self) -> None:
         self._changed = Condition()  # guards what follows
         self._inside = 0
-        self._shut = 0  # how many have shut the gate
+        self._shut = 0  # how many callers have shut the gate
 
     def __enter__(self) -> None:
         with self._changed:
@@ -167,24 +224,24 @@ class _Gate:
     def __exit__(self, *_error: object) -> None:
         with self._changed:
             self._inside -= 1
-            if self._shut:  # else nobody waits
+            if self._shut:  # otherwise no thread waits
                 self._changed.notify_all()
 
     def shut(self) -> None:
-        """Let nobody in, and wait until everybody is out."""
+        """Block further threads, and wait until no thread is inside."""
         with self._changed:
             self._shut += 1
             while self._inside:
                 self._changed.wait()
 
     def open(self) -> None:
-        """Let everybody in again, once all who have shut it say so."""
+        """Undo one `shut`; threads enter again when every `shut` is undone."""
         with self._changed:
             self._shut -= 1
             self._changed.notify_all()
 
 
-_all: WeakSet[Connections] = WeakSet()  # a fork concerns the whole process, so this is known to the whole process
+_all: WeakSet[Connections] = WeakSet()  # global, because a fork affects the whole process
 
 
 def _before_fork() -> None:
@@ -201,14 +258,14 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_all.clear)
 
 
-CHECKPOINT_PAGES = 1_000  # since the last one
-# A log that is written without a pause never becomes free to begin anew. When it is this long, the writer itself
-# does the rest, of which little is left.
+CHECKPOINT_PAGES = 1_000  # of the log since the last request
+# SQLite cannot restart a log that is written without a pause. When it is this long, the writing thread runs the
+# checkpoint itself; the checkpoint thread has left it little to copy.
 OVERDUE_PAGES = 4_000
 
 
 class Checkpointer:
-    """Asks for a checkpoint when the log has grown."""
+    """Runs checkpoints in a thread of its own when the write-ahead log has grown."""
 
     def __init__(self, connections: Lender) -> None:
         self._connections = connections
@@ -219,11 +276,11 @@ class Checkpointer:
         self._requested_at = 0
 
     def after_write(self, connection: apsw.Connection, _schema: str, pages: int) -> int:
-        """Called by SQLite after each commit, with the length of the log."""
-        if pages < self._requested_at:  # the log has begun anew
+        """Request a checkpoint if the log is long. SQLite calls this after each commit, with the log's length."""
+        if pages < self._requested_at:  # SQLite has restarted the log
             self._requested_at = 0
         if pages >= OVERDUE_PAGES:
-            with suppress(apsw.Error):  # somebody reads or checkpoints; the next commit tries again
+            with suppress(apsw.Error):  # a reader or another checkpoint blocks it; the next commit retries
                 connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         elif pages - self._requested_at >= CHECKPOINT_PAGES:
             self._requested_at = pages
@@ -257,6 +314,90 @@ class Checkpointer:
                 self._is_requested = False
                 if self._is_closed:
                     return
-            # Another process is at it, or the disk is full: then the log just stays longer.
+            # If another process runs a checkpoint or the disk is full, the log only stays longer.
             with suppress(apsw.Error), self._connections.kept("checkpoint") as connection:
                 connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+
+
+fcntl: ModuleType | None
+try:
+    import fcntl
+except ImportError:  # Windows: writers wait by SQLite's retries only
+    fcntl = None
+
+
+class Turn:
+    """The file lock for which the writers of one file queue. One thread of a process uses it at a time."""
+
+    def __init__(self, path: str, *, patience: float) -> None:
+        self._path = path
+        self._patience = patience
+        self._descriptor: int | None = None
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """Hold the file lock during the block; if it is not granted in time, run the block without it."""
+        is_taken = fcntl is not None and self._is_open() and self._take()
+        try:
+            yield
+        finally:
+            if is_taken and fcntl is not None and self._descriptor is not None:
+                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
+    def _is_open(self) -> bool:
+        if self._descriptor is None:
+            with suppress(OSError):  # no file lock then: the writer waits by SQLite's retries
+                self._descriptor = os.open(f"{self._path}-turn", os.O_CREAT | os.O_RDONLY, 0o666)
+        return self._descriptor is not None
+
+    def _take(self) -> bool:
+        """Wait for the file lock. `flock` has no timeout, so a helper thread waits if the lock is not free."""
+        assert fcntl is not None
+        assert self._descriptor is not None
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            pass
+        if _LockWaiter(self._descriptor).is_served(self._patience):
+            return True
+        self._descriptor = None  # the helper thread keeps waiting on it, and then frees the lock
+        return False
+
+    def close(self) -> None:
+        """Close the lock file."""
+        if self._descriptor is not None:
+            with suppress(OSError):
+                os.close(self._descriptor)
+            self._descriptor = None
+
+
+class _LockWaiter:
+    """A helper thread that waits for a lock, for a caller that gives up after a timeout."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._served = Event()
+        self._claim = [None]  # the first to pop it decides: the helper gets the lock, or the caller gives up
+        Thread(target=self._wait, name="mainspring-turn", daemon=True).start()
+
+    def is_served(self, patience: float) -> bool:
+        """Wait for the lock. Return False after a timeout; the helper then frees it as soon as it gets it."""
+        if self._served.wait(patience):
+            return True
+        try:
+            self._claim.pop()
+        except IndexError:  # the helper got the lock at the last moment
+            self._served.wait()
+            return True
+        return False
+
+    def _wait(self) -> None:
+        assert fcntl is not None
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        try:
+            self._claim.pop()
+        except IndexError:
+            os.close(self._descriptor)  # this frees the lock
+            return
+        self._served.set()

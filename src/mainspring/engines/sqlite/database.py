@@ -1,8 +1,8 @@
-"""One SQLite file: units of work on the connection that writes, and connections that read.
+"""Transactions on one SQLite file: a unit is one transaction on the writing connection; other connections read.
 
 Invariants
 - One thread writes at a time, in units that are committed or rolled back as a whole.
-- What the driver raises leaves this module as `EngineUnavailable`, which says what to do.
+- Errors of the driver leave this module as errors of Mainspring that name a remedy: see `translate`.
 """
 
 from __future__ import annotations
@@ -16,22 +16,20 @@ from typing import Any, Literal, TypeAlias
 
 import apsw
 
-from mainspring.engines.sqlite.connections import Checkpointer, Connections, Lender
-from mainspring.engines.sqlite.failures import translated
+from mainspring.engines.sqlite.connections import Checkpointer, Connections, Lender, Turn, translated
 from mainspring.engines.sqlite.provider import require_sight
-from mainspring.engines.sqlite.schema import check, is_moved, migrate, require_not_moved, require_version
-from mainspring.engines.sqlite.turn import Turn
+from mainspring.engines.sqlite.schema import MOVED, check, is_moved, migrate, moved_error, require_version
 from mainspring.errors import EngineUnavailable
 
 Durability: TypeAlias = Literal["full", "normal"]
 Probe: TypeAlias = Callable[[str, str], None]
-"""Called before and after every step on the store: `probe("before", "COMMIT")`. Tests crash in it."""
+"""A callback before and after each statement of a unit: `probe("before", "COMMIT")`. Tests crash in it."""
 
 CACHE_KIB = 16_384
 
 
 class Database:
-    """The file."""
+    """One SQLite file: runs units on it and lends connections for reading."""
 
     def __init__(
         self,
@@ -45,7 +43,7 @@ class Database:
         connections: Lender | None = None,
     ) -> None:
         self.path = path
-        self._is_mover = is_mover  # the one who may use a file whose jobs are moved elsewhere
+        self._is_mover = is_mover  # whether it may use a file whose jobs are moved elsewhere
         self._durability = durability
         self._probe = probe
         milliseconds = round(busy_timeout * 1_000)
@@ -59,15 +57,15 @@ class Database:
         self._writing = RLock()  # held by a unit; guards what follows
         self._writer: apsw.Connection | None = None
         self._is_synchronous = True
-        self._committed: int | None = None  # the content as the last unit left it: its schema has been looked at
+        self._committed: int | None = None  # data version after the last unit, for which the schema was checked
         self.version = 0
-        """Of the content, inside of a unit: another than before if it may have changed but by units of here."""
-        self.before_commit: Callable[[], None] = _nothing
+        """Version of the content, valid inside a unit: grows when anything but own units may have changed it."""
+        self._before_commit: list[Callable[[], None]] = []
         self.after_commit: Callable[[], None] = _nothing
         self.after_rollback: Callable[[], None] = _nothing
 
     def open(self) -> None:
-        """Open or make the file, and bring its schema up to date."""
+        """Open the file, create it if it does not exist, and migrate its schema."""
         with self._writing, translated(self.path):
             if self._is_open:
                 return
@@ -90,7 +88,7 @@ class Database:
                 self._is_open = True
 
     def _prepare(self, connection: apsw.Connection) -> None:
-        # SQLite refuses two processes that switch a new file to write-ahead logging at once, without a wait.
+        # If two processes switch a new file to write-ahead logging at once, SQLite refuses one without waiting.
         with self._turn.taken() if self._is_shared else nullcontext():
             self._prepare_file(connection)
         self._committed = None
@@ -115,7 +113,7 @@ class Database:
             migrate(connection, self.path)
 
     def close(self) -> None:
-        """Close every connection; the last one of all processes folds the log into the file."""
+        """Close every connection. When the last process does so, SQLite copies the log into the file."""
         with self._writing:
             self._is_open = False
             if self._checkpointer is not None:
@@ -126,7 +124,7 @@ class Database:
 
     @contextmanager
     def unit(self, *, durable: bool) -> Iterator[None]:
-        """Commit what happens inside, or nothing of it; a unit inside of a unit belongs to the outer one."""
+        """Run the block as one transaction, which commits or rolls back; a nested unit joins the outer one."""
         with self._writing:
             if self._writer is not None:
                 yield
@@ -141,11 +139,12 @@ class Database:
                 try:
                     self._set_synchronous(durable=durable)
                     self.write("BEGIN IMMEDIATE")
-                    if writer.data_version() != self._committed:  # somebody else has written: perhaps a new schema
+                    if writer.data_version() != self._committed:  # another process wrote, perhaps a new schema
                         self._require_ours(writer)
                         self.version += 1
                     yield
-                    self.before_commit()
+                    while self._before_commit:
+                        self._before_commit.pop()()
                     self.write("COMMIT")
                     self._committed = writer.data_version()
                 except BaseException:
@@ -160,7 +159,7 @@ class Database:
             require_version(connection, self.path)
 
     def write(self, sql: str, bindings: tuple[Any, ...] = ()) -> Any:
-        """Execute one statement of the current unit and return its one value, if it has one."""
+        """Execute one statement in the current unit and return its one value or row, if it has one."""
         assert self._writer is not None, "outside of a unit"
         if self._probe is not None:
             self._probe("before", sql)
@@ -181,9 +180,14 @@ class Database:
             self._writer.execute(f"PRAGMA synchronous = {'FULL' if wanted else 'NORMAL'}")
             self._is_synchronous = wanted
 
+    def before_commit(self, call: Callable[[], None]) -> None:
+        """Register a call for the moment before the current unit commits; a rollback drops it."""
+        self._before_commit.append(call)
+
     def _roll_back(self) -> None:
+        self._before_commit.clear()
         if self._writer is not None and self._writer.in_transaction:
-            with suppress(apsw.Error):  # some errors have rolled back already; the first one is the one to tell
+            with suppress(apsw.Error):  # SQLite may have rolled back already; the caller gets the first error
                 self._writer.execute("ROLLBACK")
         self.after_rollback()
 
@@ -191,10 +195,10 @@ class Database:
 
     @contextmanager
     def reader(self) -> Iterator[apsw.Connection]:
-        """Lend a connection for reading, from any thread."""
+        """Lend a connection for reading, to any thread."""
         with translated(self.path), self._connections.reader() as connection:
-            if not self._is_mover:
-                require_not_moved(connection, self.path)
+            if connection.pragma("user_version") == MOVED and not self._is_mover:
+                raise moved_error(connection, self.path)
             yield connection
 
     def copy_to(self, path: str) -> None:
@@ -203,12 +207,12 @@ class Database:
             connection.execute("VACUUM INTO ?", (path,))
 
     def watch(self) -> ChangeWatch:
-        """Make a watch for one thread."""
+        """Create a change watch for one thread."""
         return ChangeWatch(self._connections)
 
 
 class ChangeWatch:
-    """Answers whether somebody else has written since it was last asked. For one thread."""
+    """Detects whether another connection has written to the file since the last call. For one thread."""
 
     def __init__(self, connections: Lender) -> None:
         self._connections = connections
@@ -216,14 +220,12 @@ class ChangeWatch:
         self._seen: int | None = None
 
     def has_changed(self) -> bool:
-        """Look at the version counter of the file: a read of one page."""
+        """Return whether the version counter of the file has changed; this reads one page."""
         try:
             with self._connections.kept(self._purpose) as connection:
-                version: int = connection.pragma(
-                    "data_version"
-                )  # data_version() stands still until somebody reads
+                version: int = connection.pragma("data_version")  # data_version() would need a read first
         except apsw.Error:
-            return True  # whoever looks next finds out what is wrong, and says so
+            return True  # the next operation on the file reports the error
         before, self._seen = self._seen, version
         return before != version
 

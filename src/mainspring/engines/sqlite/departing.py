@@ -1,8 +1,9 @@
-"""Departing: a file whose jobs move elsewhere, as only the one who moves them sees it.
+"""Migration out of a SQLite file: marks the file as moved, and reads the jobs, schedules and settings to move.
 
-The move begins with a mark in the file, in one step with a look at who works on it. From then on everybody else
-is refused, whether he has the file open or opens it later: a submit at the same moment is before the mark, and its
-job moves, or it is refused. Nothing is deleted here: until the very end the file can be taken back as it was.
+One transaction checks that no worker is alive on the file and writes the mark. From then on the engine refuses the
+file to every other process, whether it has the file open or opens it later. A concurrent submit either commits
+before the mark, and its job moves, or it is refused. This module deletes nothing: until the very end a move can be
+undone, and the file is as it was.
 """
 
 from __future__ import annotations
@@ -16,25 +17,25 @@ from msgspec import Struct
 from mainspring.clock import Clock, SystemClock
 from mainspring.engines.sqlite import line_statements
 from mainspring.engines.sqlite import statements as sql
+from mainspring.engines.sqlite.codec import RECORD_COLUMNS, pairs_of_integers, strings, to_record
 from mainspring.engines.sqlite.database import Database, Probe
 from mainspring.engines.sqlite.limits import read_limits
 from mainspring.engines.sqlite.presence import Presence
 from mainspring.engines.sqlite.reading import count_all
-from mainspring.engines.sqlite.rows import RECORD_COLUMNS, pairs_of_integers, strings, to_record
 from mainspring.engines.sqlite.schedules import read_occurrences, read_schedules
 from mainspring.engines.sqlite.schema import MOVED, VERSION, is_moved
 from mainspring.engines.sqlite.store import Store
 from mainspring.engines.sqlite.sweeping import Sweeping
 from mainspring.errors import EngineUnavailable, StoreMoved
 from mainspring.jobs.engine import MAX_CRASHES, STALE
-from mainspring.jobs.instants import to_instant
 from mainspring.jobs.status import JobStatus
+from mainspring.jobs.timestamps import to_instant
 from mainspring.jobs.transfers import TravellingJob, TravellingSchedule, TravellingSettings
 
 BUSY_TIMEOUT_SECONDS = 30.0
 KEPT_OCCURRENCES = 100
-MOST_BYTES = 16_000_000  # of one page
-EVERYBODY = 0  # no worker has this number
+MOST_BYTES = 16_000_000  # of payloads in one page of jobs
+NO_WORKER = 0  # no worker has this number, so `OTHERS` excludes none
 
 MAKE_MOVE = """
 CREATE TABLE move (                               -- one row; the table is there only while jobs are elsewhere
@@ -61,7 +62,7 @@ UNMARK = f"PRAGMA user_version = {VERSION}"
 DROP_MOVE = "DROP TABLE move"
 RUNNING = "SELECT count(*) FROM jobs WHERE status = 1"
 NAMES_OF_WORKERS = "SELECT id, name FROM workers ORDER BY id"
-# ?1 after, ?2 how many: rows in the order of submission, those that have ended well are passed over
+# ?1 after, ?2 how many: PENDING jobs and dead letters in the order of submission; the others are skipped
 TRAVELLING = f"""
 SELECT {RECORD_COLUMNS}, coalesce(j.turn, j.due) FROM jobs AS j NOT INDEXED JOIN lanes AS l ON l.id = j.lane
 WHERE j.seq > ?1 AND j.status IN (0, 3) ORDER BY j.seq LIMIT ?2
@@ -81,7 +82,7 @@ RATES = "SELECT bucket, full_at FROM rates"
 
 
 class Leaving(Struct, frozen=True):
-    """What a file says about the move of its jobs."""
+    """The record of a move in the file whose jobs move."""
 
     id: str
     target: str
@@ -93,7 +94,7 @@ class Leaving(Struct, frozen=True):
 
 
 class Departure:
-    """A file that its jobs leave. For one thread."""
+    """The file whose jobs move. For one thread."""
 
     def __init__(self, path: str | Path, *, clock: Clock | None = None, probe: Probe | None = None) -> None:
         self.path = str(Path(path).resolve())
@@ -112,7 +113,7 @@ class Departure:
 
     @property
     def description(self) -> str:
-        """Say where the jobs come from."""
+        """Return the name of the file for messages."""
         return f"SQLite file {self.path}"
 
     def _now(self) -> int:
@@ -122,18 +123,18 @@ class Departure:
         """Open the file, whether or not it is marked."""
         try:
             self._database.open()
-        except StoreMoved:  # somebody has marked it after this one had looked, and before it had opened it
+        except StoreMoved:  # another process marked it between the check for the mark and the opening
             self._database.open()
 
     def close(self) -> None:
-        """Give it back."""
+        """Close the file."""
         self._presence.close()
         self._database.close()
 
     # -- the mark
 
     def state(self) -> Leaving | None:
-        """Return what the file says about its move; None: nobody has begun one."""
+        """Return the record of the move; None if no move has begun."""
         with self._database.reader() as connection:
             if not is_moved(connection):
                 return None
@@ -141,9 +142,9 @@ class Departure:
             return Leaving(move_id, target, since, last, bool(is_known), bool(is_undone), finished)
 
     def begin(self, move_id: str, target: str) -> None:
-        """Mark the file, unless a worker lives on it; what dead ones left is rescued, as by a sweep.
+        """Mark the file and rescue the jobs of dead workers; raise `EngineUnavailable` if a worker is alive.
 
-        If somebody else was quicker, his mark stays.
+        If another process has marked the file already, its mark stays.
         """
         with self._database.unit(durable=True):
             if self._is_marked():
@@ -158,12 +159,12 @@ class Departure:
             self._presence.forget(worker)
 
     def living_workers(self) -> list[str]:
-        """Return the names of workers that live on the file: host and process."""
+        """Return the names, host and process, of the workers that are alive on the file."""
         with self._database.unit(durable=False):
             return self._names(self._split_workers()[0])
 
     def _require_nobody(self) -> list[int]:
-        """Return the workers that died; a living one is in the way."""
+        """Return the dead workers; raise `EngineUnavailable` if a worker is alive."""
         living, dead = self._split_workers()
         if living:
             raise EngineUnavailable(
@@ -174,7 +175,7 @@ class Departure:
         return dead
 
     def _split_workers(self) -> tuple[list[int], list[int]]:
-        others = pairs_of_integers(self._database.write(sql.OTHERS, (EVERYBODY,)))
+        others = pairs_of_integers(self._database.write(sql.OTHERS, (NO_WORKER,)))
         dead = [worker for worker, heartbeat in others if self._is_dead(worker, heartbeat)]
         return [worker for worker, _ in others if worker not in dead], dead
 
@@ -186,7 +187,7 @@ class Departure:
     def _is_dead(self, worker: int, heartbeat: int) -> bool:
         if self._presence.is_known(worker):
             return self._presence.is_dead(worker)
-        return heartbeat + STALE < self._now()  # its lock was left on another machine, or there are none here
+        return heartbeat + STALE < self._now()  # its lock file is on another machine, or this system has none
 
     def _require_rest(self) -> None:
         running: int = self._database.write(RUNNING)
@@ -198,15 +199,15 @@ class Departure:
             )
 
     def note_known(self) -> None:
-        """The target has a receipt: whoever goes on must find it."""
+        """Record that the target has a receipt; a move that is resumed must find it."""
         self._note(NOTE_KNOWN)
 
     def note_undone(self) -> None:
-        """The move is being taken back."""
+        """Record that the move is being undone."""
         self._note(NOTE_UNDONE)
 
     def finish(self) -> None:
-        """All jobs are there."""
+        """Record that the target has all jobs."""
         self._note(FINISH, (self._now(),))
 
     def _note(self, statement: str, bindings: tuple[Any, ...] = ()) -> None:
@@ -214,7 +215,7 @@ class Departure:
             self._database.write(statement, bindings)
 
     def take_back(self) -> None:
-        """Let everybody use the file again, as it was when it was marked."""
+        """Remove the mark: all processes may use the file again, as it was when it was marked."""
         with self._database.unit(durable=True):
             if self._is_marked():
                 self._database.write(DROP_MOVE)
@@ -223,38 +224,38 @@ class Departure:
     def _is_marked(self) -> bool:
         return int(self._database.write("PRAGMA user_version")) == MOVED
 
-    # -- what leaves
+    # -- reading what moves
 
     def counts(self) -> dict[JobStatus, int]:
-        """Count jobs by state; dead letters that were replayed leave, too."""
+        """Count jobs by state, replayed dead letters included, because they move, too."""
         with self._database.reader() as connection:
             return count_all(connection, queue=None, type_=None)
 
     def jobs(self, after: int, most: int) -> list[TravellingJob]:
-        """Return the next jobs that wait, and dead letters, in the order of their submission."""
+        """Return the next PENDING jobs and dead letters, in the order of submission."""
         found: list[TravellingJob] = []
         size = 0
         with self._database.reader() as connection, closing(connection.execute(TRAVELLING, (after, most))) as rows:
             for row in rows:
                 found.append(TravellingJob(row[-2], row[-1], to_record(row)))
                 size += len(found[-1].record.payload)
-                if size > MOST_BYTES:  # large ones come in smaller pages
+                if size > MOST_BYTES:  # pages of large jobs are smaller
                     break
         return found
 
     def count_until(self, place: int) -> int:
-        """Count those of them up to a place."""
+        """Count the jobs that move, up to a place in the order of submission."""
         with self._database.reader() as connection:
             return int(connection.execute(COUNT_UNTIL, (place,)).get)
 
     def largest(self) -> tuple[str, int] | None:
-        """Return the largest job of them, and its size in bytes."""
+        """Return the id and the size in bytes of the largest job that moves."""
         with self._database.reader() as connection:
             found: Any = connection.execute(LARGEST).fetchone()
             return None if found is None else (found[0], found[1])
 
     def schedules(self) -> list[TravellingSchedule]:
-        """Return all schedules, by name."""
+        """Return all schedules, ordered by name."""
         with self._database.reader() as connection:
             return [
                 TravellingSchedule(
@@ -266,12 +267,12 @@ class Departure:
             ]
 
     def count_schedules(self) -> int:
-        """Count them."""
+        """Count all schedules."""
         with self._database.reader() as connection:
             return int(connection.execute("SELECT count(*) FROM schedules").get)
 
     def settings(self) -> TravellingSettings:
-        """Return what holds for all jobs."""
+        """Return the paused queues, the limits and the state of rates."""
         with self._database.reader() as connection:
             paused = sorted(strings(connection.execute(line_statements.PAUSED_QUEUES).get))
             rates: Any = connection.execute(RATES).fetchall()
@@ -279,4 +280,4 @@ class Departure:
 
 
 def _nothing() -> None:
-    """Nobody is to be woken: the file is left."""
+    """Wake no worker: none uses the file."""

@@ -1,7 +1,7 @@
-"""The engine on one SQLite file.
+"""`SqliteEngine`, the engine that stores jobs in one SQLite file.
 
-Everything a worker does to a batch of jobs is a handful of statements in one transaction. Leases have no expiry of
-their own: a job belongs to an incarnation of a worker, and that one holds a file lock and has a heartbeat.
+Each operation handles a whole batch of jobs with a few statements in one transaction. A lease has no expiry of its
+own: it belongs to one incarnation of a worker, which holds a file lock and sends a heartbeat.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from mainspring.clock import Clock, SystemClock
 from mainspring.engines.sqlite import line_statements
 from mainspring.engines.sqlite import statements as sql
 from mainspring.engines.sqlite.claiming import Taking
+from mainspring.engines.sqlite.codec import pairs_of_integers, strings, to_json
 from mainspring.engines.sqlite.commands import Commands
 from mainspring.engines.sqlite.database import Database, Durability, Probe
 from mainspring.engines.sqlite.explain import situation_of
@@ -25,12 +26,11 @@ from mainspring.engines.sqlite.journal import read_events
 from mainspring.engines.sqlite.limits import read_limits
 from mainspring.engines.sqlite.presence import Listener, Presence
 from mainspring.engines.sqlite.reading import count, find, find_queues, read_backlog, read_workers
-from mainspring.engines.sqlite.rows import pairs_of_integers, strings, to_json
 from mainspring.engines.sqlite.schedules import Scheduling, read_occurrences, read_schedules
 from mainspring.engines.sqlite.settling import Settling
 from mainspring.engines.sqlite.store import Store
 from mainspring.engines.sqlite.submitting import Submitting
-from mainspring.engines.sqlite.sweeping import Sweeping
+from mainspring.engines.sqlite.sweeping import FailureDetector, Sweeping
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs.commands import (
     Arrangement,
@@ -43,25 +43,23 @@ from mainspring.jobs.commands import (
     PutSchedule,
     RemoveSchedule,
 )
-from mainspring.jobs.crew import Backlog, WorkerInfo, WorkerState
 from mainspring.jobs.engine import MAX_CRASHES, Capability, Demand, Pruned, Retention, Situation, Swept, Taken
 from mainspring.jobs.events import EventPage
-from mainspring.jobs.instants import to_instant
-from mainspring.jobs.queries import Page, Query
-from mainspring.jobs.records import Conflict, Lease, NewJob, Outcome, OutcomeKind, ProgressReport
+from mainspring.jobs.records import Conflict, Lease, NewJob, Outcome, OutcomeKind, Page, ProgressReport, Query
 from mainspring.jobs.recurrence.schedule_records import Fired, Firing, Occurrence, ScheduleRecord
 from mainspring.jobs.status import JobStatus
-from mainspring.jobs.working.vigil import Vigil
+from mainspring.jobs.timestamps import instants_of
+from mainspring.jobs.waiting import Backlog, WorkerInfo, WorkerRecord
 
 BUSY_TIMEOUT_SECONDS = 30.0
-NEAR = 2_500_000  # microseconds: jobs due sooner wake workers, the others are found by a look once a second
+NEAR = 2_500_000  # microseconds: jobs due sooner wake other processes, which poll once a second for the rest
 
 
 logger = logging.getLogger("mainspring.sqlite")
 
 
 class SqliteEngine:
-    """Jobs in one file. Several processes may use it at once; each is woken by the others' submits."""
+    """Jobs in one SQLite file. Several processes may share the file; a submit in one wakes the others."""
 
     capabilities = frozenset(Capability)
 
@@ -78,7 +76,7 @@ class SqliteEngine:
     ) -> None:
         if durability not in ("full", "normal"):
             raise ValueError(f"durability must be 'full' or 'normal', got {durability!r}")
-        self.path = os.path.realpath(path)  # all who come by a link must find the same locks
+        self.path = os.path.realpath(path)  # processes that open it by a symlink must find the same lock files
         database = Database(
             self.path, durability=durability, busy_timeout=busy_timeout, is_shared=is_shared, probe=probe
         )
@@ -87,11 +85,11 @@ class SqliteEngine:
     def _assemble(self, database: Database, clock: Clock | None, *, is_shared: bool, max_crashes: int) -> None:
         self._database = database
         self._clock = clock or SystemClock()
+        self.now = instants_of(self._clock)
         self._is_shared = is_shared
         self._database.after_commit = self._announce
         self._database.after_rollback = self._take_back
         self._store = store = Store(self._database, self.now, self._wake_all)
-        self._database.before_commit = store.write_down
         self._submitting = Submitting(store)
         self._taking = Taking(store)
         self._settling = Settling(store, self._submitting)
@@ -101,11 +99,11 @@ class SqliteEngine:
         self._presence = Presence(self.path)
         self._listeners: dict[int, Listener] = {}
         self._wake: Callable[[], None] = _nothing
-        self._must_wake = False  # set inside of a unit, acted upon after its commit
+        self._must_wake = False  # set inside a unit (one transaction), acted on after its commit
         self._must_wake_others = False
-        self._arrived: list[int] = []  # workers of this unit, which leave again if it is rolled back
-        self._buried: list[int] = []  # workers whose files go when this unit is committed
-        self._vigil = Vigil(self._clock)
+        self._arrived: list[int] = []  # workers that this unit enrolled; a rollback releases their locks
+        self._buried: list[int] = []  # dead workers; after the commit of this unit their lock files are removed
+        self._failure_detector = FailureDetector(self._clock)
 
     start_lead = 10_000
 
@@ -117,15 +115,12 @@ class SqliteEngine:
     def is_followed(self) -> bool:
         return self._store.journal.is_followed
 
-    def now(self) -> int:
-        return to_instant(self._clock.now(), "now")
-
     def open(self, wake: Callable[[], None]) -> None:
         self._wake = wake
         self._database.open()
 
     def close(self) -> None:
-        while self._listeners:  # one by one: a worker may leave at the same time
+        while self._listeners:  # one by one: another thread may call `leave` at the same time
             self._listeners.popitem()[1].close()
         self._presence.close()
         self._database.close()
@@ -149,11 +144,11 @@ class SqliteEngine:
                 self._wake()
             if must_wake_others and self._is_shared:
                 self._presence.wake_others()
-        except Exception:  # what was committed is committed: nobody may take this for a failure of it
+        except Exception:  # the commit succeeded: the caller must not take this for a failed commit
             logger.exception("%s: workers could not be woken; they look once a second", self.description)
 
     def _wake_all(self) -> None:
-        """Wake this process and all others, once the current unit is committed."""
+        """Wake this process and all others after the current unit commits."""
         self._must_wake = self._must_wake_others = True
 
     def _take_back(self) -> None:
@@ -175,7 +170,7 @@ class SqliteEngine:
             return answers
 
     def _expect(self, jobs: Sequence[NewJob]) -> None:
-        """Wake those for whom there is something to do soon."""
+        """After the commit, wake this process, and the other processes if one of these jobs is due soon."""
         self._must_wake = True
         self._must_wake_others |= min(job.due for job in jobs) <= self.now() + NEAR
 
@@ -184,7 +179,7 @@ class SqliteEngine:
             return []
         with self.unit(durable=True):
             answers = self._commands.carry_out(commands)
-            self._wake_all()  # something may have become due, or is to be stopped
+            self._wake_all()  # a job may be due now, or must be stopped
             return answers
 
     def arrange(self, arrangements: Sequence[Arrangement]) -> list[bool]:
@@ -215,7 +210,7 @@ class SqliteEngine:
         with self.unit(durable=True):
             values = (worker.name, worker.process, to_json(worker.types), self.now())
             number: int = self._database.write(sql.ENROLL, values)
-            if self._is_shared:  # before the commit: whoever sees the worker finds its lock held
+            if self._is_shared:  # before the commit: a process that sees the worker finds its lock held
                 self._arrived.append(number)
                 self._begin_presence(number)
             return number
@@ -250,8 +245,8 @@ class SqliteEngine:
         with self.unit(durable=False):
             self._database.write(sql.GIVE_BACK_HELD, (worker,))
             if self._database.changes():
-                self._wake_all()  # nobody else knows when these are due, or expire
-            has_left_jobs = self._database.write(sql.HAS_OWNER, (worker,))  # the next sweep rescues them
+                self._wake_all()  # other workers do not know when these jobs are due or expire
+            has_left_jobs = self._database.write(sql.HAS_OWNER, (worker,))  # the next sweep rescues these jobs
             self._database.write(sql.DECLARE_DEAD if has_left_jobs else sql.LEAVE, (worker,))
         self._end_presence(worker)
 
@@ -272,7 +267,7 @@ class SqliteEngine:
             if follow_ups:
                 self._expect(follow_ups)
             if any(outcome.kind is not OutcomeKind.COMPLETED for outcome in outcomes):
-                self._wake_all()  # some are to run again
+                self._wake_all()  # some jobs may run again
             return answers
 
     def report(self, worker: int, reports: Sequence[ProgressReport]) -> list[bool]:
@@ -301,7 +296,7 @@ class SqliteEngine:
 
     def _find_dead(self, worker: int) -> list[int]:
         others = dict(pairs_of_integers(self._database.write(sql.OTHERS, (worker,))))
-        silent = set(self._vigil.find_silent(others))
+        silent = set(self._failure_detector.find_silent(others))
         is_dead = self._presence.is_dead if self._is_shared else _knows_nothing
         return [number for number in others if number in silent or is_dead(number)]
 
@@ -341,7 +336,7 @@ class SqliteEngine:
         with self._database.reader() as connection:
             return read_limits(connection)
 
-    def workers(self) -> list[WorkerState]:
+    def workers(self) -> list[WorkerRecord]:
         with self._database.reader() as connection:
             return read_workers(connection, self._presence.is_dead if self._is_shared else _knows_nothing)
 
@@ -358,7 +353,7 @@ class SqliteEngine:
             return read_events(connection, after, limit)
 
     def backup(self, path: str) -> None:
-        """Write a consistent, compact copy while everybody works on."""
+        """Write a consistent, compact copy; processes can use the store meanwhile."""
         target = Path(path).absolute()
         if target.exists():
             raise FileExistsError(f"{target} exists; a backup is written to a new file")

@@ -1,9 +1,9 @@
-"""Explains for the operator why a job waits, and counts for the workers which jobs could start.
+"""Explains to operators why a job waits, and finds for workers the due jobs that could start.
 
-Which jobs could start is read from the first jobs of each lane: a few look-ups, however many jobs there are. Where
-there are limits, the heads of groups are in their lane until a worker with room has tried them, so this module
-evaluates the limits without using anything up. It looks at a bounded number of heads, because the file is locked
-meanwhile. Suspects do not count as waiting while one of them runs: a worker takes one suspect at a time.
+`find_waiting` reads the first jobs of each lane: a few look-ups, however many jobs there are. Under limits, the
+head of a group can be claimed until a worker with room has tried it. So this module evaluates the limits, without
+counting a start. It reads a bounded number of heads, because the transaction locks the file meanwhile. Suspects
+do not count as waiting while one of them runs: a worker takes one suspect at a time.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ import apsw
 import msgspec
 
 from mainspring.engines.sqlite import line_statements
+from mainspring.engines.sqlite.codec import strings, to_json
 from mainspring.engines.sqlite.reading import find
-from mainspring.engines.sqlite.rows import strings, to_json
 from mainspring.engines.sqlite.store import Store
 from mainspring.jobs.engine import Situation
 from mainspring.jobs.limits import Admission, BucketState, Limit, Refusal
-from mainspring.jobs.queries import Query
-from mainspring.jobs.records import JobRecord
+from mainspring.jobs.records import JobRecord, Query
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.waiting import MOST_COUNTED, First, Waiting, gather
 
@@ -38,7 +37,7 @@ _states = msgspec.json.Decoder(list[tuple[str, int, int]]).decode
 
 
 def situation_of(connection: apsw.Connection, job_id: str, now: int) -> Situation | None:
-    """Gather what keeps a job from running."""
+    """Return the reasons that keep a job from running; None if there is no such job."""
 
     def read(sql: str, *bindings: Any) -> Any:
         return connection.execute(sql, bindings).get
@@ -69,8 +68,8 @@ def _refusal(read: Any, record: JobRecord, now: int) -> Refusal | None:
     return Admission(limits, states, now).admit(record.limits)
 
 
-MOST_HEADS = 2_000  # that are looked at
-FEWEST_HEADS = 2  # of each lane in which there are some
+MOST_HEADS = 2_000  # to read, in all lanes together
+FEWEST_HEADS = 2  # to read in each lane that has any
 
 # index and condition; ?1 now, ?2 the most to count, ?3 whether suspects are left out
 _DUE = """SELECT seq FROM jobs INDEXED BY {index}
@@ -84,12 +83,12 @@ _SUSPECT = _DUE.format(index="suspects", condition="crashes >= 2")
 
 
 def _both(statement: str, columns: str, order: str = "") -> str:
-    """Ask one index after the other."""
+    """Return a statement that reads one index after the other."""
     parts = f"{statement.format(due=_CLAIMABLE)} UNION ALL {statement.format(due=_SUSPECT)} AND NOT ?3"
     return f"SELECT json_group_array(json_array({columns})) FROM ({parts} {order})"
 
 
-# ?1 now: [whether a suspect waits and another one is at work, in how many lanes there are heads]
+# ?1 now: [whether a suspect waits while another one runs, the number of lanes with heads]
 CIRCUMSTANCES = f"""
 SELECT json_array(
     EXISTS (SELECT 1 FROM jobs INDEXED BY suspects
@@ -113,7 +112,7 @@ BOUND = _both(
 
 
 class Head(msgspec.Struct, array_like=True, gc=False):
-    """A job that is the next of its sequence, or of its group."""
+    """The next job of a sequence or of a group."""
 
     type: str
     queue: str
@@ -125,7 +124,7 @@ class Head(msgspec.Struct, array_like=True, gc=False):
 
 
 class _PlainFirst(First, array_like=True, frozen=True, gc=False):
-    """The first of a lane, as a row."""
+    """The first job of a lane, as a row."""
 
 
 _circumstances = msgspec.json.Decoder(tuple[int, int]).decode
@@ -134,7 +133,7 @@ _heads = msgspec.json.Decoder(list[Head]).decode
 
 
 def find_waiting(store: Store, now: int) -> tuple[Waiting, ...]:
-    """Return what could start, inside of a unit."""
+    """Return the due jobs that could start; for use inside a unit (one transaction)."""
     write = store.database.write
     is_suspect_busy, lanes = _circumstances(write(CIRCUMSTANCES, (now,)))
     firsts: list[First] = list(_firsts(write(PLAIN, (now, MOST_COUNTED, is_suspect_busy))))
@@ -146,7 +145,7 @@ def find_waiting(store: Store, now: int) -> tuple[Waiting, ...]:
 
 
 def _admitted(store: Store, heads: list[Head]) -> list[Head]:
-    """Return those that their limits would admit."""
+    """Return the heads that their limits would admit."""
     groups = store.group_names.learn(heads)
     if not groups:
         return heads

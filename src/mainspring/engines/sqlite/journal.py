@@ -1,4 +1,4 @@
-"""The journal: events are written, in the unit that makes them happen, only while somebody listens."""
+"""Event journal: writes events in the transaction that causes them, only while a listener follows them."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterable
 import apsw
 import msgspec
 
+from mainspring.engines.sqlite.codec import strings, to_json
 from mainspring.engines.sqlite.database import Database
-from mainspring.engines.sqlite.rows import strings, to_json
 from mainspring.jobs.events import Event, EventKind, EventPage, event_after
 from mainspring.jobs.records import STATUS_AFTER, Outcome, OutcomeKind
 from mainspring.jobs.status import JobStatus
 
-KEPT = 100_000  # events, for those who are slow
+KEPT = 100_000  # events, for slow listeners
 
 IS_LISTENED = "SELECT listening > ?1 FROM settings"
-# ?1 until, ?2 now; what is more than a day ahead was said by a clock that was
+# ?1 until, ?2 now; a stored time more than a day ahead comes from a clock that was ahead, and is replaced
 LISTEN = "UPDATE settings SET listening = iif(listening > ?2 + 86400000000, ?1, max(listening, ?1))"
 LAST = "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0)"
 # batch of [kind, at, id, type, queue, note]
@@ -24,7 +24,7 @@ WRITE = """
 INSERT INTO events (kind, at, id, type, queue, note)
 SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5 FROM json_each(?1)
 """
-# Starts that were committed, and whose `started` event is to come: under negative places, which no reader sees.
+# Committed starts whose `started` event is still to be written, under negative numbers, which no reader sees.
 # batch of ids; ?2 now
 EXPECT_STARTS = """
 INSERT OR REPLACE INTO events (seq, kind, at, id, type, queue)
@@ -43,13 +43,13 @@ EXPECT_NO_STARTS = """
 DELETE FROM events WHERE seq IN (
     SELECT -j.seq FROM json_each(?1) AS v CROSS JOIN jobs AS j ON j.id = v.value)
 """
-# batch of ids; ?2 kind, ?3 now, ?4 note: events of jobs that are known by their ids only
+# batch of ids; ?2 kind, ?3 now, ?4 note: events of jobs that are given by id only
 WRITE_OF_IDS = """
 INSERT INTO events (kind, at, id, type, queue, note)
 SELECT ?2, ?3, j.id, l.type, l.queue, ?4
 FROM json_each(?1) AS v CROSS JOIN jobs AS j ON j.id = v.value JOIN lanes AS l ON l.id = j.lane
 """
-# batch of ids; ?2 the kind for those that are PENDING, ?3 now: what became of jobs, with the reason if they ended
+# batch of ids; ?2 the kind for PENDING jobs, ?3 now: the present state of jobs, with the error of FAILED ones
 WRITE_STATES = """
 INSERT INTO events (kind, at, id, type, queue, note)
 SELECT CASE j.status WHEN 0 THEN ?2 WHEN 3 THEN 'failed' ELSE 'canceled' END, ?3, j.id, l.type, l.queue,
@@ -70,29 +70,29 @@ _rows = msgspec.json.Decoder(list[tuple[int, EventKind, int, str, str, str, str 
 
 
 class Journal:
-    """Writes events inside of units."""
+    """Writes events; for use inside a unit (one transaction)."""
 
     def __init__(self, database: Database, now: Callable[[], int]) -> None:
         self._database = database
         self._now = now
         self.is_followed = False
-        """What `is_listened` last answered, for any thread."""
+        """The last result of `is_listened`; any thread may read it."""
 
     def is_listened(self) -> bool:
-        """Answer whether anybody wants to know."""
+        """Return whether there is a listener."""
         self.is_followed = bool(self._database.write(IS_LISTENED, (self._now(),)))
         return self.is_followed
 
     def expect_starts(self, ids: list[str]) -> None:
-        """Note, if there is a listener, that starts were committed: `tell_starts` writes their events."""
+        """Record committed starts, if there is a listener; `tell_starts` writes their events."""
         if ids and self.is_listened():
             self._database.write(EXPECT_STARTS, (to_json(ids), self._now()))
 
     def tell_starts(self, starts: list[tuple[str, int | None]], ended: Iterable[str] = ()) -> None:
-        """Write the `started` events of attempts, by id and instant, unless they were written.
+        """Write the `started` events of attempts, given by id and time, unless they were written before.
 
-        No such event comes any more of those that have `ended`, handed back among them. The caller has asked
-        whether there is a listener.
+        The jobs in `ended`, which include those handed back, get no `started` event any more. The caller has
+        checked that there is a listener.
         """
         once = dict(starts)  # a batch may have several reports of a job
         if once:
@@ -102,23 +102,23 @@ class Journal:
             self._database.write(EXPECT_NO_STARTS, (to_json(list(over)),))
 
     def write(self, events: Iterable[Event]) -> None:
-        """Write events; the caller has asked whether there is a listener."""
+        """Write events; the caller has checked that there is a listener."""
         batch = [(e.kind, e.at, e.id, e.type, e.queue, e.note) for e in events]
         if batch:
             self._database.write(WRITE, (to_json(batch),))
 
     def write_of(self, ids: list[str], kind: EventKind, note: str | None = None) -> None:
-        """Write the same about several jobs, if anybody listens."""
+        """Write the same event for several jobs, if there is a listener."""
         if ids and self.is_listened():
             self._database.write(WRITE_OF_IDS, (to_json(ids), kind.value, self._now(), note))
 
     def write_states(self, ids: list[str], pending: EventKind) -> None:
-        """Write what became of jobs: failed, canceled, or `pending`, if anybody listens."""
+        """Write the events of jobs by their state, `pending` for PENDING ones, if there is a listener."""
         if ids and self.is_listened():
             self._database.write(WRITE_STATES, (to_json(ids), pending.value, self._now()))
 
     def write_outcomes(self, outcomes: Iterable[Outcome]) -> None:
-        """Write how attempts ended, if anybody listens."""
+        """Write the events of outcomes, if there is a listener."""
         if not self.is_listened():
             return
         outcomes = list(outcomes)
@@ -138,23 +138,23 @@ class Journal:
         self.write(events)
 
     def forget_unheard(self) -> None:
-        """Drop what nobody listens to any more, and what is too much for anybody."""
+        """Delete all events if there is no listener, and all but the latest `KEPT` otherwise."""
         self._database.write(FORGET, (self._now(),))
         self._database.write(DROP_OLD, (KEPT,))
 
     def listen(self, until: int) -> str:
-        """Let events be written until then; return the place at which they begin."""
+        """Record a listener until a time; return the position after which its events begin."""
         self._database.write(LISTEN, (until, self._now()))
         self._database.write(DROP_OLD, (KEPT,))
         return str(self._database.write(LAST))
 
 
 def read_events(connection: apsw.Connection, after: str, limit: int) -> EventPage:
-    """Read what was written after a place, on a connection that only reads."""
+    """Read the events after a position, on a read-only connection."""
     rows = _rows(connection.execute(READ, (int(after), limit)).get)
     return EventPage([Event(*row[1:]) for row in rows], str(rows[-1][0]) if rows else after)
 
 
 def first_line(error: str | None) -> str | None:
-    """Return what happened, without where."""
+    """Return the first line of an error: what happened, without the traceback."""
     return None if error is None else error.partition("\n")[0]

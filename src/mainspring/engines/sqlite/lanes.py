@@ -1,4 +1,4 @@
-"""Lanes: a number for each kind of job, remembered here so that rows need not be joined."""
+"""Lanes: a number for each combination of queue, job type and priority, cached so that claims need no join."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import NamedTuple
 import msgspec
 
 from mainspring.engines.sqlite import statements as sql
+from mainspring.engines.sqlite.codec import to_json
 from mainspring.engines.sqlite.database import Database
-from mainspring.engines.sqlite.rows import to_json
 from mainspring.engines.sqlite.settings import paused_queues
 from mainspring.jobs.records import Lease, NewJob
 from mainspring.jobs.waiting import HEAD_START
@@ -18,13 +18,13 @@ _lane_rows = msgspec.json.Decoder(list[tuple[int, str, str, int, int]]).decode
 
 
 class Lane(NamedTuple):
-    """Where jobs of one kind wait."""
+    """Queue, job type and priority that the jobs of one lane share."""
 
     queue: str
     type: str
     priority: int
     exact: int
-    """1: its jobs, those with a sequence or limits, are not taken ahead of their time."""
+    """1: its jobs have a sequence or limits, and no worker holds them ahead of their due time."""
 
 
 def lane_of(job: NewJob | Lease) -> Lane:
@@ -33,7 +33,7 @@ def lane_of(job: NewJob | Lease) -> Lane:
 
 
 class Lanes:
-    """The lanes of one store. Lanes are never removed, so what was read stays true."""
+    """Cache of the lanes of one store. Lanes are never deleted, so what was read stays valid."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -44,7 +44,7 @@ class Lanes:
         self._paused: frozenset[str] = frozenset()
 
     def numbers(self, wanted: Iterable[Lane]) -> dict[Lane, int]:
-        """Return the numbers of these lanes, made if need be, inside of the current unit."""
+        """Return lane numbers by lane, after creating missing lanes in the current unit (one transaction)."""
         missing = [lane for lane in wanted if lane not in self._numbers]
         if missing:
             for lane in missing:
@@ -53,19 +53,19 @@ class Lanes:
         return self._numbers
 
     def number(self, lane: Lane) -> int:
-        """Return the number of a lane, made if need be, inside of the current unit."""
+        """Return the number of a lane, which is created in the current unit if it is missing."""
         found = self._numbers.get(lane)
         return self.numbers([lane])[lane] if found is None else found
 
     def lane_under(self, job_id: str, limits: tuple[str, ...]) -> int:
-        """Return the lane of a stored job if it were under other limits."""
+        """Return the number of the lane that a stored job would have under other limits."""
         queue, kind, priority, sequence = self._database.write(sql.KIND_OF, (job_id,))
         return self.number(Lane(queue, kind, priority, int(sequence is not None or bool(limits))))
 
     def matching(self, types: tuple[str, ...], queues: tuple[str, ...] | None) -> tuple[str, str]:
-        """Return the lanes, with their head starts, that serve these handlers: all, and those to take ahead from.
+        """Return lanes of these types and queues, with head starts: all, and those whose jobs may be held ahead.
 
-        Each is a batch, empty if there is none. Lanes of paused queues are not among them.
+        Each is a batch, empty if there is none. Lanes of paused queues are left out.
         """
         version = self._database.write(sql.LANES_VERSION)
         if version != self._version:
@@ -90,7 +90,7 @@ class Lanes:
         return self._lanes[number]
 
     def forget(self) -> None:
-        """Read everything again: what was read may have been rolled back."""
+        """Drop the cache: what was read may have been rolled back."""
         self._numbers.clear()
         self._lanes.clear()
         self._batches.clear()

@@ -1,10 +1,10 @@
-"""Reads limits, and counts what they limit: the running jobs of each bucket, and the tokens of each rate.
+"""Reads limits, and keeps their counts: the running jobs of each bucket, and the tokens of each rate.
 
 Invariants
 - A transaction counts in memory and writes each changed bucket once, before it commits. Between transactions the
-  file is right; inside of one, this module is asked instead of the file.
-- Limits and counts are remembered from one transaction to the next until another process changes the file. They
-  are read again after a rollback and after a change of limits.
+  counts in the file are current; inside one, only those of this module are.
+- Limits and counts are cached from one transaction to the next until another process changes the file. They are
+  read again after a rollback and after a change of limits.
 - Running jobs are counted only for buckets with a limit on concurrency. `recount` counts them anew when a limit
   changes.
 """
@@ -17,31 +17,31 @@ import apsw
 import msgspec
 
 from mainspring.engines.sqlite import line_statements as sql
+from mainspring.engines.sqlite.codec import REMEMBERED, to_json
 from mainspring.engines.sqlite.database import Database
-from mainspring.engines.sqlite.rows import REMEMBERED, to_json
 from mainspring.jobs.commands import PutLimit
-from mainspring.jobs.limits import SEPARATOR, Admission, BucketState, Gates, Limit
+from mainspring.jobs.limits import SEPARATOR, Admission, BucketState, Limit, LimitGates
 
 _rows = msgspec.json.Decoder(list[tuple[str, int, int | None, list[str]]]).decode
 
 
 def read_limits(connection: apsw.Connection) -> list[PutLimit]:
-    """List the limits, on a connection that only reads."""
+    """List the limits, on a read-only connection."""
     rows = _rows(connection.execute(sql.LIMITS).get)
     return [PutLimit(family, most, per, tuple(by)) for family, most, per, by in rows]
 
 
 class LimitTable:
-    """The limits of all families, inside of units."""
+    """Cache of the limits of all families; for use inside a unit (one transaction)."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._content: int | None = None  # the version of the content that was looked at,
-        self._version: int | None = None  # and that of the limits in it
+        self._content: int | None = None  # `Database.version` at the last check,
+        self._version: int | None = None  # and the version of the limits at that time
         self._limits: dict[str, Limit] = {}
 
     def limits(self) -> dict[str, Limit]:
-        """Return all limits: another mapping when they have changed."""
+        """Return all limits, in a new mapping after a change."""
         if self._database.version != self._content:
             version = self._database.write(sql.ARRANGEMENTS)
             if version != self._version:
@@ -52,7 +52,7 @@ class LimitTable:
         return self._limits
 
     def forget(self) -> None:
-        """Read everything again: what was read may have been rolled back."""
+        """Drop the cache: what was read may have been rolled back."""
         self._content = self._version = None
 
 
@@ -60,30 +60,32 @@ _states = msgspec.json.Decoder(list[tuple[str, int, int]]).decode
 
 
 class _Counted(BucketState, gc=False):
-    """A bucket, and what the file says of it."""
+    """The state of a bucket in memory, and as last written to the file."""
 
     written_running: int = 0
     written_full_at: int = 0
 
 
 class Buckets:
-    """Keeps count, inside of units."""
+    """Counts running jobs and tokens for each bucket; for use inside a unit."""
 
     def __init__(self, database: Database, table: LimitTable, now: Callable[[], int]) -> None:
         self._database = database
         self._table = table
         self._now = now
-        self._version: int | None = None  # of the content that was read
+        self._version: int | None = None  # `Database.version` for which the states were read
         self._states: dict[str, _Counted] = {}
-        self._gates: dict[int, Gates] = {}  # by the numbers of groups
+        self._gates: dict[int, LimitGates] = {}  # by group number
         self._admission = Admission({}, {}, 0)
+        self._is_counting = False  # whether this unit counts, and so writes the counts before it commits
 
     # -- counting
 
     def begin(
         self, groups: Iterable[int], limits: Mapping[int, tuple[str, ...]]
-    ) -> tuple[Admission, dict[int, Gates]]:
-        """Return the count, and what jobs of these groups, which have these limits, pass when they start."""
+    ) -> tuple[Admission, dict[int, LimitGates]]:
+        """Return the admission, and the gates by group number; `limits` has the buckets by group number."""
+        self._count_in_unit()
         self._refresh()
         admission, gates = self._admission, self._gates
         unknown = [number for number in groups if number not in gates]
@@ -94,28 +96,34 @@ class Buckets:
         return admission, gates
 
     def trial(self, buckets: Collection[str]) -> Admission:
-        """Return a count of these buckets as they are now, of which nothing is kept."""
+        """Return an admission for a copy of these buckets; what it counts is discarded."""
         self._read(buckets)
         states = self._states
         copies = {bucket: BucketState(states[bucket].running, states[bucket].full_at) for bucket in buckets}
         return Admission(self._table.limits(), copies, self._now())
 
     def vacate(self, jobs: Mapping[tuple[str, ...], int]) -> None:
-        """Count jobs out that run no more, by their buckets."""
+        """Subtract jobs that no longer run from their buckets; `jobs` has their number by buckets."""
+        self._count_in_unit()
         self._read(bucket for limits in jobs for bucket in limits)
         gates = self._admission.gates
         for limits, count in jobs.items():
             gates(limits).vacate(count)
 
+    def _count_in_unit(self) -> None:
+        if not self._is_counting:
+            self._is_counting = True
+            self._database.before_commit(self.write)
+
     def _refresh(self) -> None:
-        """Begin anew if somebody else has changed something."""
+        """Drop the counts if another process has changed the file."""
         if self._version != self._database.version:
             self.forget()
             self._version = self._database.version
             self._admission = Admission(self._table.limits(), {}, 0)
 
     def _read(self, buckets: Iterable[str]) -> None:
-        """Have the states of buckets ready."""
+        """Read the states of buckets that are not in memory yet."""
         self._refresh()
         known = self._states
         unknown = {bucket for bucket in buckets if bucket not in known}
@@ -126,7 +134,8 @@ class Buckets:
             self._admission.learn(read)
 
     def write(self) -> None:
-        """Write what has changed; at the end of a unit."""
+        """Write the changed counts, before a unit commits."""
+        self._is_counting = False
         changed = self._admission.changed
         if not changed:
             return
@@ -147,21 +156,22 @@ class Buckets:
             self.forget()
 
     def forget(self) -> None:
-        """Read everything again: what was counted may have been rolled back."""
+        """Drop the counts, which may have been rolled back; the next use reads them again."""
+        self._is_counting = False
         self._version = None
         self._states = {}
         self._gates = {}
         self._admission = Admission({}, {}, 0)
 
     def _hand_over(self) -> None:
-        """Let the file say what holds, because it is about to be changed there."""
+        """Write the counts to the file and drop them: the caller is about to change them in the file."""
         self.write()
         self.forget()
 
     # -- when limits change
 
     def recount(self, family: str) -> None:
-        """Count anew who runs in the buckets of a family: its limit has changed, perhaps from another kind."""
+        """Recount the running jobs in the buckets of a family: its limit has changed, and perhaps its kind."""
         self._hand_over()
         bounds = family_bounds(family)
         self._database.write(sql.FORGET_COUNT, bounds)
@@ -170,22 +180,22 @@ class Buckets:
             self._database.write(sql.RECOUNT, bounds)
 
     def change_pace(self, family: str, before: Limit, after: Limit) -> None:
-        """Let as many tokens of a family be missing as before; they come at the new pace."""
+        """Keep the number of missing tokens in the buckets of a family; they come back at the new pace."""
         self._hand_over()
         bounds = family_bounds(family)
         self._database.write(sql.CHANGE_PACE, (*bounds, self._now(), before.interval, after.interval))
 
     def forget_pace(self, family: str) -> None:
-        """Let no tokens of a family be missing: it has no limit any more."""
+        """Delete the token counts of a family: it has no limit any more, so no tokens are missing."""
         self._hand_over()
         self._database.write(sql.FORGET_PACE, family_bounds(family))
 
     def fill_up(self, now: int) -> None:
-        """Let no more tokens be missing than there are: the clock was set back."""
+        """Cap the missing tokens of each bucket at its capacity: the clock was set back."""
         self._hand_over()
         self._database.write(sql.FULL_AGAIN, (now,))
 
 
 def family_bounds(family: str) -> tuple[str, str]:
-    """Return the bounds between which the names of a family's buckets are."""
+    """Return the bounds of the bucket names of a family; the upper bound is not included."""
     return f"{family}{SEPARATOR}", f"{family}{chr(ord(SEPARATOR) + 1)}"

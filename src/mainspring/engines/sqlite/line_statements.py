@@ -1,14 +1,18 @@
-"""Statements for the lines in which jobs wait: sequences, and groups under the same limits. See `lines`."""
+"""SQL statements for sequences and groups (the lines in which jobs wait), limits and paused queues.
+
+See `waiting_groups` for how lines work.
+"""
 
 from __future__ import annotations
 
-from mainspring.engines.sqlite.rows import MEMBER_COLUMNS
+from mainspring.engines.sqlite.codec import MEMBER_COLUMNS
 
-BEFORE_ALL = -(1 << 62)  # an instant at which nothing can be due
+BEFORE_ALL = -(1 << 62)  # a time before any due time
 
-# The jobs of a group, a row `g` of groups, that do not wait for their sequence: those that have not moved since
-# they came in, behind the last that started, and the others. Each condition has an index of its own, and what is
-# behind (due, seq) is found in two parts: SQLite does not seek a rowid together with what stands before it.
+# Conditions for the jobs of a group (a row `g` of groups) that do not wait for their sequence: jobs that have not
+# moved since their submission and are behind the last started job, and the others. Each condition has an index of
+# its own. Jobs behind (due, seq) need two conditions: SQLite does not seek a rowid together with the column before
+# it.
 _UNMOVED = "grp = g.id AND grp IS NOT NULL AND moved IS NULL AND status = 0 AND owner IS NULL"
 _LEVEL = f"{_UNMOVED} AND due = g.due AND seq > g.seq"
 _BEHIND = f"{_UNMOVED} AND due > g.due"
@@ -17,7 +21,7 @@ _MOVED = """grp = g.id AND grp IS NOT NULL AND moved IS NOT NULL AND status = 0 
 _SUSPECT = "grp = g.id AND grp IS NOT NULL AND status = 0 AND owner IS NULL AND wait <> 1 AND crashes >= 2"
 
 _HAS_MOVED = f"EXISTS (SELECT 1 FROM jobs WHERE {_MOVED})"
-# Whether anybody has moved, in any group: asked once in a statement, and mostly that is the end of it.
+# Whether any group has moved jobs: SQLite evaluates it once per statement, and it is mostly false.
 _IS_MOVED = f"EXISTS (SELECT 1 FROM jobs INDEXED BY moved_members WHERE {_MOVED.removeprefix('grp = g.id AND ')})"
 _HAS_DUE_JOB = f"""
 EXISTS (SELECT 1 FROM groups AS g WHERE g.id = {{group}} AND ({
@@ -30,30 +34,30 @@ EXISTS (SELECT 1 FROM groups AS g WHERE g.id = {{group}} AND ({
 
 
 def _first(condition: str, columns: str = "due, seq", count: str = "1") -> str:
-    """Select the first jobs by (due, seq), such that it can be a part of another query."""
+    """Return a query for the first jobs by (due, seq), which can be part of another query."""
     return f"SELECT {columns} FROM (SELECT {columns} FROM jobs WHERE {condition} ORDER BY due, seq LIMIT {count})"
 
 
-# batch of seq; what has a line among them
+# batch of seq: [sequence, group name] of the jobs that have either
 LINES_OF = """
 SELECT json_group_array(json_array(sequence, (SELECT name FROM groups WHERE groups.id = grp)))
 FROM json_each(?1) AS v CROSS JOIN jobs ON seq = v.value
 WHERE sequence IS NOT NULL OR grp IS NOT NULL
 """
-# batch of ids
+# batch of ids: the same
 LINES_OF_IDS = """
 SELECT json_group_array(json_array(sequence, (SELECT name FROM groups WHERE groups.id = grp)))
 FROM json_each(?1) AS v CROSS JOIN jobs ON jobs.id = v.value
 WHERE sequence IS NOT NULL OR grp IS NOT NULL
 """
-# batch of workers
+# batch of workers: the same for the jobs that they own
 LINES_OF_OWNERS = """
 SELECT json_group_array(json_array(sequence, (SELECT name FROM groups WHERE groups.id = grp)))
 FROM json_each(?1) AS v CROSS JOIN jobs ON owner = v.value
 WHERE sequence IS NOT NULL OR grp IS NOT NULL
 """
 
-# batch of sequences: [who may go now, who should], as seq
+# batch of sequences: [the present head, the new head], as seq
 SEQUENCE_HEADS = """
 SELECT json_group_array(json_array(
     (SELECT seq FROM jobs WHERE sequence = k.value AND sequence IS NOT NULL AND status = 0 AND wait <> 1),
@@ -63,7 +67,7 @@ SELECT json_group_array(json_array(
           ORDER BY turn, seq LIMIT 1) END))
 FROM json_each(?1) AS k
 """
-# batch of numbers of groups: [who may go now, who should], as seq; suspects stand in a line of their own
+# batch of group numbers: [the present head, the new head], as seq; suspects have a line of their own
 _GROUP_HEADS = """
 SELECT
     (SELECT seq FROM jobs WHERE grp = g.id AND grp IS NOT NULL AND status = 0 AND owner IS NULL AND wait = 0
@@ -87,7 +91,7 @@ SELECT json_group_array(json_array(before, after)) FROM (
     WHERE EXISTS (SELECT 1 FROM jobs INDEXED BY suspects_of_groups
         WHERE grp IS NOT NULL AND status = 0 AND owner IS NULL AND wait <> 1 AND crashes >= 2))
 """
-# batch of numbers of groups; ?2 an instant
+# batch of group numbers; ?2 a time: the groups with a job that is due by then
 GROUPS_WITH_DUE_JOBS = f"""
 SELECT json_group_array(k.value) FROM json_each(?1) AS k WHERE {_HAS_DUE_JOB.format(group="k.value", until="?2")}
 """
@@ -97,17 +101,17 @@ BECOME_SEQUENCE_HEAD = (
     "UPDATE jobs SET wait = iif(grp IS NULL, 0, 2) WHERE seq IN (SELECT value FROM json_each(?1))"
 )
 LEAVE_GROUP_HEAD = "UPDATE jobs SET wait = 2, ready = due WHERE seq IN (SELECT value FROM json_each(?1))"
-# ?2 the earliest time at which it counts as ready: now for groups that take turns
+# ?2 the earliest time from which it counts as ready: now for groups that take turns, 0 for the others
 BECOME_GROUP_HEAD = "UPDATE jobs SET wait = 0, ready = max(due, ?2) WHERE seq IN (SELECT value FROM json_each(?1))"
 
-# batch of numbers of groups whose heads have started and that are not parked; ?2 as above
+# batch of numbers of groups that are not parked and whose heads have started; ?2 as above
 NEXT_GROUP_HEADS = f"""
 UPDATE jobs SET wait = 0, ready = max(due, ?2)
 WHERE seq IN (SELECT {_FIRST} FROM json_each(?1) AS k CROSS JOIN groups AS g ON g.id = k.value)
 """
 
-# batch of numbers of groups; ?2 how many of each, ?3 due until: one group after another, those behind their heads.
-# They are the first of each, in the order of their submission.
+# batch of group numbers; ?2 how many of each, ?3 due until: the first jobs behind the head of each group, one
+# group after another, and within a group in the order of submission.
 _PICK = """
 SELECT json_group_array(json_array({columns})) FROM (
     SELECT j.* FROM json_each(?1) AS k CROSS JOIN groups AS g ON g.id = k.value
@@ -116,22 +120,22 @@ SELECT json_group_array(json_array({columns})) FROM (
 
 
 def _behind_heads(*conditions: str) -> str:
-    """Pick those for whom the conditions hold: first those for whom the first does."""
+    """Return a statement that picks jobs by conditions; jobs that meet the first condition come first."""
     parts = [_first(f"{condition} AND wait = 2 AND due <= ?3", "seq", "?2") for condition in conditions]
     return _PICK.format(columns=MEMBER_COLUMNS, first=" UNION ALL ".join(parts))
 
 
 PICK_OF_GROUPS = _behind_heads(_LEVEL, _BEHIND)
 PICK_MOVED_OF_GROUPS = _behind_heads(_MOVED)
-# batch of numbers of groups: those in which some have moved
+# batch of group numbers: the groups with moved jobs
 GROUPS_WITH_MOVED = f"""
 SELECT iif({_IS_MOVED}, (
     SELECT json_group_array(g.id) FROM json_each(?1) AS k CROSS JOIN groups AS g ON g.id = k.value
     WHERE {_HAS_MOVED}), '[]')
 """
 
-# batch of [number, due, seq]: where the last that started stood. The groups are there, so nothing is inserted: an
-# UPDATE from a batch takes nearly twice as long.
+# batch of [number, due, seq]: the position of the last started job of each group. The groups exist, so nothing is
+# inserted. It is an INSERT because an UPDATE from a batch takes nearly twice as long.
 ADVANCE = """
 INSERT INTO groups (id, name, jobs, due, seq)
 SELECT value ->> 0, '', 0, value ->> 1, value ->> 2 FROM jsonb_each(?1) WHERE true
@@ -145,12 +149,12 @@ SELECT value ->> 0, value ->> 1, value ->> 2, {BEFORE_ALL}, 0 FROM jsonb_each(?1
 ON CONFLICT (id) DO UPDATE SET jobs = jobs + excluded.jobs
 """
 ENTER_GROUP_OF = "UPDATE groups SET jobs = jobs + 1 WHERE id = (SELECT grp FROM jobs WHERE id = ?1)"
-# ?1 a row: [number, how many] of the groups of those behind it
+# ?1 a seq: [group number, how many] of the jobs behind it
 GROUPS_SINCE = """
 SELECT json_group_array(json_array(grp, jobs)) FROM (
     SELECT grp, count(*) AS jobs FROM jobs NOT INDEXED WHERE seq > ?1 AND grp IS NOT NULL GROUP BY grp)
 """
-# batch of numbers
+# batch of group numbers
 NAMES_OF_GROUPS = """
 SELECT json_group_array(json_array(g.id, name)) FROM json_each(?1) AS v CROSS JOIN groups AS g ON g.id = v.value
 """
@@ -170,7 +174,7 @@ SELECT json_group_array(json_array(value, coalesce((SELECT running FROM occupied
     coalesce((SELECT full_at FROM rates WHERE bucket = value), 0)))
 FROM json_each(?1)
 """
-# batch of {bucket: how many run}
+# batch of {bucket: number of running jobs}
 OCCUPY = """
 INSERT INTO occupied (bucket, running) SELECT key, value FROM json_each(?1) WHERE true
 ON CONFLICT (bucket) DO UPDATE SET running = excluded.running
@@ -182,7 +186,7 @@ INSERT INTO occupied (bucket, running)
 SELECT b.value, count(*) FROM jobs CROSS JOIN groups ON groups.id = grp CROSS JOIN json_each(name) AS b
 WHERE owner IS NOT NULL AND status = 1 AND b.type = 'text' AND b.value >= ?1 AND b.value < ?2 GROUP BY b.value
 """
-# batch of workers
+# batch of workers: the group names of their running jobs
 GROUPS_OF_OWNERS = """
 SELECT json_group_array(name) FROM json_each(?1) AS v CROSS JOIN jobs ON owner = v.value AND status = 1
 CROSS JOIN groups ON groups.id = grp
@@ -197,7 +201,7 @@ CHANGE_PACE = """
 UPDATE rates SET full_at = ?3 + (full_at - ?3 + ?4 - 1) / ?4 * ?5
 WHERE bucket >= ?1 AND bucket < ?2 AND full_at > ?3
 """
-# ?1 now: more tokens than there are cannot be missing
+# ?1 now: cap the missing tokens of a bucket at its capacity, if it misses more than twice that
 FULL_AGAIN = """
 UPDATE rates SET full_at = ?1 + l.per FROM limits AS l
 WHERE family = substr(bucket, 1, instr(bucket, char(31)) - 1) AND full_at > ?1 + 2 * l.per
@@ -212,13 +216,13 @@ SELECT json_group_array(id) FROM (
 
 # -- parked groups
 
-# batch of [number of a group, group, bucket]; ?2 now
+# batch of [group number, group name, bucket]; ?2 now
 PARK = """
 INSERT OR REPLACE INTO parked (grp, name, bucket, since, looked)
 SELECT value ->> 0, value ->> 1, value ->> 2, ?2, ?2 FROM json_each(?1)
 """
 IS_PARKED = "SELECT EXISTS (SELECT 1 FROM parked)"
-# ?1 bucket, ?2 how many, ?3 now: those who have waited longest, of those who can go
+# ?1 bucket, ?2 how many, ?3 now: the longest waiting groups that have a due job and no paused queue
 PARKED_FOR = f"""
 SELECT json_group_array(name) FROM (
     SELECT p.name FROM parked AS p WHERE bucket = ?1
@@ -228,12 +232,12 @@ SELECT json_group_array(name) FROM (
 """
 PARKED_IN_QUEUE = "SELECT json_group_array(name) FROM parked JOIN lanes ON id = name ->> 0 WHERE queue = ?1"
 PARKED_FOR_FAMILY = "SELECT json_group_array(name) FROM parked WHERE bucket >= ?1 AND bucket < ?2"
-# those at which nobody has looked for the longest time
+# the parked groups that were checked longest ago
 LEAST_LOOKED_AT = """
 SELECT json_group_array(json_array(name, bucket)) FROM (
     SELECT name, bucket FROM parked ORDER BY looked, since LIMIT 50)
 """
-# batch of numbers of groups; ?2 now
+# batch of group numbers; ?2 now
 LOOKED_AT = "UPDATE parked SET looked = ?2 WHERE grp IN (SELECT value FROM json_each(?1))"
 IDLE_GROUPS = f"""
 SELECT json_group_array(name) FROM json_each(?1) AS k CROSS JOIN parked ON grp = k.value
@@ -245,7 +249,7 @@ AND NOT {_HAS_DUE_JOB.format(group="parked.grp", until="?2")}
 """
 UNPARK = "DELETE FROM parked WHERE grp IN (SELECT value FROM json_each(?1))"
 
-# batch of {bucket: instant}
+# batch of {bucket: time}
 WAIT_UNTIL = """
 INSERT INTO waits (bucket, until) SELECT key, value FROM json_each(?1) WHERE true
 ON CONFLICT (bucket) DO UPDATE SET until = excluded.until
@@ -254,7 +258,7 @@ WAITED_UNTIL = """
 SELECT json_group_array(bucket) FROM (SELECT bucket FROM waits WHERE until <= ?1 ORDER BY until LIMIT 100)
 """
 WAIT_FOR_FAMILY_NO_MORE = "DELETE FROM waits WHERE bucket >= ?1 AND bucket < ?2"
-# batch of buckets: those for which nobody waits any more
+# batch of buckets: those that no group waits for any more
 WAIT_NO_MORE = """
 DELETE FROM waits WHERE bucket IN (SELECT value FROM json_each(?1))
 AND NOT EXISTS (SELECT 1 FROM parked WHERE parked.bucket = waits.bucket)

@@ -63,7 +63,7 @@ class MemoryDatabase(Database):
         self._is_open = True
 
     def open(self) -> None:
-        """Do nothing: it is open."""
+        """Do nothing: the database is open from the beginning."""
 
     def close(self) -> None:
         """Do nothing: the content must survive."""
@@ -72,7 +72,7 @@ class MemoryDatabase(Database):
 class MemoryConnection:
     """The only connection to a database in memory, lent to one thread at a time.
 
-    A forked child does not close it: there are no file locks that the child could believe to hold.
+    A fork does not close it: there are no file locks that a child could count wrongly.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
-"""Whose file it is: a lock beside a file that belongs to one process at a time.
+"""Lock file that lets one process at a time use the file beside it.
 
-The kernel frees the lock when its holder dies, however it dies. The lock file stays, and what is written in it
-says that the file beside it is ours, even if that one cannot be read any more: so it may be thrown away.
+The kernel frees the lock when its holder dies, however it dies. The lock file stays. Its content is the mark that
+Mainspring made the file beside it: a marked file may be deleted even if it cannot be read any more.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from mainspring.errors import EngineUnavailable
 fcntl: ModuleType | None
 try:
     import fcntl
-except ImportError:  # Windows: there it is up to those who choose the paths
+except ImportError:  # Windows: the user must give each process its own path
     fcntl = None
 
 
 class Ownership:
-    """The lock of one file. `path` is the file, `name` what people call it."""
+    """The lock of one file. `path` is that file, `name` is its name in error messages."""
 
     def __init__(self, path: str, *, name: str) -> None:
         self._path = f"{path}-lock"
@@ -35,7 +35,7 @@ class Ownership:
         return self._descriptor is not None
 
     def take(self) -> None:
-        """Own the file, or say who does."""
+        """Take the lock; raise `EngineUnavailable`, with the holder, if another process has it."""
         if self._descriptor is not None:
             return
         try:
@@ -70,36 +70,36 @@ class Ownership:
 
     @property
     def is_marked(self) -> bool:
-        """Whether the file beside was ours at some time."""
+        """Whether the lock file has the mark that Mainspring made the file beside it."""
         assert self._descriptor is not None, "not taken"
         return os.fstat(self._descriptor).st_size > 0
 
     def mark(self) -> None:
-        """Write down that the file beside is ours, and who has it open."""
+        """Write the mark, with the id of this process as the holder."""
         assert self._descriptor is not None, "not taken"
-        # As long as ever: the mark must not be gone for a moment.
+        # Overwritten in place and always of the same length: the mark must never be missing, even for a moment.
         os.pwrite(self._descriptor, f"process {os.getpid()}".ljust(40).encode() + b"\n", 0)
 
     def release(self) -> None:
-        """Let others have it, even if a forked child has not closed its copy of the descriptor yet."""
+        """Free the lock, even if a forked child has not closed its copy of the descriptor yet."""
         if self._descriptor is not None and fcntl is not None:
             with suppress(OSError):
                 fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         self.forget()
 
     def forget(self) -> None:
-        """Close the descriptor only: in a forked child, an unlock would take the lock from the parent."""
+        """Close the descriptor without unlocking: in a forked child, an unlock would free the parent's lock."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             with suppress(OSError):
                 os.close(descriptor)
 
 
-_all: WeakSet[Ownership] = WeakSet()  # a fork concerns the whole process, so this is known to the whole process
+_all: WeakSet[Ownership] = WeakSet()  # global, because a fork affects the whole process
 
 
 def _release_after_fork() -> None:
-    """In a forked child: let go, or the lock would outlive the parent."""
+    """Close the inherited descriptors in a forked child; otherwise the lock would outlive the parent."""
     for ownership in list(_all):
         ownership.forget()
     _all.clear()

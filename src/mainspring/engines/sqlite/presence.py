@@ -1,9 +1,9 @@
-"""Who works on this file right now, and how to wake them: beside the file, in a folder of its own.
+"""Liveness and wake-up of workers: lock files and named pipes in a folder beside the store.
 
-Each worker holds a lock on a file that names it; the kernel frees it when the process dies, however it dies, so
-its jobs can be rescued at once. Next to it lies a named pipe: a byte written into it wakes the worker. A pipe,
-not a socket, because its path may be long. Where the system has neither, heartbeats and a look once a second do
-the same, later.
+Each worker holds a lock on a file named after its number. The kernel frees the lock when the process dies, however
+it dies, so other workers can rescue its jobs at once. A byte written into the named pipe of a worker wakes it. It
+is a pipe and not a socket, because the path of a pipe may be long. On systems without locks and pipes, heartbeats
+and polling once a second do the same, later.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LOOK_SECONDS = 1.0
 
 
 class Presence:
-    """The folder of one store."""
+    """The folder of lock files and pipes of one store."""
 
     def __init__(self, path: str) -> None:
         self._folder = Path(f"{path}-workers")
@@ -41,33 +41,33 @@ class Presence:
     # -- workers
 
     def arrive(self, worker: int) -> None:
-        """Take the lock of a new worker; freed when this process ends."""
+        """Take the lock of a new worker; the kernel frees it when this process ends."""
         if fcntl is None:
             return
         descriptor = self._create(self._lock_of(worker))
         self._held[worker] = descriptor
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nobody else can have a number that is new
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # it is free, because the number is new
 
     def _create(self, path: Path) -> int:
         while True:
             self._folder.mkdir(exist_ok=True)
-            with suppress(FileNotFoundError):  # the last worker has just removed the folder behind it
+            with suppress(FileNotFoundError):  # the last worker to leave has just removed the folder
                 return os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
 
     def depart(self, worker: int) -> None:
-        """Give the lock back."""
+        """Free the lock of a worker and remove its files."""
         descriptor = self._held.pop(worker, None)
         self.forget(worker)
         if descriptor is not None:
             os.close(descriptor)
 
     def is_dead(self, worker: int) -> bool:
-        """Answer whether nobody holds the lock of a worker; False where that cannot be known."""
+        """Return whether no process holds the lock of a worker; False if that cannot be known."""
         if fcntl is None or worker in self._held:
             return False
         try:
             descriptor = os.open(self._lock_of(worker), os.O_RDWR)
-        except OSError:  # who dies leaves the file behind: without it, nothing is known
+        except OSError:  # a worker that dies leaves the file: without it, nothing is known
             return False
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -78,11 +78,11 @@ class Presence:
         return True
 
     def is_known(self, worker: int) -> bool:
-        """Answer whether the lock of a worker is here: it was started on this machine, and not forgotten."""
+        """Return whether a worker has a lock file: it was started on this machine, and not forgotten."""
         return self._lock_of(worker).exists()
 
     def forget(self, worker: int) -> None:
-        """Remove the files of a worker that is gone, and the folder with the last of them."""
+        """Remove the files of a worker that is gone, and the folder if it is empty then."""
         for path in (self._lock_of(worker), self._pipe_of(worker)):
             with suppress(OSError):
                 path.unlink()
@@ -90,7 +90,7 @@ class Presence:
             self._folder.rmdir()
 
     def release_after_fork(self) -> None:
-        """In a forked child: let go of what belongs to the parent, so that its death can be seen."""
+        """Close the parent's descriptors in a forked child, so that others can detect the parent's death."""
         for descriptor in (*self._held.values(), *self._pipes.values()):
             with suppress(OSError):
                 os.close(descriptor)
@@ -100,7 +100,7 @@ class Presence:
     # -- waking
 
     def make_pipe(self, worker: int) -> int | None:
-        """Make the pipe of a worker and open it; None where the system has none."""
+        """Create and open the pipe of a worker; return None if the system has no named pipes."""
         path = self._pipe_of(worker)
         try:
             os.mkfifo(path, 0o600)
@@ -109,14 +109,14 @@ class Presence:
             return None
 
     def wake_others(self) -> None:
-        """Write into the pipe of every worker of other processes."""
+        """Wake the workers of other processes: write a byte into each of their pipes."""
         with self._writers:
             self._refresh()
             for name, descriptor in list(self._pipes.items()):
                 try:
                     os.write(descriptor, b"!")
                 except BlockingIOError:
-                    pass  # it has plenty to read already
+                    pass  # the pipe is full, so the worker wakes anyway
                 except OSError:
                     self._drop(name)
 
@@ -133,8 +133,8 @@ class Presence:
         for name in self._pipes.keys() - names:
             self._drop(name)
         for name in names - self._pipes.keys():
-            with suppress(OSError):  # it is gone already
-                # For reading, too: so it opens whether or not its worker has, and never gives a SIGPIPE.
+            with suppress(OSError):  # the worker has left
+                # For reading, too: it opens even if the worker has not opened it, and never causes a SIGPIPE.
                 self._pipes[name] = os.open(self._folder / name, os.O_RDWR | os.O_NONBLOCK)
 
     def _drop(self, name: str) -> None:
@@ -143,7 +143,7 @@ class Presence:
             os.close(descriptor)
 
     def close(self) -> None:
-        """Close everything; workers that have not left are dead from now on."""
+        """Close all descriptors; workers that have not left count as dead from now on."""
         with self._writers:
             for name in list(self._pipes):
                 self._drop(name)
@@ -158,7 +158,7 @@ class Presence:
         return self._folder / f"{worker}.wake"
 
 
-_all: WeakSet[Presence] = WeakSet()  # a fork concerns the whole process, so this is known to the whole process
+_all: WeakSet[Presence] = WeakSet()  # global, because a fork affects the whole process
 
 
 def _release_after_fork() -> None:
@@ -172,14 +172,14 @@ if hasattr(os, "register_at_fork"):
 
 
 class Watch(Protocol):
-    """Something that may have changed."""
+    """Detects changes of a file."""
 
     def has_changed(self) -> bool:
-        """Answer whether it has, since the last time."""
+        """Return whether it has changed since the last call."""
 
 
 class Listener:
-    """A thread that sleeps until the pipe is written into, and looks at the file once a second all the same."""
+    """A thread that calls `wake` when the pipe receives a byte, or when a check once a second finds a change."""
 
     def __init__(self, pipe: int | None, watch: Watch, wake: Callable[[], None], *, name: str) -> None:
         self._pipe = pipe

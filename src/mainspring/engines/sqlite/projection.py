@@ -1,4 +1,4 @@
-"""Keeps a copy of all jobs in a local file, for engines whose own store cannot list and count.
+"""Projection: a copy of all jobs in a local file, for engines whose own store cannot list and count.
 
 The tables and the queries are those of the SQLite engine, so lists and counts are the same. See `jobs.projecting`.
 Columns that only claims use keep their defaults: nothing is claimed from a projection. Two processes may submit in
@@ -6,7 +6,7 @@ the same instant and give two jobs the same place in the order of submission. Th
 to the next free place, and stays there while both exist.
 
 Invariants
-- A projection has no policies. The indexes for claims, and the one that makes an occurrence unique, are left out.
+- A projection enforces no policies. The indexes for claims and for unique occurrences are left out.
 - Changes and the position up to which they go are committed together.
 - A projection is never migrated or repaired: it is built anew. Only a file that was a projection is deleted.
 - It belongs to one process.
@@ -25,38 +25,36 @@ from zlib import crc32
 import apsw
 
 from mainspring.engines.sqlite import statements as sql
-from mainspring.engines.sqlite.connections import Connections
-from mainspring.engines.sqlite.failures import translate
+from mainspring.engines.sqlite.codec import CODES, number_of, to_group, to_json, to_optional_json, to_text
+from mainspring.engines.sqlite.connections import Connections, translate
 from mainspring.engines.sqlite.lanes import Lane
 from mainspring.engines.sqlite.ownership import Ownership
 from mainspring.engines.sqlite.reading import count, find, find_queues
-from mainspring.engines.sqlite.rows import CODES, number_of, to_group, to_json, to_optional_json, to_text
 from mainspring.engines.sqlite.schema import MIGRATIONS
 from mainspring.errors import EngineUnavailable, StoreCorrupt
 from mainspring.jobs.projecting import Projected
-from mainspring.jobs.queries import Page, Query
-from mainspring.jobs.records import JobRecord
+from mainspring.jobs.records import JobRecord, Page, Query
 from mainspring.jobs.status import JobStatus
 
-# batch of [place, id]: the places that others have already
+# batch of [place, id]: those whose place another job has already
 TAKEN = """
 SELECT value ->> 0, value ->> 1 FROM json_each(?1) JOIN jobs ON jobs.seq = value ->> 0
 WHERE jobs.id <> value ->> 1
 """
-# id, place: where that job is, if it was moved from that place
+# ?1 id, ?2 created, ?3 place: the present place of the job, if it was moved from that place
 MOVED = "SELECT seq FROM jobs WHERE id = ?1 AND created = ?2 AND seq > ?3"
 IS_TAKEN = "SELECT EXISTS (SELECT 1 FROM jobs WHERE seq = ?1)"
 
 
 def with_own_places(writer: apsw.Connection, kept: Sequence[tuple[int, JobRecord]]) -> list[tuple[int, JobRecord]]:
-    """Return jobs with places that no other job has, neither here nor in the store."""
+    """Return jobs with places that no other job has, neither in this batch nor in the file."""
     asked = to_json([(place, record.id) for place, record in kept])
     clashing: set[Any] = set(writer.execute(TAKEN, (asked,)).fetchall())
     given: set[int] = set()
     own: list[tuple[int, JobRecord]] = []
     for place, record in kept:
         if place in given or (clashing and (place, record.id) in clashing):
-            place = _next_place(writer, place, record, given)  # noqa: PLW2901 - it is the one from now on
+            place = _next_place(writer, place, record, given)  # noqa: PLW2901 - it replaces the old one
         given.add(place)
         own.append((place, record))
     return own
@@ -116,12 +114,12 @@ def _value(place: int, column: str) -> str:
     return f"CASE value ->> {COLUMNS.index('codec')} WHEN 'json' THEN {plain} ELSE unhex({plain}) END"
 
 
-# batch of rows. REPLACE, because a job whose id was used before takes the place of that one.
+# batch of rows. REPLACE, because a job replaces an earlier one with the same id.
 PUT = f"""
 INSERT OR REPLACE INTO jobs ({", ".join(COLUMNS)})
 SELECT {", ".join(_value(place, column) for place, column in enumerate(COLUMNS))} FROM jsonb_each(?1)
 """
-# batch of [number, name] of groups. Nobody counts who is in them: they stay until the projection begins anew.
+# batch of [number, name] of groups. Their jobs are not counted: groups stay until the projection is built anew.
 PUT_GROUPS = f"""
 INSERT INTO groups (id, name, jobs, due, seq) SELECT value ->> 0, value ->> 1, {1 << 40}, 0, 0 FROM json_each(?1)
 WHERE true ON CONFLICT DO NOTHING
@@ -137,12 +135,12 @@ def lane_of_record(record: JobRecord) -> Lane:
 
 
 def projected_rows(rows: Iterable[tuple[int, int, JobRecord]]) -> str:
-    """Encode places, lanes and records."""
+    """Encode places, lanes and records as a batch for `PUT`."""
     return to_json([_row(place, lane, record) for place, lane, record in rows])
 
 
 def projected_groups(rows: Iterable[tuple[int, int, JobRecord]]) -> str | None:
-    """Encode the groups of records; None if there are none."""
+    """Encode the groups of records as a batch for `PUT_GROUPS`; return None if there are none."""
     groups = {group for _, lane, record in rows if (group := to_group(lane, record.limits)) is not None}
     return to_json([(number_of(group), group) for group in groups]) if groups else None
 
@@ -186,13 +184,13 @@ def _row(place: int, lane: int, record: JobRecord) -> tuple[Any, ...]:
     )
 
 
-APPLICATION_ID = 0x4D737050  # "MspP": an engine does not take it for a store, nor the other way round
-BUSY_TIMEOUT_MS = 30_000  # somebody may look at it with other tools
+APPLICATION_ID = 0x4D737050  # "MspP": an engine refuses a projection, and a projection refuses a store
+BUSY_TIMEOUT_MS = 30_000  # another tool may have the file open
 CACHE_KIB = 16_384
-CHECKPOINT_PAGES = 4_000  # a page that changes often is then folded into the file less often
-FILES = ("", "-wal", "-shm", "-journal")  # without the first, SQLite does not believe the others
+CHECKPOINT_PAGES = 4_000  # many, so that pages which change often are copied into the file less often
+FILES = ("", "-wal", "-shm", "-journal")  # in this order: without the first, SQLite ignores the others
 MAX_AGE_SECONDS = 6 * 24 * 3_600
-"""Stores remember for a week that something was deleted: after that a copy cannot be brought up to date."""
+"""A store records deletions for a week. After that, a projection cannot be brought up to date."""
 INDEXES_FOR_READING = ("jobs_by_id", "jobs_by_lane")
 
 OWN_TABLES = """
@@ -211,16 +209,16 @@ LANES = "SELECT queue, type, priority, exact, id FROM lanes"
 INDEXES = "SELECT name FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL"
 
 VERSION = crc32("".join((*MIGRATIONS, OWN_TABLES, *INDEXES_FOR_READING)).encode()) & 0x7FFF_FFFF
-"""Another one as soon as the tables are others."""
+"""Checksum of the tables, which changes with them."""
 
 logger = logging.getLogger("mainspring.sqlite")
 
 
 class SqliteProjection:
-    """Jobs in a local file, to be listed and counted. Reads from any thread, the rest from one."""
+    """Lists and counts jobs in a local file. Any thread may read; one thread calls the other methods."""
 
     def __init__(self, path: str | Path) -> None:
-        self.path = os.path.realpath(path)  # all who come by a link must find the same lock
+        self.path = os.path.realpath(path)  # processes that open it by a symlink must find the same lock
         self._ownership = Ownership(self.path, name=self.description)
         self._connections = Connections(
             self.path, busy_timeout_ms=BUSY_TIMEOUT_MS, prepare_writer=_prepare, on_close=_nothing
@@ -233,7 +231,7 @@ class SqliteProjection:
     def description(self) -> str:
         return f"projection {self.path}"
 
-    # -- from the beginning to the end
+    # -- opening and closing
 
     def open(self, source: str) -> int:
         self._ownership.take()
@@ -249,7 +247,7 @@ class SqliteProjection:
         return position
 
     def _resume(self) -> int:
-        """Go on where it stopped, if it can; otherwise begin anew."""
+        """Return the position of a file that can be used; otherwise build the file anew and return 0."""
         if Path(self.path).is_dir():
             raise EngineUnavailable(
                 engine=self.description, reason="it is a directory", remedy="name a file inside of it"
@@ -264,7 +262,7 @@ class SqliteProjection:
         return position
 
     def _look(self) -> tuple[str | None, int]:
-        """Return what keeps the file from being used as it is, and up to where it is complete."""
+        """Return why the file cannot be used (None: it can), and the position up to which it is complete."""
         try:
             with self._connections.lent() as connection:
                 self._require_projection(connection)
@@ -276,7 +274,7 @@ class SqliteProjection:
             return f"it is damaged ({error})", 0
 
     def _require_projection(self, connection: apsw.Connection) -> None:
-        """Refuse a database of others: it must not be thrown away."""
+        """Raise `StoreCorrupt` if the file is another kind of database: it must not be deleted."""
         application = connection.pragma("application_id")
         is_empty = connection.execute("SELECT count(*) FROM sqlite_schema").get == 0
         if application != APPLICATION_ID and not (is_empty and application == 0):
@@ -303,7 +301,7 @@ class SqliteProjection:
         )
 
     def _begin_anew(self) -> None:
-        """Throw the file away and make it again, while nobody reads."""
+        """Delete the file and create it again, while no thread reads."""
         self._lanes.clear()
         self._connections.shut()
         try:
@@ -361,7 +359,7 @@ class SqliteProjection:
 
     @contextmanager
     def _unit(self) -> Iterator[apsw.Connection]:
-        """Commit what happens inside, or nothing of it."""
+        """Run the block as one transaction, which commits or rolls back."""
         self._require_open()
         with self._translated(), self._connections.writer() as writer:
             writer.execute("BEGIN IMMEDIATE")
@@ -369,7 +367,7 @@ class SqliteProjection:
                 yield writer
                 writer.execute("COMMIT")
             except BaseException:
-                self._lanes.clear()  # they may be among what is taken back
+                self._lanes.clear()  # the rollback may have removed some of them
                 if writer.in_transaction:
                     writer.execute("ROLLBACK")
                 raise
@@ -392,16 +390,16 @@ class SqliteProjection:
     def _reader(self) -> Iterator[apsw.Connection]:
         self._require_open()
         with self._translated(), self._connections.reader() as connection:
-            self._require_open()  # it may have been closed while this one waited at the gate
+            self._require_open()  # it may have been closed while this thread waited at the gate
             yield connection
 
     def _require_open(self) -> None:
-        if not (self._is_open and self._ownership.is_held):  # a forked child holds nothing
+        if not (self._is_open and self._ownership.is_held):  # a forked child does not hold the lock
             raise EngineUnavailable(engine=self.description, reason="it is not open", remedy="open() it first")
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Let errors of SQLite leave the block as errors that say what to do."""
+        """Raise errors of SQLite that occur in the block as errors of Mainspring that name a remedy."""
         try:
             yield
         except (apsw.NotADBError, apsw.CorruptError) as error:
@@ -415,7 +413,7 @@ class SqliteProjection:
 
 
 def _make(connection: apsw.Connection, source: str) -> None:
-    connection.pragma("application_id", APPLICATION_ID)  # first: so the file is ours from its first page on
+    connection.pragma("application_id", APPLICATION_ID)  # first: the file is a projection from its first page on
     connection.pragma("journal_mode", "wal")
     _prepare(connection)
     with connection:
@@ -429,7 +427,7 @@ def _make(connection: apsw.Connection, source: str) -> None:
 
 
 def _prepare(connection: apsw.Connection) -> None:
-    connection.pragma("synchronous", "NORMAL")  # a power failure may cost the last changes, which come again
+    connection.pragma("synchronous", "NORMAL")  # a power failure may lose the last changes; they are applied again
     connection.pragma("cache_size", -CACHE_KIB)
     connection.pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
 

@@ -1,4 +1,4 @@
-"""Registers `sqlite:///path`, jobs in one SQLite file, and `memory://`, jobs in the memory of this process.
+"""Engine providers for `sqlite:///path`, jobs in one SQLite file, and `memory://`, jobs in process memory.
 
 The checks of a path are here, too: commands need them before they import the engine.
 """
@@ -21,10 +21,10 @@ MEMORY = "memory://"
 
 
 def look_at(path: Path) -> os.stat_result | None:
-    """Return the status of a file, or None if there is none; `PermissionError` if this user may not look.
+    """Return the `stat` of a file, or None if there is no file; raise `PermissionError` if this user may not look.
 
-    `Path.exists` answers False for a file in a closed folder, as of Python 3.14. That is another fault than a
-    missing file, and has another remedy.
+    As of Python 3.14, `Path.exists` returns False for a file in a directory that this user may not enter. That
+    fault has another remedy than a missing file.
     """
     try:
         return path.stat()
@@ -35,7 +35,7 @@ def look_at(path: Path) -> os.stat_result | None:
 
 
 def require_sight(path: Path) -> os.stat_result | None:
-    """Do as `look_at`, but raise `EngineUnavailable` if this user may not look."""
+    """Return the result of `look_at`, but raise `EngineUnavailable` if this user may not look."""
     try:
         return look_at(path)
     except PermissionError as error:
@@ -47,7 +47,7 @@ def require_sight(path: Path) -> os.stat_result | None:
 
 
 def is_sqlite(url: str) -> bool:
-    """Answer whether the jobs of a URL are in a SQLite file."""
+    """Return whether a URL names a SQLite file."""
     return url.startswith(SCHEME)
 
 
@@ -92,15 +92,15 @@ class SqliteProvider(EngineProvider):
 
 
 class MemoryProvider(EngineProvider):
-    """Jobs in the memory of this process: they end with it."""
+    """Jobs in the memory of this process, lost when it ends."""
 
     examples = f"{MEMORY!r}"
-    doctor = "mainspring.doctor.any_store:examine_memory"
+    doctor = "mainspring.doctor.examination:examine_memory"
     bench = "mainspring.bench.places:InMemory"
 
     def make_engine(self, config: EngineConfig) -> Engine:
         from mainspring.engines.sqlite.memory import MemoryEngine  # noqa: PLC0415 - see import_engine
-        from mainspring.jobs.processes import is_child  # noqa: PLC0415 - not needed to look at a URL
+        from mainspring.jobs.processes import is_child  # noqa: PLC0415 - not needed to check a URL
 
         if is_child():
             raise EngineUnavailable(

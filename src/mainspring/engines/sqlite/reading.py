@@ -1,4 +1,4 @@
-"""Queries: lists, counts and the names of queues, on a connection that only reads."""
+"""Queries on a read-only connection: lists and counts of jobs, queues, workers and the backlog."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 import apsw
 
 from mainspring.engines.sqlite import statements as sql
-from mainspring.engines.sqlite.rows import CODES, STATUSES, strings, to_json, to_record
-from mainspring.jobs.crew import Backlog, WorkerInfo, WorkerState
-from mainspring.jobs.queries import Page, Query
+from mainspring.engines.sqlite.codec import CODES, STATUSES, strings, to_json, to_record
+from mainspring.engines.sqlite.schema import DECLARED_DEAD
+from mainspring.jobs.records import Page, Query
 from mainspring.jobs.status import JobStatus
-from mainspring.jobs.working.vigil import DECLARED_DEAD
+from mainspring.jobs.waiting import Backlog, WorkerInfo, WorkerRecord
 
 
 def find(connection: apsw.Connection, query: Query) -> Page:
-    """List jobs in the order of their submission, or the newest first."""
+    """List jobs in the order of submission, or the newest first."""
     rows: list[Any] = connection.execute(*statement_of(query)).fetchall()
     is_more = query.ids is None and len(rows) > query.limit
     rows = rows[: query.limit] if is_more else rows
@@ -24,12 +24,12 @@ def find(connection: apsw.Connection, query: Query) -> Page:
 
 
 def statement_of(query: Query) -> tuple[str, dict[str, Any]]:
-    """Return the statement for a query, with its bindings. It asks for one job more than a page has."""
+    """Return the statement for a query, with its bindings. It fetches one job more than a page has."""
     bindings: dict[str, Any] = {}
     conditions = _conditions(query, bindings)
     lanes = _lane_conditions(query.queue, query.type, bindings)
     if query.is_bound is not None:
-        lanes.append(f"w.exact = {int(query.is_bound)}")  # such jobs have lanes of their own
+        lanes.append(f"w.exact = {int(query.is_bound)}")  # jobs with a sequence or limits have lanes of their own
     direction = "DESC" if query.newest_first else "ASC"
     limit = " LIMIT :limit"
     if query.ids is not None:
@@ -46,7 +46,7 @@ def statement_of(query: Query) -> tuple[str, dict[str, Any]]:
 
 
 def count(connection: apsw.Connection, *, queue: str | None, type_: str | None) -> dict[JobStatus, int]:
-    """Count jobs by state; of those that FAILED, the ones that were not replayed."""
+    """Count jobs by state; the count of FAILED leaves out jobs that were replayed."""
     with connection:  # both statements see the same jobs
         counts = count_all(connection, queue=queue, type_=type_)
         if counts[JobStatus.FAILED]:
@@ -55,17 +55,17 @@ def count(connection: apsw.Connection, *, queue: str | None, type_: str | None) 
 
 
 def count_all(connection: apsw.Connection, *, queue: str | None, type_: str | None) -> dict[JobStatus, int]:
-    """Count jobs by state, dead letters that were replayed included."""
+    """Count jobs by state, replayed dead letters included."""
     rows: list[Any] = connection.execute(*statement_of_counts(queue, type_)).fetchall()
     found = dict(rows)
     return {status: found.get(code, 0) for code, status in enumerate(STATUSES)}
 
 
-def read_workers(connection: apsw.Connection, is_dead: Callable[[int], bool]) -> list[WorkerState]:
-    """List the workers; `is_dead` knows more of them than the file."""
+def read_workers(connection: apsw.Connection, is_dead: Callable[[int], bool]) -> list[WorkerRecord]:
+    """List the workers; `is_dead` finds dead workers that the file still lists as alive."""
     rows: list[Any] = connection.execute(sql.WORKERS).fetchall()
     return [
-        WorkerState(
+        WorkerRecord(
             number,
             WorkerInfo(name, process, tuple(strings(types))),
             heartbeat,
@@ -76,7 +76,7 @@ def read_workers(connection: apsw.Connection, is_dead: Callable[[int], bool]) ->
 
 
 def read_backlog(connection: apsw.Connection, now: int) -> list[Backlog]:
-    """List what waits for a worker."""
+    """List the due jobs that wait for a worker, by queue and job type."""
     rows: list[Any] = connection.execute(sql.BACKLOG, (now,)).fetchall()
     return [Backlog(*row) for row in rows]
 
@@ -89,18 +89,18 @@ def statement_of_counts(queue: str | None, type_: str | None) -> tuple[str, dict
 
 
 def statement_of_replayed(queue: str | None, type_: str | None) -> tuple[str, dict[str, Any]]:
-    """Return the statement that counts jobs that FAILED and were replayed, with its bindings."""
+    """Return the statement that counts FAILED jobs that were replayed, with its bindings."""
     bindings: dict[str, Any] = {}
     return sql.COUNT_REPLAYED.format(lanes=_all(_lane_conditions(queue, type_, bindings))), bindings
 
 
 def find_queues(connection: apsw.Connection) -> tuple[str, ...]:
-    """List the queues in which there are jobs: a lane outlives them."""
+    """List the queues that have jobs; a lane stays when its jobs are deleted."""
     return tuple(sorted(strings(connection.execute(sql.QUEUES).get)))
 
 
 def _conditions(query: Query, bindings: dict[str, Any]) -> list[str]:
-    """Return what is asked of a job beyond its lane and its state."""
+    """Return the conditions of a query, except those on lane and state."""
     conditions = []
     if query.is_replayed is not None:
         conditions.append(f"j.replayed_as IS {'NOT ' if query.is_replayed else ''}NULL")

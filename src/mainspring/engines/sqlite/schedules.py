@@ -8,8 +8,7 @@ from typing import Any
 import apsw
 import msgspec
 
-from mainspring.engines.sqlite.commands import Commands
-from mainspring.engines.sqlite.rows import (
+from mainspring.engines.sqlite.codec import (
     pairs,
     strings,
     to_bytes,
@@ -18,9 +17,10 @@ from mainspring.engines.sqlite.rows import (
     to_optional_json,
     to_stored,
 )
+from mainspring.engines.sqlite.commands import Commands
 from mainspring.engines.sqlite.store import Store
 from mainspring.engines.sqlite.submitting import Submitting
-from mainspring.jobs.commands import Cancel, PauseSchedule, PutSchedule, RemoveSchedule
+from mainspring.jobs.commands import CancelJob, PauseSchedule, PutSchedule, RemoveSchedule
 from mainspring.jobs.events import Event, EventKind
 from mainspring.jobs.records import NewJob
 from mainspring.jobs.recurrence.schedule_records import (
@@ -63,7 +63,7 @@ WHERE name = ?1 AND is_paused = 1 AND revision = coalesce(?3, revision)
 REMOVE = "DELETE FROM schedules WHERE name = ?1"
 REMOVE_OCCURRENCES = "DELETE FROM occurrences WHERE schedule = ?1"
 
-# batch of [name, revision, expected]: those that are still so
+# batch of [name, revision, expected next due]: those that still match a schedule that is not paused
 STILL_DUE = """
 SELECT json_group_array(v.value) FROM json_each(?1) AS v CROSS JOIN schedules
 ON name = v.value ->> 0 AND revision = v.value ->> 1 AND next_due = v.value ->> 2 AND is_paused = 0
@@ -73,7 +73,7 @@ MOVE_ON = """
 UPDATE schedules SET next_due = v.value ->> 1, last_due = v.value ->> 2 FROM json_each(?1) AS v
 WHERE name = v.value ->> 0
 """
-# batch of names: [schedule, a job of it that has not ended]
+# batch of names: [schedule, its first job that has not ended]
 ALIVE = """
 SELECT json_group_array(json_array(schedule, id)) FROM (
     SELECT schedule, jobs.id AS id, min(seq) FROM json_each(?1) AS v
@@ -106,7 +106,7 @@ _alive = msgspec.json.Decoder(list[tuple[str, str]]).decode
 
 
 class Scheduling:
-    """Changes schedules, inside of units."""
+    """Stores, pauses and fires schedules; for use inside a unit (one transaction)."""
 
     def __init__(self, store: Store, submitting: Submitting, commands: Commands) -> None:
         self._database = store.database
@@ -116,7 +116,7 @@ class Scheduling:
         self._commands = commands
 
     def put(self, command: PutSchedule) -> bool:
-        """Store a schedule, if nobody else has changed it."""
+        """Store a schedule if its stored revision is the expected one; return whether it was stored."""
         record = command.record
         if self._database.write(REVISION, (record.name,)) != command.expected:
             return False
@@ -130,7 +130,7 @@ class Scheduling:
         return True
 
     def pause(self, command: PauseSchedule) -> bool:
-        """Let a schedule rest, or wake it up."""
+        """Pause or resume a schedule; return whether it changed."""
         if command.is_paused:
             self._database.write(PAUSE, (command.name,))
         else:
@@ -138,13 +138,13 @@ class Scheduling:
         return self._database.changes() > 0
 
     def remove(self, command: RemoveSchedule) -> bool:
-        """Forget a schedule and what it has left out."""
+        """Delete a schedule and the record of its skipped occurrences; return whether there was one."""
         self._database.write(REMOVE_OCCURRENCES, (command.name,))
         self._database.write(REMOVE, (command.name,))
         return self._database.changes() > 0
 
     def fire(self, firings: Sequence[Firing]) -> list[Fired]:
-        """Move schedules on, and store the jobs of their occurrences."""
+        """Advance schedules and store the jobs of their occurrences."""
         valid = self._valid(firings)
         if not valid:
             return [Fired(False)] * len(firings)
@@ -163,7 +163,7 @@ class Scheduling:
         return answers
 
     def _valid(self, firings: Sequence[Firing]) -> dict[int, Firing]:
-        """Return, by their place, the first firing of each schedule that is still as its author has seen it."""
+        """Return, by index, the first firing of each schedule that has not changed since the caller read it."""
         asked = [(firing.schedule, firing.revision, firing.expected) for firing in firings]
         still_due = set(_seen(self._database.write(STILL_DUE, (to_json(asked),))))
         valid: dict[int, Firing] = {}
@@ -186,7 +186,7 @@ class Scheduling:
             records += [_skipped(job, note, self._now()) for job in jobs]
         elif alive is not None and firing.overlap is Overlap.REPLACE and jobs:
             before = strings(self._database.write(ALIVE_OF, (firing.schedule,)))
-            self._commands.carry_out([Cancel(job_id) for job_id in before])
+            self._commands.carry_out([CancelJob(job_id) for job_id in before])
         self._record(firing.schedule, records)
         if is_skipped:
             return Fired(True, (), alive)
@@ -233,7 +233,7 @@ def _columns(record: ScheduleRecord) -> tuple[Any, ...]:
 def read_schedules(
     connection: apsw.Connection, names: Sequence[str] | None, due_until: int | None, limit: int | None
 ) -> list[ScheduleRecord]:
-    """List schedules, on a connection that only reads."""
+    """List schedules, on a read-only connection."""
     if due_until is not None:
         rows: list[Any] = connection.execute(DUE, (due_until, -1 if limit is None else limit)).fetchall()
     elif names is not None:
@@ -271,6 +271,6 @@ def _record_of(row: Sequence[Any]) -> ScheduleRecord:
 
 
 def read_occurrences(connection: apsw.Connection, schedule: str, limit: int) -> list[Occurrence]:
-    """List what a schedule has left out, the latest first."""
+    """List the occurrences for which a schedule made no job, the latest first."""
     rows: list[Any] = connection.execute(OCCURRENCES, (schedule, limit)).fetchall()
     return [Occurrence(row[0], row[1], row[2], OccurrenceKind(row[3]), row[4], row[5]) for row in rows]

@@ -1,8 +1,8 @@
-"""The tables, from version one on. A file says in `user_version` which migrations it has seen.
+"""Tables and migrations, from version one on. `user_version` of a file says which migrations it has had.
 
-A job's queue, type and priority are its lane, a small number: rows stay short, and a worker asks for exactly the
-lanes it can serve, so jobs that it does not know cost it nothing however many there are. The partial indexes
-hold what can be claimed and nothing else: a million finished jobs do not slow a claim down.
+A lane is a small number for the queue, type and priority of a job. It keeps rows short, and a worker queries only
+the lanes it can serve, so jobs of other types cost it nothing, however many there are. The partial indexes for
+claims hold only jobs that can be claimed: a million finished jobs do not slow a claim down.
 """
 
 from __future__ import annotations
@@ -232,18 +232,20 @@ MIGRATIONS = (
 
 VERSION = len(MIGRATIONS)
 NOT_READY = 4_000_000_000_000_000_000
-"""The `ready` of a job that a process of version one has stored since the migration: see `sweeping`."""
+"""The `ready` of a job that a process with schema version one stored after the migration: see `sweeping`."""
+DECLARED_DEAD = 0
+"""The heartbeat of a worker that was declared dead."""
 MOVED = 0x4D6F_7665
-"""The `user_version` of a file whose jobs are moved elsewhere: older processes take it for too new, and stop."""
+"""The `user_version` of a file whose jobs are moved elsewhere: older processes refuse it as too new."""
 READ_MOVE = "SELECT target, since, finished FROM move"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-PATIENCE = 20  # times the busy timeout, for another process to migrate
+PATIENCE = 20  # busy timeouts to wait while another process migrates
 
 logger = logging.getLogger("mainspring.sqlite")
 
 
 def migrate(connection: apsw.Connection, path: str) -> None:
-    """Bring the file up to this version, one process at a time."""
+    """Migrate the file to this version; the write lock admits one process at a time."""
     if check(connection, path):
         return
     try:
@@ -259,7 +261,7 @@ def migrate(connection: apsw.Connection, path: str) -> None:
 def _migrate(connection: apsw.Connection, path: str) -> None:
     _begin(connection, path)
     try:
-        if not check(connection, path):  # another process may have been quicker
+        if not check(connection, path):  # another process may have migrated it meanwhile
             version = connection.pragma("user_version")
             if version:
                 logger.warning("SQLite file %s: bringing its schema from version %d to %d", path, version, VERSION)
@@ -274,7 +276,7 @@ def _migrate(connection: apsw.Connection, path: str) -> None:
 
 
 def _begin(connection: apsw.Connection, path: str) -> None:
-    """Get the lock; another process that migrates a large file may have it for long."""
+    """Take the write lock; another process that migrates a large file may hold it for long."""
     for _ in range(PATIENCE):
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -286,7 +288,7 @@ def _begin(connection: apsw.Connection, path: str) -> None:
 
 
 def require_version(connection: apsw.Connection, path: str) -> None:
-    """Refuse to go on with a file that was moved, or migrated by a newer process, meanwhile."""
+    """Raise an error if the jobs were moved, or a newer version has migrated the file, meanwhile."""
     require_not_moved(connection, path)
     version = int(connection.pragma("user_version"))
     if version > VERSION:
@@ -294,18 +296,18 @@ def require_version(connection: apsw.Connection, path: str) -> None:
 
 
 def is_moved(connection: apsw.Connection) -> bool:
-    """Answer whether the jobs of a file are elsewhere, or on their way."""
+    """Return whether the jobs of a file were moved to another store, or are being moved."""
     return int(connection.pragma("user_version")) == MOVED
 
 
 def require_not_moved(connection: apsw.Connection, path: str) -> None:
-    """Refuse a file whose jobs are elsewhere, or on their way."""
+    """Raise `StoreMoved` if the jobs of a file were moved to another store, or are being moved."""
     if is_moved(connection):
-        raise _moved(connection, path)
+        raise moved_error(connection, path)
 
 
 def check(connection: apsw.Connection, path: str) -> bool:
-    """Refuse files that are not ours or are newer, without touching them; answer whether it is up to date."""
+    """Return whether the schema is current; raise an error if the file is foreign, newer or moved. Only reads."""
     application = connection.pragma("application_id")
     version = int(connection.pragma("user_version"))
     if application != APPLICATION_ID:
@@ -329,7 +331,8 @@ def _too_new(path: str, version: int) -> StoreTooNew:
     )
 
 
-def _moved(connection: apsw.Connection, path: str) -> StoreMoved:
+def moved_error(connection: apsw.Connection, path: str) -> StoreMoved:
+    """Return the error for a file whose jobs were moved to another store, or are being moved."""
     target, since, finished = connection.execute(READ_MOVE).get
     at = (EPOCH + timedelta(microseconds=finished or since)).strftime("%Y-%m-%d %H:%M:%S UTC")
     command = f"mainspring migrate sqlite:///{path} '{target}'"

@@ -1,18 +1,18 @@
-"""What holds for all jobs, as operators and deploys change it: paused queues, and limits."""
+"""Pauses queues and changes limits: the settings that operators and deploys change for all jobs."""
 
 from __future__ import annotations
 
 from mainspring.engines.sqlite import line_statements as sql
+from mainspring.engines.sqlite.codec import strings, to_json
 from mainspring.engines.sqlite.database import Database
 from mainspring.engines.sqlite.limits import Buckets, LimitTable, family_bounds
-from mainspring.engines.sqlite.rows import strings, to_json
 from mainspring.engines.sqlite.waiting_groups import Parking
 from mainspring.jobs.commands import DropLimit, PauseQueue, PutLimit
 from mainspring.jobs.limits import Limit
 
 
 class Settings:
-    """Limits and queues, inside of units."""
+    """Changes limits and queues; for use inside a unit (one transaction)."""
 
     def __init__(self, database: Database, table: LimitTable, buckets: Buckets, parking: Parking) -> None:
         self._database = database
@@ -21,7 +21,7 @@ class Settings:
         self._parking = parking
 
     def pause(self, command: PauseQueue) -> bool:
-        """Pause a queue, or let it go on."""
+        """Pause or resume a queue; return whether it changed."""
         write = self._database.write
         write(sql.PAUSE_QUEUE if command.is_paused else sql.RESUME_QUEUE, (command.queue,))
         is_changed = self._database.changes() > 0
@@ -34,7 +34,7 @@ class Settings:
         return is_changed
 
     def put_limit(self, command: PutLimit) -> bool:
-        """Define a limit; those who wait for it try again."""
+        """Define a limit, and let groups that wait for it try again; return whether it changed."""
         before = self._table.limits().get(command.family)
         by = to_json(command.by)
         self._database.write(sql.PUT_LIMIT, (command.family, command.most, command.per, by))
@@ -45,7 +45,7 @@ class Settings:
         return is_changed
 
     def drop_limit(self, command: DropLimit) -> bool:
-        """Forget a limit; those who wait for it go."""
+        """Delete a limit, and unpark the groups that wait for it; return whether there was one."""
         self._database.write(sql.DROP_LIMIT, (command.family,))
         is_changed = self._changed_limit(command.family)
         self._buckets.forget_pace(command.family)
@@ -63,5 +63,5 @@ class Settings:
 
 
 def paused_queues(database: Database) -> frozenset[str]:
-    """Return the queues from which no jobs start, inside of a unit."""
+    """Return the paused queues, from which no jobs start; for use inside a unit."""
     return frozenset(strings(database.write(sql.PAUSED_QUEUES)))

@@ -1,4 +1,4 @@
-"""Starting and settling: what holders of current tokens say about their jobs, and what follows from it."""
+"""Starts and settles leased jobs: stores starts, outcomes and progress from holders of current fencing tokens."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from mainspring.engines.sqlite import statements as sql
-from mainspring.engines.sqlite.lanes import Lane
-from mainspring.engines.sqlite.rows import (
+from mainspring.engines.sqlite.codec import (
     PENDING,
     RUNNING,
     completed_rows,
@@ -16,6 +15,7 @@ from mainspring.engines.sqlite.rows import (
     to_group,
     to_json,
 )
+from mainspring.engines.sqlite.lanes import Lane
 from mainspring.engines.sqlite.store import Store
 from mainspring.engines.sqlite.submitting import Submitting
 from mainspring.engines.sqlite.waiting_groups import Places
@@ -25,7 +25,7 @@ from mainspring.jobs.status import JobStatus
 
 
 class Settling:
-    """Moves leased jobs on, inside of units."""
+    """Starts and settles leased jobs; for use inside a unit (one transaction)."""
 
     def __init__(self, store: Store, submitting: Submitting) -> None:
         self._database = store.database
@@ -37,7 +37,7 @@ class Settling:
         self._submitting = submitting
 
     def start(self, worker: int, leases: Sequence[Lease]) -> list[bool]:
-        """Mark held jobs RUNNING."""
+        """Mark held jobs RUNNING; return for each lease whether it was current."""
         batch = to_json([(lease.ref, lease.token) for lease in leases])
         current = set(pairs_of_integers(self._database.write(sql.CURRENT, (batch, worker, PENDING))))
         self._database.write(sql.START, (batch, worker, self._now()))
@@ -46,7 +46,7 @@ class Settling:
         return answers
 
     def settle(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
-        """End leases."""
+        """Store outcomes and end their leases; return for each outcome whether it was accepted."""
         completed = [outcome for outcome in outcomes if outcome.kind is OutcomeKind.COMPLETED]
         is_for_a_time = any(outcome.keep_result_until is not None for outcome in completed)
         others = [outcome for outcome in outcomes if outcome.kind is not OutcomeKind.COMPLETED]
@@ -57,7 +57,7 @@ class Settling:
             refused += self._settle(statement, completed_rows(completed), completed, worker, now)
         if others:
             refused += self._settle(sql.SETTLE, outcome_rows(others, now), others, worker, now)
-        if not refused:  # as nearly always
+        if not refused:  # the usual case
             self._follow(outcomes)
             return [True] * len(outcomes)
         answers = _without(refused, outcomes)
@@ -67,7 +67,7 @@ class Settling:
     def _settle(
         self, statement: str, batch: str, outcomes: list[Outcome], worker: int, now: int
     ) -> Iterable[Outcome]:
-        """Carry out one statement for all; if some are refused, find out which and carry it out for the rest."""
+        """Execute one statement for all outcomes; if it skips some, roll back, find them, and execute it again."""
         write = self._database.write
         refused: list[Outcome] = []
         write("SAVEPOINT settling")
@@ -78,7 +78,7 @@ class Settling:
             for outcome in outcomes:
                 identity = (outcome.lease.ref, outcome.lease.token)
                 if identity in current:
-                    current.remove(identity)  # a lease ends once, and frees its places once
+                    current.remove(identity)  # a lease ends once, and frees its places in buckets once
                 else:
                     refused.append(outcome)
             write(statement, (batch, worker, now))
@@ -86,7 +86,7 @@ class Settling:
         return refused
 
     def _follow(self, outcomes: Sequence[Outcome]) -> None:
-        """Let go who waited for these, store what follows them, and write down what happened."""
+        """Write the events of outcomes, unblock jobs that waited for them, and submit their follow-ups."""
         self._journal.write_outcomes(outcomes)
         freeing = [lease for outcome in outcomes if (lease := outcome.lease).limits or lease.sequence is not None]
         if freeing:
@@ -100,7 +100,7 @@ class Settling:
             self._submitting.submit(follow_ups)
 
     def _free(self, leases: list[Lease], not_completed: list[Outcome]) -> None:
-        """Let those go who waited for these; a job that has ended leaves its group as it was."""
+        """Unblock jobs that waited for these; a job that has ended does not change the order of its group."""
         places = Places((sequence, None) for sequence in {lease.sequence for lease in leases})
         again = [outcome.lease for outcome in not_completed if STATUS_AFTER[outcome.kind] is JobStatus.PENDING]
         kinds = {(lease.queue, lease.type, lease.priority, lease.limits) for lease in again if lease.limits}
@@ -112,7 +112,7 @@ class Settling:
         self._lines.put_in_order(places)
 
     def report(self, worker: int, reports: Sequence[ProgressReport]) -> list[bool]:
-        """Note how far jobs have come."""
+        """Store the progress of jobs; return for each report whether its lease is current."""
         leases = to_json([(report.lease.ref, report.lease.token) for report in reports])
         current = set(pairs_of_integers(self._database.write(sql.CURRENT, (leases, worker, RUNNING))))
         answers = [(report.lease.ref, report.lease.token) in current for report in reports]
@@ -129,7 +129,7 @@ class Settling:
 
 
 def _without(refused: Iterable[Outcome], outcomes: Sequence[Outcome]) -> list[bool]:
-    """Answer for each outcome whether it was accepted; of one that was given twice, the first."""
+    """Return for each outcome whether it was accepted; of one that was given twice, only the first can be."""
     left = Counter(map(id, refused))
     answers = [True] * len(outcomes)
     for place in reversed(range(len(outcomes))):

@@ -1,14 +1,30 @@
-"""Every statement of the engine. Each works on a whole batch: see `rows` for why.
+"""SQL statements of the engine: submit, claim, settle, commands, workers and queries.
 
-Parameters are numbered; ?1 is the batch. Statuses are the numbers of `rows.STATUSES`. `+`, NOT INDEXED
-and CROSS JOIN keep the planner from looking up the batch in an index: it is the shorter list, always.
-Two crashes make a suspect: SUSPECT_CRASHES. Those for sequences and groups are in `line_statements`, those for
-schedules in `schedule_statements`.
+Most statements work on a whole batch: see `rows` for why. Parameters are numbered; ?1 is the batch. Statuses are
+the numbers of `rows.STATUSES`. `+`, NOT INDEXED and CROSS JOIN keep the planner from looking up the batch in an
+index: the batch is always the shorter list. Two crashes (SUSPECT_CRASHES) make a job a suspect. The statements for
+sequences, groups and limits are in `line_statements`, those for schedules in `schedules`.
 """
 
 from __future__ import annotations
 
-from mainspring.engines.sqlite.rows import LEASE_COLUMNS, RECORD_COLUMNS
+from mainspring.engines.sqlite.codec import CODES, LEASE_COLUMNS, RECORD_COLUMNS
+from mainspring.jobs.status import JobStatus, require_move
+
+
+def _move(before: JobStatus, after: JobStatus) -> int:
+    """Return the number of the state after a transition, which `status.TRANSITIONS` must allow."""
+    return CODES[require_move(before, after)]
+
+
+_START = _move(JobStatus.PENDING, JobStatus.RUNNING)
+_EXPIRE = _move(JobStatus.PENDING, JobStatus.FAILED)
+_CANCEL = _move(JobStatus.PENDING, JobStatus.CANCELED)
+_COMPLETED = _move(JobStatus.RUNNING, JobStatus.COMPLETED)
+_STOP = _move(JobStatus.RUNNING, JobStatus.CANCELED)
+_QUARANTINE = _move(JobStatus.RUNNING, JobStatus.FAILED)
+_RUN_AGAIN = _move(JobStatus.RUNNING, JobStatus.PENDING)
+_REOPEN = _move(JobStatus.FAILED, JobStatus.PENDING)
 
 # -- submitting
 
@@ -18,21 +34,23 @@ LANES_VERSION = "SELECT coalesce(max(id), 0) || ' ' || (SELECT arrangements FROM
 KIND_OF = """
 SELECT l.queue, l.type, l.priority, j.sequence FROM jobs AS j JOIN lanes AS l ON l.id = j.lane WHERE j.id = ?1
 """
-# ?1 now: the last row, and whether anybody wants to hear of what comes
+# ?1 now: the last seq, and whether there is a listener for events
 BEFORE_SUBMIT = "SELECT (SELECT coalesce(max(seq), 0) FROM jobs), listening > ?1 FROM settings"
 
-# What a job waits for when it comes in; its lines then say who is next.
+# The `wait` of a new job: 1 for its sequence, 2 for its group, 0 for neither. `waiting_groups` then lets the
+# next jobs go.
 WAIT = "CASE WHEN {sequence} IS NOT NULL THEN 1 WHEN {grp} IS NOT NULL THEN 2 ELSE 0 END"
 _WAITS = WAIT.format(sequence="sequence", grp="grp")
-# Whoever leaves its first place in its group, for another or unstarted, is not looked for there any more: `lines`.
+# A job that leaves its first position in its group, for another one or without a start, counts as moved: see
+# `waiting_groups`.
 _MOVES = "moved = iif(grp IS NULL, NULL, 1)"
-# So is one that comes in where others have started, or that has a sequence, in which its turn comes at any time.
+# So does a new job that is due before a started one, or that has a sequence, in which its turn comes at any time.
 _MOVED = """CASE WHEN {grp} IS NULL THEN NULL WHEN {sequence} IS NOT NULL THEN 1
     ELSE (SELECT 1 FROM groups WHERE id = {grp} AND groups.due > {due}) END"""
 
 # batch of [id, lane, due, payload, codec, origin, sequence, aside, group, unique key, expires, schedule,
-# occurrence, headers, follow up]; ?2 now. A turn is for those who have a sequence. `jsonb_each` gives each row as
-# it was parsed: `json_each` would write it as text, and every `->>` read that again.
+# occurrence, headers, follow up]; ?2 now. Only jobs with a sequence have a turn. `jsonb_each` returns each row in
+# parsed form: `json_each` would return it as text, and every `->>` would parse that again.
 INSERT = f"""
 INSERT INTO jobs (id, lane, due, ready, turn, created, payload, codec, origin, sequence, aside, grp, unique_key,
                   expires, schedule, occurrence, headers, follow_up, wait, moved)
@@ -45,7 +63,7 @@ FROM jsonb_each(?1) WHERE true
 ON CONFLICT (id) DO NOTHING
 """
 
-# batch of [id, lane, due, payload, codec] for jobs that have nothing else, as those of many submitters
+# batch of [id, lane, due, payload, codec] for jobs that have nothing else, as those of many submitters; ?2 now
 INSERT_PLAIN = """
 INSERT INTO jobs (id, lane, due, ready, created, payload, codec)
 SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 2, ?2,
@@ -74,7 +92,7 @@ FROM jsonb_each(?1) WHERE true
 ON CONFLICT (id) DO NOTHING
 """
 
-# batch of keys; for each and for each state the newest, in the order of their submission
+# batch of unique keys: the newest job for each key and each state, in the order of submission
 HOLDERS = """
 SELECT json_group_array(json_array(unique_key, status, id, created)) FROM (
     SELECT j.unique_key, j.status, j.id, j.created FROM json_each(?1) AS k CROSS JOIN json_each('[0,1,2,3,4]') AS s
@@ -83,7 +101,7 @@ SELECT json_group_array(json_array(unique_key, status, id, created)) FROM (
         ORDER BY created DESC, seq DESC LIMIT 1)
     ORDER BY j.seq)
 """
-# batch of [schedule, occurrence]
+# batch of [schedule, occurrence]: their jobs
 OCCURRENCES_IN_THE_WAY = """
 SELECT json_group_array(json_array(schedule, occurrence, jobs.id)) FROM json_each(?1) AS v
 CROSS JOIN jobs ON schedule = v.value ->> 0 AND occurrence = v.value ->> 1 AND schedule IS NOT NULL
@@ -96,12 +114,13 @@ UPDATE jobs SET due = ?2, ready = ?2, turn = ?2, payload = ?3, codec = ?4, heade
 WHERE id = ?1 AND status = 0
 """
 
-# batch of ids; ?2 the last row before the insert
+# batch of ids; ?2 the last seq before the insert: the ids that existed before it
 IN_THE_WAY = "SELECT json_group_array(id) FROM jobs WHERE id IN (SELECT value FROM json_each(?1)) AND seq <= ?2"
 
-# -- taking; batch of [lane, head start in microseconds]
+# -- claiming; batch of [lane, head start in microseconds]
 
-# A pick makes temporary tables, which costs more than all the rest of a take: so look first if there is anything.
+# A pick makes temporary tables, which cost more than all the rest of a claim. So a claim first checks whether any
+# job is due.
 FIRST_DUE = """
 SELECT json_array(
     (SELECT min(first) FROM (
@@ -133,13 +152,13 @@ PICK_SUSPECTS = _pick("suspects", "crashes >= 2 AND ready <= ?3")
 PICK_BETWEEN = _pick("claimable", "crashes < 2 AND ready > ?3 AND ready <= ?4")
 
 # batch of seq; ?2 worker, ?3 now
-MARK_STARTED = """
-UPDATE jobs SET status = 1, owner = ?2, token = token + 1, starts = starts + 1, started = max(?3, due)
+MARK_STARTED = f"""
+UPDATE jobs SET status = {_START}, owner = ?2, token = token + 1, starts = starts + 1, started = max(?3, due)
 WHERE seq IN (SELECT value FROM json_each(?1))
 """
 MARK_HELD = "UPDATE jobs SET owner = ?2, token = token + 1 WHERE seq IN (SELECT value FROM json_each(?1))"
 
-# batch of [lane, ...]; ?2 an instant
+# batch of [lane, ...]; ?2 a time: the first `ready` after it
 NEXT_DUE = """
 SELECT min(first) FROM (
     SELECT (SELECT min(ready) FROM jobs
@@ -152,23 +171,24 @@ SELECT min(first) FROM (
                 AND crashes >= 2 AND ready > ?2) AS first
     FROM json_each(?1) AS l)
 """
-# What else a worker has to look for: the first job that expires, the first limit that admits again, the first
-# occurrence of a schedule.
+# Other times at which a worker must act: the first job expires, the first limit admits again, the first occurrence
+# of a schedule is due; and whether groups are parked.
 INSTANTS = """
 SELECT json_array(
     (SELECT min(expires) FROM jobs INDEXED BY expiring
      WHERE expires IS NOT NULL AND status = 0 AND owner IS NULL),
     (SELECT min(until) FROM waits),
-    (SELECT min(next_due) FROM schedules WHERE is_paused = 0 AND next_due IS NOT NULL))
+    (SELECT min(next_due) FROM schedules WHERE is_paused = 0 AND next_due IS NOT NULL),
+    EXISTS (SELECT 1 FROM parked))
 """
-# ?1 now; a part of those whose time is over: see `lines` for what is done with them
+# ?1 now: some of the expired jobs
 EXPIRED = """
 SELECT json_group_array(json_array(seq, id)) FROM (
     SELECT seq, id FROM jobs INDEXED BY expiring
     WHERE expires IS NOT NULL AND status = 0 AND owner IS NULL AND expires <= ?1 LIMIT 500)
 """
 EXPIRE = f"""
-UPDATE jobs SET status = 3, finished = ?2, error = 'expired: it did not start within its time', {_MOVES}
+UPDATE jobs SET status = {_EXPIRE}, finished = ?2, error = 'expired: it did not start within its time', {_MOVES}
 WHERE seq IN (SELECT value FROM json_each(?1))
 """
 STOPS = "SELECT json_group_array(id) FROM jobs WHERE owner = ?1 AND stop IS NOT NULL AND owner IS NOT NULL"
@@ -180,11 +200,12 @@ WHERE seq = v.value ->> 0 AND token = v.value ->> 1 AND +owner = ?2 AND +status 
 
 # -- starting and settling; batch of [seq, token, ...]; ?2 worker, ?3 now
 
-START = """
-UPDATE jobs NOT INDEXED SET status = 1, starts = starts + 1, started = max(?3, due)
+START = f"""
+UPDATE jobs NOT INDEXED SET status = {_START}, starts = starts + 1, started = max(?3, due)
 FROM json_each(?1) AS v
 WHERE seq = v.value ->> 0 AND token = v.value ->> 1 AND +owner = ?2 AND +status = 0
 """
+# ?3 the status of the leases, if the batch does not have it: [seq, token] of those that are current
 CURRENT = """
 SELECT json_group_array(json_array(seq, token)) FROM json_each(?1) AS v
 CROSS JOIN jobs ON seq = v.value ->> 0 AND token = v.value ->> 1 AND +owner = ?2
@@ -193,18 +214,18 @@ CROSS JOIN jobs ON seq = v.value ->> 0 AND token = v.value ->> 1 AND +owner = ?2
 
 # batch of [seq, token, result, codec, began]
 _COMPLETE = """
-UPDATE jobs NOT INDEXED SET status = 2, owner = NULL, finished = ?3, error = NULL, stop = NULL,
+UPDATE jobs NOT INDEXED SET status = {completed}, owner = NULL, finished = ?3, error = NULL, stop = NULL,
     started = coalesce(v.value ->> 4, started),{more}
     result = CASE v.value ->> 3 WHEN 'json' THEN v.value ->> 2 ELSE unhex(v.value ->> 2) END
 FROM jsonb_each(?1) AS v
 WHERE seq = v.value ->> 0 AND token = v.value ->> 1 AND +owner = ?2 AND +status = 1
 """
-COMPLETE = _COMPLETE.format(more="")
-# the same with [..., when the result may be forgotten]
-COMPLETE_FOR_A_TIME = _COMPLETE.format(more=" forget = v.value ->> 5,")
+COMPLETE = _COMPLETE.format(completed=_COMPLETED, more="")
+# the same with [..., when the result may be deleted]
+COMPLETE_FOR_A_TIME = _COMPLETE.format(completed=_COMPLETED, more=" forget = v.value ->> 5,")
 
-# batch of [seq, token, status, due, error, failures, timeouts, interruptions, takes back a start, status before,
-# attempt, began, crashes]. A job that somebody wants stopped does not go back to PENDING.
+# batch of [seq, token, status, due, error, failures, timeouts, interruptions, 1 to undo a start, status before,
+# attempt, began, crashes]. A job with a stop request becomes CANCELED instead of PENDING.
 SETTLE = f"""
 UPDATE jobs NOT INDEXED SET
     wait = {_WAITS},
@@ -212,7 +233,7 @@ UPDATE jobs NOT INDEXED SET
     ready = coalesce(v.value ->> 3, due),
     turn = iif(aside AND v.value ->> 3 IS NOT NULL, v.value ->> 3, turn),
     crashes = crashes + (v.value ->> 12),
-    status = iif(v.value ->> 2 = 0 AND stop IS NOT NULL, 4, v.value ->> 2),
+    status = iif(v.value ->> 2 = 0 AND stop IS NOT NULL, {_STOP}, v.value ->> 2),
     finished = iif(v.value ->> 2 = 0 AND stop IS NULL, NULL, ?3),
     owner = NULL,
     stop = NULL,
@@ -235,12 +256,12 @@ STATUSES_OF = """
 SELECT json_group_array(json_array(id, status)) FROM jobs WHERE id IN (SELECT value FROM json_each(?1))
 """
 CANCEL = f"""
-UPDATE jobs SET status = 4, finished = ?2, owner = NULL, error = 'canceled before it started', {_MOVES}
+UPDATE jobs SET status = {_CANCEL}, finished = ?2, owner = NULL, error = 'canceled before it started', {_MOVES}
 WHERE id IN (SELECT value FROM json_each(?1)) AND +status = 0
 """
 REQUEST_STOP = "UPDATE jobs SET stop = 1 WHERE id IN (SELECT value FROM json_each(?1)) AND +status = 1"
 REOPEN = f"""
-UPDATE jobs SET status = 0, due = ?2, ready = ?2, turn = ?2, finished = NULL, error = NULL, failures = 0,
+UPDATE jobs SET status = {_REOPEN}, due = ?2, ready = ?2, turn = ?2, finished = NULL, error = NULL, failures = 0,
     timeouts = 0, crashes = 0, expires = NULL, wait = {_WAITS}, {_MOVES}
 WHERE id = ?1 AND status = 3
 """
@@ -280,12 +301,12 @@ GIVE_BACK_HELD = "UPDATE jobs SET owner = NULL WHERE owner = ?1 AND status = 0"
 OTHERS = """
 SELECT json_group_array(json_array(id, heartbeat)) FROM (
     SELECT id, heartbeat FROM workers WHERE id <> ?1
-    UNION ALL  -- owners that nobody remembers
+    UNION ALL  -- owners that are not in the table
     SELECT DISTINCT owner, 0 FROM jobs WHERE owner IS NOT NULL AND owner NOT IN (SELECT id FROM workers))
 """
 HAS_OWNER = "SELECT EXISTS (SELECT 1 FROM jobs WHERE owner = ?1)"
 
-# batch of dead workers; ?2 the crash that is one too many
+# batch of dead workers; ?2 the number of crashes that makes a job a dead letter
 _CRASHED = "owner IN (SELECT value FROM json_each(?1)) AND +status = 1 AND stop IS NULL"
 STOPPED = """
 SELECT json_group_array(id) FROM jobs
@@ -298,7 +319,8 @@ UPDATE jobs SET
     wait = {_WAITS},
     {_MOVES},
     ready = due,
-    status = CASE WHEN stop IS NOT NULL THEN 4 WHEN crashes + 1 >= ?2 THEN 3 ELSE 0 END,
+    status = CASE WHEN stop IS NOT NULL THEN {_STOP}
+        WHEN crashes + 1 >= ?2 THEN {_QUARANTINE} ELSE {_RUN_AGAIN} END,
     finished = iif(stop IS NOT NULL OR crashes + 1 >= ?2, ?3, NULL),
     error = iif(stop IS NULL AND crashes + 1 >= ?2,
         'quarantined: ' || (crashes + 1) || ' workers died while they ran it', error),
@@ -336,8 +358,8 @@ SELECT {RECORD_COLUMNS} FROM jobs AS j CROSS JOIN lanes AS l ON l.id = j.lane
 WHERE {{conditions}} ORDER BY j.seq {{direction}}
 """
 WITH_IDS = "j.id IN (SELECT value FROM json_each(:ids))"
-# The lanes and states with the first jobs; the first of each, as an index has them; and of these the first. So a
-# page costs as much as it shows, and a look into each lane, however many jobs there are.
+# Selects the lanes and states with the first jobs, the first jobs of each by the index, and the first of these.
+# So a page costs its own rows and one look-up for each lane and state, however many jobs there are.
 FIRST_OF_LANES = """j.seq IN (
     SELECT jobs.seq FROM (
         SELECT lane, status FROM (
@@ -356,7 +378,7 @@ SELECT status, sum(number) FROM (
     SELECT status, count(*) AS number FROM jobs INDEXED BY jobs_by_lane WHERE {lanes} GROUP BY lane, status)
 GROUP BY status
 """
-# Jobs that FAILED and were replayed: it reads the rows of those that FAILED, and no others.
+# Counts FAILED jobs that were replayed; it reads only the rows of FAILED jobs.
 COUNT_REPLAYED = """
 SELECT count(*) FROM lanes AS w CROSS JOIN jobs AS j INDEXED BY jobs_by_lane
 ON j.lane = w.id AND j.status = 3 AND j.replayed_as IS NOT NULL WHERE {lanes}

@@ -1,4 +1,4 @@
-"""What the verbs of the engine share: the file, its lanes and lines, and the journal."""
+"""The parts of one open SQLite store: database, lanes, sequences and groups, limits, settings and journal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mainspring.engines.sqlite.waiting_groups import GroupNames, Lines, Parking
 
 
 class Store:
-    """The parts of one open file. `wake` lets everybody look for jobs, once the current unit is committed."""
+    """The parts of one open store. `wake` wakes all workers after the current unit (one transaction) commits."""
 
     def __init__(self, database: Database, now: Callable[[], int], wake: Callable[[], None]) -> None:
         self.database = database
@@ -28,12 +28,8 @@ class Store:
         self.parking = Parking(database, self.lines, self._table, self.buckets, now=now, wake=wake)
         self.settings = Settings(database, self._table, self.buckets, self.parking)
 
-    def write_down(self) -> None:
-        """Write what a unit has counted in memory, before it is committed."""
-        self.buckets.write()
-
     def forget(self) -> None:
-        """Read again what was remembered: it may have been rolled back."""
+        """Drop cached state, which may have been rolled back; the next use reads it again."""
         self.lanes.forget()
         self._table.forget()
         self.buckets.forget()

@@ -1,7 +1,7 @@
 """Stores submitted jobs in batches; looks up unique keys for a whole batch at once.
 
 A few plain jobs, such as those of many submitters that share a commit, are stored with bound values: SQLite takes
-longer to parse a batch in JSON. Each number of rows is a statement of its own, so this is for a few jobs only.
+longer to parse a batch in JSON. Each number of rows needs its own statement, so this is for a few jobs only.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from mainspring.engines.sqlite import statements as sql
-from mainspring.engines.sqlite.lanes import lane_of
-from mainspring.engines.sqlite.rows import (
+from mainspring.engines.sqlite.codec import (
     STATUSES,
     alike_rows,
     are_alike,
@@ -31,23 +30,24 @@ from mainspring.engines.sqlite.rows import (
     to_optional_json,
     to_stored,
 )
+from mainspring.engines.sqlite.lanes import lane_of
 from mainspring.engines.sqlite.store import Store
 from mainspring.engines.sqlite.waiting_groups import Places
 from mainspring.jobs.events import Event, EventKind
-from mainspring.jobs.records import Conflict, ConflictKind, NewJob, UniqueKey
+from mainspring.jobs.records import Conflict, ConflictKind, NewJob, UniqueKey, conflict_of
 from mainspring.jobs.status import JobStatus
 
 FEW = 32
 
 
 def are_few(jobs: Sequence[NewJob]) -> bool:
-    """Answer whether these jobs can be stored by `insert_few`."""
+    """Return whether `insert_few` can store these jobs."""
     return len(jobs) <= FEW and all(job.is_plain for job in jobs)
 
 
 @cache
 def insert_few(count: int) -> str:
-    """Return the statement for so many jobs: ?1 now, and then id, lane, due, payload and codec of each."""
+    """Return the statement that inserts `count` jobs: ?1 now, then id, lane, due, payload and codec of each."""
     rows = [f"(?{n}, ?{n + 1}, ?{n + 2}, ?{n + 2}, ?1, ?{n + 3}, ?{n + 4})" for n in range(2, 2 + 5 * count, 5)]
     return f"""
 INSERT INTO jobs (id, lane, due, ready, created, payload, codec) VALUES {", ".join(rows)}
@@ -56,34 +56,29 @@ ON CONFLICT (id) DO NOTHING
 
 
 def few_rows(jobs: Iterable[NewJob], lanes: Iterable[int], now: int) -> tuple[Any, ...]:
-    """Return what `insert_few` binds."""
+    """Return the bindings for `insert_few`."""
     values: list[Any] = [now]
     for job, lane in zip(jobs, lanes, strict=True):
         values += (job.id, lane, job.due, to_stored(job.payload, job.codec), job.codec)
     return tuple(values)
 
 
-EVERYTHING = 1 << 62  # beyond every row
+EVERYTHING = 1 << 62  # greater than any seq
 
 _holders = msgspec.json.Decoder(list[tuple[str, int, str, int]]).decode
 _occurrence_rows = msgspec.json.Decoder(list[tuple[str, int, str]]).decode
 
 
 class Holder(msgspec.Struct):
-    """A job that has a unique key."""
+    """A job with a unique key."""
 
     status: JobStatus
     id: str
     created: int
 
-    def is_in_the_way(self, unique: UniqueKey, now: int) -> bool:
-        """Answer whether it keeps a new one out."""
-        is_young = unique.window is None or now - self.created < unique.window
-        return self.status in unique.states and is_young
-
 
 class Submitting:
-    """Stores jobs, inside of units."""
+    """Stores jobs; for use inside a unit (one transaction)."""
 
     def __init__(self, store: Store) -> None:
         self._database = store.database
@@ -95,7 +90,7 @@ class Submitting:
         self._now = store.now
 
     def submit(self, jobs: Sequence[NewJob]) -> list[Conflict | None]:
-        """Store jobs and say what was in the way of which."""
+        """Store jobs; return for each its conflict with another job, or None if it was stored."""
         last, is_listened = self._database.write(sql.BEFORE_SUBMIT, (self._now(),))
         if any(job.unique is not None or job.schedule is not None for job in jobs):
             answers = self._submit_one_of_each(jobs, last)
@@ -106,7 +101,7 @@ class Submitting:
         return answers
 
     def _insert(self, jobs: Sequence[NewJob], last: int) -> bool:
-        """Store them behind the last row; False if some ids are taken."""
+        """Insert jobs behind the row `last`; return False if some ids existed already."""
         write = self._database.write
         first = jobs[0]
         if are_few(jobs):
@@ -143,7 +138,7 @@ class Submitting:
             self._names.enter_since(last, groups)
 
     def _lanes_of(self, jobs: Sequence[NewJob]) -> list[int]:
-        known: dict[tuple[str, str, int, bool], int] = {}  # most are of the same kind, and a lane is slow to make
+        known: dict[tuple[str, str, int, bool], int] = {}  # most are of one kind, and a `Lane` is slow to create
         numbers: list[int] = []
         for job in jobs:
             kind = (job.queue, job.type, job.priority, job.sequence is None and not job.limits)
@@ -153,7 +148,7 @@ class Submitting:
         return numbers
 
     def _taken_ids(self, jobs: Sequence[NewJob], last: int) -> list[Conflict | None]:
-        """Find out which were not stored: ids that were there before, and second ones of the same batch."""
+        """Return for each job None, or a conflict if its id existed before or earlier in the batch."""
         taken = self._ids_in_the_way(jobs, last)
         answers: list[Conflict | None] = []
         for job in jobs:
@@ -164,10 +159,10 @@ class Submitting:
     def _ids_in_the_way(self, jobs: Sequence[NewJob], last: int) -> set[str]:
         return set(strings(self._database.write(sql.IN_THE_WAY, (to_json([job.id for job in jobs]), last))))
 
-    # -- jobs of which there is to be one
+    # -- unique keys and occurrences
 
     def _submit_one_of_each(self, jobs: Sequence[NewJob], last: int) -> list[Conflict | None]:
-        """Store what nothing is in the way of, one after another: each job counts for those after it."""
+        """Store jobs without a conflict, or replace; each is also checked against those before it in the batch."""
         taken = self._ids_in_the_way(jobs, EVERYTHING)
         holders = self._holders({job.unique.key for job in jobs if job.unique is not None})
         occurrences = self._occurrences(jobs)
@@ -198,14 +193,12 @@ class Submitting:
         holders: dict[str, list[Holder]],
         occurrences: dict[tuple[str | None, int | None], str],
     ) -> Conflict | None:
-        if job.id in taken:
-            return Conflict(job.id, ConflictKind.ID)
-        if job.schedule is not None and (job.schedule, job.occurrence) in occurrences:
-            return Conflict(occurrences[job.schedule, job.occurrence], ConflictKind.UNIQUE)
-        holder = None if job.unique is None else _find(holders, job.unique, self._now())
-        if holder is None or job.unique is None:
-            return None
-        return Conflict(holder.id, ConflictKind.REPLACED if job.unique.replaces else ConflictKind.UNIQUE)
+        return conflict_of(
+            job,
+            same_id=job.id in taken,
+            same_occurrence=None if job.schedule is None else occurrences.get((job.schedule, job.occurrence)),
+            holder=None if job.unique is None else _find(holders, job.unique, self._now()),
+        )
 
     def _occurrences(self, jobs: Sequence[NewJob]) -> dict[tuple[str | None, int | None], str]:
         asked = [(job.schedule, job.occurrence) for job in jobs if job.schedule is not None]
@@ -258,12 +251,13 @@ class Submitting:
 
 
 def _replaced(job: NewJob, by: NewJob) -> NewJob:
-    """Give a job of the same batch the arguments and times of another, and the limits that follow from them."""
+    """Return a job with the arguments and times of a later one of its batch, and the limits they imply."""
     changes = {"payload": by.payload, "codec": by.codec, "due": by.due, "expires": by.expires}
     return replace(job, **changes, headers=by.headers, limits=by.limits)
 
 
-def _find(holders: dict[str, list[Holder]], unique: UniqueKey, now: int) -> Holder | None:
-    """Return the newest job in the way; they stand in the order of their submission."""
-    found = [holder for holder in holders.get(unique.key, ()) if holder.is_in_the_way(unique, now)]
+def _find(holders: dict[str, list[Holder]], unique: UniqueKey, now: int) -> str | None:
+    """Return the id of the newest job that holds a key; `holders` are in the order of submission."""
+    same_key = holders.get(unique.key, ())
+    found = [holder.id for holder in same_key if unique.is_held_by(holder.status, holder.created, now)]
     return found[-1] if found else None

@@ -1,4 +1,4 @@
-"""Sweeping: the jobs of dead workers run again, and what nobody uses is forgotten, a little at a time."""
+"""Finds dead workers, rescues their jobs, and deletes old jobs a few at a time."""
 
 from __future__ import annotations
 
@@ -6,28 +6,31 @@ from collections.abc import Collection
 
 import msgspec
 
+from mainspring.clock import NANOSECONDS, Clock
 from mainspring.engines.sqlite import statements as sql
+from mainspring.engines.sqlite.codec import strings, to_json
 from mainspring.engines.sqlite.explain import find_waiting
-from mainspring.engines.sqlite.rows import strings, to_json
-from mainspring.engines.sqlite.schema import NOT_READY
+from mainspring.engines.sqlite.schema import DECLARED_DEAD, NOT_READY
 from mainspring.engines.sqlite.store import Store
-from mainspring.jobs.engine import Pruned, Retention, Swept
+from mainspring.jobs.engine import STALE, Pruned, Retention, Swept
 from mainspring.jobs.events import EventKind
-from mainspring.jobs.instants import LAST_INSTANT
+from mainspring.jobs.timestamps import LAST_INSTANT
 
-SCANNED = 2_000  # rows that one prune looks at
-DELETED = 500  # and the most that it deletes
+STALE_NS = STALE * 1_000
+LONGEST_GAP_NS = 15 * NANOSECONDS  # the failure detector counts no more than this between two calls
+SCANNED = 2_000  # rows that one prune scans
+DELETED = 500  # rows that it deletes at most
 
-# ?1 from, ?2 how many rows to look at, ?3 ?4 ?5 the latest end of COMPLETED, FAILED, CANCELED that goes:
-# [how many rows there were, the last one, the youngest one, those that go]
+# ?1 after this seq, ?2 how many rows to scan, ?3 ?4 ?5 the latest end of COMPLETED, FAILED, CANCELED jobs to
+# delete: [number of rows, the last seq, the latest creation, the seqs to delete]
 OUTDATED = """
 SELECT json_array(
     count(*), max(seq), max(created), json_group_array(seq) FILTER (WHERE finished <= limit_of)) FROM (
     SELECT seq, created, finished, CASE status WHEN 2 THEN ?3 WHEN 3 THEN ?4 WHEN 4 THEN ?5 END AS limit_of
     FROM jobs NOT INDEXED WHERE seq > ?1 ORDER BY seq LIMIT ?2)
 """
-# ?1 how many, at most. Of the 256 lanes whose first ended jobs are the oldest, a share each; these are the oldest
-# of all up to the last of a full share, or the first of a lane that was left out.
+# ?1 how many, at most. It reads an equal share from each of the 256 lanes whose first ended jobs are the oldest.
+# These jobs are the oldest of all, up to the last one of a full share or the first one of a lane left out.
 OLDEST_ENDED = """
 WITH heads AS MATERIALIZED (
     SELECT lane, status, seq, row_number() OVER (ORDER BY seq) AS place FROM (
@@ -63,14 +66,14 @@ FORGET_RATES = """
 DELETE FROM rates WHERE bucket IN (SELECT bucket FROM rates WHERE full_at <= ?1 LIMIT ?2)
 """
 
-# what processes of version one have stored since the migration
+# jobs that processes with schema version one stored after the migration
 GET_READY = f"""
 UPDATE jobs SET ready = due WHERE seq IN (
     SELECT j.seq FROM lanes CROSS JOIN jobs AS j INDEXED BY claimable
     ON j.lane = lanes.id AND j.status = 0 AND j.owner IS NULL AND j.crashes < 2 AND j.wait = 0
         AND j.ready = {NOT_READY})
 """
-# ?1 now, which was later before
+# ?1 now, after the clock was set back
 READY_AGAIN = """
 UPDATE jobs INDEXED BY group_heads SET ready = due
 WHERE grp IS NOT NULL AND status = 0 AND owner IS NULL AND wait = 0 AND ready > ?1 AND ready > due
@@ -82,7 +85,7 @@ _numbers = msgspec.json.Decoder(list[int]).decode
 
 
 class Sweeping:
-    """Rescues and prunes, inside of units."""
+    """Rescues jobs of dead workers and deletes old jobs; for use inside a unit (one transaction)."""
 
     def __init__(self, store: Store, max_crashes: int) -> None:
         self._store = store
@@ -94,10 +97,10 @@ class Sweeping:
         self._now = store.now
         self._max_crashes = max_crashes
         self._swept_at = LAST_INSTANT
-        self._pruned_until = 0  # the last row that a prune has looked at
+        self._pruned_until = 0  # the last seq that a prune has scanned
 
     def rescue(self, dead: Collection[int]) -> Swept:
-        """Take the jobs of dead workers over, and say what waits."""
+        """Rescue the jobs of dead workers; return them, and the due jobs that could start."""
         write = self._database.write
         now = self._now()
         self._set_right(now)
@@ -119,22 +122,22 @@ class Sweeping:
         return Swept(rescued, quarantined, find_waiting(self._store, now))
 
     def _tell(self, crashed: list[str]) -> None:
-        """Write what became of jobs whose workers died; their handlers may have begun, and that comes first."""
+        """Write events for jobs of dead workers: `started` first, because the handler may have begun."""
         if crashed and self._journal.is_listened():
             self._journal.tell_starts([(job_id, None) for job_id in crashed])
             self._journal.write_states(crashed, EventKind.RESCUED)
 
     def _set_right(self, now: int) -> None:
-        """Repair what an old process has stored, and what a clock that was set back has left in the future."""
+        """Repair jobs of processes with schema version one, and future times left by a clock that was set back."""
         self._database.write(GET_READY)
-        if now < self._swept_at:  # the clock was set back; or this process is new, and it may have been before
+        if now < self._swept_at:  # the clock was set back, or may have been before this process started
             self._database.write(READY_AGAIN, (now,))
             self._buckets.fill_up(now)
             self._database.write(WAIT_AGAIN, (now,))
         self._swept_at = now
 
     def prune(self, retention: Retention) -> Pruned:
-        """Forget some of what is old; the next call goes on where this one stopped."""
+        """Delete some old jobs and results; the next call goes on where this one stopped."""
         write = self._database.write
         now = self._now()
         deleted, has_ended = self._prune_by_age(retention, now)
@@ -155,7 +158,7 @@ class Sweeping:
         if ends == [None, None, None]:
             return 0, True
         seen, last, youngest, old = _scan(self._database.write(OUTDATED, (self._pruned_until, SCANNED, *ends)))
-        # Rows stand in the order of their submission: behind one that is too young there is none old enough.
+        # Rows are in the order of submission: behind a row that is too young, none is old enough.
         oldest_end = max(end for end in ends if end is not None)
         has_ended = (seen < SCANNED or (youngest or 0) > oldest_end) and len(old) <= DELETED
         if len(old) > DELETED:
@@ -168,11 +171,9 @@ class Sweeping:
         return len(old), has_ended
 
     def _prune_by_number(self, most: int) -> tuple[int, int]:
-        """Delete some of those that are too many; return how many are left to delete, and how many went."""
+        """Delete some of the surplus jobs; return how many are left to delete, and how many were deleted."""
         write = self._database.write
-        surplus: int = write(
-            SURPLUS, (most,)
-        )  # counting takes a while, so what was counted is kept, for all workers
+        surplus: int = write(SURPLUS, (most,))  # counting takes a while, so all workers share the stored count
         if surplus <= 0:
             surplus = max(0, write(ENDED) - most)
         extra = _numbers(write(OLDEST_ENDED, (min(surplus, DELETED),))) if surplus else []
@@ -184,3 +185,33 @@ class Sweeping:
     def _delete(self, seqs: list[int]) -> None:
         if seqs:
             self._database.write(DELETE_ROWS, (to_json(seqs),))
+
+
+class FailureDetector:
+    """Finds workers whose heartbeat has stayed the same for too long.
+
+    It counts only the time in which this worker itself checked. So a change of the wall clock, or a pause of this
+    process, makes no other worker look dead.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._looked_ns = clock.monotonic_ns()
+        self._silences: dict[
+            int, tuple[int, int]
+        ] = {}  # by worker: its heartbeat, and how long it stayed the same
+
+    def find_silent(self, heartbeats: dict[int, int]) -> list[int]:
+        """Compare the heartbeats of other workers with those of the last call; return the silent workers."""
+        now = self._clock.monotonic_ns()
+        gap = min(LONGEST_GAP_NS, now - self._looked_ns)
+        self._looked_ns = now
+        before, self._silences = self._silences, {}
+        for number, heartbeat in heartbeats.items():
+            known, silence = before.get(number, (heartbeat, -gap))
+            self._silences[number] = (heartbeat, silence + gap if known == heartbeat else 0)
+        return [
+            number
+            for number, (heartbeat, silence) in self._silences.items()
+            if heartbeat == DECLARED_DEAD or silence >= STALE_NS
+        ]

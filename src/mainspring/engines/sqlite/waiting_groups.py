@@ -8,7 +8,7 @@ Invariants, after every transaction
   of their own, because a worker takes one suspect at a time: they block no other job.
 - So the index of claims holds one job for each line, however long the lines are.
 - A job that was submitted into a group and has not moved since (`moved` is NULL) stays in the index `members`
-  until it is deleted. The group knows up to which job its members have started, so a start changes no index of
+  until it is deleted. The group records up to which job its members have started, so a start changes no index of
   groups. Jobs that came back, were moved, have a sequence or are due before a started job are in the index
   `moved_members`, and only while they wait.
 - A group is parked only while one of its jobs is due.
@@ -30,9 +30,7 @@ from typing import Protocol
 import msgspec
 
 from mainspring.engines.sqlite import line_statements as sql
-from mainspring.engines.sqlite.database import Database
-from mainspring.engines.sqlite.limits import Buckets, LimitTable, family_bounds
-from mainspring.engines.sqlite.rows import (
+from mainspring.engines.sqlite.codec import (
     REMEMBERED,
     LeaseRow,
     limits_of,
@@ -44,11 +42,13 @@ from mainspring.engines.sqlite.rows import (
     takes_turns,
     to_json,
 )
+from mainspring.engines.sqlite.database import Database
+from mainspring.engines.sqlite.limits import Buckets, LimitTable, family_bounds
 from mainspring.jobs.limits import Refusal, family_of
 
 
 class Row(Protocol):
-    """A job, as it was read."""
+    """A row of a job."""
 
     @property
     def grp(self) -> int | None:
@@ -56,35 +56,35 @@ class Row(Protocol):
 
 
 class GroupNames:
-    """Names by number, as far as they were asked for. A name never changes, so there is nothing to take back."""
+    """Cache of group names by number. A name never changes, so a rollback does not invalidate the cache."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self.names: dict[int, str] = {}
-        """Of the groups that were learned, by number,"""
+        """The names of the groups that were learned, by number."""
         self.limits: dict[int, tuple[str, ...]] = {}
-        """and their limits,"""
+        """Their buckets, by number."""
         self.take_turns: dict[int, bool] = {}
-        """and whether they take turns with others."""
+        """Whether they take turns with other groups, by number."""
 
     def enter(self, counts: Mapping[str, int]) -> None:
-        """Note that so many jobs have come into groups; those that leave are counted by triggers."""
+        """Count jobs that have entered groups, by name; triggers count those that leave."""
         self._database.write(
             sql.ENTER_GROUPS, (to_json([(number_of(name), name, count) for name, count in counts.items()]),)
         )
 
     def enter_since(self, last: int, names: Iterable[str]) -> None:
-        """Note that the jobs behind a row have come into groups, which are among these."""
+        """Count the jobs behind the row `last` that have entered groups; `names` has the names of these groups."""
         by_number = {number_of(name): name for name in names}
         counts = pairs_of_integers(self._database.write(sql.GROUPS_SINCE, (last,)))
         self.enter({by_number[number]: count for number, count in counts})
 
     def enter_like(self, job_id: str) -> None:
-        """Note that one more job has come into the group of a job, if it has any."""
+        """Count one more job in the group of a job, if it has a group."""
         self._database.write(sql.ENTER_GROUP_OF, (job_id,))
 
     def learn(self, rows: Iterable[Row]) -> list[int]:
-        """Return the groups of rows, in their order, and know them; inside of a unit."""
+        """Return the group numbers of rows, in order, and cache the names; inside a unit (one transaction)."""
         wanted = list(dict.fromkeys([number for row in rows if (number := row.grp) is not None]))
         unknown = [number for number in wanted if number not in self.names]
         if len(self.names) + len(unknown) > max(REMEMBERED, len(wanted)):
@@ -105,7 +105,7 @@ _heads = msgspec.json.Decoder(list[tuple[int | None, int | None]]).decode
 
 
 class Places:
-    """Where some jobs stand: the sequences and groups that a change of them may concern."""
+    """The sequences and groups of some jobs, whose order a change of these jobs may affect."""
 
     def __init__(self, lines: Iterable[tuple[str | None, str | None]] = ()) -> None:
         self.sequences: set[str] = set()
@@ -113,7 +113,7 @@ class Places:
         self.add(lines)
 
     def add(self, lines: Iterable[tuple[str | None, str | None]]) -> None:
-        """Add the sequence and group of each of some jobs."""
+        """Add the sequences and groups of jobs."""
         for sequence, group in lines:
             if sequence is not None:
                 self.sequences.add(sequence)
@@ -125,35 +125,35 @@ class Places:
 
 
 class Lines:
-    """Keeps the lines in order, inside of units. `wake` is called when somebody may go who could not before."""
+    """Keeps sequences and groups in order, inside a unit. Calls `wake` when more jobs may be claimable."""
 
     def __init__(self, database: Database, now: Callable[[], int], wake: Callable[[], None]) -> None:
         self._database = database
         self._now = now
         self._wake = wake
 
-    # -- finding out
+    # -- reading
 
     def of_ids(self, ids: Collection[str]) -> Places:
-        """Return where jobs stand."""
+        """Return the sequences and groups of jobs."""
         return Places(_lines(self._database.write(sql.LINES_OF_IDS, (to_json(list(ids)),))))
 
     def of_rows(self, seqs: Collection[int]) -> Places:
-        """Return where jobs stand."""
+        """Return the sequences and groups of jobs."""
         return Places(_lines(self._database.write(sql.LINES_OF, (to_json(list(seqs)),))))
 
     def of_owners(self, workers: Collection[int]) -> Places:
-        """Return where the jobs of workers stand."""
+        """Return the sequences and groups of the jobs of workers."""
         return Places(_lines(self._database.write(sql.LINES_OF_OWNERS, (to_json(list(workers)),))))
 
     # -- putting in order
 
     def put_in_order(self, places: Places) -> None:
-        """Let the right ones go: something was added to these lines, moved in them or taken out of them."""
+        """Choose the heads of lines again, after jobs were added to them, moved in them or removed from them."""
         groups = set(places.groups)
         if places.sequences:
             moved = self._order_sequences(places.sequences)
-            if moved:  # whoever was due in them may have gone behind, and nobody else needs to be parked
+            if moved:  # their due jobs may wait for a sequence now; a group without due jobs is not parked
                 self._database.write(
                     sql.UNPARK_IDLE, (to_json([number_of(group) for group in moved]), self._now())
                 )
@@ -164,7 +164,7 @@ class Lines:
             self._wake()
 
     def _order_sequences(self, sequences: Collection[str]) -> set[str]:
-        """Return the groups in which something moved."""
+        """Choose the heads of sequences again; return the groups in which jobs moved."""
         before, after = self._moves(sql.SEQUENCE_HEADS, sequences)
         if before:
             self._database.write(sql.LEAVE_SEQUENCE_HEAD, (to_json(before),))
@@ -173,20 +173,20 @@ class Lines:
         return self.of_rows(before + after).groups if before or after else set()
 
     def advance(self, last: Mapping[int, LeaseRow]) -> None:
-        """Note up to where jobs of groups have started: nobody needs to look there any more."""
+        """Record the last started job of each group, so that searches begin behind it."""
         if last:
             batch = [(number, row.due, row.seq) for number, row in last.items()]
             self._database.write(sql.ADVANCE, (to_json(batch),))
 
     def follow(self, numbers: Collection[int], ready: int) -> None:
-        """Let the next of each group go, in a take: its head has started, and it is not parked."""
+        """Make the next job of each group its head, in a claim: the old head has started, and none is parked."""
         if numbers:
             self._database.write(sql.NEXT_GROUP_HEADS, (to_json(numbers), ready))
 
     def order_groups(self, groups: Collection[str], now: int | None = None) -> None:
-        """Let the first of each group go, unless the group is parked.
+        """Make the first job of each group its head, unless the group is parked.
 
-        A take says what is now for it: what it makes ready would else look as if it were due later.
+        A claim passes its own `now`: with a later time, the new heads would look as if they were not due yet.
         """
         fair = [number_of(group) for group in groups if takes_turns(group)]
         plain = [number_of(group) for group in groups if not takes_turns(group)]
@@ -204,15 +204,15 @@ class Lines:
         return before, after
 
 
-MAX_TOKENS = 1_000  # that are handed out at one instant
-MIN_PAUSE = 1_000  # microseconds until a rate is looked at again, if nobody came for its token,
-LONG_PAUSE = 1_000_000  # or nobody can
+MAX_TOKENS = 1_000  # that are handed out at once, for each bucket
+MIN_PAUSE = 1_000  # microseconds until a rate is checked again, if its tokens are not all used,
+LONG_PAUSE = 1_000_000  # or if no parked group can use them
 
 _parked = msgspec.json.Decoder(list[tuple[str, str]]).decode
 
 
 class Parking:
-    """Keeps those who wait for buckets, and lets them go. Inside of units."""
+    """Parks groups that a bucket refuses, and unparks them when it may admit again. For use inside a unit."""
 
     def __init__(
         self,
@@ -234,7 +234,7 @@ class Parking:
     # -- counting
 
     def vacate(self, limits: Iterable[tuple[str, ...]]) -> None:
-        """Count jobs out that do not run any more, and let those go who waited for them."""
+        """Subtract jobs that no longer run from their buckets, and unpark groups that waited for their places."""
         left = Counter(limits)
         del left[()]
         if left:
@@ -243,14 +243,14 @@ class Parking:
                 self._admit_others(_by_bucket(left))
 
     def vacate_for_dead(self, workers: Collection[int]) -> None:
-        """Count the jobs of dead workers out."""
+        """Vacate the buckets of the jobs of dead workers."""
         groups = strings(self._database.write(sql.GROUPS_OF_OWNERS, (to_json(list(workers)),)))
         self.vacate(limits_of(group) for group in groups)
 
     # -- parking
 
     def park(self, refusals: dict[str, Refusal]) -> None:
-        """Let groups wait until their buckets admit again."""
+        """Park groups until the buckets that refused them admit again."""
         now = self._now()
         batch = [(number_of(group), group, refusal.bucket) for group, refusal in refusals.items()]
         self._database.write(sql.PARK, (to_json(batch), now))
@@ -259,18 +259,18 @@ class Parking:
             self._database.write(sql.WAIT_UNTIL, (to_json(times),))
 
     def with_due_jobs(self, refusals: dict[str, Refusal], until: int) -> dict[str, Refusal]:
-        """Return those of groups in which somebody is due: the others need not be parked."""
+        """Return the refusals of groups that have a due job: the other groups need not be parked."""
         if not refusals:
             return {}
         due = set(numbers(self._database.write(sql.GROUPS_WITH_DUE_JOBS, (_numbers(refusals), until))))
         return {group: refusal for group, refusal in refusals.items() if number_of(group) in due}
 
-    # -- letting go
+    # -- unparking
 
     def admit_others(self, places: Mapping[str, int]) -> None:
-        """Let groups try again that wait for these buckets, as many as there may be places in each.
+        """Unpark groups that wait for these buckets, as many as there may be places in each.
 
-        Rates are left out: no end of a job brings a token back.
+        Rates are left out: the end of a job brings no token back.
         """
         if places and self._is_anybody_parked():
             self._admit_others(places)
@@ -288,13 +288,16 @@ class Parking:
         return bool(self._database.write(sql.IS_PARKED))
 
     def leave(self, places: Places) -> None:
-        """Put lines in order that jobs have left, or in which they have moved, and let others use what is free."""
+        """Reorder lines that jobs have left or moved in, and unpark groups for the places that became free."""
         if places:
             self._lines.put_in_order(places)
             self.admit_others_than(places.groups)
 
     def admit_others_than(self, groups: Collection[str]) -> None:
-        """Let others try what jobs of these groups, which have gone or moved without a run, have left."""
+        """Unpark the idle ones of these groups, and groups that wait for the same buckets.
+
+        Jobs of these groups have gone or moved without a run.
+        """
         if groups and self._is_anybody_parked():
             idle = strings(self._database.write(sql.IDLE_GROUPS, (_numbers(groups), self._now())))
             self._unpark(set(idle))
@@ -304,7 +307,7 @@ class Parking:
         return strings(self._database.write(sql.PARKED_FOR, (bucket, count, self._now())))
 
     def admit_in_time(self, now: int) -> None:
-        """Let groups try again for whom a token should be there by now."""
+        """Unpark groups that wait for a rate that should have a token by now."""
         buckets = strings(self._database.write(sql.WAITED_UNTIL, (now,)))
         if not buckets:
             return
@@ -314,11 +317,11 @@ class Parking:
         for bucket in buckets:
             let_go = self._longest_waiting(bucket, admission.room((bucket,), MAX_TOKENS))
             groups.update(let_go)
-            # They come for their tokens: the next one is there as soon as if nobody had been late.
+            # The unparked groups will use these tokens: the time of the next token is computed without them.
             admission.admit_many((bucket,), len(let_go))
             refusal = admission.refusal((bucket,))
             limit = self._table.limits().get(family_of(bucket))
-            # Those who wait cannot use what is there now, or there would be some: their queue is paused.
+            # If no group was unparked, the parked ones cannot use the tokens: their queue is paused.
             pause = max(MIN_PAUSE if let_go else LONG_PAUSE, 0 if limit is None else limit.interval)
             again[bucket] = now + pause if refusal is None or refusal.until is None else refusal.until
         self._unpark(groups)
@@ -326,22 +329,22 @@ class Parking:
         self._database.write(sql.WAIT_NO_MORE, (to_json(buckets),))
 
     def admit_family(self, family: str) -> None:
-        """Let all groups try again that wait for a bucket of a family: its limit has changed."""
+        """Unpark all groups that wait for a bucket of a family: its limit has changed."""
         self._unpark(set(strings(self._database.write(sql.PARKED_FOR_FAMILY, family_bounds(family)))))
 
     def admit_queue(self, queue: str) -> None:
-        """Let all groups of a queue try again: it was paused."""
+        """Unpark all groups of a queue that was paused until now."""
         self._unpark(set(strings(self._database.write(sql.PARKED_IN_QUEUE, (queue,)))))
 
     def admit_to_free_places(self) -> bool:
-        """Let groups try again that wait for a bucket which has room: whoever was to use it does not."""
+        """Unpark groups that wait for a bucket with room that other groups did not use; return whether any do."""
         parked = _parked(self._database.write(sql.LEAST_LOOKED_AT))
         if not parked:
             return False
         admission = self._buckets.trial({bucket for _, bucket in parked})
         free = {group for group, bucket in parked if admission.room((bucket,), 1)}
         full = [group for group, _ in parked if group not in free]
-        if full:  # the next time others are looked at
+        if full:  # so that the next call checks others
             self._database.write(sql.LOOKED_AT, (_numbers(full), self._now()))
         return self._unpark(free)
 

@@ -1,7 +1,8 @@
-"""Handlers in processes of their own: spawned, never forked, and killed when nothing else helps.
+"""Child processes for handlers with `execution="process"`. They are spawned, never forked, and can be killed.
 
-`pool` runs requests on children, `child_process` is one child as its worker sees it, `child` is what runs inside,
-`messages` is what they say to each other. Only `locating` is imported here: registering a handler needs no more.
+`pool` runs requests on child processes. `child_process` is the worker's side of one child, `child` is the code
+inside of it, and `messages` has the messages between them. Only `locating` is imported here, because registering a
+handler needs no more.
 """
 
 from mainspring.jobs.processes.locating import is_child, locate

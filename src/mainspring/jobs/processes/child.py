@@ -1,8 +1,8 @@
-"""What runs inside of a child process: one request after another, on its main thread.
+"""The code inside of a child process: runs one request after another on the main thread.
 
-Requests and answers go through one connection, requests to stop through another, on which a thread waits: its end
-of file means that the worker has died, and ends this process even while a handler runs. The end of the first is a
-request to leave in order.
+The first connection carries requests and replies. If it ends, the process exits after its current request. The
+second one carries `Stop` messages, and a thread waits on it. If it ends, the worker has died, and the process ends
+even while a handler runs.
 """
 
 from __future__ import annotations
@@ -19,20 +19,18 @@ from threading import Lock, Thread
 from typing import Any
 
 from mainspring.jobs import context
-from mainspring.jobs.arguments import plain_function
-from mainspring.jobs.batching import results_of
+from mainspring.jobs.arguments import plain_function, results_of
 from mainspring.jobs.context import JobContext
 from mainspring.jobs.handlers import Handler
-from mainspring.jobs.instants import to_microseconds
 from mainspring.jobs.processes.finding import find
 from mainspring.jobs.processes.locating import Memory, is_child
 from mainspring.jobs.processes.messages import (
-    Answer,
     AnswerKind,
+    ChildAnswer,
+    ChildReply,
     FromChild,
     Note,
     Ready,
-    Reply,
     Request,
     Started,
     Stop,
@@ -44,16 +42,17 @@ from mainspring.jobs.processes.messages import (
 from mainspring.jobs.records import Lease
 from mainspring.jobs.retry import Cancel, RetryLater, Snooze
 from mainspring.jobs.serializers import SERIALIZERS
-from mainspring.jobs.working.describing import UnstorableResult, describe, describe_fault, encode_result, storable
+from mainspring.jobs.timestamps import to_microseconds
+from mainspring.jobs.worker.outcomes import UnstorableResult, describe, describe_fault, encode_result, storable
 
-ORPHANED = 75  # EX_TEMPFAIL: somebody else will run it
+ORPHANED = 75  # EX_TEMPFAIL: another worker will run the job
 
 _SERIALIZERS = {name: make() for name, make in SERIALIZERS.items()}
 _is_serving = False
 
 
 def require_main_guard() -> None:
-    """Refuse to start workers while a child of one imports the script that started it."""
+    """Refuse to start a worker in a child process that imports the script of its own worker."""
     if is_child() and not _is_serving:
         raise RuntimeError(
             "this script starts a worker while a process of that worker imports it, and would do so without end; "
@@ -62,7 +61,7 @@ def require_main_guard() -> None:
 
 
 def serve(work: Connection, control: Connection) -> None:
-    """Run requests until the worker has no more: the target of a child process."""
+    """Run requests until the worker closes the connection. This is the main function of a child process."""
     global _is_serving  # noqa: PLW0603 - one process serves once
     _is_serving = True
     _prepare_signals()
@@ -71,28 +70,28 @@ def serve(work: Connection, control: Connection) -> None:
 
 def _prepare_signals() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the worker, which decides what becomes of us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the worker, which decides about its children
     if hasattr(os, "setpgid"):
-        os.setpgid(0, 0)  # a kill reaches what a handler has started, too
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # the worker held it back until now
+        os.setpgid(0, 0)  # so that a kill also reaches the processes that a handler has started
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # the worker has blocked it until now
 
 
 def _leave() -> None:
-    """End at once, with what a handler has started: the job will run again elsewhere."""
+    """End this process and those that a handler has started at once. Another worker will run the job again."""
     if hasattr(os, "killpg") and os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os._exit(ORPHANED)
 
 
 class Child:
-    """Answers requests, one at a time."""
+    """Runs requests, one at a time."""
 
     def __init__(self, work: Connection, control: Connection) -> None:
         self._work = work
         self._control = control
         self._handlers: dict[tuple[str, str, str], Handler] = {}
         self._memory = Memory()
-        self._sending = Lock()  # guards writing to _work and, with _lock, who may speak
+        self._sending = Lock()  # guards writing to _work and, with _lock, which jobs may report
         self._lock = Lock()  # guards what follows
         self._number = 0
         self._jobs: tuple[JobContext, ...] = ()
@@ -102,7 +101,7 @@ class Child:
             os.register_at_fork(after_in_child=self._let_go)
 
     def serve(self) -> None:
-        """Answer until nobody asks."""
+        """Run requests and send the replies until the connection ends."""
         Thread(target=self._watch, name="mainspring-control", daemon=True).start()
         with suppress(EOFError, OSError):
             self._send(Ready())
@@ -114,10 +113,10 @@ class Child:
             self._work.send_bytes(encode(message))
 
     def _let_go(self) -> None:
-        """In a process that a handler has forked: it must not keep the connections of this one open."""
+        """Close the connections, in a process that a handler has forked: it must not keep them open."""
         self._work.close()
         self._control.close()
-        self._sending, self._lock = Lock(), Lock()  # their holders are not here
+        self._sending, self._lock = Lock(), Lock()  # the threads that hold the old ones are not here
 
     # -- requests to stop
 
@@ -130,7 +129,7 @@ class Child:
 
     def _stop(self, stop: Stop) -> None:
         with self._lock:
-            if stop.number == self._number:  # else it came too late
+            if stop.number == self._number:  # otherwise it came too late
                 for job in self._jobs:
                     if stop.is_shutdown:
                         job.announce_shutdown()
@@ -139,7 +138,7 @@ class Child:
 
     # -- requests
 
-    def _answer(self, request: Request) -> Reply:
+    def _answer(self, request: Request) -> ChildReply:
         with self._lock:
             self._number += 1
             self._jobs = tuple(self._context(place, lease) for place, lease in enumerate(request.leases))
@@ -149,19 +148,19 @@ class Child:
         for stream in (sys.stdout, sys.stderr):
             with suppress(Exception):  # a handler may have closed or replaced it
                 stream.flush()
-        return Reply(answers, self._memory.resident())
+        return ChildReply(answers, self._memory.resident())
 
     def _context(self, place: int, lease: Lease) -> JobContext:
         number = self._number
 
         def report(done: float, total: float | None, note: str | None) -> None:
             with self._sending:
-                if self._jobs and self._number == number:  # a thread that was left behind speaks for nobody
+                if self._jobs and self._number == number:  # otherwise a thread has outlived its attempt
                     self._work.send_bytes(encode(Note(done, total, note, place)))
 
         return JobContext(lease, report)
 
-    def _run(self, request: Request, jobs: tuple[JobContext, ...]) -> list[Answer]:
+    def _run(self, request: Request, jobs: tuple[JobContext, ...]) -> list[ChildAnswer]:
         try:
             handler = self._find(request)
             if request.is_batch:
@@ -173,8 +172,8 @@ class Child:
         except BaseException as error:  # SystemExit in a handler ends the attempt, not this process
             return [_explain(error)] * len(request.leases)
 
-    def _run_batch(self, request: Request, handler: Handler, jobs: tuple[JobContext, ...]) -> list[Answer]:
-        answers: dict[int, Answer] = {}
+    def _run_batch(self, request: Request, handler: Handler, jobs: tuple[JobContext, ...]) -> list[ChildAnswer]:
+        answers: dict[int, ChildAnswer] = {}
         items: dict[int, Any] = {}
         for place, lease in enumerate(request.leases):
             try:
@@ -189,12 +188,12 @@ class Child:
 
     def _call_batch(
         self, request: Request, handler: Handler, jobs: tuple[JobContext, ...], items: dict[int, Any]
-    ) -> dict[int, Answer]:
+    ) -> dict[int, ChildAnswer]:
         called = tuple(jobs[place] for place in items)
         try:
             returned = _call(handler, called, (list(items.values()),), {})
             results = results_of(handler.name, returned, len(items))
-        except BaseException as error:  # it is charged to those that were called
+        except BaseException as error:  # it is charged to all jobs of the call
             return dict.fromkeys(items, _explain(error))
         return {
             place: _explain(value)
@@ -227,34 +226,34 @@ def _call(
 
 
 async def _settle(coroutine: Awaitable[Any]) -> tuple[Any, BaseException | None]:
-    """Return what it returns or raises: an error that left the loop by itself would show the loop's frames."""
+    """Return the result or the exception, because an exception raised through the loop would show its frames."""
     try:
         return await coroutine, None
     except BaseException as error:
         return None, error
 
 
-def _complete(request: Request, lease: Lease, value: Any) -> Answer:
+def _complete(request: Request, lease: Lease, value: Any) -> ChildAnswer:
     if value is None or not request.keep_result:
-        return Answer(AnswerKind.COMPLETED)
+        return ChildAnswer(AnswerKind.COMPLETED)
     try:
         serializer = _SERIALIZERS[lease.codec]
         result = encode_result(value, serializer, handler=request.handler, limit=request.max_result)
     except UnstorableResult as refusal:
-        return Answer(AnswerKind.HOPELESS, error=str(refusal))
-    return Answer(AnswerKind.COMPLETED, result=result)
+        return ChildAnswer(AnswerKind.HOPELESS, error=str(refusal))
+    return ChildAnswer(AnswerKind.COMPLETED, result=result)
 
 
-def _explain(error: BaseException) -> Answer:
+def _explain(error: BaseException) -> ChildAnswer:
     try:
         if isinstance(error, Snooze):
-            return Answer(AnswerKind.SNOOZED, delay=to_microseconds(error.delay, "delay"))
+            return ChildAnswer(AnswerKind.SNOOZED, delay=to_microseconds(error.delay, "delay"))
         if isinstance(error, Cancel):
-            return Answer(AnswerKind.CANCELED, error=storable(str(error.reason)))
+            return ChildAnswer(AnswerKind.CANCELED, error=storable(str(error.reason)))
         lineage = tuple(full_name(kind) for kind in type(error).__mro__)
         if isinstance(error, RetryLater):
             delay = to_microseconds(error.delay, "delay")
-            return Answer(AnswerKind.RETRY_LATER, error=describe(error), delay=delay, lineage=lineage)
-        return Answer(AnswerKind.FAILED, error=describe(error), lineage=lineage)
-    except Exception as another:  # an exception with faults of its own: the job must be settled all the same
-        return Answer(AnswerKind.HOPELESS, error=describe_fault(error, another))
+            return ChildAnswer(AnswerKind.RETRY_LATER, error=describe(error), delay=delay, lineage=lineage)
+        return ChildAnswer(AnswerKind.FAILED, error=describe(error), lineage=lineage)
+    except Exception as another:  # the exception itself raises errors, but the job must be settled
+        return ChildAnswer(AnswerKind.HOPELESS, error=describe_fault(error, another))

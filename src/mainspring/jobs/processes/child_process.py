@@ -1,9 +1,9 @@
-"""One child process as its worker sees it: started, given one request at a time, stopped, killed, buried.
+"""The worker's side of one child process: starts it, sends it one request at a time, stops, kills and reaps it.
 
-Whoever runs a request owns the child meanwhile: it alone reads, closes the connections and reaps. Others may stop
-or kill, through the `Running` of a request and only while that request is under way: a kill that comes too late
-finds another request, or none, and does nothing. A request that has not `Started` has done nothing and may go
-to another child.
+The thread that runs a request owns the child meanwhile: only this thread reads, closes the connections and reaps.
+Other threads may stop or kill the child through the `Running` of a request, and only while that request is in
+progress. A kill that comes too late finds another request, or none, and does nothing. A request that has not
+`Started` has had no effect and may go to another child.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from typing import TypeAlias
 from mainspring.jobs.processes.child import serve
 from mainspring.jobs.processes.locating import PROCESS_NAME
 from mainspring.jobs.processes.messages import (
+    ChildReply,
     FromChild,
     Note,
-    Reply,
     Request,
     Started,
     Stop,
@@ -32,39 +32,39 @@ from mainspring.jobs.processes.messages import (
 )
 
 _SPAWN = get_context("spawn")
-_LAST_BREATH = 1.0  # seconds between a closed connection and the end of the process
-_processes = Lock()  # guards starting and reaping: multiprocessing reaps the others' children as it starts one
+_LAST_BREATH = 1.0  # seconds that a process may take to end after it has closed its connection
+_processes = Lock()  # guards starting and reaping: multiprocessing reaps ended processes as it starts one
 
 OnStart: TypeAlias = "Callable[[Running], object]"
 OnNote: TypeAlias = Callable[[Note], object]
 
 
 class CannotStart(Exception):
-    """No process got as far as to begin the handler; nothing of it has run."""
+    """No process could begin the handler, so nothing of it has run."""
 
     def __init__(self, problem: str, *, was_killed: bool = False) -> None:
         self.was_killed = was_killed
-        """Whether that is so because the pool ended meanwhile."""
+        """Whether the reason is that the pool was closed meanwhile."""
         super().__init__(f"no process could begin it: {problem}")
 
 
 class ChildDied(Exception):
-    """The process ended while it ran the handler. It is charged to the jobs of that request and to no other."""
+    """The process ended while it ran the handler. The crash is charged to the jobs of that request only."""
 
     def __init__(self, exit_code: int | None, *, was_killed: bool) -> None:
         self.exit_code = exit_code
         self.was_killed = was_killed
-        """Whether it was killed by `Running.kill`, or by the end of the pool."""
+        """Whether `Running.kill` or the end of the pool killed it."""
         super().__init__(f"the process that ran it {_describe_end(exit_code, was_killed=was_killed)}")
 
     @property
     def was_asked_to_end(self) -> bool:
-        """Whether somebody ended it with SIGTERM: a service manager that stops a worker and all its processes."""
+        """Whether SIGTERM ended it, as when a service manager stops a worker and all its processes."""
         return not self.was_killed and self.exit_code == -signal.SIGTERM
 
 
 class Running:
-    """A request under way: the hold by which it can be stopped, of no effect once it has been answered."""
+    """A request in progress, which can be stopped. The methods have no effect once it has been answered."""
 
     __slots__ = ("_child", "pid")
 
@@ -81,12 +81,12 @@ class Running:
         self._child.tell(self, is_shutdown=True)
 
     def kill(self) -> bool:
-        """Kill the process at once, with those that it has started; False if the request was over."""
+        """Kill the process and those that it has started. Return False if the request has already ended."""
         return self._child.kill(self)
 
 
 class ChildProcess:
-    """A process, spawned by `start`."""
+    """One child process, spawned by `start`."""
 
     def __init__(self, start_timeout: float) -> None:
         self._start_timeout = start_timeout
@@ -105,11 +105,11 @@ class ChildProcess:
 
     @property
     def is_usable(self) -> bool:
-        """Whether it can run another request: a kill may have come when the answer was on its way."""
+        """Whether it can run another request. It cannot if it was killed while its reply was on the way."""
         return not self._was_killed
 
     def start(self) -> None:
-        """Spawn it, unless that has been done."""
+        """Spawn the process, unless it was spawned already."""
         with self._starting:
             if self._is_over:
                 raise CannotStart("the worker ends", was_killed=True)
@@ -138,11 +138,11 @@ class ChildProcess:
 
     # -- by the thread that runs a request
 
-    def run(self, request: Request, on_start: OnStart, on_note: OnNote) -> Reply:
-        """Have a request answered; `ChildDied` or `CannotStart` if it is not, and then this child is of no use."""
+    def run(self, request: Request, on_start: OnStart, on_note: OnNote) -> ChildReply:
+        """Run a request and return its reply. After `ChildDied` or `CannotStart` this child cannot be used."""
         place = (request.module, request.qualname)
         patience = None if place in self._imported else self._start_timeout
-        if not self._is_ready:  # only then does it surely read what it is sent, however much
+        if not self._is_ready:  # once it is ready, it reads its connection, so a large request cannot block
             self._receive(request, patience)
             self._is_ready = True
         try:
@@ -158,7 +158,7 @@ class ChildProcess:
                 on_start(self._begin())
             elif isinstance(news, Note):
                 on_note(news)
-            elif isinstance(news, Reply):
+            elif isinstance(news, ChildReply):
                 self._finish(request)
                 return news
 
@@ -200,14 +200,14 @@ class ChildProcess:
         return CannotStart(f"the last one {end} before that; {advice}", was_killed=self._was_killed)
 
     def ask_to_end(self) -> None:
-        """Let it leave in order, after what it does."""
+        """Let the process exit in order, after its current request."""
         with self._starting:
             self._is_over = True
             if self._work is not None:
                 self._work.close()
 
     def bury(self, patience: float = 0) -> int | None:
-        """Wait for its end, kill it if that takes too long, and give everything back; return the exit code."""
+        """Wait for the process to end, kill it after `patience` seconds, and reap it; return the exit code."""
         self.ask_to_end()
         process = self._process
         if process is None:
@@ -224,14 +224,14 @@ class ChildProcess:
     # -- by any thread
 
     def tell(self, running: Running, *, is_shutdown: bool) -> None:
-        """Let the handler of this request know that it should end."""
+        """Tell the handler of this request to stop, or that the worker shuts down."""
         with self._lock:
             if self._running is running and self._control is not None:
-                with suppress(OSError):  # it has just died, and whoever runs it will see that
+                with suppress(OSError):  # it has just died, and the thread that runs the request will notice
                     self._control.send_bytes(encode(Stop(self._number, is_shutdown)))
 
     def kill(self, running: Running | None = None) -> bool:
-        """Kill it if it still runs this request; without one, whatever it does."""
+        """Kill the process if it still runs this request; without a request, in any case."""
         with self._lock:
             if running is not None and self._running is not running:
                 return False
@@ -241,14 +241,17 @@ class ChildProcess:
             return True
 
     def let_go(self) -> None:
-        """In a forked process: the child is not ours, and must see it when its own worker dies."""
+        """Close the connections.
+
+        If a forked process kept them open, the child would not notice the death of its worker.
+        """
         for connection in (self._work, self._control):
             if connection is not None:
                 connection.close()
 
 
 def _kill(process: SpawnProcess) -> None:
-    """Kill a process that has not been reaped, and those it has started, if it got a group of its own."""
+    """Kill a process that has not been reaped, and those that it has started, if it has a group of its own."""
     pid = process.pid or 0
     with suppress(OSError):
         if hasattr(os, "killpg") and os.getpgid(pid) == pid:
@@ -257,12 +260,12 @@ def _kill(process: SpawnProcess) -> None:
 
 
 def _reap(process: SpawnProcess) -> int | None:
-    for _ in range(100):  # another thread of the application may be faster to reap and slower to say so
+    for _ in range(100):  # another thread may have reaped it, but not stored the exit code yet
         process.join()
         if process.exitcode is not None:
             break
     exit_code = process.exitcode
-    with suppress(ValueError):  # somebody else has reaped it, and nobody knows how it ended
+    with suppress(ValueError):  # other code has reaped it, so its exit code is unknown
         process.close()
     return exit_code
 
@@ -271,7 +274,7 @@ def _describe_end(exit_code: int | None, *, was_killed: bool) -> str:
     if was_killed:
         return "was killed"
     if exit_code is None:
-        return "ended, and somebody else has seen how"
+        return "ended, and another part of the program has read its exit code"
     if exit_code >= 0:
         return f"ended with exit code {exit_code}"
     if exit_code == -signal.SIGKILL:
@@ -284,7 +287,7 @@ def _describe_end(exit_code: int | None, *, was_killed: bool) -> str:
 
 @contextmanager
 def _interrupts_held_back() -> Iterator[None]:
-    """Keep Ctrl-C from a process that is being spawned, until it ignores it by itself."""
+    """Block SIGINT (Ctrl-C) for a process that is being spawned, until it ignores the signal by itself."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return

@@ -1,4 +1,4 @@
-"""How a child process finds a handler: it imports the module and walks the qualified name."""
+"""Finds a handler in a child process: imports its module and looks up its qualified name."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from mainspring.jobs.serializers import JsonSerializer
 
 
 class HandlerNotFound(Exception):
-    """A child looked where the worker has the handler, and it is not there."""
+    """A child process cannot find a handler at the place where the worker has it."""
 
 
 def find(request: Request) -> Handler:
-    """Import a handler. What stands in its place is the decorator's `Job`, or the function itself."""
+    """Import the handler of a request. Its qualified name belongs to the decorator's `Job`, or to the function."""
     name, module, qualname = request.handler, request.module, request.qualname
     try:
         found: Any = sys.modules["__main__"] if module in MAIN else import_module(module)

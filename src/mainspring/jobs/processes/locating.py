@@ -1,7 +1,7 @@
-"""Where a child process can find a handler, by module and qualified name; and how much memory a process holds.
+"""Locates handlers by module and qualified name for child processes, and measures the memory of a process.
 
-A handler that a child could not import is refused when it is registered, not when its first job runs. A child that
-holds too much memory is replaced.
+A handler that a child could not import is refused when it is registered, not when its first job runs. The pool
+replaces a child that uses too much memory.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any
 
 PROCESS_NAME = "mainspring-process"
 MAIN = ("__main__", "__mp_main__")
-"""A script, in its own process and in one that was spawned."""
+"""The module name of a script: in its own process, and in a spawned one."""
 REMEDY = "define it with def at the top level of a module that can be imported"
 
 
 def is_child() -> bool:
-    """Answer whether this process is one that a worker has started to run handlers."""
+    """Return whether a worker has started this process to run handlers."""
     return current_process().name == PROCESS_NAME
 
 
@@ -38,7 +38,7 @@ def locate(function: Callable[..., Any]) -> tuple[str, str]:
         raise _refusal(function, "it is a lambda and has no name")
     if "<locals>" in qualname:
         raise _refusal(function, "it is defined inside of another function")
-    if module == "__main__":  # not in a child, which imports it as __mp_main__: its worker has asked already
+    if module == "__main__":  # a child imports it as __mp_main__; its worker has checked this already
         problem = _problem_of_main()
         if problem is not None:
             raise _refusal(function, problem)
@@ -46,7 +46,7 @@ def locate(function: Callable[..., Any]) -> tuple[str, str]:
 
 
 def _problem_of_main() -> str | None:
-    """Say why a child would not have what `__main__` defines; None if it would."""
+    """Return why a child would not have the functions of `__main__`; None if it would."""
     main = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
     if spec is not None:
@@ -63,7 +63,7 @@ def _refusal(function: Callable[..., Any], problem: str) -> TypeError:
 
 
 class Memory:
-    """Reads the resident size of this process. Where Linux's file is missing, it is the largest size so far."""
+    """Reads the resident memory of this process; on systems without /proc, the largest amount so far."""
 
     def __init__(self) -> None:
         statm = Path("/proc/self/statm")
@@ -71,7 +71,7 @@ class Memory:
         self._page = os.sysconf("SC_PAGE_SIZE") if self._file is not None else 0
 
     def resident(self) -> int:
-        """Return the size in bytes; 0 where nobody can tell."""
+        """Return the size in bytes; 0 if the system does not report it."""
         if self._file is not None:
             return int(os.pread(self._file, 128, 0).split()[1]) * self._page
         try:

@@ -1,6 +1,6 @@
-"""What a worker and its child processes say to each other: msgspec structs as msgpack, never pickle.
+"""Messages between a worker and its child processes: msgspec structs, encoded as msgpack, never as pickle.
 
-A child gets one request at a time, and both ends count them from 1: that number is how `Stop` names one.
+A child gets one request at a time. Both sides count the requests from 1, and `Stop` names a request by its number.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mainspring.jobs.records import Lease
 
 
 class Request(Struct, frozen=True, array_like=True):
-    """Run this handler for these jobs: one, or several for a batch handler."""
+    """A request to run a handler for one job, or for several jobs of a batch handler."""
 
     handler: str
     module: str
@@ -38,14 +38,14 @@ class Request(Struct, frozen=True, array_like=True):
         keep_result: bool = True,
         is_batch: bool = False,
     ) -> Request:
-        """Ask for a registered handler; where it is found comes from the registry, never from the store."""
+        """Make a request for a registered handler. Its module comes from the registry, never from the store."""
         module, qualname = handler.place or locate(handler.function)
-        bare = [replace(lease, ref=None, follow_up=None) for lease in leases]  # what only the engine understands
+        bare = [replace(lease, ref=None, follow_up=None) for lease in leases]  # the child needs neither
         return cls(handler.name, module, qualname, bare, is_batch, keep_result, max_result)
 
 
 class Stop(Struct, frozen=True, array_like=True):
-    """Word for the handler of the request of this number, seen as `current_job().cancelled` or `.stopping`."""
+    """Sets `current_job().cancelled`, or `.stopping`, for the handler of the request with this number."""
 
     number: int
     is_shutdown: bool
@@ -56,17 +56,17 @@ class Ready(Struct, frozen=True, array_like=True, tag=0):
 
 
 class Started(Struct, frozen=True, array_like=True, tag=1):
-    """The handler begins now: from here on, a death is a crash of this job."""
+    """The handler begins now. If the process dies after this message, the job has crashed."""
 
 
 class Note(Struct, frozen=True, array_like=True, tag=2):
-    """How far the handler has come."""
+    """The progress that the handler has reported."""
 
     done: float
     total: float | None
     note: str | None
     place: int = 0
-    """With which job of a batch."""
+    """The index of the job in the batch."""
 
 
 class AnswerKind(StrEnum):
@@ -78,11 +78,11 @@ class AnswerKind(StrEnum):
     RETRY_LATER = "retry later"
     FAILED = "failed"
     HOPELESS = "hopeless"
-    """Failed, and running it again would not help: its result cannot be stored."""
+    """The attempt failed, and a retry would not help: for example, the result cannot be stored."""
 
 
-class Answer(Struct, frozen=True, array_like=True):
-    """How the handler ended for one job. What follows from it is decided by the worker."""
+class ChildAnswer(Struct, frozen=True, array_like=True):
+    """How the handler ended for one job. The worker decides what follows."""
 
     kind: AnswerKind
     result: bytes | None = None
@@ -90,21 +90,21 @@ class Answer(Struct, frozen=True, array_like=True):
     delay: int = 0
     """In microseconds, for SNOOZED and RETRY_LATER."""
     lineage: tuple[str, ...] = ()
-    """The class of the error and its bases, by name: classes themselves do not travel."""
+    """The names of the class of the error and of its base classes, because classes cannot be sent."""
 
     def is_one_of(self, classes: tuple[type[BaseException], ...]) -> bool:
-        """Answer whether the error was an instance of one of these, such as `retry.give_up_on`."""
+        """Return whether the error is an instance of one of these classes, such as `retry.give_up_on`."""
         return any(full_name(kind) in self.lineage for kind in classes)
 
 
-class Reply(Struct, frozen=True, array_like=True, tag=3):
-    """An answer for each job of the request, and how large the child is after it."""
+class ChildReply(Struct, frozen=True, array_like=True, tag=3):
+    """An answer for each job of the request, and the memory that the child uses after it, in bytes."""
 
-    answers: list[Answer]
+    answers: list[ChildAnswer]
     memory: int
 
 
-FromChild: TypeAlias = Ready | Started | Note | Reply
+FromChild: TypeAlias = Ready | Started | Note | ChildReply
 
 encode = msgspec.msgpack.Encoder().encode
 decode_request = msgspec.msgpack.Decoder(Request).decode
@@ -114,6 +114,6 @@ decode_from_child = _from_child.decode
 
 
 def full_name(kind: type) -> str:
-    """Name a class so that both ends agree: a script is `__main__` here and `__mp_main__` in a child."""
+    """Return the name of a class, equal on both sides: a script is `__main__` or, in a child, `__mp_main__`."""
     module = MAIN[0] if kind.__module__ in MAIN else kind.__module__
     return f"{module}.{kind.__qualname__}"

@@ -1,8 +1,8 @@
-"""The children of a worker: at most `size`, spawned with the first jobs, kept, recycled and replaced.
+"""The process pool of a worker: spawns at most `size` children for the first jobs, reuses and replaces them.
 
-A request runs on one child, and a child runs one request at a time. A child that died idle harms nobody: its
-request goes to a fresh one. A child that died at work is charged to that work alone. Processes live by real time:
-no manual clock reaches them.
+A request runs on one child, and a child runs one request at a time. If a child died while it was idle, its request
+goes to a new child. If a child dies during a request, the crash is charged to the jobs of that request only.
+Processes use real time: a manual clock does not affect them.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from weakref import WeakSet
 from mainspring.clock import NANOSECONDS, Duration, SystemClock, to_nanoseconds
 from mainspring.jobs.processes.child import require_main_guard
 from mainspring.jobs.processes.child_process import CannotStart, ChildProcess, OnNote, OnStart
-from mainspring.jobs.processes.messages import Reply, Request
-from mainspring.runners.checks import require_positive
+from mainspring.jobs.processes.messages import ChildReply, Request
+from mainspring.runners.validation import require_positive
 
 START_TIMEOUT = 60.0
-"""Seconds that a process may take until a handler begins in it: spawning, and importing modules."""
-_RETIREMENT = 10.0  # seconds that a recycled process may take to leave in order
-_MOMENT = 1.0  # second, for an idle process to leave
+"""Seconds that a process may take to start and to import modules, before the handler begins."""
+_RETIREMENT = 10.0  # seconds that a replaced process may take to exit
+_MOMENT = 1.0  # seconds that an idle process may take to exit
 _CLOSING_ROUNDS = 100  # tenths of a second
 
 
@@ -52,13 +52,14 @@ class ProcessPool:
         self._leaving = 0
         self._is_closed = False
         _pools.add(self)
-        atexit.register(self.close, 0)  # before multiprocessing waits for all children, for ever
+        atexit.register(self.close, 0)  # before multiprocessing waits for all children without a limit
 
-    def run(self, request: Request, *, on_start: OnStart, on_note: OnNote) -> Reply:
-        """Have a request answered, on this thread.
+    def run(self, request: Request, *, on_start: OnStart, on_note: OnNote) -> ChildReply:
+        """Run a request in a child and wait for its reply, on this thread.
 
-        When the handler begins, `on_start` gets the hold by which it can be stopped; `on_note` gets what it says
-        about its progress. `ChildDied`: its process ended under it. `CannotStart`: nothing of it has run.
+        When the handler begins, `on_start` is called with a `Running`, by which it can be stopped. `on_note` is
+        called with its progress. Raises `ChildDied` if the process ended while the handler ran, and `CannotStart`
+        if the handler did not begin.
         """
         with self._changed:
             self._require_room()
@@ -68,7 +69,7 @@ class ProcessPool:
             if idle is not None:
                 try:
                     return self._run_on(idle, request, on_start, on_note)
-                except CannotStart as refusal:  # it has died while it was idle
+                except CannotStart as refusal:  # the child died while it was idle
                     if refusal.was_killed:
                         raise
             return self._run_on(self._add_child(), request, on_start, on_note)
@@ -89,7 +90,7 @@ class ProcessPool:
             self._children.add(child)
             return child
 
-    def _run_on(self, child: ChildProcess, request: Request, on_start: OnStart, on_note: OnNote) -> Reply:
+    def _run_on(self, child: ChildProcess, request: Request, on_start: OnStart, on_note: OnNote) -> ChildReply:
         try:
             child.start()
             reply = child.run(request, on_start, on_note)
@@ -119,7 +120,7 @@ class ProcessPool:
     def _retire(self, child: ChildProcess, successor: ChildProcess | None) -> None:
         child.ask_to_end()
         if successor is not None:
-            with suppress(CannotStart):  # whoever needs it tries again, and is told
+            with suppress(CannotStart):  # the next request tries again, and raises the error
                 successor.start()
         self._bury(child, patience=_RETIREMENT)
         with self._changed:
@@ -132,11 +133,11 @@ class ProcessPool:
             self._children.discard(child)
 
     def close(self, timeout: Duration = 5) -> None:
-        """Let the children finish and leave; kill those that have not done so within `timeout`.
+        """Let the children finish and exit; kill those that have not done so within `timeout`.
 
-        Those that are idle get a moment in any case, to leave in order.
+        Idle children always get a moment to exit in order.
         """
-        if os.getpid() != self._owner:  # they belong to the process that this one was forked from
+        if os.getpid() != self._owner:  # the children belong to the parent of this forked process
             return
         clock = SystemClock()
         deadline = clock.monotonic_ns() + to_nanoseconds(timeout, "timeout")
@@ -165,7 +166,7 @@ class ProcessPool:
         return not self._busy and not self._leaving
 
     def let_go(self) -> None:
-        """In a forked process: leave the children to their worker."""
+        """Close the connections to the children, in a forked process: the children belong to its parent."""
         for child in self._children:
             child.let_go()
 

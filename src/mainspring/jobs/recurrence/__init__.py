@@ -1,1 +1,1 @@
-"""What recurs: rules by which it does, schedules that are kept, and the thread that fires them."""
+"""Recurring jobs: cron and interval rules, stored schedules, and the thread that fires them."""

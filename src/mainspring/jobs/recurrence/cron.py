@@ -1,16 +1,15 @@
-"""Cron: the rule that recurs by the wall clock of a time zone.
+"""Cron rules: occurrences by the wall clock of a time zone.
 
 `cronsim` parses an expression and enumerates its wall times, without a time zone. The stretches of the zone
-(`zones.py`) convert them to instants: a time in a gap is shifted or skipped; of a time in a fold the first, the
+(`zones.py`) convert them to instants. A time in a gap is shifted or skipped; of a time in a fold the first, the
 second or both count. Two wall times that fall on one instant are one occurrence. Occurrences come in the order of
-instants, which is not the order of wall times when clocks change. Each question takes a few steps of cronsim,
-however long the span. An expression is parsed once; every question copies the iterator, because it changes as it
-goes.
+instants, which is not the order of wall times when clocks change. Each search takes a few steps of cronsim,
+however long the span. An expression is parsed once; every search copies the iterator, because a search changes it.
 
-Expressions mean what Debian's cron takes them for: if day of month or day of week begins with `*` (`*/2` does), a
-day must match both, else either; a step counts from the start of its range, so `*/7` in the day of month starts
-again with each month; `5/15` means `5-59/15`; a step larger than the field leaves its first value; Sunday is 0 and
-7.
+Expressions have the same meaning as in Debian's cron:
+- If day of month or day of week begins with `*` (`*/2` does), a day must match both, otherwise one of them.
+- A step counts from the start of its range, so `*/7` in the day of month starts again with each month.
+- `5/15` means `5-59/15`. A step larger than the field leaves its first value. Sunday is 0 and 7.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from cronsim import CronSim, CronSimError
 
 from mainspring.clock import SystemClock
 from mainspring.errors import ScheduleInvalid
-from mainspring.jobs.instants import MICROSECONDS, to_datetime, to_instant
 from mainspring.jobs.recurrence.zones import (
     DAY,
     FIRST_YEAR,
@@ -39,6 +37,7 @@ from mainspring.jobs.recurrence.zones import (
     year_of,
     zone_name,
 )
+from mainspring.jobs.timestamps import MICROSECONDS, to_datetime, to_instant
 
 ALIASES = {
     "@yearly": "0 0 1 1 *",
@@ -67,7 +66,7 @@ _START = to_wall(0)
 
 
 def parse(expression: object) -> tuple[str, CronSim, CronSim]:
-    """Return the expression in its one spelling, and its wall times forwards and backwards."""
+    """Return the normalized expression, and iterators over its wall times, forwards and backwards."""
     if not isinstance(expression, str):
         raise ScheduleInvalid(
             rule="cron",
@@ -91,7 +90,7 @@ def parse(expression: object) -> tuple[str, CronSim, CronSim]:
 
 
 def _explain(text: str, parts: list[str]) -> ScheduleInvalid:
-    """Find out what cronsim disliked: it names the field at most."""
+    """Make the error for an expression that cronsim refuses. cronsim itself names at most the field."""
     rule = f"cron {text!r}"
     if len(parts) not in {5, 6}:
         return ScheduleInvalid(
@@ -130,9 +129,9 @@ def _fits(index: int, term: str) -> bool:
 
 
 _FIRST, _LAST = start_of(FIRST_YEAR), start_of(LAST_YEAR + 1) - 1
-# The calendar repeats any day of an expression within forty years (29 February on a Sunday, around 2100).
+# Any day of an expression recurs within forty years (29 February on a Sunday, around 2100).
 _YEARS = 50
-# Wall clocks of one zone never differ by as much, so nothing that a change moves comes from further away.
+# The offsets of one zone never differ by this much, so a clock change never moves an occurrence further.
 _MARGIN = 2 * DAY
 
 
@@ -140,13 +139,13 @@ _MARGIN = 2 * DAY
 class Cron:
     """Recur when the wall clock of `tz` matches `expression`.
 
-    Five fields (minute, hour, day of month, month, day of week), or six with seconds first; names (`MON`, `JAN`),
-    `L` and `LW` for the last day and the last weekday of a month, `5L` for the last Friday, `5#2` for the second;
-    or an alias such as `@daily`.
+    An expression has five fields (minute, hour, day of month, month, day of week), or six with seconds first. It
+    may use names (`MON`, `JAN`), `L` and `LW` for the last day and the last weekday of a month, `5L` for the last
+    Friday, and `5#2` for the second. It may also be an alias such as `@daily`.
 
-    When clocks change, literally: a wall time that does not exist is moved by the length of the gap
-    (`dst_gap="shift"`, 02:30 becomes 03:30) or dropped (`"skip"`); of a wall time that occurs twice, the first,
-    the second or both count (`dst_fold`). Two wall times that fall on one instant are one occurrence.
+    When clocks change, a wall time that does not exist is moved by the length of the gap (`dst_gap="shift"`, 02:30
+    becomes 03:30) or dropped (`"skip"`). If a wall time occurs twice, the first, the second or both count
+    (`dst_fold`). Two wall times that fall on one instant are one occurrence.
     """
 
     expression: str
@@ -173,7 +172,10 @@ class Cron:
             object.__setattr__(self, name, value)
 
     def next(self, after: datetime) -> datetime | None:
-        """Return the first occurrence after `after`, in the zone of the rule; None: none within fifty years."""
+        """Return the first occurrence after `after`, in the zone of the rule.
+
+        None means that there is none within fifty years.
+        """
         instant = self.next_after(to_instant(after, "after"))
         return None if instant is None else self.local(instant)[0]
 
@@ -188,7 +190,7 @@ class Cron:
         return found
 
     def next_after(self, instant: int) -> int | None:
-        """Return the first occurrence after `instant`, both in microseconds: for the planner, as `Rule` says."""
+        """Return the first occurrence after `instant`, both in microseconds; None if there is none. See `Rule`."""
         second = max(instant // MICROSECONDS + 1, _FIRST)
         if second > _LAST:
             return None
@@ -204,14 +206,14 @@ class Cron:
                 if wall is not None and wall < end + offset:
                     best = wall - offset if best is None else min(best, wall - offset)
                 elif wall is not None and start < end - _MARGIN:
-                    second = wall - DAY  # no wall time in between matches: leap to where this one may be
+                    second = wall - DAY  # no earlier wall time matches: jump to just before this one
             if best is not None:
                 return best * MICROSECONDS
             year = max(year + 1, year_of(second))
         return None
 
     def last_until(self, instant: int, after: int) -> int | None:
-        """Return the latest occurrence after `after` and not after `instant`."""
+        """Return the latest occurrence after `after` and not after `instant`; None if there is none."""
         second = min(instant // MICROSECONDS, _LAST)
         lowest = max(after // MICROSECONDS + 1, _FIRST)
         if second < lowest:
@@ -246,7 +248,7 @@ class Cron:
         return count
 
     def local(self, instant: int) -> tuple[datetime, str | None]:
-        """Return an occurrence in its zone, and what a change of the clocks has to do with it."""
+        """Return an occurrence in the zone of the rule, with a note if a change of the clocks affects it."""
         shown = to_datetime(instant).astimezone(ZoneInfo(self.tz))
         wall = to_second(shown.replace(tzinfo=None))
         second = instant // MICROSECONDS
@@ -263,7 +265,7 @@ class Cron:
         return shown, f"{'second' if shown.fold else 'first'} of two {_clock_face(shown, shown)}"
 
     def describe(self) -> dict[str, object]:
-        """Return plain data, from which `rule_from` makes an equal rule."""
+        """Return plain data from which `rule_from` makes an equal rule."""
         return {
             "kind": "cron",
             "expression": self.expression,
@@ -286,11 +288,11 @@ class Cron:
 
 def _step(prototype: CronSim, second: int) -> int | None:
     walls = CronSim.__new__(CronSim)
-    vars(walls).update(vars(prototype))  # as copy.copy does, in a quarter of its time
+    vars(walls).update(vars(prototype))  # like copy.copy, in a quarter of its time
     walls.dt = to_wall(second)
     try:
         return to_second(next(walls))
-    except (StopIteration, OverflowError):  # none within fifty years; the end of what a datetime can express
+    except (StopIteration, OverflowError):  # none within fifty years; or beyond the range of datetime
         return None
 
 

@@ -1,10 +1,11 @@
 """Schedules that are declared in code: collected by decorators, stored when a worker starts.
 
-Storing them is one read, and no write if nothing has changed. A schedule whose declaration is gone stays in the
-store, because another version of the code may still have it; `app.schedules.remove` removes it.
+Storing them takes one read, and no write if nothing has changed. A schedule whose declaration was removed stays in
+the store, because another version of the code may still declare it; `app.schedules.remove` deletes it.
 
-No occurrence is lost or doubled by a change: occurrences until now are fired by the stored rule, and the new rule
-holds from then on. Every write is conditional; if another process was quicker, it is repeated with the new record.
+A change neither loses nor doubles an occurrence: occurrences until now are fired by the stored rule, and the new
+rule applies from then on. Every write is conditional. If another process has changed the schedule first, the write
+is repeated with the new record.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from msgspec.structs import replace
 
 from mainspring.jobs.commands import PutSchedule
 from mainspring.jobs.job import Job
-from mainspring.jobs.limit_book import LimitBook
+from mainspring.jobs.limit_registry import LimitRegistry
 from mainspring.jobs.manager import JobManager
 from mainspring.jobs.recurrence.cron import Cron
 from mainspring.jobs.recurrence.definitions import Definition, define
@@ -27,13 +28,13 @@ from mainspring.jobs.recurrence.rules import Every
 from mainspring.jobs.recurrence.schedule_records import Firing, ScheduleRecord
 from mainspring.jobs.recurrence.stored_rules import decode_rule, rule_of
 
-CHUNK = 500  # schedules of one commit
+CHUNK = 500  # schedules in one transaction
 
 
 def store_all(
-    manager: JobManager, definitions: Sequence[Definition], stored: Iterable[ScheduleRecord], book: LimitBook
+    manager: JobManager, definitions: Sequence[Definition], stored: Iterable[ScheduleRecord], book: LimitRegistry
 ) -> None:
-    """Store what differs from what was read; nothing is written if nothing does."""
+    """Store the definitions that differ from the stored schedules. If none differs, nothing is written."""
     while definitions:
         found = {record.name: record for record in stored}
         refused: list[Definition] = []
@@ -49,7 +50,7 @@ _Change = tuple[Definition, ScheduleRecord, ScheduleRecord | None]
 
 
 def _changed(
-    manager: JobManager, definitions: Sequence[Definition], found: dict[str, ScheduleRecord], book: LimitBook
+    manager: JobManager, definitions: Sequence[Definition], found: dict[str, ScheduleRecord], book: LimitRegistry
 ) -> list[_Change]:
     now = manager.engine.now()
     changed: list[_Change] = []
@@ -63,7 +64,7 @@ def _changed(
 
 
 def _store(manager: JobManager, changes: list[_Change]) -> list[Definition]:
-    """Store changes; return those that came too late."""
+    """Store changes; return the definitions of schedules that another process has changed meanwhile."""
     now = manager.engine.now()
     late = _fire_owed(manager, [before for _, _, before in changes if before is not None], now)
     current = [change for change in changes if change[1].name not in late]
@@ -80,7 +81,7 @@ def _put(record: ScheduleRecord, before: ScheduleRecord | None, now: int) -> Put
 
 
 def _fire_owed(manager: JobManager, stored: list[ScheduleRecord], now: int) -> set[str]:
-    """Fire what schedules owe until now; return the names of those that somebody else has moved on."""
+    """Fire the occurrences of schedules until now; return the names of those that another process has changed."""
     firings = [firing for record in stored if (firing := _owed(manager, record, now)) is not None]
     if not firings:
         return set()
@@ -99,19 +100,22 @@ def _owed(manager: JobManager, record: ScheduleRecord, now: int) -> Firing | Non
 
 
 class DeclaredSchedules:
-    """What `@app.cron` and `@app.every` have said."""
+    """The schedules that `@app.cron` and `@app.every` have declared."""
 
-    def __init__(self, book: LimitBook) -> None:
+    def __init__(self, book: LimitRegistry) -> None:
         self._book = book
         self._lock = Lock()
         self._definitions: dict[str, Definition] = {}  # guarded by _lock
 
     def add(self, name: str, job: Job[..., Any], rule: Cron | Every | str, **policies: Any) -> None:
-        """Declare a schedule; its job takes no arguments. A name is taken once, unless its module is reloaded."""
+        """Declare a schedule of a handler without required parameters.
+
+        A name can be declared only once, unless its module is reloaded.
+        """
         required = job.handler.arguments.required
         if required:
             raise TypeError(
-                f"{job.name} cannot recur by a decorator: nobody would give it {', '.join(required)}; give its "
+                f"{job.name} cannot recur by a decorator: no caller would pass {', '.join(required)}; give its "
                 "parameters defaults, or use app.schedules.put(name, job, rule, arguments=...)"
             )
         definition = define(name, job, rule, **policies)
@@ -128,7 +132,7 @@ class DeclaredSchedules:
         return len(self._definitions)
 
     def compare(self, stored: Iterable[ScheduleRecord], now: int) -> tuple[list[str], list[str]]:
-        """Return the names of those that are not stored, and of those that are stored otherwise than declared."""
+        """Return the names of declared schedules that are not stored, and of those that are stored differently."""
         found = {record.name: record for record in stored}
         with self._lock:
             definitions = dict(sorted(self._definitions.items()))
@@ -137,7 +141,7 @@ class DeclaredSchedules:
         return missing, [record.name for record in records if not record.has_definition_of(found[record.name])]
 
     def store(self, manager: JobManager) -> None:
-        """Store what differs from what is there."""
+        """Store the declared schedules that differ from the stored ones."""
         with self._lock:
             definitions = list(self._definitions.values())
         if definitions:

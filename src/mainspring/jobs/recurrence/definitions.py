@@ -1,7 +1,7 @@
-"""What the author of a schedule has said, checked, and as a store keeps it.
+"""Definitions of schedules: checks the arguments of `@app.cron`, `@app.every` and `put`, and makes the record.
 
-A definition says nothing about where the schedule is in time. The one thing that it takes from the stored schedule
-is the anchor of an `Every` that has none of its own: so it stays where it is, whoever stores it again.
+A definition has no next occurrence. It takes only one value from the stored schedule: the anchor of an `Every`
+without an anchor of its own. So the occurrences stay the same when any process stores the schedule again.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from typing import Any, Literal, TypeAlias
 
 from mainspring.clock import Duration
 from mainspring.jobs.ids import require_id
-from mainspring.jobs.instants import to_instant, to_microseconds
 from mainspring.jobs.job import Job
-from mainspring.jobs.limit_book import LimitBook
+from mainspring.jobs.limit_registry import LimitRegistry
 from mainspring.jobs.policies import CatchUp
 from mainspring.jobs.recurrence.cron import Cron
 from mainspring.jobs.recurrence.planning import MOST
 from mainspring.jobs.recurrence.rules import Every
 from mainspring.jobs.recurrence.schedule_records import Overlap, ScheduleRecord
 from mainspring.jobs.recurrence.stored_rules import encode_rule, rule_of
-from mainspring.jobs.shaping import Shape
+from mainspring.jobs.submission import Shape
+from mainspring.jobs.timestamps import to_instant, to_microseconds
 
 Misfire: TypeAlias = Literal["skip", "once"] | CatchUp
 OverlapName: TypeAlias = Literal["skip", "queue", "replace", "allow"]
 CallArguments: TypeAlias = tuple[Any, ...] | Mapping[str, Any]
 
-CARRIED = ("queue", "priority", "expires", "steps_aside", "then")  # of the options of a job
+CARRIED = ("queue", "priority", "expires", "steps_aside", "then")  # the submit options that a schedule keeps
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A schedule as its author wants it."""
+    """A schedule as its author has defined it."""
 
     name: str
     job: Job[..., Any]
@@ -45,8 +45,8 @@ class Definition:
     start: int | None
     end: int | None
 
-    def record(self, stored: ScheduleRecord | None, book: LimitBook, now: int) -> ScheduleRecord:
-        """Make what a store keeps, without a next occurrence; the stored one gives its anchor."""
+    def record(self, stored: ScheduleRecord | None, book: LimitRegistry, now: int) -> ScheduleRecord:
+        """Make the record for the store, without a next occurrence. `stored` is the present record, if any."""
         handler = self.job.handler
         payload = handler.arguments.encode_stored(self.given)
         model = Shape(handler, self.job.chosen, book, now=0).job("", payload, self.given)
@@ -64,7 +64,7 @@ class Definition:
             jitter=self.jitter,
             start=self.start,
             end=self.end,
-            expires=model.expires,  # after a due time of zero
+            expires=model.expires,  # a duration, because the due time of the model is 0
             limits=model.limits,
             next_due=None,
             steps_aside=model.steps_aside,
@@ -94,7 +94,7 @@ def define(
     start: datetime | None = None,
     end: datetime | None = None,
 ) -> Definition:
-    """Check what an author says."""
+    """Check the arguments of a schedule, and return its definition."""
     _check_job(name, job)
     bind = job.handler.arguments.bind
     given = bind((), arguments) if isinstance(arguments, Mapping) else bind(tuple(arguments), {})

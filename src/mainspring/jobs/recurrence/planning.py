@@ -1,11 +1,13 @@
-"""What is to be done about the occurrences of a schedule that are due: which get a job, which become a record.
+"""Misfire policies: decides which due occurrences of a schedule get a job, and which are only recorded.
 
-Pure: every worker that sees the same schedule at the same instant decides alike, jitter included.
+The functions are pure: every worker that sees the same schedule at the same instant makes the same decision,
+including jitter.
 
-- `once`: the latest of those that are due is run, for all of them.
-- `skip` and `all`: those no older than `GRACE` are on time and run, however many there are: a busy worker must not
-  drop runs. Of the older ones `skip` runs none, and `all` runs the latest, `catch_up` of all at most.
-- For the others there is one record, with their number.
+- `once`: the latest due occurrence gets a job, for all of them.
+- `skip` and `all`: occurrences no older than `GRACE` are on time and get a job, however many there are, so that a
+  busy worker drops no runs. Of the older ones, `skip` runs none, and `all` runs the latest, up to `catch_up` jobs
+  in total.
+- The other occurrences become one record, with their number.
 """
 
 from __future__ import annotations
@@ -14,15 +16,15 @@ from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from itertools import islice
 
-from mainspring.jobs.instants import LAST_INSTANT, MICROSECONDS, to_datetime
 from mainspring.jobs.records import NewJob
 from mainspring.jobs.recurrence.rules import Rule
 from mainspring.jobs.recurrence.schedule_records import Firing, Occurrence, OccurrenceKind, Overlap, ScheduleRecord
+from mainspring.jobs.timestamps import LAST_INSTANT, MICROSECONDS, to_datetime
 
 GRACE = 60 * MICROSECONDS
-"""How old an occurrence may be and still be on time."""
+"""The age up to which an occurrence is on time."""
 MOST = 10_000
-"""How many occurrences are counted, or get a job, at one time."""
+"""How many occurrences one firing counts, or makes jobs for, at most."""
 
 _KINDS = {
     "skip": OccurrenceKind.SKIPPED,
@@ -32,7 +34,7 @@ _KINDS = {
 
 
 def plan(record: ScheduleRecord, rule: Rule, now: int, new_id: Callable[[int], str]) -> Firing:
-    """Decide about all occurrences from the schedule's next one, which is due, until now."""
+    """Decide about all occurrences from the schedule's next one, which must be due, until now."""
     first = record.next_due
     if first is None or first > now:
         raise ValueError(f"schedule {record.name!r} is not due at {now}: its next occurrence is {first}")
@@ -62,7 +64,7 @@ def plan(record: ScheduleRecord, rule: Rule, now: int, new_id: Callable[[int], s
 
 
 def first_due(rule: Rule, start: int | None, end: int | None, after: int) -> int | None:
-    """Return the first occurrence after an instant and within the time of the schedule, both ends included."""
+    """Return the first occurrence after an instant and between `start` and `end`, both included."""
     found = rule.next_after(after if start is None else max(after, start - 1))
     return None if found is None or (end is not None and found > end) else found
 
@@ -72,7 +74,7 @@ def _until(record: ScheduleRecord, now: int) -> int:
 
 
 def _choose(record: ScheduleRecord, rule: Rule, first: int, latest: int, now: int) -> list[int]:
-    """Return the occurrences that get a job, in their order."""
+    """Return the occurrences that get a job, in order."""
     on_time = now - GRACE
     if record.misfire == "once":
         return [latest]
@@ -86,7 +88,7 @@ def _choose(record: ScheduleRecord, rule: Rule, first: int, latest: int, now: in
 
 
 def _backwards(rule: Rule, first: int, latest: int) -> Iterator[int]:
-    # The first is taken as it was stored: the rules of its time zone may have changed since.
+    # The first occurrence is yielded as it was stored: the rules of its time zone may have changed since.
     found: int | None = latest
     while found is not None and found > first:
         yield found
@@ -115,7 +117,7 @@ def _job(record: ScheduleRecord, occurrence: int, job_id: str, sequence: str | N
 
 
 def _delay(record: ScheduleRecord, occurrence: int) -> int:
-    """Draw the jitter of an occurrence: by chance, but the same for everybody."""
+    """Return the jitter of an occurrence: pseudo-random, but the same on every worker."""
     if not record.jitter:
         return 0
     digest = blake2b(f"{occurrence} {record.name}".encode(), digest_size=8).digest()
@@ -123,7 +125,7 @@ def _delay(record: ScheduleRecord, occurrence: int) -> int:
 
 
 def _left_out(rule: Rule, first: int, latest: int, chosen: list[int]) -> tuple[int, int]:
-    """Return the last occurrence without a job, and their number: those left out are the oldest."""
+    """Return the last occurrence without a job, and the number of them. They are the oldest occurrences."""
     last = (rule.last_until(chosen[0] - 1, first) or first) if chosen else latest
     return last, 1 + rule.count_between(first, last, MOST - 1)
 

@@ -1,12 +1,13 @@
-"""Fires schedules: a thread that sleeps until the next occurrence, and then makes jobs of what is due.
+"""Fires schedules: a thread that sleeps until the next occurrence, and then submits the jobs that are due.
 
-Every worker has one, and all of them try: a firing counts only if nobody was quicker, so there is no leader.
+Every worker has such a thread, and all of them try to fire. The store accepts only the first firing of an
+occurrence, so no leader is needed.
 
 Invariants
-- Nothing is planned that is not due within the engine's start lead.
-- It never sleeps past an occurrence that it was told of: being told of a later one changes nothing, and whoever
-  makes an earlier one wakes the workers, whose next look tells of it.
-- A schedule that cannot be understood is left to those who can, and keeps nobody from firing the others.
+- Only occurrences that are due within the engine's start lead are fired.
+- The thread never sleeps past an occurrence that was announced to it. The announcement of a later occurrence
+  changes nothing. A process that stores an earlier one wakes the workers, and their next fetch announces it.
+- A schedule that this version cannot read is left to other versions. It does not keep the others from firing.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from threading import Lock
 
 from mainspring.clock import Clock
 from mainspring.jobs.engine import Engine
-from mainspring.jobs.instants import LAST_INSTANT, MICROSECONDS, to_datetime
 from mainspring.jobs.io_layer import FIRE, IoLayer
 from mainspring.jobs.recurrence.planning import plan
 from mainspring.jobs.recurrence.schedule_records import Fired, Firing, ScheduleRecord
 from mainspring.jobs.recurrence.stored_rules import UNREADABLE, decode_rule
+from mainspring.jobs.timestamps import LAST_INSTANT, MICROSECONDS, to_datetime
 from mainspring.timing.timer import Timer
 from mainspring.timing.wheel import TimerEntry
 
-BATCH = 200  # schedules that are fired in one commit,
-BATCH_JOBS = 5_000  # unless they make up for so many occurrences
-PAUSE = MICROSECONDS  # after an error of the store
-PATIENCE_SECONDS = 10.0  # real ones, that a close waits for the store
+BATCH = 200  # schedules that are fired in one transaction
+BATCH_JOBS = 5_000  # a transaction with this many jobs fires no more schedules
+PAUSE = MICROSECONDS  # until the next try after an error of the store
+PATIENCE_SECONDS = 10.0  # of real time that `close` waits for the store
 
 logger = logging.getLogger("mainspring.schedules")
 
@@ -45,40 +46,40 @@ class Recurring:
         self._round = Lock()  # held while schedules are fired; guards the next three
         self._rounds = 0
         self._looked_until = 0
-        self._puzzles: dict[str, int] = {}  # the revisions of schedules that cannot be understood
+        self._puzzles: dict[str, int] = {}  # revisions of schedules that this version cannot read
         self._lock = Lock()  # guards what follows
         self._armed_at: int | None = None
         self._alarm: TimerEntry | None = None
         self._is_closed = False
 
     def start(self) -> None:
-        """Join the clock; the first `expect` sets it going."""
+        """Attach to the clock. The first `expect` sets the timer."""
         self._clock.attach(self)
 
     def expect(self, next_firing: int | None) -> None:
-        """Be ready for the earliest occurrence that a worker has seen. From any thread; cheap if it is known."""
+        """Announce the earliest occurrence that a worker has seen. From any thread; cheap if it is known."""
         armed_at = self._armed_at
         if next_firing is None or (armed_at is not None and armed_at <= next_firing):
             return
         if self._puzzles and next_firing <= self._looked_until:
-            # It hides the next occurrence of all others, so there is no telling without a look.
+            # A schedule that cannot be read hides the next occurrence of the others: read the store a pause later.
             next_firing = self._looked_until + PAUSE
         self._arm(next_firing)
 
     def retime(self) -> None:
-        """Look again: the wall clock has jumped. From any thread."""
+        """Check the schedules now, because the wall clock has jumped. From any thread."""
         with self._lock:
             self._disarm()
         self._arm(self._engine.now())
 
     def end(self) -> None:
-        """Fire nothing more."""
+        """Stop firing."""
         with self._lock:
             self._is_closed = True
         self._timer.close()
 
     def close(self, patience: float = PATIENCE_SECONDS) -> None:
-        """Fire nothing more, and wait so many seconds for the end of a firing that is under way."""
+        """Stop firing, and wait up to `patience` seconds for a firing in progress."""
         self.end()
         self._clock.detach(self)
         if self._round.acquire(timeout=patience):
@@ -87,7 +88,7 @@ class Recurring:
     # -- timing
 
     def _arm(self, instant: int) -> None:
-        """Ring for an instant, a start lead before it, unless it rings earlier anyway."""
+        """Set the timer for an instant, a start lead before it, unless it is set for an earlier one."""
         with self._lock:
             if self._is_closed or (self._armed_at is not None and self._armed_at <= instant):
                 return
@@ -105,7 +106,7 @@ class Recurring:
         with self._lock:
             instant = self._armed_at
             self._armed_at = self._alarm = None
-        if instant is None:  # timed anew in this moment
+        if instant is None:  # the timer was just set again
             return
         if instant > self._horizon():  # the clocks differ a little, or the wall clock was set back
             self._arm(instant)
@@ -122,11 +123,11 @@ class Recurring:
     # -- firing
 
     def _fire_and_look_ahead(self) -> int | None:
-        """Fire what is due, and return when there is more to do."""
+        """Fire the schedules that are due, and return the next occurrence."""
         try:
             self._fire_due()
             ahead = self._engine.schedules(due_until=LAST_INSTANT, limit=1 + len(self._puzzles))
-        except Exception as error:  # whatever it is, there are occurrences to come
+        except Exception as error:  # later occurrences must be fired, whatever the error is
             if not self._is_closed:
                 logger.error("schedules cannot be fired, trying again in a second: %s", error)
             return self._horizon() + PAUSE
@@ -142,7 +143,7 @@ class Recurring:
             if not firings:
                 return
             if expected == before:
-                raise RuntimeError(f"the store neither fires {before[0][0]!r} nor says that somebody else did")
+                raise RuntimeError(f"the store neither fires {before[0][0]!r} nor says that another worker did")
             before = expected
             self._tell(firings, self._io.call(FIRE, firings))
 
@@ -179,16 +180,16 @@ class Recurring:
         return self._timer.next_due()
 
     def activity(self) -> object:
-        """Return something that changes with every round."""
+        """Return a value that changes with every round of firing."""
         return self._rounds
 
     def settle(self, real_seconds: float) -> str | None:
-        """Wait until everything that is due has been fired."""
+        """Wait until all due schedules have been fired; return what is still busy after `real_seconds`."""
         return None if self._timer.settle(real_seconds) else "the schedules of a worker"
 
 
 def tell(firing: Firing, fired: Fired) -> None:
-    """Log the occurrences of a firing for which there is no job."""
+    """Log the occurrences of a firing for which no job was made."""
     for record in firing.records:
         logger.warning(
             "schedule %r: %s (%s: %s to %s)",

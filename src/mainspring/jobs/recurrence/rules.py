@@ -1,7 +1,7 @@
-"""Rules by which a schedule recurs: when next, when last, how often between.
+"""Rules of schedules: they compute the next and the last occurrence, and count occurrences.
 
-Rules are values: immutable, comparable, without a clock. Instants are microseconds since 1970 (UTC). A store keeps
-what `describe()` returns, and `rule_from` makes an equal rule of it.
+`Every` is here, `Cron` in `cron.py`. Rules are immutable values that can be compared and have no clock. Instants
+are microseconds since 1970 (UTC). A store keeps the data of `describe()`; `rule_from` makes an equal rule of it.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Any, Protocol
 
 from mainspring.clock import Duration, to_nanoseconds
 from mainspring.errors import ScheduleInvalid
-from mainspring.jobs.instants import LAST_INSTANT, to_datetime, to_microseconds
 from mainspring.jobs.recurrence.cron import Cron
+from mainspring.jobs.timestamps import LAST_INSTANT, to_datetime, to_microseconds
 
 _ONE = timedelta(microseconds=1)
 _LONGEST = timedelta.max // _ONE
 
 
 class Rule(Protocol):
-    """When something recurs. Every question is answered in a few steps, however long the span."""
+    """When a schedule recurs. Each call takes a bounded number of steps, however long the span."""
 
     def next_after(self, instant: int) -> int | None:
-        """Return the first occurrence strictly after `instant`; None: never again."""
+        """Return the first occurrence strictly after `instant`; None if there is none."""
 
     def last_until(self, instant: int, after: int) -> int | None:
         """Return the latest occurrence in (after, instant]; None if there is none."""
@@ -33,18 +33,18 @@ class Rule(Protocol):
         """Count the occurrences in (after, until], but stop at `limit`."""
 
     def local(self, instant: int) -> tuple[datetime, str | None]:
-        """Return an occurrence as people read it: in the zone of the rule, with a note if clocks change then."""
+        """Return an occurrence in the time zone of the rule, with a note for users if clocks change then."""
 
     def describe(self) -> dict[str, object]:
-        """Return plain data, from which `rule_from` makes an equal rule."""
+        """Return plain data from which `rule_from` makes an equal rule."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class Every:
     """Recur at a fixed interval: at `anchor` and every whole number of intervals before and after it.
 
-    Without an anchor the grid goes through 1970-01-01 00:00 UTC, so that all workers agree on it. Wall clocks do
-    not matter: `Every(timedelta(days=1))` is every 24 hours.
+    Without an anchor, the occurrences are aligned to 1970-01-01 00:00 UTC, so that all workers agree. Changes of
+    wall clocks have no effect: `Every(timedelta(days=1))` means every 24 hours.
     """
 
     interval: timedelta
@@ -79,19 +79,19 @@ class Every:
         return {"kind": "every", "interval": self.interval // _ONE, "anchor": self.anchor}
 
     def _floor(self, instant: int) -> int:
-        """Return the latest point of the grid that is not after `instant`."""
+        """Return the latest occurrence that is not after `instant`."""
         return instant - (instant - (self.anchor or 0)) % (self.interval // _ONE)
 
 
 @dataclass(frozen=True, slots=True)
 class Upcoming:
-    """An occurrence to come, as a person would like to see it."""
+    """An upcoming occurrence, for display."""
 
     instant: int
     local: datetime
     """The same instant in the time zone of the rule."""
     note: str | None
-    """What a change of the clocks has to do with it."""
+    """How a change of the clocks affects it; None if it does not."""
 
 
 def upcoming(rule: Rule, after: int, count: int) -> list[Upcoming]:
@@ -105,7 +105,7 @@ def upcoming(rule: Rule, after: int, count: int) -> list[Upcoming]:
 
 
 def rule_from(description: Mapping[str, Any]) -> Rule:
-    """Make the rule that `describe()` described."""
+    """Make a rule from the data of `describe()`."""
     match description:
         case {"kind": "cron", "expression": expression, "tz": tz, "dst_gap": dst_gap, "dst_fold": dst_fold}:
             return Cron(expression, tz=tz, dst_gap=dst_gap, dst_fold=dst_fold)

@@ -1,4 +1,4 @@
-"""A schedule as its users see it: aware datetimes, decoded arguments, its rule and its next dates."""
+"""Snapshots of schedules for users, with aware datetimes, decoded arguments, the rule and upcoming occurrences."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from mainspring.jobs.info import decode_any
-from mainspring.jobs.instants import to_datetime
 from mainspring.jobs.policies import CatchUp
 from mainspring.jobs.recurrence.definitions import Misfire
 from mainspring.jobs.recurrence.planning import first_due
 from mainspring.jobs.recurrence.rules import Rule
 from mainspring.jobs.recurrence.schedule_records import Occurrence, OccurrenceKind, Overlap, ScheduleRecord
 from mainspring.jobs.recurrence.stored_rules import rule_of
-from mainspring.runners.checks import require_positive
-from mainspring.runners.traits import Priority
+from mainspring.jobs.timestamps import to_datetime
+from mainspring.runners.task import Priority
+from mainspring.runners.validation import require_positive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class ScheduleInfo:
     queue: str
     priority: Priority
     rule: Rule | None
-    """A `Cron` or an `Every`; None if a newer version has written it, and this one cannot read it."""
+    """A `Cron` or an `Every`; None if a newer version has written a rule that this one cannot read."""
     arguments: Any
     misfire: Misfire
     overlap: Overlap
@@ -35,13 +35,13 @@ class ScheduleInfo:
     start: datetime | None
     end: datetime | None
     next_due: datetime | None
-    """The next occurrence; None: there is none any more."""
+    """The next occurrence; None if there are no more."""
     last_due: datetime | None
-    """The last occurrence that was decided about: see the jobs of this schedule, or its history."""
+    """The last occurrence that was fired or left out: see the jobs of this schedule, or its history."""
     is_paused: bool
     created: datetime
     record: ScheduleRecord = field(repr=False, compare=False)
-    """As the store has it."""
+    """The stored record."""
 
     def upcoming(self, count: int = 5) -> list[datetime]:
         """Return the next occurrences, in the time zone of the rule; none while it is paused."""
@@ -56,20 +56,20 @@ class ScheduleInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OccurrenceInfo:
-    """Occurrences for which no job was made: one, or several in a row."""
+    """One or more successive occurrences for which no job was made."""
 
     first: datetime
     last: datetime
     count: int
-    """How many; at most 10,000 are counted."""
+    """The number of occurrences; at most 10,000 are counted."""
     kind: OccurrenceKind
-    """`skipped`, `coalesced` (the next one was run for all of them) or `missed`."""
+    """`skipped`, `coalesced` (a later occurrence was run for all of them) or `missed`."""
     note: str
     decided: datetime
 
 
 def to_schedule_info(record: ScheduleRecord) -> ScheduleInfo:
-    """Make a snapshot of what the store has."""
+    """Make a snapshot of a stored schedule."""
     return ScheduleInfo(
         name=record.name,
         type=record.type,

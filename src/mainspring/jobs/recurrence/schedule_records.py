@@ -1,4 +1,4 @@
-"""What an engine keeps of a schedule: its rule and policies, its next occurrence, what became of earlier ones."""
+"""Records of schedules, firings and occurrences: the structs that engines store and exchange with workers."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from mainspring.jobs.records import FollowUp, NewJob
 
 
 class Overlap(StrEnum):
-    """What happens when an occurrence comes while a job of an earlier one has not ended."""
+    """The policy for an occurrence that is due while the job of an earlier one has not ended."""
 
     SKIP = "skip"
     QUEUE = "queue"
-    """It runs after the earlier one."""
+    """The new job runs after the earlier one."""
     REPLACE = "replace"
-    """The earlier one is called off, or asked to stop; the new one runs after it."""
+    """The earlier job is canceled, or asked to stop; the new one runs after it."""
     ALLOW = "allow"
 
 
 class ScheduleRecord(Struct, frozen=True):
-    """A schedule as the store has it."""
+    """A stored schedule."""
 
     name: str
     type: str
@@ -30,11 +30,11 @@ class ScheduleRecord(Struct, frozen=True):
     payload: bytes
     codec: str
     rule: str
-    """JSON: see `recurrence.rules`."""
+    """The rule as JSON: see `recurrence.rules`."""
     misfire: str
     """`skip`, `once`, or `all`."""
     catch_up: int
-    """For `all`: how many missed occurrences are made up for."""
+    """For `all`: how many missed occurrences get a job at most."""
     overlap: Overlap
     jitter: int
     start: int | None
@@ -42,23 +42,23 @@ class ScheduleRecord(Struct, frozen=True):
     expires: int | None
     limits: tuple[str, ...]
     next_due: int | None
-    """The next occurrence; None: there is none any more."""
+    """The next occurrence; None if there are no more."""
     last_due: int | None = None
-    """The last occurrence that was decided about."""
+    """The last occurrence that was fired or left out."""
     is_paused: bool = False
     revision: int = 0
-    """Grows with every change of its definition."""
+    """A number that grows with every change of the definition."""
     created: int = 0
     steps_aside: bool = False
     follow_up: FollowUp | None = None
 
     def has_definition_of(self, other: ScheduleRecord) -> bool:
-        """Answer whether both mean the same, apart from where they are in time."""
+        """Return whether both have the same definition. Their next occurrences may differ."""
         return self.definition == other.definition
 
     @property
     def definition(self) -> tuple[object, ...]:
-        """What its author has said."""
+        """The fields that the author of the schedule has defined."""
         return (
             self.type,
             self.queue,
@@ -80,23 +80,23 @@ class ScheduleRecord(Struct, frozen=True):
 
 
 class OccurrenceKind(StrEnum):
-    """What became of an occurrence for which no job was made."""
+    """Why no job was made for an occurrence."""
 
     SKIPPED = "skipped"
-    """Left out by policy: too late, or the earlier one had not ended."""
+    """Left out by a policy: it was too late, or an earlier job had not ended."""
     COALESCED = "coalesced"
-    """Several that were missed became one job."""
+    """Several missed occurrences became one job."""
     MISSED = "missed"
-    """More were missed than were to be made up for."""
+    """More occurrences were missed than the policy catches up on."""
 
 
 class Occurrence(Struct, frozen=True, gc=False):
-    """A record of occurrences for which no job was made: one, or several in a row."""
+    """A record of one or more successive occurrences for which no job was made."""
 
     due: int
-    """The first."""
+    """The first occurrence."""
     until: int
-    """The last."""
+    """The last occurrence."""
     count: int
     kind: OccurrenceKind
     note: str
@@ -104,12 +104,12 @@ class Occurrence(Struct, frozen=True, gc=False):
 
 
 class Firing(Struct, frozen=True):
-    """A decision about the occurrences of a schedule that are due: valid only if nobody was quicker."""
+    """A decision about the due occurrences of a schedule. The engine refuses it if the schedule has changed."""
 
     schedule: str
     revision: int
     expected: int
-    """The next occurrence as its author has seen it."""
+    """The next occurrence that was read from the store, and must still be the next one."""
     next_due: int | None
     last_due: int
     jobs: tuple[NewJob, ...]
@@ -123,4 +123,4 @@ class Fired(Struct, frozen=True, gc=False):
     is_done: bool
     submitted: tuple[str, ...] = ()
     skipped_for: str | None = None
-    """The job that had not ended."""
+    """The id of the earlier job that had not ended, if the occurrences were skipped for it."""

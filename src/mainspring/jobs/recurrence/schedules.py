@@ -1,7 +1,7 @@
-"""The schedules of an application: put, looked at, paused, removed while it runs.
+"""The schedules of an application, `app.schedules`: stores, lists, pauses and removes them at run time.
 
-Those that are declared in code are here, too. What is done to them here lasts until a worker starts with a
-definition that differs; one that was removed comes back then.
+This includes schedules that are declared in code. A change of such a schedule lasts until a worker starts whose
+code declares a different definition. A declared schedule that was removed is stored again when a worker starts.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from mainspring.jobs.recurrence.schedule_info import (
 )
 from mainspring.jobs.recurrence.schedule_records import Overlap, ScheduleRecord
 from mainspring.jobs.recurrence.stored_rules import decode_rule
-from mainspring.runners.checks import require_positive
+from mainspring.runners.validation import require_positive
 
 Occurrences: TypeAlias = list[OccurrenceInfo]
 
 
 class Schedules:
-    """Makes jobs recur: `app.schedules`."""
+    """Stores, lists, pauses and removes schedules: `app.schedules`."""
 
     def __init__(self, source: ManagerSource) -> None:
         self._source = source
@@ -52,11 +52,11 @@ class Schedules:
         start: datetime | None = None,
         end: datetime | None = None,
     ) -> ScheduleInfo:
-        """Store a schedule under a name, or change the one that has it.
+        """Store a schedule under a name, or change the existing one with that name.
 
-        An equal definition changes nothing. A changed one holds from now on: what the old one owes until now is
-        done by its rule, so no occurrence is lost or doubled. An `Every` without an anchor begins one interval
-        from now, or at `start`, and keeps its place when it is put again.
+        An equal definition changes nothing. A changed definition applies from now on: occurrences until now are
+        fired by the old rule, so that none is lost or doubled. An `Every` without an anchor begins one interval
+        from now, or at `start`. Its occurrences stay the same when it is put again.
         """
         definition = define(
             name,
@@ -74,25 +74,25 @@ class Schedules:
         return self.get(name)
 
     def get(self, name: str) -> ScheduleInfo:
-        """Return a schedule; `ScheduleNotFound` if there is none."""
+        """Return a snapshot of a schedule. Raises `ScheduleNotFound` if there is no such schedule."""
         return to_schedule_info(self._record(name))
 
     def list(self) -> list[ScheduleInfo]:
-        """List all schedules by name."""
+        """List all schedules, sorted by name."""
         return [to_schedule_info(record) for record in self._source.manager().engine.schedules()]
 
     def remove(self, name: str) -> None:
-        """Forget a schedule and its history; jobs that it has made stay."""
+        """Delete a schedule and its history. The jobs that it has made stay."""
         (is_done,) = self._source.manager().arrange([RemoveSchedule(require_id(name, "name"))])
         if not is_done:
             raise ScheduleNotFound(name=name)
 
     def pause(self, name: str) -> bool:
-        """Let a schedule rest; True if it did not rest already. Jobs that it has made are not touched."""
+        """Pause a schedule. Return False if it was paused already. Jobs that it has made are not affected."""
         return self._pause(PauseSchedule(require_id(name, "name"), is_paused=True, next_due=None))
 
     def resume(self, name: str) -> bool:
-        """Let a schedule go on with its first occurrence from now on; True if it was paused."""
+        """Resume a schedule with its first occurrence from now on. Return False if it was not paused."""
         while (record := self._record(name)).is_paused:
             after = max(self._source.manager().engine.now(), record.last_due or 0)
             next_due = first_due(decode_rule(record.rule), record.start, record.end, after)
@@ -101,7 +101,7 @@ class Schedules:
         return False
 
     def history(self, name: str, limit: int = 50) -> Occurrences:
-        """Return the occurrences for which no job was made, the latest first; the newest hundred are kept."""
+        """Return the occurrences for which no job was made, the latest first. The newest hundred are kept."""
         require_positive(limit, "limit", "occurrences")
         self._record(name)
         return [to_occurrence_info(found) for found in self._source.manager().engine.occurrences(name, limit)]

@@ -1,4 +1,4 @@
-"""Rules as a store keeps them: a text of JSON, equal for equal rules, decoded once."""
+"""Encodes rules as JSON for the store, and decodes them. Equal rules have equal texts. Decoding is cached."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from mainspring.jobs.recurrence.schedule_records import ScheduleRecord
 REMEMBERED = 20_000
 
 UNREADABLE = (MainspringError, msgspec.MsgspecError, TypeError, ValueError, LookupError)
-"""What it takes for a rule that another version has written not to be understood."""
+"""The exceptions of `decode_rule` for a rule that another version has written and this one cannot read."""
 
 
 def encode_rule(rule: Rule) -> str:
-    """Make the text that a store keeps."""
+    """Encode a rule as the text that the store keeps."""
     return msgspec.json.encode(rule.describe(), order="sorted").decode()
 
 
 @lru_cache(REMEMBERED)
 def decode_rule(text: str) -> Rule:
-    """Make the rule of a text; one of `UNREADABLE` if a newer version has written it."""
+    """Decode a rule. Raises one of `UNREADABLE` if a newer version has written it."""
     return rule_from(msgspec.json.decode(text, type=dict[str, Any]))
 
 

@@ -1,11 +1,11 @@
-"""Time zones for rules: the instants of a zone, cut into stretches in which its wall clock runs evenly.
+"""Time zones and clock changes for cron rules: divides a year into stretches with a constant offset from UTC.
 
-Everything here is whole seconds: instants since 1970 (UTC), wall times since 1970 as that wall clock shows them.
-The stretches of a year say what a recurring wall time means when clocks change:
+All values are whole seconds: instants since 1970 (UTC), and wall times since 1970 on the wall clock of the zone.
+The stretches of a year define which instants a recurring wall time has when clocks change:
 
-- A wall time that never comes (gap): with `"shift"` it is moved by the length of the gap, 02:30 to 03:30; with
+- A wall time that does not exist (gap): with `"shift"` it is moved by the length of the gap, 02:30 to 03:30; with
   `"skip"` it does not occur.
-- A wall time that comes twice (fold): with `"first"` the earlier one counts, with `"second"` the later, with
+- A wall time that exists twice (fold): with `"first"` the earlier one counts, with `"second"` the later one, with
   `"both"` both do.
 
 Stretches of a year are in order of their beginnings. They overlap only where a gap is shifted.
@@ -21,20 +21,20 @@ from typing import Literal, NamedTuple, TypeAlias
 from zoneinfo import ZoneInfo, available_timezones
 
 from mainspring.errors import ScheduleInvalid
-from mainspring.jobs.instants import EPOCH
+from mainspring.jobs.timestamps import EPOCH
 
 DstGap: TypeAlias = Literal["shift", "skip"]
 DstFold: TypeAlias = Literal["first", "second", "both"]
 
 DAY = 86_400
-"""No wall clock is that far from UTC."""
-FIRST_YEAR, LAST_YEAR = 3, 9990  # a `datetime` must still be able to express their neighbours
+"""Seconds of a day. The offset of every zone from UTC is smaller."""
+FIRST_YEAR, LAST_YEAR = 3, 9990  # a `datetime` must be able to express the years before and after them
 _NAIVE_EPOCH = EPOCH.replace(tzinfo=None)
-_STEP = 2 * DAY  # between two looks at an offset; no zone has ever changed twice within six days
+_STEP = 2 * DAY  # between two checks of an offset; no zone has ever changed twice within six days
 
 
 class Stretch(NamedTuple):
-    """For instants from `begin` up to, not including, `end`, the wall time `instant + offset` counts."""
+    """From `begin` up to, but not including, `end`, an instant has the wall time `instant + offset`."""
 
     begin: int
     end: int
@@ -50,7 +50,7 @@ class _Change(NamedTuple):
 @lru_cache(maxsize=4096)
 def stretches(tz: str, dst_gap: DstGap, dst_fold: DstFold, year: int) -> tuple[Stretch, ...]:
     """Return the stretches of a UTC year; every occurrence in that year is in one of them."""
-    # The neighbours count too: what a change at New Year shifts or drops may lie on the other side.
+    # Include the neighbouring years: a change at New Year may shift or drop times on the other side of it.
     changes = [change for near in (year - 1, year, year + 1) for change in _changes(tz, near)]
     begin, offset = start_of(year - 1), _offset(ZoneInfo(tz), start_of(year - 1) - 1)
     found = []
@@ -68,7 +68,7 @@ def stretches(tz: str, dst_gap: DstGap, dst_fold: DstFold, year: int) -> tuple[S
 
 @lru_cache(maxsize=4096)
 def _changes(tz: str, year: int) -> tuple[_Change, ...]:
-    """Return when the offset changes in a UTC year; zoneinfo does not tell, so it is searched for."""
+    """Return the changes of the offset in a UTC year, found by a search, because zoneinfo does not list them."""
     zone = ZoneInfo(tz)
     found = []
     low, last = start_of(year) - 1, start_of(year + 1) - 1
@@ -101,18 +101,18 @@ def year_of(second: int) -> int:
 
 
 def to_wall(second: int) -> datetime:
-    """Return what a wall clock shows that is so many seconds after its own 1970."""
+    """Convert seconds since 1970 on a wall clock to a naive datetime."""
     return _NAIVE_EPOCH + timedelta(seconds=second)
 
 
 def to_second(wall: datetime) -> int:
-    """Convert back, without fractions."""
+    """Convert a naive datetime to seconds since 1970 on a wall clock, without fractions."""
     since = wall - _NAIVE_EPOCH
     return since.days * DAY + since.seconds
 
 
 def zone_name(tz: object, rule: str) -> str:
-    """Return the name of a zone that exists; `rule` is what to blame in the error."""
+    """Return the name of a zone; raise `ScheduleInvalid`, which names `rule`, if there is no such zone."""
     name = tz.key if isinstance(tz, ZoneInfo) else tz
     if not isinstance(name, str):
         raise ScheduleInvalid(
@@ -133,7 +133,7 @@ def zone_name(tz: object, rule: str) -> str:
 
 
 def _close_zones(name: str) -> list[str]:
-    """Return zones spelt alike, as a whole or in their last part: people write 'new york' and 'Taipeh'."""
+    """Return zones whose name or last part is spelt similarly, for input such as 'new york' or 'Taipeh'."""
     wanted = name.strip().replace(" ", "_").casefold()
     spelt: dict[str, str] = {}
     for zone in sorted(available_timezones(), key=lambda zone: (zone.count("/") != 1, zone)):

@@ -1,0 +1,83 @@
+"""Parses the arguments of a handler: `order_id=42 reason=unpaid`, or `--args '{"order_id": 42}'`.
+
+The signature of the handler decides the type of a value: `name=42` is the string "42" for a `str` parameter.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import typer
+
+from mainspring.errors import InvalidArguments
+from mainspring.jobs.handlers import Handler
+
+
+def arguments_of(handler: Handler, pairs: list[str], text: str | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the positional and named arguments for a handler, from `name=value` pairs or the text of `--args`."""
+    if text is None:
+        return (), _fitting(handler, _split(pairs))
+    if pairs:
+        raise typer.BadParameter(f"give --args or name=value, not both; got {pairs[0]!r} beside --args")
+    return call_of(decoded(text, "--args"), "--args")
+
+
+def call_of(data: Any, where: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return positional and named arguments from a JSON object (named) or a JSON list (positional)."""
+    if isinstance(data, dict):
+        return (), data
+    if isinstance(data, list):
+        return tuple(data), {}
+    raise typer.BadParameter(f"{where}: arguments are an object or a list, got {data!r:.100}")
+
+
+def decoded(text: str | bytes, where: str) -> Any:
+    """Decode JSON; `where` names the source in the error message."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise typer.BadParameter(f"{where}: this is not JSON: {error}") from error
+
+
+def to_pair(text: str) -> tuple[str, Any]:
+    """Split `name=value`; the value is decoded as JSON, or kept as a string if it is not JSON."""
+    name, sign, value = text.partition("=")
+    if not sign or not name.strip():
+        raise typer.BadParameter(f"{text!r} is not of the form name=value, as in order_id=43")
+    return name.strip(), to_value(value)
+
+
+def to_value(text: str) -> Any:
+    """Decode JSON; text that is not JSON is kept as a string, so that the user need not quote it twice."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
+
+
+def _split(pairs: list[str]) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for pair in pairs:
+        name, sign, value = pair.partition("=")
+        if not sign or not name.isidentifier():
+            raise typer.BadParameter(f"{pair!r} is not of the form name=value, as in order_id=42")
+        if name in values:
+            raise typer.BadParameter(f"{name} is given twice, as {values[name]!r} and as {value!r}")
+        values[name] = value
+    return values
+
+
+def _fitting(handler: Handler, texts: dict[str, str]) -> dict[str, Any]:
+    """Decode each value as JSON; keep it as a string where the handler refuses the decoded value."""
+    values: dict[str, Any] = {name: to_value(text) for name, text in texts.items()}
+    while True:
+        try:
+            handler.arguments.encode((), values)
+        except InvalidArguments as error:
+            name = error.parameter
+            if name not in texts or values[name] == texts[name]:
+                raise
+            values[name] = texts[name]
+        else:
+            return values

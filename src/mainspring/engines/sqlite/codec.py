@@ -1,0 +1,386 @@
+"""Converts between job records and rows of SQLite.
+
+A batch goes into and out of SQLite as one JSON text: one statement, one step and one release of the interpreter's
+lock, however many jobs it has. JSON cannot hold blobs, so binary payloads are passed as hexadecimal.
+
+A group is the set of jobs of one lane under the same limits. Its name is the JSON text of its lane and buckets, in
+a table with the count of its jobs; deleting the last job deletes the name. Jobs and indexes hold the number of the
+group instead, a short hash of the name. The chance that two of a million groups share a number is one in ten
+million.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from mainspring.jobs.limits import is_fair
+from mainspring.jobs.records import (
+    STATUS_AFTER,
+    Attempt,
+    Cause,
+    FollowUp,
+    JobRecord,
+    Lease,
+    NewJob,
+    Outcome,
+    OutcomeKind,
+    Progress,
+)
+from mainspring.jobs.serializers import JsonSerializer
+from mainspring.jobs.status import JobStatus
+
+REMEMBERED = 10_000
+POSITIVE = 0x7FFF_FFFF_FFFF_FFFF  # the largest INTEGER of SQLite
+
+_parts = msgspec.json.Decoder(tuple[str | int, ...]).decode
+
+
+@lru_cache(REMEMBERED)
+def to_group(lane: int, limits: tuple[str, ...]) -> str | None:
+    """Return the name of the group of a job; None if it has no limits."""
+    return msgspec.json.encode((lane, *limits)).decode() if limits else None
+
+
+@lru_cache(REMEMBERED)
+def number_of(group: str | None) -> int | None:
+    """Return the number of a group."""
+    if group is None:
+        return None
+    return int.from_bytes(blake2b(group.encode(), digest_size=8).digest(), "big") & POSITIVE
+
+
+@lru_cache(REMEMBERED)
+def limits_of(group: str | None) -> tuple[str, ...]:
+    """Return the buckets of a group."""
+    return () if group is None else _parts(group)[1:]  # type: ignore[return-value]
+
+
+@lru_cache(REMEMBERED)
+def takes_turns(group: str) -> bool:
+    """Return whether jobs of a group take turns with those of other groups."""
+    return is_fair(limits_of(group))
+
+
+STATUSES = tuple(JobStatus)
+CODES = {status: code for code, status in enumerate(STATUSES)}
+PENDING, RUNNING, COMPLETED, FAILED, CANCELED = range(5)
+
+encode = msgspec.json.Encoder().encode
+_history_decoder = msgspec.json.Decoder(tuple[Attempt, ...])
+
+# The columns of a lease, in the order of LeaseRow. Columns that few jobs use are one value, mostly NULL, because
+# each value costs time for each job.
+_LEASE = """seq, id, lane, due, CASE typeof(payload) WHEN 'blob' THEN hex(payload) ELSE payload END, codec,
+    token + 1, failures, timeouts, crashes, interruptions"""
+_EXTRAS = "json_array(ready, sequence, grp, headers, follow_up)"
+LEASE_COLUMNS = f"{_LEASE}, CASE WHEN coalesce(sequence, grp, headers, follow_up) IS NOT NULL THEN {_EXTRAS} END"
+# The same for a job behind the head of its group, which is ready when it is due.
+MEMBER_COLUMNS = f"{_LEASE}, iif(coalesce(sequence, headers, follow_up) IS NULL, grp, {_EXTRAS})"
+
+RECORD_COLUMNS = """j.id, l.type, l.queue, l.priority, j.status, j.due, j.created, j.payload, j.codec, j.token,
+    j.owner, j.starts, j.failures, j.timeouts, j.crashes, j.interruptions, j.started, j.finished, j.result,
+    j.error, j.stop, j.origin, j.replayed_as, j.history, j.sequence, j.aside,
+    (SELECT name FROM groups WHERE groups.id = j.grp), j.unique_key, j.expires,
+    j.schedule, j.occurrence, j.headers, j.follow_up, j.progress, j.seq"""
+
+
+class Extras(msgspec.Struct, array_like=True, gc=False):
+    """Columns that only some jobs use."""
+
+    ready: int
+    sequence: str | None
+    grp: int | None
+    headers: str | None
+    follow_up: str | None
+
+
+class LeaseRow(msgspec.Struct, array_like=True, gc=False):
+    """A claimed job, as a row."""
+
+    seq: int
+    id: str
+    lane: int
+    due: int
+    payload: str
+    codec: str
+    token: int
+    failures: int
+    timeouts: int
+    crashes: int
+    interruptions: int
+    extras: Extras | int | None
+    """An integer is the number of its group, if the job uses no other of these columns; None: it uses none."""
+
+    @property
+    def ready(self) -> int:
+        """Time from which the job waits in line."""
+        return self.extras.ready if isinstance(self.extras, Extras) else self.due
+
+    @property
+    def grp(self) -> int | None:
+        """The number of its group."""
+        return self.extras.grp if isinstance(self.extras, Extras) else self.extras
+
+
+lease_rows = msgspec.json.Decoder(list[LeaseRow]).decode
+strings = msgspec.json.Decoder(list[str]).decode
+pairs = msgspec.json.Decoder(list[tuple[str, int]]).decode
+first_dues = msgspec.json.Decoder(tuple[int | None, int | None]).decode
+instants = msgspec.json.Decoder(tuple[int | None, int | None, int | None, int]).decode
+pairs_of_integers = msgspec.json.Decoder(list[tuple[int, int]]).decode
+pairs_by_number = msgspec.json.Decoder(list[tuple[int, str]]).decode
+_headers = msgspec.json.Decoder(dict[str, str]).decode
+to_follow_up = msgspec.json.Decoder(FollowUp).decode
+_progress = msgspec.json.Decoder(Progress).decode
+numbers = msgspec.json.Decoder(list[int]).decode
+
+
+def to_json(batch: object) -> str:
+    """Encode a batch for `json_each`."""
+    return encode(batch).decode()
+
+
+def to_text(data: bytes, codec: str) -> str:
+    """Convert a payload to text for a batch: JSON as it is, other codecs as hexadecimal."""
+    return data.decode() if codec == JsonSerializer.name else data.hex()
+
+
+def to_stored(data: bytes, codec: str | None) -> str | bytes:
+    """Convert a payload to the value that SQLite stores: text for JSON, a blob for other codecs."""
+    return data.decode() if codec == JsonSerializer.name else data
+
+
+def to_bytes(value: Any) -> bytes:
+    """Convert a stored value back to a payload: text for JSON, a blob for other codecs."""
+    return value.encode() if isinstance(value, str) else bytes(value)
+
+
+def to_optional_json(value: object) -> str | None:
+    """Encode a value for a JSON column of its own; None stays None."""
+    return None if value is None else to_json(value)
+
+
+def new_rows(jobs: Iterable[NewJob], lanes: Iterable[int]) -> str:
+    """Encode jobs of any kind as a batch for `INSERT`."""
+    return to_json([_new_row(job, lane) for job, lane in zip(jobs, lanes, strict=True)])
+
+
+def plain_rows(jobs: Iterable[NewJob], lanes: Iterable[int]) -> str:
+    """Encode jobs that have only arguments and a due time."""
+    return to_json(
+        [
+            (job.id, lane, job.due, to_text(job.payload, job.codec), job.codec)
+            for job, lane in zip(jobs, lanes, strict=True)
+        ]
+    )
+
+
+def _new_row(job: NewJob, lane: int) -> tuple[Any, ...]:
+    return (
+        job.id,
+        lane,
+        job.due,
+        to_text(job.payload, job.codec),
+        job.codec,
+        job.origin,
+        job.sequence,
+        int(job.steps_aside),
+        number_of(to_group(lane, job.limits)),
+        None if job.unique is None else job.unique.key,
+        job.expires,
+        job.schedule,
+        job.occurrence,
+        to_optional_json(job.headers),
+        to_optional_json(job.follow_up),
+    )
+
+
+def equal_rows(jobs: Iterable[NewJob]) -> str:
+    """Encode jobs that differ only in id and payload."""
+    return to_json({job.id: to_text(job.payload, job.codec) for job in jobs})
+
+
+def alike_rows(jobs: Iterable[NewJob], lane: int) -> str:
+    """Encode jobs that differ only in id, payload and keys."""
+    return to_json(
+        [
+            (
+                job.id,
+                to_text(job.payload, job.codec),
+                number_of(to_group(lane, job.limits)),
+                None if job.unique is None else job.unique.key,
+                job.sequence,
+            )
+            for job in jobs
+        ]
+    )
+
+
+def shared_columns(job: NewJob) -> tuple[Any, ...]:
+    """Return the columns that are equal for jobs that are alike."""
+    headers, follow_up = to_optional_json(job.headers), to_optional_json(job.follow_up)
+    return (int(job.steps_aside), job.expires, headers, follow_up)
+
+
+def are_alike(jobs: Sequence[NewJob]) -> bool:
+    """Return whether jobs differ only in id, payload and keys, as those of one submit do."""
+    first = _kind(jobs[0])
+    if jobs[0].origin is not None or jobs[0].schedule is not None or jobs[0].due != jobs[-1].due:
+        return False  # jobs of many submitters differ in due time, so they are not compared in full
+    return len({job.id for job in jobs}) == len(jobs) and all(_kind(job) == first for job in jobs)
+
+
+def _kind(job: NewJob) -> tuple[Any, ...]:
+    return (
+        job.due,
+        job.type,
+        job.queue,
+        job.priority,
+        job.codec,
+        job.sequence is None,
+        job.steps_aside,
+        not job.limits,
+        job.unique is None,
+        job.expires,
+        job.headers,
+        job.follow_up,
+        job.origin,
+        job.schedule,
+    )
+
+
+def to_lease(
+    row: LeaseRow,
+    lane: tuple[str, str, int, int],
+    limits: Mapping[int, tuple[str, ...]],
+    *,
+    is_started: bool,
+) -> Lease:
+    """Convert a claimed row to a lease; `limits` has the buckets of groups, by number."""
+    queue, kind, priority, _ = lane
+    payload = row.payload.encode() if row.codec == JsonSerializer.name else bytes.fromhex(row.payload)
+    sequence = headers = follow_up = None
+    buckets: tuple[str, ...] = ()
+    extras = row.extras
+    if extras is not None:
+        if isinstance(extras, int):
+            buckets = limits[extras]
+        else:
+            sequence, headers, follow_up = extras.sequence, extras.headers, extras.follow_up
+            buckets = () if extras.grp is None else limits[extras.grp]
+    return Lease(
+        row.seq,
+        row.id,
+        kind,
+        queue,
+        row.due,
+        payload,
+        row.codec,
+        row.token,
+        is_started,
+        row.failures,
+        row.timeouts,
+        row.crashes,
+        row.interruptions,
+        priority,
+        sequence,
+        buckets,
+        None if headers is None else _headers(headers),
+        None if follow_up is None else to_follow_up(follow_up),
+    )
+
+
+def completed_rows(outcomes: Sequence[Outcome]) -> str:
+    """Encode outcomes of kind COMPLETED, which have only a result."""
+    return to_json(
+        [
+            (
+                outcome.lease.ref,
+                outcome.lease.token,
+                None if outcome.result is None else to_text(outcome.result, outcome.lease.codec),
+                outcome.lease.codec,
+                outcome.began,
+                *([] if outcome.keep_result_until is None else [outcome.keep_result_until]),
+            )
+            for outcome in outcomes
+        ]
+    )
+
+
+def outcome_rows(outcomes: Sequence[Outcome], now: int) -> str:
+    """Encode outcomes of any kind."""
+    return to_json([_outcome_row(outcome, now) for outcome in outcomes])
+
+
+def _outcome_row(outcome: Outcome, now: int) -> tuple[Any, ...]:
+    lease = outcome.lease
+    is_interrupted = outcome.kind is OutcomeKind.INTERRUPTED
+    is_handed_back = outcome.kind is OutcomeKind.HANDED_BACK
+    return (
+        lease.ref,
+        lease.token,
+        CODES[STATUS_AFTER[outcome.kind]],
+        outcome.due,
+        outcome.error,
+        int(outcome.cause is Cause.FAILURE),
+        int(outcome.cause is Cause.TIMEOUT),
+        int(is_interrupted),
+        int(is_handed_back and lease.is_started),
+        PENDING if is_handed_back and not lease.is_started else RUNNING,
+        _attempt(outcome, now),
+        outcome.began,
+        int(outcome.cause is Cause.CRASH),
+    )
+
+
+def _attempt(outcome: Outcome, now: int) -> dict[str, Any] | None:
+    """Return the history entry of an unsuccessful attempt, else None; SQL adds its number and its start."""
+    cause = Cause.DEPLOY if outcome.kind is OutcomeKind.INTERRUPTED else outcome.cause
+    if cause is None:
+        return None
+    return {"ended": now, "cause": cause.value, "error": outcome.error or "interrupted by a shutdown"}
+
+
+def to_record(row: Sequence[Any]) -> JobRecord:
+    """Convert a row with `RECORD_COLUMNS` to a record."""
+    return JobRecord(
+        id=row[0],
+        type=row[1],
+        queue=row[2],
+        priority=row[3],
+        status=STATUSES[row[4]],
+        due=row[5],
+        created=row[6],
+        payload=to_bytes(row[7]),
+        codec=row[8],
+        token=row[9],
+        owner=row[10],
+        starts=row[11],
+        failures=row[12],
+        timeouts=row[13],
+        crashes=row[14],
+        interruptions=row[15],
+        started=row[16],
+        finished=row[17],
+        result=None if row[18] is None else to_bytes(row[18]),
+        error=row[19],
+        stop_requested=bool(row[20]),
+        origin=row[21],
+        replayed_as=row[22],
+        history=() if row[23] is None else _history_decoder.decode(row[23]),
+        sequence=row[24],
+        steps_aside=bool(row[25]),
+        limits=limits_of(row[26]),
+        unique_key=row[27],
+        expires=row[28],
+        schedule=row[29],
+        occurrence=row[30],
+        headers=None if row[31] is None else _headers(row[31]),
+        follow_up=None if row[32] is None else to_follow_up(row[32]),
+        progress=None if row[33] is None else _progress(row[33]),
+    )

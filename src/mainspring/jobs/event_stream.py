@@ -1,0 +1,128 @@
+"""Event streams: iterators over the events of jobs from now on, of all processes that share the store.
+
+Engines write events only while a client follows them. So a stream renews its request while it is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from threading import Condition
+
+from mainspring.clock import NANOSECONDS, Clock, Duration, deadline_after
+from mainspring.jobs.engine import Engine
+from mainspring.jobs.events import Event, EventKind
+from mainspring.jobs.timestamps import MICROSECONDS, to_datetime
+from mainspring.runners.runner import TaskRunner
+from mainspring.runners.worker import blocking_for
+
+LISTEN_FOR = 60 * MICROSECONDS
+LISTEN_AGAIN_NS = 15 * NANOSECONDS
+LOOK_NS = NANOSECONDS // 10
+PAGE = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobEvent:
+    """An event of a job or of a schedule."""
+
+    kind: EventKind
+    at: datetime
+    job_id: str
+    """The id of the job; for `skipped`, the name of the schedule."""
+    type: str
+    queue: str
+    note: str | None
+
+
+class EventStream:
+    """An iterator over events from now on, for `for` and `async for`. It ends at its timeout, or after `stop`.
+
+    It covers all events since it was made, also those before the first iteration.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        *,
+        timeout: Duration | None = None,
+        layers: tuple[TaskRunner, ...] = (),
+    ) -> None:
+        self._engine = engine
+        self._layers = layers  # the runners that must go on while a thread waits for events
+        self._clock = clock
+        self._deadline = deadline_after(clock, timeout)
+        self._condition = Condition()
+        self._waiting: deque[JobEvent] = deque()
+        self._place = engine.listen(engine.now() + LISTEN_FOR)
+        self._listen_at = clock.monotonic_ns() + LISTEN_AGAIN_NS
+
+    def __iter__(self) -> Iterator[JobEvent]:
+        return self
+
+    def __next__(self) -> JobEvent:
+        while (event := self._next_known()) is None:
+            until = self._until()
+            if until is None:
+                raise StopIteration
+            with blocking_for(*self._layers), self._condition:
+                self._clock.wait(self._condition, until)
+        return event
+
+    def __aiter__(self) -> AsyncIterator[JobEvent]:
+        return self
+
+    async def __anext__(self) -> JobEvent:
+        # Only the read happens in a thread: a canceled iteration must not leave a waiting thread behind.
+        while (event := await asyncio.to_thread(self._next_known)) is None:
+            until = self._until()
+            if until is None:
+                raise StopAsyncIteration
+            await asyncio.sleep((until - self._clock.monotonic_ns()) / NANOSECONDS)
+        return event
+
+    def _next_known(self) -> JobEvent | None:
+        if not self._waiting:
+            self._read()
+        return self._waiting.popleft() if self._waiting else None
+
+    def _until(self) -> int | None:
+        """Return when to read again; None if the timeout has passed."""
+        now = self._clock.monotonic_ns()
+        if self._deadline is None:
+            return now + LOOK_NS
+        return None if now >= self._deadline else min(now + LOOK_NS, self._deadline)
+
+    def stop(self) -> None:
+        """End the iteration after the available events. Takes no lock, so that signal handlers may call it."""
+        self._deadline = self._clock.monotonic_ns()
+
+    def pending(self) -> list[JobEvent]:
+        """Return the available events that were not returned yet, without waiting."""
+        self._read()
+        found = list(self._waiting)
+        self._waiting.clear()
+        return found
+
+    def _read(self) -> None:
+        if self._clock.monotonic_ns() >= self._listen_at:
+            self._engine.listen(self._engine.now() + LISTEN_FOR)
+            self._listen_at = self._clock.monotonic_ns() + LISTEN_AGAIN_NS
+        page = self._engine.events(self._place, PAGE)
+        self._place = page.end
+        self._waiting.extend(_to_public(event) for event in page.events)
+
+
+def _to_public(event: Event) -> JobEvent:
+    return JobEvent(
+        kind=event.kind,
+        at=to_datetime(event.at),
+        job_id=event.id,
+        type=event.type,
+        queue=event.queue,
+        note=event.note,
+    )

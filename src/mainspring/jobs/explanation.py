@@ -1,0 +1,295 @@
+"""Explains the state of a job: why it waits, runs or has ended, and what a user can do to change it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+
+from mainspring.jobs.commands import PutLimit
+from mainspring.jobs.engine import Situation
+from mainspring.jobs.limits import Bucket, describe_bucket, family_of
+from mainspring.jobs.records import JobRecord
+from mainspring.jobs.status import JobStatus
+from mainspring.jobs.timestamps import describe_distance, describe_duration, to_datetime
+from mainspring.jobs.waiting import WorkerRecord
+
+START_ONE = "Start one: app.running(), app.run() or `mainspring run module:app`."
+
+
+class Reason(StrEnum):
+    """The reason for the state of a job."""
+
+    NOT_DUE = "not due"
+    RETRYING = "retrying"
+    PAUSED = "paused"
+    BEHIND = "behind another job of its sequence"
+    RATE_LIMITED = "rate limited"
+    LIMIT_REACHED = "limit reached"
+    NO_WORKER = "no worker"
+    UNKNOWN_HANDLER = "no worker knows its handler"
+    QUEUED = "queued"
+    TAKEN = "taken"
+    RUNNING = "running"
+    ABANDONED = "its worker is gone"
+    COMPLETED = "completed"
+    CANCELED = "canceled"
+    QUARANTINED = "quarantined"
+    EXPIRED = "expired"
+    FAILED = "failed"
+    UNIQUE_BLOCKED = "blocked by a job with its unique key"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Why a job is in its state. `str()` returns one or two sentences."""
+
+    job_id: str
+    status: JobStatus
+    reason: Reason
+    text: str
+    remedy: str | None = None
+    """What a user can do about it from Python, if something has to be done."""
+    until: datetime | None = None
+    """When the state changes without any action."""
+    blocked_by: tuple[str, ...] = ()
+    """The ids of jobs that it waits for, that hold its unique key, or that replay it."""
+
+    def __contains__(self, words: str) -> bool:
+        return words in str(self)
+
+    def __str__(self) -> str:
+        return self.text if self.remedy is None else f"{self.text} {self.remedy}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A job with its situation, and the workers and limits that exist."""
+
+    situation: Situation
+    workers: Sequence[WorkerRecord]
+    """The workers that are not known to be dead."""
+    limits: Sequence[PutLimit]
+    now: int
+
+    @property
+    def record(self) -> JobRecord:
+        return self.situation.record
+
+    @property
+    def owner(self) -> WorkerRecord | None:
+        """The worker that holds the job; None if no worker does, or if that worker is dead."""
+        return next((worker for worker in self.workers if worker.number == self.record.owner), None)
+
+    @property
+    def knowing(self) -> int:
+        """How many workers have its handler."""
+        return sum(self.record.type in worker.info.types for worker in self.workers)
+
+    def at(self, instant: int | None) -> str:
+        """Format an instant, with its distance from now."""
+        if instant is None:
+            return "an unknown time"
+        return f"{to_datetime(instant):%Y-%m-%d %H:%M:%S} UTC ({describe_distance(instant, self.now)})"
+
+    def explain(
+        self,
+        reason: Reason,
+        text: str,
+        *,
+        remedy: str | None = None,
+        until: int | None = None,
+        blocked_by: tuple[str, ...] = (),
+    ) -> Explanation:
+        """Make an explanation of this job."""
+        record = self.record
+        return Explanation(
+            job_id=record.id,
+            status=record.status,
+            reason=reason,
+            text=f"Job {record.id} ({record.type}) {text}",
+            remedy=remedy,
+            until=None if until is None else to_datetime(until),
+            blocked_by=blocked_by,
+        )
+
+
+def explain(
+    situation: Situation,
+    workers: Sequence[WorkerRecord],
+    limits: Sequence[PutLimit],
+    now: int,
+    *,
+    front: Situation | None = None,
+) -> Explanation:
+    """Explain the state of a job. `workers` and `limits` are all workers and limits in the store.
+
+    `front` is the situation of the job before it in its sequence. The explanation then also covers that job.
+    """
+    found = _explain(situation, workers, limits, now)
+    if found.reason is not Reason.BEHIND or front is None:
+        return found
+    ahead = _explain(front, workers, limits, now)
+    blocked_by = tuple(dict.fromkeys((*found.blocked_by, *ahead.blocked_by)))
+    return replace(found, text=f"{found.text} {ahead.text}", blocked_by=blocked_by)
+
+
+def _explain(
+    situation: Situation, workers: Sequence[WorkerRecord], limits: Sequence[PutLimit], now: int
+) -> Explanation:
+    case = _Case(situation, [worker for worker in workers if not worker.is_gone], limits, now)
+    if case.record.status is JobStatus.PENDING:
+        for find in _CAUSES:
+            found = find(case)
+            if found is not None:
+                return found
+    return _ended(case) if case.record.status.is_final else _running(case)
+
+
+def _taken(case: _Case) -> Explanation | None:
+    record = case.record
+    if record.owner is None:
+        return None
+    if case.owner is None:
+        return _abandoned(case, "was taken")
+    text = f"is in the hands of worker {case.owner.info.name} and starts at {case.at(record.due)}."
+    return case.explain(Reason.TAKEN, text, until=record.due)
+
+
+def _abandoned(case: _Case, how: str) -> Explanation:
+    text = f"{how} by worker {case.record.owner}, which is gone; another worker takes it over within seconds."
+    remedy = None
+    if not case.workers:
+        text = f"{how} by worker {case.record.owner}, which is gone, and no other worker is running."
+        remedy = START_ONE
+    return case.explain(Reason.ABANDONED, text, remedy=remedy)
+
+
+def _not_due(case: _Case) -> Explanation | None:
+    record = case.record
+    if record.due <= case.now:
+        return None
+    if record.failures + record.timeouts + record.crashes:
+        text = f"is tried again at {case.at(record.due)}, after attempt {record.starts}: {_error(record)}."
+        return case.explain(Reason.RETRYING, text, until=record.due)
+    return case.explain(Reason.NOT_DUE, f"is due at {case.at(record.due)}.", until=record.due)
+
+
+def _paused(case: _Case) -> Explanation | None:
+    record = case.record
+    if not case.situation.is_queue_paused:
+        return None
+    due = f"; it is due at {case.at(record.due)}" if record.due > case.now else ""
+    remedy = f"app.queue({record.queue!r}).resume() lets it go on."
+    return case.explain(Reason.PAUSED, f"waits because queue {record.queue!r} is paused{due}.", remedy=remedy)
+
+
+def _behind(case: _Case) -> Explanation | None:
+    behind = case.situation.behind
+    if behind is None:
+        return None
+    text = f"waits in sequence {case.record.sequence!r} behind job {behind}, and goes on when that one has ended."
+    remedy = f"app.explain({behind!r}) says how that one is."
+    return case.explain(Reason.BEHIND, text, remedy=remedy, blocked_by=(behind,))
+
+
+def _limited(case: _Case) -> Explanation | None:
+    situation = case.situation
+    if situation.full_bucket is None:
+        return None
+    limit = f"{describe_bucket(situation.full_bucket)}{_size(case, situation.full_bucket)}"
+    if situation.limited_until is not None:
+        text = f"is held back by the {limit}, until {case.at(situation.limited_until)}."
+        return case.explain(Reason.RATE_LIMITED, text, until=situation.limited_until)
+    holders = situation.bucket_holders
+    those = "that one has ended" if len(holders) == 1 else "one of them has ended"
+    text = f"waits because the {limit} is reached by {', '.join(holders)}; it starts when {those}."
+    return case.explain(Reason.LIMIT_REACHED, text, blocked_by=holders)
+
+
+def _size(case: _Case, bucket: Bucket) -> str:
+    """Return how much a limit allows, in words."""
+    for limit in case.limits:
+        if limit.family == family_of(bucket):
+            allowed = "at once" if limit.per is None else f"in {describe_duration(limit.per)}"
+            return f" ({limit.most:,} {allowed})"
+    return ""  # the limit was dropped just now
+
+
+def _unserved(case: _Case) -> Explanation | None:
+    record = case.record
+    due = f"has been due since {case.at(record.due)}"
+    if not case.workers:
+        return case.explain(Reason.NO_WORKER, f"{due}, and no worker is running.", remedy=START_ONE)
+    if not case.knowing:
+        whom = (
+            "the one worker does not know"
+            if len(case.workers) == 1
+            else f"none of {len(case.workers)} workers knows"
+        )
+        remedy = "Import its module in the worker with Mainspring(include=[...]), or name it as an alias."
+        text = f"{due}, and {whom} its handler {record.type!r}."
+        return case.explain(Reason.UNKNOWN_HANDLER, text, remedy=remedy)
+    return None
+
+
+def _queued(case: _Case) -> Explanation:
+    record = case.record
+    them = "one worker knows" if case.knowing == 1 else f"{case.knowing} workers know"
+    text = (
+        f"has been due since {case.at(record.due)} and waits for a free place in queue {record.queue!r}; "
+        f"{them} its handler."
+    )
+    remedy = "If it stays like this, all are busy or serve other queues: add workers or threads."
+    return case.explain(Reason.QUEUED, text, remedy=remedy)
+
+
+_CAUSES: tuple[Callable[[_Case], Explanation | None], ...] = (
+    _taken,
+    _paused,
+    _not_due,
+    _behind,
+    _unserved,
+    _limited,
+    _queued,
+)
+
+
+def _running(case: _Case) -> Explanation:
+    record = case.record
+    if case.owner is None:
+        return _abandoned(case, "was run")
+    asked = ", and was asked to stop" if record.stop_requested else ""
+    text = f"has been running since {case.at(record.started)} on worker {case.owner.info.name}{asked}."
+    return case.explain(Reason.RUNNING, text)
+
+
+def _ended(case: _Case) -> Explanation:
+    record = case.record
+    at = f"at {case.at(record.finished)}"
+    if record.status is JobStatus.COMPLETED:
+        return case.explain(Reason.COMPLETED, f"completed {at}.")
+    if record.status is JobStatus.CANCELED:
+        why = "" if record.error is None else f": {_error(record)}"
+        return case.explain(Reason.CANCELED, f"was canceled {at}{why}.")
+    again = f"app.retry({record.id!r}) runs it again."
+    if record.replayed_as is not None:
+        text = f"failed {at} and was replayed as {record.replayed_as}."
+        return case.explain(Reason.FAILED, text, blocked_by=(record.replayed_as,))
+    holder = case.situation.unique_holder
+    if holder is not None:
+        text = f"failed {at}, and cannot run again while job {holder} has its unique key {record.unique_key!r}."
+        return case.explain(Reason.UNIQUE_BLOCKED, text, blocked_by=(holder,))
+    if (record.error or "").startswith("quarantined"):
+        text = f"was put into quarantine {at}, a dead letter now: {_error(record).removeprefix('quarantined: ')}."
+        remedy = f"Find out what kills its process or its worker; then {again}"
+        return case.explain(Reason.QUARANTINED, text, remedy=remedy)
+    if (record.error or "").startswith("expired"):
+        return case.explain(Reason.EXPIRED, f"expired {at}: it did not start within its time.", remedy=again)
+    text = f"was given up {at}, after attempt {record.starts}: {_error(record)}."
+    return case.explain(Reason.FAILED, text, remedy=again)
+
+
+def _error(record: JobRecord) -> str:
+    return (record.error or "no reason is recorded").partition("\n")[0].rstrip(".")

@@ -1,0 +1,142 @@
+"""The three layers of a job manager (control, io, execution), and the implementation of control.
+
+Control changes state in memory and never waits. Io (`io_layer.py`) makes every call of the engine that writes.
+Execution runs handlers and nothing else.
+
+Invariants of the control layer
+- Calls run one at a time, in the order of arrival. Each sees the effects of those before it.
+- A caller runs its call inline while the sequence is idle. No call waits for io or for handlers, so a caller that
+  finds the sequence busy waits for calls of microseconds only.
+- A call that is posted inside of another one runs after it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Lock, get_ident
+from typing import Any, TypeVar, TypeVarTuple
+
+from mainspring.clock import Clock
+from mainspring.errors import RunnerClosed
+from mainspring.jobs.engine import Engine
+from mainspring.jobs.io_layer import IoLayer
+from mainspring.runners.runner import TaskRunner
+from mainspring.runners.task import DEFAULT_TRAITS, TaskFailure, describe_function
+from mainspring.runners.worker import blocking_for
+
+R = TypeVar("R")
+Ts = TypeVarTuple("Ts")
+
+SLICE = 64  # calls that one thread makes in a row before the runner takes over
+
+
+class Control:
+    """Runs calls one after another, on the threads of their callers if possible, otherwise on `runner`."""
+
+    def __init__(self, runner: TaskRunner) -> None:
+        self._runner = runner
+        self._calls: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
+        self._turn = Lock()
+        self._holder = 0  # the thread that has the turn
+        self.calls = 0
+        """How many calls were made. It changes with every change of state."""
+
+    def post(self, function: Callable[[*Ts], object], *arguments: *Ts) -> None:
+        """Make a call, now or as soon as the calls before it are done."""
+        self._calls.append((function, arguments))
+        self._serve()
+
+    def run(self, function: Callable[[*Ts], R], *arguments: *Ts) -> R:
+        """Make a call and return its result. Inside of another call it is made at once."""
+        if self._holder == get_ident():
+            return function(*arguments)
+        answer = _CallResult(function, arguments, self._runner)
+        self._calls.append((answer.find, ()))
+        self._serve()
+        return answer.get()  # type: ignore[no-any-return]
+
+    def _serve(self) -> None:
+        # A thread tries to get the turn after it has appended its call. The holder of the turn checks for calls
+        # after it has released the turn. So one of the two sees the other, and no call is forgotten.
+        served = 0
+        while self._calls and self._turn.acquire(blocking=False):
+            self._holder = get_ident()
+            try:
+                while self._calls and served < SLICE:
+                    function, arguments = self._calls.popleft()
+                    served += 1
+                    self._call(function, arguments)
+            finally:
+                self._holder = 0
+                self._turn.release()
+            if served >= SLICE:
+                if self._calls and self._hand_over():
+                    return
+                served = 0
+
+    def _hand_over(self) -> bool:
+        try:
+            self._runner.post(self._serve)
+        except RunnerClosed:  # at the end of a shutdown: this caller makes the remaining calls
+            return False
+        return True
+
+    def _call(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        self.calls += 1
+        try:
+            function(*arguments)
+        except BaseException as error:  # one bad call must not stop the sequence
+            self._runner.services.report(
+                TaskFailure(
+                    error=error,
+                    task=describe_function(function),
+                    runner=self._runner.name,
+                    posted_from=None,
+                    traits=DEFAULT_TRAITS,
+                )
+            )
+
+
+class _CallResult:
+    """The result of a call, for the thread that waits for it."""
+
+    __slots__ = ("_arguments", "_error", "_found", "_function", "_runner", "_value")
+
+    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...], runner: TaskRunner) -> None:
+        self._runner = runner  # makes the call, unless a caller does
+        self._function = function
+        self._arguments = arguments
+        self._value: Any = None
+        self._error: BaseException | None = None
+        self._found = Lock()
+        self._found.acquire()
+
+    def find(self) -> None:
+        try:
+            self._value = self._function(*self._arguments)
+        except BaseException as error:  # raised again in the thread that waits
+            self._error = error
+        finally:
+            self._found.release()
+
+    def get(self) -> Any:
+        if not self._found.acquire(blocking=False):  # another thread, or the runner, makes the call
+            with blocking_for(self._runner):
+                self._found.acquire()
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """The layers that the parts of a worker use."""
+
+    engine: Engine
+    control: Control
+    control_runner: TaskRunner
+    io: IoLayer
+    execution: TaskRunner
+    clock: Clock

@@ -1,0 +1,192 @@
+"""The declared limits of handlers and queues, and the update of waiting jobs when limits change.
+
+A job is under the limits of its handler and those of its queue. A worker that starts with new or changed limits
+applies them to waiting jobs. It also applies them to jobs without limits, which were submitted by code that does
+not declare these limits yet.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from msgspec.structs import replace
+
+from mainspring.jobs.commands import Arrangement, Command, DropLimit, PutLimit, Regroup
+from mainspring.jobs.engine import Engine
+from mainspring.jobs.handlers import Handler, Registry
+from mainspring.jobs.info import decode_any
+from mainspring.jobs.limits import Limit, bucket_of
+from mainspring.jobs.policies import Concurrency, Rate, names_of
+from mainspring.jobs.records import JobRecord, Query
+from mainspring.jobs.status import JobStatus
+from mainspring.runners.validation import require_instance
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A declared limit, with a bucket for each value of the parameters `by`."""
+
+    name: str
+    limit: Limit
+    by: tuple[str, ...]
+
+    def bucket(self, handler: Handler, given: Mapping[str, Any]) -> str:
+        """Return the bucket of a job with these arguments."""
+        return bucket_of(self.name, handler.arguments.key(given, self.by) if self.by else "")
+
+
+class LimitRegistry:
+    """The limits that are declared in this process."""
+
+    def __init__(self) -> None:
+        self._queues: dict[str, tuple[Family, ...]] = {}
+        self._found: dict[tuple[Handler, str], tuple[Family, ...]] = {}  # a cache, because each submit asks
+
+    def limit_queue(self, queue: str, concurrency: Concurrency | None, rate: Rate | None) -> None:
+        """Declare the limits of a queue."""
+        if concurrency is not None:
+            require_instance(concurrency, Concurrency, "concurrency", "Concurrency(5)")
+        if rate is not None:
+            require_instance(rate, Rate, "rate", "Rate(10, per=60)")
+        self._queues[queue] = _families(f"queue {queue}", concurrency, rate)
+        self._found.clear()
+
+    def queues(self) -> tuple[str, ...]:
+        """Return the queues that have limits."""
+        return tuple(self._queues)
+
+    def of_queue(self, queue: str) -> tuple[Family, ...]:
+        """Return the limits of a queue."""
+        return self._queues.get(queue, ())
+
+    def families(self, handler: Handler, queue: str) -> tuple[Family, ...]:
+        """Return the limits of a job of this handler in this queue."""
+        found = self._found.get((handler, queue))
+        if found is None:
+            options = handler.options
+            own = _families(f"handler {handler.name}", options.concurrency, options.rate)
+            found = self._found[handler, queue] = own + self.of_queue(queue)
+        return found
+
+    def buckets(self, handler: Handler, queue: str, given: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the buckets of a job of this handler in this queue, with these arguments."""
+        families = self.families(handler, queue)
+        return tuple(family.bucket(handler, given) for family in families) if families else ()
+
+    def arrangements(self, handlers: Iterable[Handler]) -> list[PutLimit | DropLimit]:
+        """Return the changes for the store: limits to put, and limits to drop that are not declared any more."""
+        known_handlers = list(handlers)
+        declared = [family for handler in known_handlers for family in self.families(handler, "")]
+        declared += [family for families in self._queues.values() for family in families]
+        known = {family.name for family in declared}
+        mentioned = [f"handler {handler.name}" for handler in known_handlers]
+        mentioned += [f"queue {queue}" for queue in self._queues]
+        possible = [f"{kind} of {name}" for name in mentioned for kind in ("concurrency", "rate")]
+        puts = [PutLimit(family.name, family.limit.most, family.limit.per, family.by) for family in declared]
+        return [*puts, *(DropLimit(name) for name in possible if name not in known)]
+
+
+def _families(of: str, concurrency: Concurrency | None, rate: Rate | None) -> tuple[Family, ...]:
+    policies = (("concurrency", concurrency), ("rate", rate))
+    return tuple(
+        Family(f"{kind} of {of}", policy.limit, names_of(policy.by))
+        for kind, policy in policies
+        if policy is not None
+    )
+
+
+PAGE = 1_000
+SAMPLE = 100  # jobs that are checked to find out whether the limits of the others have changed
+
+logger = logging.getLogger("mainspring.worker")
+
+
+def store_limits(
+    engine: Engine,
+    arrange: Callable[[Sequence[Arrangement]], object],
+    change: Callable[[Sequence[Command]], object],
+    registry: Registry,
+    book: LimitRegistry,
+) -> None:
+    """Store the declared limits, and apply those that have changed to waiting jobs."""
+    arrangements = book.arrangements(registry.all())
+    stored = {limit.family: limit.by for limit in engine.limits()}
+    arrange(arrangements)
+    declared = [a for a in arrangements if isinstance(a, PutLimit)]
+    # If the store has no limits yet, jobs that have limits were submitted by code that declares them as this does.
+    changed = {limit.family for limit in declared if stored and stored.get(limit.family) != limit.by}
+    if declared:
+        regroup(engine, change, registry, book, changed)
+
+
+def regroup(
+    engine: Engine,
+    change: Callable[[Sequence[Command]], object],
+    registry: Registry,
+    book: LimitRegistry,
+    changed: set[str],
+) -> None:
+    """Apply the declared limits to waiting jobs. `changed` names the families whose keys have changed."""
+    commands: list[Command] = []
+    moved = 0
+    for record, limits in _concerned(engine, registry, book, changed):
+        if limits != record.limits:
+            commands.append(Regroup(record.id, limits))
+        if len(commands) == PAGE:
+            change(commands)
+            moved += len(commands)
+            commands = []
+    if commands:
+        change(commands)
+    if moved + len(commands):
+        logger.info("%d waiting jobs were put under changed limits", moved + len(commands))
+
+
+def _concerned(
+    engine: Engine, registry: Registry, book: LimitRegistry, changed: set[str]
+) -> Iterator[tuple[JobRecord, tuple[str, ...]]]:
+    """Yield waiting jobs that may need a change, each with the buckets that it should have."""
+    by_type = (
+        (Query(status=JobStatus.PENDING, type=handler.name, limit=PAGE), families)
+        for handler in registry.all()
+        if (families := book.families(handler, ""))
+    )
+    by_queue = (
+        (Query(status=JobStatus.PENDING, queue=queue, limit=PAGE), families)
+        for queue in book.queues()
+        if (families := book.of_queue(queue))
+    )
+    for query, families in chain(by_type, by_queue):
+        with_limits = _to_limits(registry, book)
+        first = with_limits(engine.find(replace(query, limit=SAMPLE, is_limited=True)).records)
+        must_see_all = any(family.name in changed for family in families)
+        if must_see_all or any(limits != record.limits for record, limits in first):
+            yield from with_limits(_all(engine, query))
+        else:
+            yield from with_limits(_all(engine, replace(query, is_limited=False)))
+
+
+def _to_limits(
+    registry: Registry, book: LimitRegistry
+) -> Callable[[Iterable[JobRecord]], Iterator[tuple[JobRecord, tuple[str, ...]]]]:
+    def with_limits(records: Iterable[JobRecord]) -> Iterator[tuple[JobRecord, tuple[str, ...]]]:
+        for record in records:
+            if record.type in registry:
+                given = decode_any(record.payload, record.codec)
+                handler = registry.get(record.type)
+                yield record, book.buckets(handler, record.queue, given if isinstance(given, dict) else {})
+
+    return with_limits
+
+
+def _all(engine: Engine, query: Query) -> Iterator[JobRecord]:
+    while True:
+        page = engine.find(query)
+        yield from page.records
+        if page.end is None:
+            return
+        query = replace(query, after=page.end)

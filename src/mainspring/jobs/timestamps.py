@@ -1,0 +1,81 @@
+"""Instants and durations: converts aware datetimes of users to whole microseconds since 1970 (UTC), and back.
+
+Every store can compare, add and index integers well, and a microsecond is the resolution of `datetime`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+from mainspring.clock import Clock, Duration, SystemClock, to_nanoseconds
+
+MICROSECONDS = 1_000_000
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+LAST = datetime(9999, 12, 31, tzinfo=UTC)
+_ONE = timedelta(microseconds=1)
+LAST_INSTANT = (LAST - EPOCH) // _ONE
+"""The latest instant, on the last day that a `datetime` can express."""
+
+
+def to_instant(moment: datetime, name: str) -> int:
+    """Convert an aware datetime to an instant. `name` is the name of the argument in an error."""
+    if not isinstance(moment, datetime):
+        raise TypeError(f"{name} must be an aware datetime, got {moment!r}")
+    if moment.tzinfo is None:
+        raise ValueError(
+            f"{name} must be an aware datetime, got {moment!r}, which could mean any time zone; "
+            "add one: datetime.now(UTC), or moment.replace(tzinfo=ZoneInfo('Asia/Taipei'))"
+        )
+    return (moment - EPOCH) // _ONE
+
+
+def instants_of(clock: Clock) -> Callable[[], int]:
+    """Return a function that reads the wall clock in microseconds since 1970."""
+    if isinstance(clock, SystemClock):
+        return clock.microseconds
+    return lambda: to_instant(clock.now(), "now")
+
+
+def to_datetime(instant: int) -> datetime:
+    """Convert an instant to a datetime in UTC."""
+    return EPOCH + timedelta(microseconds=instant)
+
+
+def to_microseconds(duration: Duration, name: str) -> int:
+    """Convert a duration to microseconds, rounded up so that a delay is never shortened."""
+    return -(-to_nanoseconds(duration, name) // 1_000)
+
+
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+_MANY = 10  # from so many days, hours or minutes on, the smaller unit is left out
+
+
+def describe_distance(instant: int, now: int, *, in_short: bool = False) -> str:
+    """Describe how far an instant is: `in 12 min`, `3 h 5 min ago`, `now`; in short `in 90 min`, `3 h ago`."""
+    seconds = round(abs(instant - now) / MICROSECONDS)
+    if not seconds:
+        return "now"
+    words = _in_one_unit(seconds) if in_short else _in_two_units(seconds)
+    return f"in {words}" if instant > now else f"{words} ago"
+
+
+def describe_duration(duration: int) -> str:
+    """Describe a duration in one or two units: `90 ms`, `45 s`, `1 h 30 min`."""
+    seconds = round(duration / MICROSECONDS)
+    return _in_two_units(seconds) if seconds else f"{duration / 1_000:g} ms"
+
+
+def _in_one_unit(seconds: int) -> str:
+    size, unit = next(((size, unit) for size, unit in _UNITS if seconds >= 2 * size), _UNITS[-1])
+    return f"{seconds // size} {unit}"
+
+
+def _in_two_units(seconds: int) -> str:
+    place = next(place for place, (size, _) in enumerate(_UNITS) if seconds >= size)
+    size, unit = _UNITS[place]
+    number, rest = divmod(seconds, size)
+    if number >= _MANY or place + 1 == len(_UNITS):
+        return f"{number} {unit}"
+    smaller, name = _UNITS[place + 1]
+    return f"{number} {unit} {rest // smaller} {name}" if rest >= smaller else f"{number} {unit}"

@@ -1,0 +1,429 @@
+"""Runs handlers: plain functions on threads, coroutines on an event loop, the others in child processes.
+
+Each executor is set up when its first job is ready: an application without coroutines has no event loop. A call
+is for one job or for the jobs of a batch. Its timeouts hold for all of its jobs. A request to stop one job of a
+batch reaches the context of that job only, because the call belongs to the other jobs, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from threading import Semaphore
+from typing import TYPE_CHECKING, Any, Protocol
+
+from mainspring.jobs.layers import Layers
+from mainspring.jobs.policies import ProcessSettings
+from mainspring.jobs.processes.messages import ChildAnswer, Note, Request
+from mainspring.jobs.records import Outcome, is_suspect
+from mainspring.jobs.worker.invoker import HandlerInvoker
+from mainspring.jobs.worker.lease_table import LeasedJob
+from mainspring.jobs.worker.outcomes import Crashed, Interrupted, Killed, needs_result
+from mainspring.jobs.worker.reporting import OutcomeWriter, ProgressWriter
+from mainspring.jobs.worker.slots import Kind, Slots
+from mainspring.runners.asyncio_runner import AsyncioRunner
+from mainspring.runners.func_queue import FuncQueue
+from mainspring.runners.runner import TaskRunner
+from mainspring.runners.thread_pool import ThreadPool
+from mainspring.timing.timer import Timer
+from mainspring.timing.wheel import TimerEntry
+
+if TYPE_CHECKING:
+    from mainspring.jobs.processes.child_process import Running
+    from mainspring.jobs.processes.pool import ProcessPool
+
+logger = logging.getLogger("mainspring.worker")
+
+
+class Call:
+    """A call of a handler that times out or can be stopped."""
+
+    __slots__ = ("_timers", "announce", "jobs", "kill", "warn")
+
+    def __init__(self, jobs: Sequence[LeasedJob]) -> None:
+        self.jobs = jobs
+        self._timers: list[TimerEntry] = []
+        self.announce: Callable[[], object] | None = None
+        """Tells the child process that the worker shuts down."""
+        self.warn: Callable[[], object] | None = None
+        """Tells the child process that the handler is asked to stop."""
+        self.kill: Callable[[], object] | None = None
+        """Ends the handler; None if that is impossible."""
+
+    @property
+    def is_unwanted(self) -> bool:
+        """Whether all of its jobs were asked to stop."""
+        return all(job.context.cancelled for job in self.jobs)
+
+    def watch(self, timer: Timer, now_ns: int) -> None:
+        """Set the timers for its timeouts."""
+        handler = self.jobs[0].handler
+        if handler.soft_timeout is not None:
+            due = now_ns + handler.soft_timeout * 1_000
+            self._timers.append(timer.call_at(due, lambda: self._time_out(handler.soft_timeout or 0, self.warn)))
+        if handler.timeout is not None:
+            due = now_ns + handler.timeout * 1_000
+            self._timers.append(timer.call_at(due, lambda: self._time_out(handler.timeout or 0, self.kill)))
+
+    def finish(self, timer: Timer) -> None:
+        """Cancel the timers."""
+        for entry in self._timers:
+            timer.cancel(entry)
+
+    def _time_out(self, limit: int, then: Callable[[], object] | None) -> None:
+        running = [job for job in self.jobs if job.is_running]
+        if running:
+            lease = running[0].lease
+            others = f" and {len(running) - 1} others of its batch have" if len(running) > 1 else " has"
+            logger.warning("job %s (%s)%s run into the timeout of %g s", lease.id, lease.type, others, limit / 1e6)
+            for job in running:
+                job.timed_out_after = limit
+                job.context.request_stop()
+            if then is not None:
+                then()
+
+
+def calls_of(jobs: Sequence[LeasedJob]) -> Iterator[Call]:
+    """Divide the ready jobs of a batch handler into calls, and claim the start of each call's jobs in turn.
+
+    A suspect is called alone: if it kills its process again, no other job is charged for that.
+    """
+    waiting = list(jobs)
+    while waiting:
+        most = 1 if is_suspect(waiting[0].lease) else waiting[0].slots.batch or 1
+        others = waiting[1:most]
+        chosen = waiting[:1] + [job for job in others if not is_suspect(job.lease)]
+        waiting = [job for job in others if is_suspect(job.lease)] + waiting[max(1, most) :]
+        claimed = [job for job in chosen if job.claim_start()]
+        if claimed:
+            yield Call(claimed)
+
+
+class Calls:
+    """Begins and ends calls: reports the begin, sets timeouts, passes outcomes on. From any thread."""
+
+    def __init__(self, layers: Layers, timer: Timer, progress: ProgressWriter, outcomes: OutcomeWriter) -> None:
+        self._clock = layers.clock
+        self._timer = timer
+        self._report_begin = progress.begin
+        self._end_jobs = outcomes.end
+
+    def begin_job(self, job: LeasedJob) -> int:
+        """Begin the call of a handler that nothing can stop; return when it began, by the engine's clock."""
+        now = self._clock.monotonic_ns()
+        self._report_begin(job.lease)
+        job.slots.waited(job.waited(now))
+        handler = job.handler
+        if handler.timeout is not None or handler.soft_timeout is not None:
+            job.call = Call((job,))
+            job.call.watch(self._timer, now)
+        return job.began(now)
+
+    def end_job(self, job: LeasedJob, outcome: Outcome, began: int) -> None:
+        """Pass the outcome of a job on."""
+        if job.call is not None:
+            job.call.finish(self._timer)
+        outcome.began = began
+        self._end_jobs((job,), (outcome,))
+
+    def begin(self, call: Call) -> int:
+        """Begin a call that can be stopped; return when it began, by the engine's clock."""
+        now = self._clock.monotonic_ns()
+        for job in call.jobs:
+            self._report_begin(job.lease)
+            job.slots.waited(job.waited(now))
+            job.call = call
+        call.watch(self._timer, now)
+        return call.jobs[0].began(now)
+
+    def end(self, call: Call, outcomes: Sequence[Outcome], began: int | None) -> None:
+        """Pass the outcomes of a call's jobs on."""
+        call.finish(self._timer)
+        for outcome in outcomes:
+            outcome.began = began
+        self._end_jobs(call.jobs, outcomes)
+
+
+class Executor(Protocol):
+    """Runs handlers of one kind."""
+
+    @property
+    def run(self) -> Callable[[list[LeasedJob]], Any]:
+        """Run jobs as soon as there is a slot, unless their start is claimed before."""
+
+    @property
+    def run_batch(self) -> Callable[[list[LeasedJob]], Any]:
+        """Run jobs of one batch handler, in as few calls as possible."""
+
+    def close(self) -> None:
+        """Run nothing more; leave or end what still runs."""
+
+
+class Executors:
+    """The executors of one worker. `run` is called in the control sequence, the rest from any thread."""
+
+    def __init__(
+        self,
+        layers: Layers,
+        invoker: HandlerInvoker,
+        calls: Calls,
+        *,
+        threads: int,
+        coroutines: int,
+        processes: ProcessSettings,
+    ) -> None:
+        self._makers: dict[Kind, Callable[[], Executor]] = {
+            Kind.THREADS: lambda: ThreadExecutor(layers.execution, threads, invoker, calls),
+            Kind.LOOP: lambda: LoopExecutor(layers, coroutines, invoker, calls),
+            Kind.PROCESSES: lambda: ProcessExecutor(layers, processes, invoker, calls),
+        }
+        self._executors: dict[Kind, Executor] = {}
+
+    def run(self, jobs: Iterable[LeasedJob]) -> None:
+        """Run jobs as soon as there are slots for them."""
+        groups: dict[Slots, list[LeasedJob]] = {}
+        for job in jobs:
+            groups.setdefault(job.slots, []).append(job)
+        for slots, group in groups.items():
+            executor = self._executor(slots.kind)
+            if slots.batch is None:
+                executor.run(group)
+            else:
+                executor.run_batch(group)
+
+    def _executor(self, kind: Kind) -> Executor:
+        executor = self._executors.get(kind)
+        if executor is None:
+            executor = self._executors[kind] = self._makers[kind]()
+        return executor
+
+    def announce_shutdown(self, jobs: list[LeasedJob]) -> None:
+        """Tell handlers that their worker shuts down."""
+        for job in jobs:
+            job.context.announce_shutdown()
+        for call in _distinct_calls(jobs):
+            if call.announce is not None:
+                call.announce()
+
+    def stop(self, jobs: list[LeasedJob], *, also_batches: bool) -> None:
+        """Ask handlers to stop, and end those that can be ended; calls of several jobs with `also_batches`."""
+        for job in jobs:
+            job.context.request_stop()
+        for call in _distinct_calls(jobs):
+            if call.kill is not None and (also_batches or len(call.jobs) == 1):
+                call.kill()
+
+    def close(self) -> None:
+        """Close the executors that were set up."""
+        for executor in self._executors.values():
+            executor.close()
+
+
+def _distinct_calls(jobs: list[LeasedJob]) -> set[Call]:
+    return {job.call for job in jobs if job.call is not None}
+
+
+class BatchQueues:
+    """A queue of ready jobs for each batch handler, so that one call of it runs at a time."""
+
+    def __init__(self, runner: TaskRunner, run: Callable[[Call], object]) -> None:
+        self._runner = runner
+        self._run = run
+        self._queues: dict[str, FuncQueue[LeasedJob]] = {}
+
+    def add(self, jobs: list[LeasedJob]) -> None:
+        """Add jobs of one handler."""
+        name = jobs[0].handler.name
+        queue = self._queues.get(name)
+        if queue is None:
+            queue = FuncQueue(self._run_all, self._runner, batch=True, name=f"mainspring-batches-{name}")
+            self._queues[name] = queue
+        queue.dispatch_all(jobs)
+
+    def _run_all(self, jobs: list[LeasedJob]) -> None:
+        for call in calls_of(jobs):
+            self._run(call)
+
+
+class ThreadExecutor:
+    """Runs plain functions on a runner. They cannot be ended: they look at `current_job().cancelled`."""
+
+    def __init__(self, runner: TaskRunner, size: int, invoker: HandlerInvoker, calls: Calls) -> None:
+        self._invoker = invoker
+        self._calls = calls
+        self._ready: FuncQueue[LeasedJob] = FuncQueue(self._run, runner, concurrency=size, name="mainspring-ready")
+        self._batches = BatchQueues(runner, self._run_batch)
+        self.run = self._ready.dispatch_all
+        self.run_batch = self._batches.add
+
+    def _run(self, job: LeasedJob) -> None:
+        if job.claim_start():
+            began = self._calls.begin_job(job)
+            self._calls.end_job(job, self._invoker.invoke(job), began)
+
+    def _run_batch(self, call: Call) -> None:
+        began = self._calls.begin(call)
+        self._calls.end(call, self._invoker.invoke_batch(call.jobs), began)
+
+    def close(self) -> None:
+        """Leave what still runs: the threads belong to the runner."""
+
+
+class LoopExecutor:
+    """Awaits coroutine functions on an event loop. A timeout or a request to stop cancels them."""
+
+    def __init__(self, layers: Layers, size: int, invoker: HandlerInvoker, calls: Calls) -> None:
+        self._own_pool: ThreadPool | None = None
+        self._loop = self._make_loop(layers)
+        self._invoker = invoker
+        self._calls = calls
+        # what follows belongs to the loop
+        self._slots = asyncio.Semaphore(size)
+        self._waiting: dict[str, list[LeasedJob]] = {}  # for batch handlers with a call under way, by name
+
+    def _make_loop(self, layers: Layers) -> AsyncioRunner:
+        pool = layers.execution
+        if not isinstance(pool, ThreadPool):
+            pool = self._own_pool = ThreadPool(1, name="mainspring-loops", clock=layers.clock)
+        return pool.asyncio(name="mainspring-loop")
+
+    def run(self, jobs: list[LeasedJob]) -> None:
+        """Run jobs as soon as there are slots."""
+        for job in jobs:
+            self._loop.post(self._run, job)
+
+    def run_batch(self, jobs: list[LeasedJob]) -> None:
+        """Run jobs of one batch handler as soon as there is a slot and no other call of it runs."""
+        self._loop.post(self._run_batches, jobs)
+
+    async def _run(self, job: LeasedJob) -> None:
+        async with self._slots:
+            if job.claim_start():
+                await self._call(Call((job,)), self._invoke(job))
+
+    async def _invoke(self, job: LeasedJob) -> list[Outcome]:
+        return [await self._invoker.invoke_async(job)]
+
+    async def _run_batches(self, jobs: list[LeasedJob]) -> None:
+        name = jobs[0].handler.name
+        if name in self._waiting:
+            self._waiting[name] += jobs
+            return
+        self._waiting[name] = list(jobs)
+        while self._waiting[name]:
+            async with self._slots:
+                waiting, self._waiting[name] = self._waiting[name], []
+                for call in calls_of(waiting):
+                    await self._call(call, self._invoker.invoke_batch_async(call.jobs))
+        del self._waiting[name]
+
+    async def _call(self, call: Call, work: Coroutine[Any, Any, list[Outcome]]) -> None:
+        task = asyncio.ensure_future(work)
+        call.kill = partial(asyncio.get_running_loop().call_soon_threadsafe, task.cancel)
+        began = self._calls.begin(call)
+        if call.is_unwanted:  # the request came while the job waited for its slot
+            task.cancel()
+        try:
+            outcomes = await task
+        except asyncio.CancelledError as error:
+            if not task.cancelled():
+                raise
+            # The task was canceled before its first step.
+            outcomes = [self._invoker.explain(job, error) for job in call.jobs]
+        self._calls.end(call, outcomes, began)
+
+    def close(self) -> None:
+        """End the event loop; leave what still runs there."""
+        self._loop.shutdown(timeout=0)
+        if self._own_pool is not None:
+            with suppress(RuntimeError):  # raised in a thread of the pool
+                self._own_pool.shutdown(timeout=0)
+
+
+class ProcessExecutor:
+    """Runs handlers in child processes. A timeout or a request to stop kills them; a crash harms no other job.
+
+    The processes start with the first job. A thread of an own pool waits beside each process that works, so that
+    no thread for plain handlers is used up.
+    """
+
+    def __init__(self, layers: Layers, settings: ProcessSettings, invoker: HandlerInvoker, calls: Calls) -> None:
+        from mainspring.jobs.processes.pool import ProcessPool  # noqa: PLC0415 - most applications need none
+
+        size = settings.count
+        self._invoker = invoker
+        self._calls = calls
+        self._pool = ProcessPool(size, **settings.options())
+        self._threads = ThreadPool(size, name="mainspring-processes", clock=layers.clock)
+        self._slots = Semaphore(size)  # a middleware that waits lets the pool start another thread
+        self._ready: FuncQueue[LeasedJob] = FuncQueue(self._run, self._threads, concurrency=size)
+        self._batches = BatchQueues(self._threads, self._run_call)
+        self.run = self._ready.dispatch_all
+        self.run_batch = self._batches.add
+
+    def _run(self, job: LeasedJob) -> None:
+        if job.claim_start():
+            self._run_call(Call((job,)))
+
+    def _run_call(self, call: Call) -> None:
+        remote = _RemoteCall(call, self._calls)
+        request = _request(call, self._invoker.max_result)
+        outcomes = self._invoker.invoke_remote(call.jobs, lambda: self._ask(remote, request))
+        self._calls.end(call, outcomes, remote.began)
+
+    def _ask(self, remote: _RemoteCall, request: Request) -> list[ChildAnswer]:
+        with self._slots:
+            return remote.run(self._pool, request)
+
+    def close(self) -> None:
+        """Kill the processes."""
+        self._pool.close(0)
+        self._threads.shutdown(timeout=0)
+
+
+class _RemoteCall:
+    """A call in a child process."""
+
+    def __init__(self, call: Call, calls: Calls) -> None:
+        self._call = call
+        self._calls = calls
+        self.began: int | None = None
+
+    def run(self, pool: ProcessPool, request: Request) -> list[ChildAnswer]:
+        """Send the request and wait for the answers."""
+        from mainspring.jobs.processes.child_process import ChildDied  # noqa: PLC0415 - see `ProcessExecutor`
+
+        try:
+            return pool.run(request, on_start=self._begin, on_note=self._report).answers
+        except ChildDied as death:
+            if death.was_asked_to_end:
+                raise Interrupted(str(death)) from None
+            if death.was_killed:
+                raise Killed(str(death)) from None
+            raise Crashed(str(death)) from None
+
+    def _begin(self, child: Running) -> None:
+        call = self._call
+        call.announce, call.warn, call.kill = child.announce_shutdown, child.stop, child.kill
+        self.began = self._calls.begin(call)
+        if call.jobs[0].context.stopping:  # the shutdown began while the process started
+            child.announce_shutdown()
+        if call.is_unwanted:  # the request to stop came while the process started
+            child.kill()
+
+    def _report(self, note: Note) -> None:
+        self._call.jobs[note.place].context.progress(note.done, note.total, note.note)
+
+
+def _request(call: Call, max_result: int) -> Request:
+    handler = call.jobs[0].handler
+    return Request.of(
+        handler,
+        [job.lease for job in call.jobs],
+        max_result=max_result,
+        keep_result=any(needs_result(job) for job in call.jobs),
+        is_batch=handler.options.batch is not None,
+    )

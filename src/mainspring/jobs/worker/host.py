@@ -1,0 +1,297 @@
+"""Starts and stops the parts of a worker together: the worker, the firing of schedules, and maintenance.
+
+A shutdown waits for handlers within its grace, and after that no longer than `PATIENCE_FOR_ANSWERS` for the store.
+The report names the jobs whose end the store has not confirmed by then. No job is lost: the requests stay queued,
+and if the process ends before they are carried out, other workers rescue the jobs.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from mainspring.clock import Duration, SystemClock, deadline_after, to_nanoseconds
+from mainspring.jobs.handlers import Registry
+from mainspring.jobs.io_layer import Callback, SingleOperation
+from mainspring.jobs.layers import Layers
+from mainspring.jobs.policies import WorkerSettings
+from mainspring.jobs.recurrence.recurring import PATIENCE_SECONDS, Recurring
+from mainspring.jobs.waiting import WorkerInfo
+from mainspring.jobs.worker.invoker import HandlerInvoker
+from mainspring.jobs.worker.lease_table import LeasedJob
+from mainspring.jobs.worker.maintenance import EVERY_SECONDS, HealthRecorder, Maintenance, StallDetector
+from mainspring.jobs.worker.worker import Worker
+from mainspring.runners.repeat import Repetition
+from mainspring.vital_signs import Health, WorkerState
+
+PATIENCE_FOR_ANSWERS = 10.0  # real seconds, after the grace, that a stop waits for the store
+MOST_NAMED = 5  # jobs, in the text of a report
+
+logger = logging.getLogger("mainspring.worker")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopReport:
+    """The result of `JobManager.shutdown`."""
+
+    interrupted: int = 0
+    """How many jobs ran when the grace was over: they were handed back and run again."""
+    left: tuple[str, ...] = ()
+    """The ids of jobs whose end or return the store did not confirm in time: other workers rescue them."""
+    has_left: bool = True
+    """Whether the store confirmed that the worker is gone; if not, other workers find out by its silence."""
+    was_running: bool = True
+    """False if there was no worker to stop: the manager was not started, or it was shut down already."""
+    already_shut_down: bool = False
+    """True if an earlier shutdown stopped the worker: the other fields are those of its report."""
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether every handler finished and the store confirmed everything."""
+        return self.interrupted == 0 and not self.left and self.has_left
+
+    def __str__(self) -> str:
+        if self.already_shut_down:
+            return "the worker was shut down already"
+        if not self.was_running:
+            return "there was no worker to shut down"
+        parts = [f"{self.interrupted} jobs were interrupted and run again"] if self.interrupted else []
+        if self.left:
+            parts.append(
+                f"the store did not confirm the end of {len(self.left)} jobs in time ("
+                f"{', '.join(self.left[:MOST_NAMED])}{', ...' if len(self.left) > MOST_NAMED else ''}), "
+                "other workers rescue them"
+            )
+        if not self.has_left:
+            parts.append("the store did not confirm in time that the worker is gone")
+        return "the worker is shut down" + (f": {'; '.join(parts)}" if parts else "")
+
+
+class WorkerHost:
+    """Runs the jobs of an engine, from `start` to `stop`."""
+
+    def __init__(
+        self,
+        layers: Layers,
+        settings: WorkerSettings,
+        registry: Registry,
+        invoker: HandlerInvoker,
+        *,
+        new_id: Callable[[], str],
+        on_settled: Callable[[list[str]], None],
+        on_health: Callable[[Health], None],
+    ) -> None:
+        self._layers = layers
+        self._settings = settings
+        self._registry = registry
+        self._health = HealthRecorder(layers.clock, on_health)
+        self._recurring = Recurring(
+            engine=layers.engine, io=layers.io, clock=layers.clock, new_id=lambda _: new_id()
+        )
+        self._worker = Worker(
+            WorkerInfo(f"{platform.node()}:{os.getpid()}", os.getpid(), ()),
+            layers,
+            settings,
+            registry,
+            invoker,
+            on_settled=on_settled,
+            on_firing=self._recurring.expect,
+        )
+        self._shutdown = _Shutdown(self._worker, layers)
+        self.wake = self._worker.wake
+        """Fetch jobs, because some may have become available. From any thread."""
+        self._health_reports: Repetition | None = None
+        self._maintenance: Repetition | None = None
+
+    # -- start
+
+    def start(self) -> None:
+        """Start, after the jobs of dead workers were rescued."""
+        control = self._layers.control
+        if self._settings.has_maintenance:
+            control.post(self._report_health)
+            self._health_reports = self._layers.control_runner.repeat(
+                control.post, self._report_health, every=EVERY_SECONDS
+            )
+        try:
+            self._start_parts()
+        except BaseException:
+            self._end_health_reports()
+            raise
+
+    def _start_parts(self) -> None:
+        self._recurring.start()
+        try:
+            self._worker.start()
+        except BaseException:
+            self._recurring.close()
+            raise
+        self._layers.control.post(self._health.answered)
+        self._enter(WorkerState.READY)
+        if self._settings.has_maintenance:
+            maintenance = self._make_maintenance()
+            self._maintenance = self._layers.control_runner.repeat(maintenance.tick, every=EVERY_SECONDS)
+
+    def _make_maintenance(self) -> Maintenance:
+        table, clock = self._worker.table, self._layers.clock
+        return Maintenance(
+            self._worker,
+            self._layers,
+            self._registry,
+            retention=self._settings.keep.retention(),
+            health=self._health,
+            stalls=StallDetector(
+                clock,
+                after_ns=self._settings.stall_after_ns,
+                kind_of=table.kind_of,
+                occupancy=lambda type_: table.occupancy(type_, clock.monotonic_ns()),
+                now=self._layers.engine.now,
+            ),
+            on_clock_jump=self.clock_jumped,
+        )
+
+    def _enter(self, state: WorkerState) -> None:
+        self._layers.control.post(setattr, self._health, "state", state)
+        if self._settings.has_maintenance:
+            self._layers.control.post(self._report_health)
+
+    def _report_health(self) -> None:
+        self._health.report(len(self._worker.table), self._worker.machine.trouble)
+
+    def _end_health_reports(self) -> None:
+        if self._health_reports is not None:
+            self._health_reports.stop()
+
+    # -- while it runs
+
+    def active_jobs(self) -> list[LeasedJob]:
+        """Return the jobs that the worker holds."""
+        return self._worker.active_jobs()
+
+    def clock_jumped(self) -> None:
+        """Time jobs and schedules again, because the wall clock was set."""
+        self._worker.clock_jumped()
+        self._recurring.retime()
+
+    def announce_handlers(self) -> None:
+        """Tell the store about handlers that were registered after the start, and fetch their jobs."""
+        self._worker.announce_handlers()
+        self._worker.wake()
+
+    # -- stop
+
+    def hurry(self) -> None:
+        """End a `stop` that waits for handlers."""
+        self._worker.hurry()
+        self._shutdown.hurry()
+
+    def stop_fetching(self) -> None:
+        """Fetch no more jobs; handlers that run go on. `stop` does the rest."""
+        self._shutdown.begin()
+
+    def stop(self, grace: Duration) -> StopReport:
+        """Let handlers finish within `grace`, hand back the other jobs, and leave the store.
+
+        Only the first caller stops the worker. A second one waits for it and gets the same report.
+        """
+        self._enter(WorkerState.STOPPING)
+        if self._maintenance is not None:
+            self._maintenance.stop()
+        self._recurring.end()
+        has_left = False
+        try:
+            report = self._shutdown.run(grace)
+            has_left = report.has_left
+            return report
+        finally:
+            # If the store does not answer, a firing that waits for it is left: the stop has waited long enough.
+            self._recurring.close(PATIENCE_SECONDS if has_left else 0)
+            self._end_health_reports()
+
+
+class _Shutdown:
+    """The one shutdown of a worker, on the thread of its caller."""
+
+    def __init__(self, worker: Worker, layers: Layers) -> None:
+        self._worker = worker
+        self._machine = worker.machine
+        self._idle = worker.idle
+        self._io = layers.io
+        self._control = layers.control
+        self._clock = layers.clock
+        self._first = [None]  # popped by the first caller
+        self._is_hurried = False
+        self._is_over = False
+        self._has_left = False
+        self._error: Exception | None = None
+
+    def hurry(self) -> None:
+        """Wait for handlers no longer. From any thread."""
+        self._is_hurried = True
+        self._idle.announce()
+
+    def begin(self) -> None:
+        """Begin the shutdown, and wait until the worker fetches no more jobs."""
+        self._worker.request_stop()
+        real = SystemClock()
+        self._idle.wait(lambda: self._machine.is_stopping, deadline_after(real, PATIENCE_FOR_ANSWERS), real)
+
+    def run(self, grace: Duration) -> StopReport:
+        """Stop the worker. Takes no longer than `grace` and `PATIENCE_FOR_ANSWERS` together."""
+        try:
+            self._first.pop()
+        except IndexError:
+            return self._wait_for_first(grace)
+        try:
+            return self._stop(grace)
+        finally:
+            self._is_over = True
+            self._idle.announce()
+
+    def _wait_for_first(self, grace: Duration) -> StopReport:
+        real = SystemClock()
+        deadline = deadline_after(real, to_nanoseconds(grace, "grace") / 1e9 + PATIENCE_FOR_ANSWERS)
+        self._idle.wait(lambda: self._is_over, deadline, real)
+        return replace(self._report(), already_shut_down=True)
+
+    def _stop(self, grace: Duration) -> StopReport:
+        worker, machine = self._worker, self._machine
+        # The requests are posted and not waited for: a pool whose threads are all busy must not block a shutdown.
+        worker.request_stop()
+        deadline = deadline_after(self._clock, grace, "grace")
+        self._idle.wait(lambda: self._is_hurried or (machine.is_stopping and worker.is_at_rest()), deadline)
+        worker.interrupt()
+        real = SystemClock()  # the store answers in real time, whatever the clock of the worker is
+        patience = deadline_after(real, PATIENCE_FOR_ANSWERS)
+        self._idle.wait(lambda: machine.interrupted is not None and worker.has_answers(), patience, real)
+        worker.close()
+        self._leave()
+        self._idle.wait(lambda: self._has_left or self._error is not None, patience, real)
+        if self._error is not None:
+            raise self._error
+        report = self._report()
+        if report.left or not report.has_left:
+            logger.error("%s", report)
+        return report
+
+    def _leave(self) -> None:
+        number = self._machine.number
+        reply: Callback[None] = Callback(
+            lambda _answer: self._control.post(self._confirm), lambda error: self._control.post(self._fail, error)
+        )
+        self._io.dispatch(SingleOperation(lambda engine: engine.leave(number), reply))
+
+    def _confirm(self) -> None:
+        self._has_left = True
+        self._idle.announce()
+
+    def _fail(self, error: Exception) -> None:
+        self._error = error
+        self._idle.announce()
+
+    def _report(self) -> StopReport:
+        left = tuple(job.lease.id for job in self._worker.table.jobs())
+        return StopReport(interrupted=self._machine.interrupted or 0, left=left, has_left=self._has_left)

@@ -1,0 +1,177 @@
+"""Calls a handler with the middleware around it, and returns the outcome of the attempt.
+
+Every value and every exception of a handler becomes an outcome. A call for a batch is one attempt of each of its
+jobs: the middleware runs once around the call, and an exception is charged to each job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mainspring.jobs import context
+from mainspring.jobs.arguments import results_of
+from mainspring.jobs.handlers import Registry
+from mainspring.jobs.ids import JobIds
+from mainspring.jobs.middleware import Middlewares
+from mainspring.jobs.processes.messages import AnswerKind, ChildAnswer
+from mainspring.jobs.records import Outcome
+from mainspring.jobs.serializers import Serializer
+from mainspring.jobs.worker.lease_table import LeasedJob
+from mainspring.jobs.worker.outcomes import FollowUps, Outcomes, RemoteError
+
+
+class HandlerInvoker:
+    """Calls handlers, and returns outcomes."""
+
+    def __init__(
+        self,
+        serializer: Serializer,
+        now: Callable[[], int],
+        *,
+        max_result: int,
+        new_id: Callable[[], str] | None = None,
+        registry: Registry | None = None,
+        middlewares: Middlewares | None = None,
+    ) -> None:
+        ids = JobIds()
+        follow_ups = FollowUps(registry or Registry(), new_id or (lambda: ids.make(now())[0]), now)
+        self._outcomes = Outcomes(serializer, now, follow_ups, max_result=max_result)
+        self._middlewares = middlewares or Middlewares()
+        self.max_result = max_result
+        self._complete = self._outcomes.complete
+        self.explain = self._outcomes.explain
+
+    # -- one job
+
+    def invoke(self, job: LeasedJob) -> Outcome:
+        """Call a plain function."""
+        entered = context.enter(job.context)
+        try:
+            if self._middlewares.is_empty:
+                return self._complete(job, _call(job))
+            value = None
+            with self._middlewares.attempting(job.context):
+                value = _call(job)
+            return self._complete(job, value)
+        except BaseException as error:  # SystemExit in a handler ends the attempt, not the worker
+            return self.explain(job, error)
+        finally:
+            context.leave(entered)
+
+    async def invoke_async(self, job: LeasedJob) -> Outcome:
+        """Await a coroutine function."""
+        entered = context.enter(job.context)
+        try:
+            value = None
+            async with self._middlewares.attempting_async(job.context):
+                value = await _call(job)
+            return self._complete(job, value)
+        except BaseException as error:  # a canceled attempt has an outcome, too
+            return self.explain(job, error)
+        finally:
+            context.leave(entered)
+
+    # -- a batch
+
+    def invoke_batch(self, jobs: Sequence[LeasedJob]) -> list[Outcome]:
+        """Call a plain batch handler, once for all of these jobs."""
+        batch = _Batch(jobs, self._outcomes)
+        if not batch.items:
+            return batch.outcomes()
+        entered = context.enter(batch.contexts)
+        try:
+            value = None
+            with self._middlewares.attempting(batch.contexts[0]):
+                value = batch.function(batch.items)
+            batch.complete(value)
+        except BaseException as error:
+            batch.explain(error)
+        finally:
+            context.leave(entered)
+        return batch.outcomes()
+
+    async def invoke_batch_async(self, jobs: Sequence[LeasedJob]) -> list[Outcome]:
+        """Await a batch handler, once for all of these jobs."""
+        batch = _Batch(jobs, self._outcomes)
+        if not batch.items:
+            return batch.outcomes()
+        entered = context.enter(batch.contexts)
+        try:
+            value = None
+            async with self._middlewares.attempting_async(batch.contexts[0]):
+                value = await batch.function(batch.items)
+            batch.complete(value)
+        except BaseException as error:
+            batch.explain(error)
+        finally:
+            context.leave(entered)
+        return batch.outcomes()
+
+    # -- in another process
+
+    def invoke_remote(self, jobs: Sequence[LeasedJob], ask: Callable[[], list[ChildAnswer]]) -> list[Outcome]:
+        """Run the middleware here and the handler in a child process; its failure is raised as `RemoteError`."""
+        contexts = tuple(job.context for job in jobs)
+        is_batch = jobs[0].handler.options.batch is not None
+        entered = context.enter(contexts if is_batch else contexts[0])
+        try:
+            answers = [ChildAnswer(AnswerKind.COMPLETED)] * len(jobs)
+            with self._middlewares.attempting(contexts[0]):
+                given = ask()
+                if not is_batch and given[0].kind in (AnswerKind.FAILED, AnswerKind.RETRY_LATER):
+                    raise RemoteError(given[0])
+                answers = given
+            return [self._outcomes.answer(job, answer) for job, answer in zip(jobs, answers, strict=True)]
+        except BaseException as error:
+            return [self._outcomes.explain(job, error) for job in jobs]
+        finally:
+            context.leave(entered)
+
+
+def _call(job: LeasedJob) -> Any:
+    positional, named = job.handler.arguments.decode(job.lease.payload, job.lease.codec)
+    return job.handler.function(*positional, **named)
+
+
+class _Batch:
+    """The jobs of one call. Those whose arguments cannot be decoded have failed before it."""
+
+    def __init__(self, jobs: Sequence[LeasedJob], outcomes: Outcomes) -> None:
+        self._jobs = jobs
+        self._outcomes = outcomes
+        self._ended: dict[LeasedJob, Outcome] = {}
+        self._called: list[LeasedJob] = []
+        self.items: list[Any] = []
+        for job in jobs:
+            try:
+                positional, named = job.handler.arguments.decode(job.lease.payload, job.lease.codec)
+                (item,) = (*positional, *named.values())
+            except Exception as error:  # charged to this job alone
+                self._ended[job] = outcomes.explain(job, error)
+            else:
+                self._called.append(job)
+                self.items.append(item)
+        self.contexts = tuple(job.context for job in self._called)
+        self.function = jobs[0].handler.function
+
+    def complete(self, returned: Any) -> None:
+        """Complete each job with what the handler returned for it."""
+        for job, value in zip(self._called, self._results(returned), strict=True):
+            if isinstance(value, BaseException):
+                self._ended[job] = self._outcomes.explain(job, value)
+            else:
+                self._ended[job] = self._outcomes.complete(job, value)
+
+    def _results(self, returned: Any) -> list[Any]:
+        return results_of(self._jobs[0].handler.name, returned, len(self._called))
+
+    def explain(self, error: BaseException) -> None:
+        """Charge an error to each job that has not ended."""
+        for job in self._called:
+            if job not in self._ended:
+                self._ended[job] = self._outcomes.explain(job, error)
+
+    def outcomes(self) -> list[Outcome]:
+        """Return the outcome of each job."""
+        return [self._ended[job] for job in self._jobs]

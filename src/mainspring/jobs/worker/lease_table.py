@@ -1,0 +1,246 @@
+"""The leases that a worker holds, with their handlers and the slots that they occupy.
+
+Invariants
+- Every job is counted once in its slots: as `held` until its start is being committed, as `started` after that.
+- While a suspect (a job that has crashed two workers) is in the table, no other suspect is fetched: if the worker
+  dies, only one of them is to blame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import TYPE_CHECKING
+
+from mainspring.clock import NANOSECONDS
+from mainspring.jobs.context import JobContext
+from mainspring.jobs.engine import Demand
+from mainspring.jobs.handlers import Handler, Registry
+from mainspring.jobs.records import Lease, Outcome, is_suspect
+from mainspring.jobs.waiting import Waiting
+from mainspring.jobs.worker.slots import BatchSlots, Kind, Longest, Occupancy, Slots
+
+if TYPE_CHECKING:
+    from mainspring.jobs.worker.executors import Call
+
+PROCESS_WINDOW = 16
+
+Report = Callable[[Lease, float, float | None, str | None], object]
+
+
+class LeaseContext(JobContext):
+    """The context of a job that a worker holds. All of them share one function that stores progress."""
+
+    __slots__ = ()
+
+    def _tell(self, done: float, total: float | None, note: str | None) -> None:
+        report = self._report
+        if report is not None:
+            report(self._lease, done, total, note)
+
+
+class LeasedJob:
+    """A lease, and how far its job is in this worker.
+
+    Starting and ending a job are claims. Each claim is one atomic pop, so that the thread of a handler and a
+    shutdown that hands the job back cannot both win.
+    """
+
+    __slots__ = (
+        "_end",
+        "_start",
+        "call",
+        "context",
+        "counts_as_started",
+        "handler",
+        "is_asked_to_stop",
+        "is_starting",
+        "lease",
+        "ready_at",
+        "ready_ns",
+        "slots",
+        "timed_out_after",
+        "worker",
+    )
+
+    def __init__(self, lease: Lease, handler: Handler, slots: Slots, report: Report, worker: int) -> None:
+        self.lease = lease
+        self.worker = worker  # the number under which it was leased: its outcome is stored under the same number
+        self.handler = handler
+        self.slots = slots
+        self.context = LeaseContext(lease, report)
+        self.call: Call | None = None  # the call of the handler, if it can be stopped or times out
+        self.counts_as_started = lease.is_started
+        self.is_starting = False  # the store has not yet answered whether the job may start
+        self.ready_ns: int | None = None  # when the job was ready to run, by the monotonic clock
+        self.ready_at = 0  # the same instant by the engine's clock
+        self.is_asked_to_stop = False  # by a user; a timeout does not set it
+        self.timed_out_after: int | None = None  # microseconds
+        self._start = [None]
+        self._end = [None]
+
+    def claim_start(self) -> bool:
+        """Claim the right to start the job, or to prevent its start."""
+        try:
+            self._start.pop()
+        except IndexError:
+            return False
+        return True
+
+    def claim_end(self) -> bool:
+        """Claim the right to decide how the job ended."""
+        try:
+            self._end.pop()
+        except IndexError:
+            return False
+        return True
+
+    def began(self, now_ns: int) -> int:
+        """Convert the monotonic instant at which the handler began to the engine's time."""
+        return self.ready_at + self.waited(now_ns) // 1_000
+
+    def waited(self, now_ns: int) -> int:
+        """Return for how many nanoseconds the job has been ready."""
+        return 0 if self.ready_ns is None else now_ns - self.ready_ns
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the start has not been claimed."""
+        return bool(self._start)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the start has been claimed and the end has not."""
+        return not self._start and bool(self._end)
+
+
+class LeaseTable:
+    """The jobs of a worker. Belongs to the control sequence."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        report: Report,
+        *,
+        threads: int,
+        coroutines: int,
+        processes: int,
+        queues: tuple[str, ...] | None,
+    ) -> None:
+        self._registry = registry
+        self._report = report
+        self._queues = queues
+        self._jobs: dict[tuple[Hashable, int], LeasedJob] = {}  # by ref and token: a job may be leased again
+        self._threads = Slots(threads, queues)
+        # All coroutines start at once, so a window of waiting jobs would be of no use.
+        self._loop = Slots(coroutines, queues, kind=Kind.LOOP, max_window=0)
+        # Jobs in processes are usually long. A small window spares short ones a fetch each.
+        self._processes = Slots(processes, queues, kind=Kind.PROCESSES, max_window=PROCESS_WINDOW * processes)
+        self._kinds = (self._threads, self._loop, self._processes)
+        self._batches: dict[str, BatchSlots] = {}  # by the name of the handler
+        self._slots: dict[Handler, Slots] = {}
+        self._suspects = 0  # in the table
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def jobs(self) -> list[LeasedJob]:
+        """Return all jobs."""
+        return list(self._jobs.values())
+
+    def demands(self) -> list[Demand]:
+        """Return how many jobs the free slots can take, by job type."""
+        names: dict[Slots, list[str]] = {}
+        for name in self._registry.names():
+            names.setdefault(self._slots_for(self._registry.get(name)), []).append(name)
+        self._count_lent()
+        return [slots.demand(tuple(types), suspects=self._suspects == 0) for slots, types in names.items()]
+
+    def add(self, lease: Lease, worker: int) -> LeasedJob:
+        """Add a lease that a worker got under this number, and occupy a slot for it."""
+        handler = self._registry.get(lease.type)
+        slots = self._slots.get(handler) or self._slots_for(handler)
+        job = LeasedJob(lease, handler, slots, self._report, worker)
+        self._jobs[lease.ref, lease.token] = job
+        if lease.is_started:
+            slots.started += 1
+        else:
+            slots.held += 1
+        self._suspects += is_suspect(lease)
+        return job
+
+    def count_as_started(self, job: LeasedJob) -> None:
+        """Count a held job as started."""
+        job.counts_as_started = True
+        slots = job.slots
+        slots.held -= 1
+        slots.started += 1
+
+    def drop(self, job: LeasedJob) -> None:
+        """Remove a job and free its slot."""
+        if self._jobs.pop((job.lease.ref, job.lease.token), None) is None:
+            return
+        slots = job.slots
+        if job.counts_as_started:
+            slots.started -= 1
+        else:
+            slots.held -= 1
+        self._suspects -= is_suspect(job.lease)
+
+    def drop_settled(self, outcomes: Iterable[Outcome]) -> bool:
+        """Remove jobs that are settled; return whether one of them was a suspect."""
+        had_suspect = False
+        for outcome in outcomes:
+            job = self._jobs.get((outcome.lease.ref, outcome.lease.token))
+            if job is not None:
+                self.drop(job)
+                had_suspect |= is_suspect(job.lease)
+        return had_suspect
+
+    def is_crowded(self) -> bool:
+        """Return whether some jobs have to wait for a slot."""
+        if self._batches:
+            self._count_lent()
+        return any(slots.started + slots.lent > slots.size for slots in self._kinds)
+
+    def adapt(self, *, is_more: bool) -> None:
+        """Adapt the windows of the slots to how long jobs had to wait."""
+        for slots in self._kinds:
+            slots.adapt(is_more=is_more)
+
+    def kind_of(self, waiting: Waiting) -> Kind | None:
+        """Return where this worker would run jobs that wait; None if it does not serve them."""
+        is_served = waiting.type in self._registry and (self._queues is None or waiting.queue in self._queues)
+        return self._slots_for(self._registry.get(waiting.type)).kind if is_served else None
+
+    def occupancy(self, type_: str, now_ns: int) -> Occupancy:
+        """Return how busy the slots for a job type are."""
+        slots = self._slots_for(self._registry.get(type_))
+        is_batch = slots.batch is not None and slots.started > 0
+        if not is_batch:
+            slots = next(kind for kind in self._kinds if kind.kind is slots.kind)
+        self._count_lent()
+        running = [job for job in self._jobs.values() if job.is_running]
+        here = [job for job in running if (job.slots is slots if is_batch else job.slots.kind is slots.kind)]
+        times = [Longest(job.waited(now_ns) / NANOSECONDS, job.lease.id, job.lease.type) for job in here]
+        longest = max(times, default=None)
+        if is_batch:
+            return Occupancy(slots.kind, 1, 1, longest, is_batch=True)
+        return Occupancy(slots.kind, min(slots.places, slots.size), slots.size, longest)
+
+    def _slots_for(self, handler: Handler) -> Slots:
+        slots = self._processes if handler.is_process else self._loop if handler.is_async else self._threads
+        if handler.options.batch is not None:
+            slots = self._batch_slots(handler, slots)
+        self._slots[handler] = slots
+        return slots
+
+    def _batch_slots(self, handler: Handler, kind: Slots) -> BatchSlots:
+        slots = self._batches.get(handler.name)
+        if slots is None or slots.batch != handler.options.batch:  # the handler was registered again
+            slots = self._batches[handler.name] = BatchSlots(handler.options.batch or 1, self._queues, kind)
+        return slots
+
+    def _count_lent(self) -> None:
+        """Count the slots that calls of batch handlers occupy."""
+        for slots in self._kinds:
+            slots.lent = sum(1 for batch in self._batches.values() if batch.started and batch.kind is slots.kind)

@@ -1,0 +1,363 @@
+"""Maintenance: what a worker does once a second beside running jobs.
+
+It detects jumps of the wall clock, announces handlers that were registered late, rescues the jobs of dead workers,
+detects stalls, sends the heartbeat every 15 seconds and prunes old jobs every minute. None of it waits: the engine
+is called on the io layer, and its answers come back later.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from msgspec.structs import replace
+
+from mainspring.clock import NANOSECONDS, Clock
+from mainspring.jobs.engine import Engine, Pruned, Retention, Swept
+from mainspring.jobs.handlers import Registry
+from mainspring.jobs.io_layer import Callback, SingleOperation
+from mainspring.jobs.layers import Layers
+from mainspring.jobs.timestamps import MICROSECONDS
+from mainspring.jobs.waiting import MOST_COUNTED, Waiting, WorkerInfo
+from mainspring.jobs.worker.slots import Kind, Occupancy
+from mainspring.vital_signs import Health, WorkerState
+
+if TYPE_CHECKING:
+    from mainspring.jobs.worker.worker import Worker
+
+T = TypeVar("T")
+
+EVERY_SECONDS = 1.0
+HEARTBEAT_TICKS = 15
+PRUNE_TICKS = 60  # once a minute, and every second while there is more to prune
+MOST_PRUNES = 10  # small prunes in a row
+JUMP_NS = 100_000_000  # a difference between the clocks that counts as a jump
+LONGEST_GAP_NS = 5 * NANOSECONDS  # the stall detector counts no more than this between two observations
+LONGEST_SILENCE_NS = 3_600 * NANOSECONDS  # between two reports of the same stall
+
+logger = logging.getLogger("mainspring.worker")
+
+
+class Maintenance:
+    """The maintenance of one worker. `tick` is called once a second."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        layers: Layers,
+        registry: Registry,
+        *,
+        retention: Retention,
+        health: HealthRecorder,
+        stalls: StallDetector,
+        on_clock_jump: Callable[[], None],
+    ) -> None:
+        self._worker = worker
+        self._engine = layers.engine
+        self._io = layers.io
+        self._control = layers.control
+        self._clock = layers.clock
+        self._registry = registry
+        self._retention = retention
+        self._health = health
+        self._stalls = stalls
+        self._on_clock_jump = on_clock_jump
+        self._ticks = 0
+        self._clock_offset = self._measure_offset()
+        self._is_sweeping = False
+        self._is_more_to_prune = False
+        self._unknown_types: set[str] = set()
+
+    def tick(self) -> None:
+        """Do what is due in this second."""
+        self._check_clock()
+        self._ticks += 1
+        self._worker.announce_handlers()
+        number = self._worker.machine.number
+        if self._ticks % HEARTBEAT_TICKS == 0:
+            self._call("renew", lambda engine: engine.renew(number), lambda alive: self._renewed(number, alive))
+        if not self._is_sweeping:
+            self._is_sweeping = True
+            self._call("sweep", lambda engine: engine.sweep(number), self._swept)
+        if self._ticks % PRUNE_TICKS == 0 or self._is_more_to_prune:
+            self._prune(MOST_PRUNES)
+
+    def _call(self, what: str, call: Callable[[Engine], T], then: Callable[[T], None]) -> None:
+        reply = Callback(then, lambda error: self._failed(what, error))
+        self._io.dispatch(SingleOperation(call, reply, durable=False))
+
+    def _failed(self, what: str, error: Exception) -> None:
+        self._is_sweeping &= what != "sweep"
+        self._control.post(self._health.failed, error)
+        logger.error("worker %d could not %s: %s", self._worker.machine.number, what, error)
+
+    # -- clock jumps: the wall clock was set, or the machine slept
+
+    def _check_clock(self) -> None:
+        offset = self._measure_offset()
+        jump = offset - self._clock_offset
+        if abs(jump) > JUMP_NS:
+            logger.warning("the wall clock jumped by %.3f s; jobs are timed anew", jump / NANOSECONDS)
+            self._clock_offset = offset
+            self._on_clock_jump()
+
+    def _measure_offset(self) -> int:
+        return self._engine.now() * 1_000 - self._clock.monotonic_ns()
+
+    # -- heartbeat
+
+    def _renewed(self, number: int, is_alive: bool) -> None:  # noqa: FBT001 - an answer, not an option
+        if not is_alive:
+            self._worker.declared_dead(number)
+
+    # -- pruning
+
+    def _prune(self, prunes: int) -> None:
+        """Delete a few old jobs, up to `prunes` times in a row, so that other operations come in between."""
+        self._is_more_to_prune = False
+        self._call("prune", lambda engine: engine.prune(self._retention), lambda done: self._pruned(done, prunes))
+
+    def _pruned(self, pruned: Pruned, prunes: int) -> None:
+        if pruned.is_more and prunes > 1:
+            self._prune(prunes - 1)
+        else:
+            self._is_more_to_prune = pruned.is_more
+
+    # -- rescue and stalls
+
+    def _swept(self, swept: Swept) -> None:
+        self._is_sweeping = False
+        log_rescue(swept)
+        self._control.post(self._observe, swept)
+
+    def _observe(self, swept: Swept) -> None:
+        self._health.answered()
+        self._stalls.observe(swept.waiting)
+        self._health.stall = self._stalls.stall
+        for name in {waiting.type for waiting in swept.waiting}:
+            if name not in self._registry and name not in self._unknown_types:
+                self._unknown_types.add(name)
+                logger.warning(
+                    "jobs for handler %r are due, and this worker does not know it; they wait for one that does: "
+                    "import its module with Mainspring(include=[...]), or name it as an alias",
+                    name,
+                )
+
+
+def log_rescue(swept: Swept) -> None:
+    """Log which jobs of dead workers were rescued."""
+    if swept.rescued:
+        logger.warning("rescued %s of workers that died: %s", _count(swept.rescued), _some(swept.rescued))
+    if swept.quarantined:
+        logger.error(
+            "%s killed workers again and again; dead letters now: %s",
+            _count(swept.quarantined),
+            _some(swept.quarantined),
+        )
+
+
+def _count(ids: list[str]) -> str:
+    return f"{len(ids)} job{'' if len(ids) == 1 else 's'}"
+
+
+def _some(ids: list[str]) -> str:
+    return ", ".join(ids[:5]) + (", ..." if len(ids) > 5 else "")
+
+
+class HealthRecorder:
+    """Reports the health of a worker about once a second, from before its start until after its stop.
+
+    It belongs to the control sequence. If that sequence hangs, `Health.turned_ns` grows old, and readers notice.
+    """
+
+    def __init__(self, clock: Clock, on_turn: Callable[[Health], None]) -> None:
+        self._clock = clock
+        self._on_turn = on_turn
+        self._answered: int | None = None
+        self._trouble: str | None = None
+        self.state = WorkerState.STARTING
+        self.stall: str | None = None
+
+    def answered(self) -> None:
+        """Record that the engine has answered."""
+        self._answered = self._clock.monotonic_ns()
+        self._trouble = None
+
+    def failed(self, error: Exception) -> None:
+        """Record that the engine has refused a call, or cannot be reached."""
+        self._trouble = str(error)
+
+    def report(self, jobs: int, trouble: Exception | None) -> None:
+        """Report the health, with the number of jobs and the error of the last fetch, if it failed."""
+        told = str(trouble) if trouble is not None else self._trouble
+        self._on_turn(Health(self.state, self._clock.monotonic_ns(), self._answered, told, self.stall, jobs))
+
+
+class HandlerAnnouncer:
+    """Keeps the job types of one worker in the store up to date. Belongs to the control sequence."""
+
+    def __init__(
+        self,
+        info: WorkerInfo,
+        registry: Registry,
+        layers: Layers,
+        *,
+        worker: Callable[[], int],
+        on_dead: Callable[[int], None],
+    ) -> None:
+        self._info = info
+        self._registry = registry
+        self._io = layers.io
+        self._control = layers.control
+        self._worker = worker
+        self._on_dead = on_dead
+        self.is_busy = False
+        """Whether the engine owes an answer."""
+
+    def introduce(self) -> WorkerInfo:
+        """Return the worker with the handlers that are registered now, to enroll it."""
+        self._info = replace(self._info, types=self._registry.names())
+        return self._info
+
+    def update(self) -> None:
+        """Announce handlers that were registered since the last time."""
+        number, types = self._worker(), self._registry.names()
+        if self.is_busy or number == 0 or types == self._info.types:
+            return
+        self.is_busy = True
+        reply: Callback[bool] = Callback(
+            lambda is_alive: self._control.post(self._answered, number, types, is_alive),
+            lambda error: self._control.post(self._failed, error),
+        )
+        self._io.dispatch(SingleOperation(lambda engine: engine.announce(number, types), reply, durable=False))
+
+    def _answered(self, number: int, types: tuple[str, ...], is_alive: bool) -> None:  # noqa: FBT001 - an answer
+        self.is_busy = False
+        if not is_alive:
+            self._on_dead(number)
+            return
+        if number == self._worker():  # else it was enrolled again meanwhile, with the handlers of that time
+            self._info = replace(self._info, types=types)
+        self.update()
+
+    def _failed(self, error: Exception) -> None:
+        self.is_busy = False  # maintenance tries again within a second
+        logger.warning("worker %d could not announce its new handlers: %s", self._worker(), error)
+
+
+@dataclass(slots=True)
+class _Unclaimed:
+    """Due jobs of one type and queue, and for how long none of them was claimed."""
+
+    waiting: Waiting
+    kind: Kind
+    ns: int = 0
+
+    @property
+    def observed(self) -> int:
+        """For how many nanoseconds, up to the last time the engine looked."""
+        return self.ns - 1_000 * self.waiting.age
+
+
+class StallDetector:
+    """Reports a stall: jobs are due, this worker could run them, and no worker claims any of them.
+
+    A backlog that workers process is not a stall. So the detector compares its own observations: as long as the
+    mark of the waiting jobs stays the same, none of them was claimed. Jobs that stand in line behind others, which
+    are being claimed, are not stalled. Time in which this process or the engine did not look is not counted.
+
+    Belongs to the control sequence.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        after_ns: int,
+        kind_of: Callable[[Waiting], Kind | None],
+        occupancy: Callable[[str], Occupancy],
+        now: Callable[[], int],
+    ) -> None:
+        self._clock = clock
+        self._after = after_ns  # 0: never
+        self._kind_of = kind_of  # the slots that this worker has for such jobs; None if it does not serve them
+        self._occupancy = occupancy  # of the slots for a job type
+        self._now = now  # by the engine's clock
+        self._observed_ns = clock.monotonic_ns()
+        self._unclaimed: dict[tuple[str, str], _Unclaimed] = {}
+        self._stalled: set[tuple[str, str]] = set()
+        self._next_report = 0
+        self._pause = 0
+        self.stall: str | None = None
+        """A description of the stall; None if there is none."""
+
+    def observe(self, waiting: Sequence[Waiting]) -> None:
+        """Compare the jobs that wait now with those of the last time, and log an error if there is a stall."""
+        if self._after == 0:
+            return
+        now = self._clock.monotonic_ns()
+        gap = min(LONGEST_GAP_NS, self._after // 2, now - self._observed_ns)
+        self._observed_ns = now
+        self._compare(waiting, gap)
+        stalled = {name: found for name, found in self._unclaimed.items() if found.observed >= self._after}
+        if stalled:
+            self._report(stalled, now)
+        elif self.stall is not None:
+            logger.info("the stall is over: %s", ", ".join(sorted(name for name, _ in self._stalled)))
+            self.stall = None
+            self._stalled = set()
+
+    def _compare(self, waiting: Sequence[Waiting], gap: int) -> None:
+        before, self._unclaimed = self._unclaimed, {}
+        for found in waiting:
+            kind = self._kind_of(found)
+            if kind is None:
+                continue
+            last = before.get((found.type, found.queue))
+            is_same = last is not None and last.waiting.mark == found.mark
+            ns = last.ns + gap if last is not None and is_same else 0
+            self._unclaimed[found.type, found.queue] = _Unclaimed(found, kind, ns)
+        claimed = [jobs for name, jobs in before.items() if self._was_claimed(name, jobs)]
+        for jobs in self._unclaimed.values():
+            if any(_stand_before(others, jobs) for others in claimed):
+                jobs.ns = 0
+
+    def _was_claimed(self, name: tuple[str, str], before: _Unclaimed) -> bool:
+        after = self._unclaimed.get(name)
+        return after is None or after.waiting.mark != before.waiting.mark
+
+    def _report(self, stalled: dict[tuple[str, str], _Unclaimed], now: int) -> None:
+        self.stall = self._describe(list(stalled.values()))
+        is_news = not self._stalled >= stalled.keys()
+        self._stalled = set(stalled)
+        if is_news:
+            self._pause = self._after
+        if is_news or now >= self._next_report:
+            logger.error("%s", self.stall)
+            self._next_report = now + self._pause
+            self._pause = min(2 * self._pause, LONGEST_SILENCE_NS)
+
+    def _describe(self, stalled: list[_Unclaimed]) -> str:
+        longest = max(stalled, key=lambda jobs: jobs.observed)
+        what = "; ".join(self._describe_one(jobs.waiting) for jobs in stalled[:5])
+        more = f"; and of {len(stalled) - 5} more handlers" if len(stalled) > 5 else ""
+        occupancy = self._occupancy(longest.waiting.type)
+        seconds = longest.observed // NANOSECONDS
+        return f"no worker has claimed any of these for {seconds} s: {what}{more}. {occupancy}; {occupancy.remedy}"
+
+    def _describe_one(self, waiting: Waiting) -> str:
+        number = f"{waiting.count} or more" if waiting.count >= MOST_COUNTED else f"{waiting.count}"
+        jobs = "job" if waiting.count == 1 else "jobs"
+        text = f"{number} due {jobs} of {waiting.type} in queue {waiting.queue}"
+        if waiting.oldest is None or waiting.since is None:
+            return text
+        seconds = max(0, self._now() - waiting.since) // MICROSECONDS
+        return f"{text} (the oldest, {waiting.oldest}, for {seconds} s)"
+
+
+def _stand_before(claimed: _Unclaimed, others: _Unclaimed) -> bool:
+    """Return whether jobs that are being claimed come before others that wait for the same slots."""
+    first, second = claimed.waiting.rank, others.waiting.rank
+    return claimed.kind is others.kind and first is not None and second is not None and first <= second

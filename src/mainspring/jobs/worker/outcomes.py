@@ -1,0 +1,282 @@
+"""Turns what a handler returned or raised, or what its process answered, into the outcome of a job.
+
+A handler that returned completes its job, and makes the job that follows it. A handler that raised is retried or
+given up, as its retry policy says. Errors and results are encoded so that every engine can store them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from mainspring.jobs.arguments import Arguments
+from mainspring.jobs.engine import MAX_CRASHES
+from mainspring.jobs.handlers import Registry
+from mainspring.jobs.limits import bucket_of
+from mainspring.jobs.processes.messages import AnswerKind, ChildAnswer
+from mainspring.jobs.records import Cause, FollowUp, Lease, NewJob, Outcome, OutcomeKind
+from mainspring.jobs.retry import Cancel, RetryLater, Snooze
+from mainspring.jobs.serializers import SERIALIZERS, JsonSerializer, Serializer
+from mainspring.jobs.timestamps import LAST_INSTANT, to_microseconds
+from mainspring.jobs.worker.lease_table import LeasedJob
+
+MAX_ERROR_LENGTH = 8_000
+_OWN_FRAMES = str(Path(__file__).parents[1]) + os.sep
+
+
+class RemoteError(Exception):
+    """An exception of a handler in a child process, as the middleware sees it."""
+
+    def __init__(self, answer: ChildAnswer) -> None:
+        self.answer = answer
+        super().__init__(answer.error or "")
+
+
+class Crashed(Exception):
+    """The process of a handler died."""
+
+
+class Killed(Exception):
+    """The worker killed the process of a handler: at its timeout, or because it was asked to stop."""
+
+
+class Interrupted(Exception):
+    """The process of a handler was ended together with its worker."""
+
+
+class Outcomes:
+    """Makes the outcomes of jobs."""
+
+    def __init__(
+        self, serializer: Serializer, now: Callable[[], int], follow_ups: FollowUps, *, max_result: int
+    ) -> None:
+        self._serializers: dict[str, Serializer] = {name: make() for name, make in SERIALIZERS.items()}
+        self._serializers[serializer.name] = serializer
+        self._now = now
+        self._follow_ups = follow_ups
+        self._max_result = max_result
+        self._chance = random.Random()
+
+    def complete(self, job: LeasedJob, value: Any) -> Outcome:
+        """Return the outcome of a job whose handler returned."""
+        if (value is None or not job.handler.options.keep_result) and job.lease.follow_up is None:
+            return Outcome(job.lease, OutcomeKind.COMPLETED)
+        try:
+            result = self._encode(job, value)
+        except UnstorableResult as refusal:
+            return Outcome(job.lease, OutcomeKind.FAILED, error=str(refusal), cause=Cause.FAILURE)
+        return self._complete_with(job, result)
+
+    def _encode(self, job: LeasedJob, value: Any) -> bytes | None:
+        """Encode a result; None if there is none, or it is not needed."""
+        if value is None or not needs_result(job):
+            return None
+        serializer = self._serializers[job.lease.codec]
+        return encode_result(value, serializer, handler=job.handler.name, limit=self._max_result)
+
+    def _complete_with(self, job: LeasedJob, result: bytes | None) -> Outcome:
+        lease, handler = job.lease, job.handler
+        outcome = Outcome(lease, OutcomeKind.COMPLETED)
+        if result is not None and handler.options.keep_result:
+            outcome.result = result
+            if handler.keep_result is not None:
+                outcome.keep_result_until = self._after(handler.keep_result)
+        if lease.follow_up is not None:
+            serializer = self._serializers[lease.codec]
+            passed = bytes(serializer.encode(None)) if result is None else result
+            outcome.follow_up = self._follow_ups.make(lease, lease.follow_up, passed, serializer)
+        return outcome
+
+    def answer(self, job: LeasedJob, answer: ChildAnswer) -> Outcome:
+        """Return the outcome of a job whose process answered."""
+        lease = job.lease
+        error = answer.error or ""
+        match answer.kind:
+            case AnswerKind.COMPLETED:
+                return self._complete_with(job, answer.result)
+            case AnswerKind.HOPELESS:
+                return Outcome(lease, OutcomeKind.FAILED, error=error, cause=Cause.FAILURE)
+            case AnswerKind.SNOOZED:
+                return Outcome(lease, OutcomeKind.SNOOZED, due=self._after(answer.delay))
+            case AnswerKind.CANCELED:
+                return Outcome(lease, OutcomeKind.CANCELED, error=error)
+            case AnswerKind.RETRY_LATER | AnswerKind.FAILED:
+                is_final = answer.is_one_of(job.handler.options.retry.give_up_on)
+                delay = answer.delay if answer.kind is AnswerKind.RETRY_LATER else None
+                return self._fail(job, error, is_final=is_final, delay=delay)
+
+    def explain(self, job: LeasedJob, error: BaseException) -> Outcome:
+        """Return the outcome of a job whose handler raised an exception."""
+        try:
+            return self._conclude(job, error)
+        except Exception as another:  # the exception itself is faulty: the job must be settled all the same
+            reason = describe_fault(error, another)
+            return Outcome(job.lease, OutcomeKind.FAILED, error=reason, cause=Cause.FAILURE)
+
+    def _conclude(self, job: LeasedJob, error: BaseException) -> Outcome:
+        lease = job.lease
+        if isinstance(error, Snooze):
+            return Outcome(lease, OutcomeKind.SNOOZED, due=self._after(to_microseconds(error.delay, "delay")))
+        if isinstance(error, Cancel):
+            return Outcome(lease, OutcomeKind.CANCELED, error=storable(str(error.reason)))
+        if isinstance(error, RemoteError):
+            return self.answer(job, error.answer)
+        if isinstance(error, Interrupted):
+            return Outcome(lease, OutcomeKind.INTERRUPTED)
+        if isinstance(error, Crashed):
+            return self._crash(job, str(error))
+        if isinstance(error, Killed):
+            return self._fail(job, str(error), is_final=False, delay=None)
+        is_final = isinstance(error, job.handler.options.retry.give_up_on)
+        delay = to_microseconds(error.delay, "delay") if isinstance(error, RetryLater) else None
+        return self._fail(job, describe(error), is_final=is_final, delay=delay, brief=line(error))
+
+    def _fail(
+        self, job: LeasedJob, error: str, *, is_final: bool, delay: int | None, brief: str | None = None
+    ) -> Outcome:
+        """Retry a job after `delay` or as its retry policy says, or give it up."""
+        lease = job.lease
+        limit = job.timed_out_after
+        if job.is_asked_to_stop or (job.context.cancelled and limit is None):
+            reason = brief or error.partition("\n")[0]
+            return Outcome(lease, OutcomeKind.CANCELED, error=f"stopped on request ({reason})")
+        cause = Cause.FAILURE
+        if limit is not None:
+            cause = Cause.TIMEOUT
+            error = f"timeout after {limit / 1_000_000:g} s: {error}"
+        wait = job.handler.options.retry.delay_after(lease.failures + lease.timeouts + 1, self._chance)
+        if wait is None or is_final:
+            return Outcome(lease, OutcomeKind.FAILED, error=error, cause=cause)
+        due = self._after(wait if delay is None else delay)
+        return Outcome(lease, OutcomeKind.RETRY, due=due, error=error, cause=cause)
+
+    def _crash(self, job: LeasedJob, how: str) -> Outcome:
+        """Retry a job whose process died at once; the third time it becomes a dead letter."""
+        crashes = job.lease.crashes + 1
+        if crashes < MAX_CRASHES:
+            return Outcome(job.lease, OutcomeKind.RETRY, due=self._now(), error=how, cause=Cause.CRASH)
+        error = f"quarantined: {crashes} processes died while they ran it ({how})"
+        return Outcome(job.lease, OutcomeKind.FAILED, error=error, cause=Cause.CRASH)
+
+    def _after(self, delay: int) -> int:
+        return min(LAST_INSTANT, self._now() + delay)
+
+
+def needs_result(job: LeasedJob) -> bool:
+    """Return whether the result is kept, or passed to the job that follows."""
+    follow_up = job.lease.follow_up
+    return bool(job.handler.options.keep_result) or (follow_up is not None and follow_up.argument is not None)
+
+
+# -- the job that follows
+
+
+def _anything(**arguments: Any) -> None: ...
+
+
+_UNKNOWN = Arguments("a handler that is not known here", _anything, JsonSerializer())
+
+
+class FollowUps:
+    """Makes the job that is stored in the same transaction that completes the job before it."""
+
+    def __init__(self, registry: Registry, new_id: Callable[[], str], now: Callable[[], int]) -> None:
+        self._registry = registry
+        self._new_id = new_id
+        self._now = now
+
+    def make(self, lease: Lease, plan: FollowUp, result: bytes, serializer: Serializer) -> NewJob:
+        """Make the job that follows, with the result as its argument and the headers of the first job."""
+        due = min(LAST_INSTANT, self._now() + plan.delay)
+        arguments = {} if plan.argument is None else {plan.argument: msgspec.Raw(result)}
+        return NewJob(
+            self._new_id(),
+            plan.type,
+            plan.queue,
+            plan.priority,
+            due,
+            bytes(serializer.encode(arguments)),
+            lease.codec,
+            sequence=plan.sequence,
+            steps_aside=plan.steps_aside,
+            limits=self._buckets(plan, result, serializer),
+            expires=None if plan.expires is None else min(LAST_INSTANT, due + plan.expires),
+            headers=lease.headers,
+            follow_up=plan.follow_up,
+        )
+
+    def _buckets(self, plan: FollowUp, result: bytes, serializer: Serializer) -> tuple[str, ...]:
+        if not any(names for _, names in plan.limits):
+            return tuple(bucket_of(family) for family, _ in plan.limits)
+        given = {} if plan.argument is None else {plan.argument: serializer.decoder(Any).decode(result)}
+        known = self._registry.get(plan.type).arguments if plan.type in self._registry else _UNKNOWN
+        return tuple(bucket_of(family, known.key(given, names) if names else "") for family, names in plan.limits)
+
+
+# -- results and errors in a form that every engine can store
+
+
+class UnstorableResult(Exception):
+    """A handler has run, but its result cannot be stored. A retry would not help."""
+
+
+def encode_result(value: Any, serializer: Serializer, *, handler: str, limit: int) -> bytes:
+    """Encode a result; `UnstorableResult` if that is impossible."""
+    try:
+        result = bytes(serializer.encode(value))
+        if serializer.name == JsonSerializer.name:
+            result.decode()  # a handler may return raw JSON that is not valid text
+    except Exception as error:  # encoders raise anything
+        raise _unstorable(handler, str(error)) from error
+    if len(result) > limit:
+        raise _unstorable(handler, f"it measures {len(result):,} bytes, and the limit is {limit:,}")
+    return result
+
+
+def _unstorable(handler: str, problem: str) -> UnstorableResult:
+    return UnstorableResult(
+        storable(
+            f"{handler} has run, but its result cannot be stored: {problem}; return plain data, or "
+            "register it with keep_result=False"
+        )
+    )
+
+
+def line(error: BaseException) -> str:
+    """Describe an exception in one line."""
+    name = type(error).__name__
+    if isinstance(error, asyncio.CancelledError):
+        return name
+    try:
+        text = str(error)
+    except Exception:  # the fault of the exception: the job must be settled all the same
+        text = "(its message cannot be read)"
+    return storable(f"{name}: {text}" if text else name)
+
+
+def describe(error: BaseException) -> str:
+    """Describe an exception in the first line, and its traceback below, without frames of Mainspring."""
+    if isinstance(error, RetryLater):
+        return line(error)
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OWN_FRAMES):
+        trace = trace.tb_next
+    where = "".join(traceback.format_tb(trace))
+    return storable(f"{line(error)}\n{where}".rstrip()[:MAX_ERROR_LENGTH])
+
+
+def describe_fault(error: BaseException, another: BaseException) -> str:
+    """Describe an exception whose own description raises another one."""
+    return storable(f"{type(error).__name__}, which cannot be described ({type(another).__name__})")
+
+
+def storable(text: str) -> str:
+    """Replace characters that are not valid text."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -1,0 +1,338 @@
+"""Stores what handlers report: that they begin, how far they are, and how they ended.
+
+Invariants
+- The first progress report of a job is stored at once. After that the latest is stored, at most every half second.
+- One progress report of a job is in flight at a time, so reports are stored in order.
+- The last progress report of a job is stored before its outcome.
+- An outcome is kept until the engine has accepted or refused it. If the engine is unavailable, the writer tries
+  again every second.
+- An outcome is stored under the number under which its job was leased, also if the worker has a new one by then.
+- The begin of a handler is reported only while the engine writes events, and before the handler's progress.
+
+Executors call this on their own threads. Outcomes that are reported while a transaction is under way are stored
+together in the next one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
+from threading import Lock
+from typing import TypeAlias
+
+from mainspring.clock import NANOSECONDS
+from mainspring.errors import EngineUnavailable
+from mainspring.jobs.io_layer import MAX_BYTES, REPORT, SETTLE, Callback, LateOperation, Operation
+from mainspring.jobs.layers import Layers
+from mainspring.jobs.records import Cause, Lease, Outcome, OutcomeKind, Progress, ProgressReport
+from mainspring.jobs.worker.lease_table import LeasedJob
+from mainspring.runners.idle_condition import IdleCondition
+from mainspring.timing.timer import Timer
+from mainspring.timing.wheel import TimerEntry
+
+INTERVAL_NS = 500_000_000  # between two progress reports of one job
+RETRY_NS = NANOSECONDS  # until an outcome that could not be stored is tried again
+
+Key: TypeAlias = tuple[Hashable, int]
+
+logger = logging.getLogger("mainspring.worker")
+
+
+class _JobProgress:
+    """The progress of one job, from its first report until it is quiet or ends. Guarded by the writer's lock."""
+
+    __slots__ = ("is_due", "is_in_flight", "key", "latest", "then", "timer_entry")
+
+    def __init__(self, key: Key, first: ProgressReport) -> None:
+        self.key = key
+        self.latest: ProgressReport | None = first
+        self.is_due = True  # the interval since the last report has passed
+        self.is_in_flight = False
+        self.timer_entry: TimerEntry | None = None
+        self.then: Callable[[], None] | None = None  # called after the last report is stored
+
+
+class ProgressWriter:
+    """Stores the progress of the jobs of one worker. May be called from any thread."""
+
+    def __init__(self, layers: Layers, timer: Timer, idle: IdleCondition, worker: Callable[[], int]) -> None:
+        self._engine = layers.engine
+        self._io = layers.io
+        self._clock = layers.clock
+        self._timer = timer
+        self._idle = idle  # told whenever the engine has answered
+        self._worker = worker
+        self._lock = Lock()  # guards what follows
+        self._jobs: dict[Key, _JobProgress] = {}
+        self._in_flight = 0
+        self._is_closed = False
+        self.sent = 0
+        """How many reports were sent to the engine."""
+
+    def report(self, lease: Lease, done: float, total: float | None, note: str | None) -> None:
+        """Store how far a job is."""
+        latest = ProgressReport(lease, Progress(done, total, note, self._engine.now()))
+        key = (lease.ref, lease.token)
+        with self._lock:
+            progress = self._jobs.get(key)
+            if progress is None:
+                progress = self._jobs[key] = _JobProgress(key, latest)
+            else:
+                progress.latest = latest
+        self._send(progress)
+
+    def begin(self, lease: Lease) -> None:
+        """Report that the handler of a job begins, if the engine writes events."""
+        if self._engine.is_followed:
+            with self._lock:
+                self._in_flight += 1
+                self.sent += 1
+            reply: Callback[list[bool]] = Callback(lambda _: self._answer_one(), lambda _: self._answer_one())
+            reports = [ProgressReport(lease, None)]
+            self._io.dispatch(Operation(REPORT, reports, reply, worker=self._worker(), durable=False))
+
+    def finish(self, lease: Lease, then: Callable[[], None]) -> None:
+        """Call `then` as soon as the last report of a job is stored, or at once if there is none."""
+        with self._lock:
+            progress = self._jobs.get((lease.ref, lease.token))
+            if progress is not None:
+                progress.then = then
+        if progress is None:
+            then()
+        else:
+            self._send(progress)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no job has reports that may still have to be stored."""
+        return not self._jobs
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the engine owes an answer."""
+        return self._in_flight > 0
+
+    def close(self) -> None:
+        """Set no more timers, because the timer is about to be closed."""
+        with self._lock:
+            self._is_closed = True
+
+    def _send(self, progress: _JobProgress) -> None:
+        with self._lock:
+            report = self._next_report(progress)
+            is_over = report is None and self._forget(progress)
+        if report is not None:
+            reply: Callback[list[bool]] = Callback(
+                lambda _answers: self._answered(progress), lambda _error: self._answered(progress)
+            )
+            self._io.dispatch(Operation(REPORT, [report], reply, worker=self._worker(), durable=False))
+        elif is_over and progress.then is not None:
+            progress.then()
+
+    def _next_report(self, progress: _JobProgress) -> ProgressReport | None:
+        """Return the report to store now, if any. The lock is held."""
+        report = progress.latest
+        if report is None or progress.is_in_flight or not (progress.is_due or progress.then is not None):
+            return None
+        progress.latest = None
+        progress.is_in_flight, progress.is_due = True, False
+        self._in_flight += 1
+        self.sent += 1
+        if progress.then is None and not self._is_closed:
+            due = self._clock.monotonic_ns() + INTERVAL_NS
+            progress.timer_entry = self._timer.call_at(due, lambda: self._interval_passed(progress))
+        return report
+
+    def _forget(self, progress: _JobProgress) -> bool:
+        """Forget a job that is quiet or has ended; return whether it was forgotten now. The lock is held."""
+        if progress.is_in_flight or progress.latest is not None:
+            return False
+        if not (progress.is_due or progress.then is not None) or self._jobs.get(progress.key) is not progress:
+            return False
+        del self._jobs[progress.key]
+        if progress.timer_entry is not None:
+            self._timer.cancel(progress.timer_entry)
+        return True
+
+    def _interval_passed(self, progress: _JobProgress) -> None:
+        with self._lock:
+            progress.is_due = True
+        self._send(progress)
+
+    def _answered(self, progress: _JobProgress) -> None:
+        with self._lock:
+            progress.is_in_flight = False
+        self._send(progress)
+        self._answer_one()  # last, so that a thread that waits for idleness sees what follows from the answer
+
+    def _answer_one(self) -> None:
+        with self._lock:
+            self._in_flight -= 1
+        self._idle.announce()
+
+
+class _OutcomeQueue:
+    """The outcomes of jobs that were leased under one number, and whether an operation is queued to store them."""
+
+    __slots__ = ("is_queued", "outcomes")
+
+    def __init__(self) -> None:
+        self.outcomes: deque[Outcome] = deque()
+        self.is_queued = False
+
+
+class OutcomeWriter:
+    """Stores how jobs ended, and reports in the control sequence which outcomes were accepted."""
+
+    def __init__(
+        self,
+        layers: Layers,
+        timer: Timer,
+        idle: IdleCondition,
+        *,
+        progress: ProgressWriter,
+        on_settled: Callable[[list[tuple[Outcome, bool]]], None],
+    ) -> None:
+        self._io = layers.io
+        self._control = layers.control
+        self._clock = layers.clock
+        self._timer = timer
+        self._idle = idle  # told if the engine has answered with an error
+        self._progress = progress
+        self._on_settled = on_settled
+        self._queues: dict[int, _OutcomeQueue] = {}  # by number of the worker; nearly always one
+        self._in_flight: set[int] = set()  # batches that the engine has not answered
+        self.stored = 0
+        """Grows whenever outcomes are added."""
+        self.gives_up = False
+        """Whether outcomes are dropped when the engine is unavailable: other workers then rescue their jobs."""
+
+    def end(self, jobs: Sequence[LeasedJob], outcomes: Sequence[Outcome]) -> None:
+        """Store the outcomes of handlers, except of jobs whose end was claimed by a shutdown. From any thread."""
+        if len(jobs) == 1 and self._progress.is_quiet:  # nearly always
+            if jobs[0].claim_end():
+                jobs[0].context.fall_silent()
+                self._settle(jobs[0].worker, [outcomes[0]])
+        else:
+            self.settle([end for end in zip(jobs, outcomes, strict=True) if end[0].claim_end()])
+
+    def settle(self, ends: Sequence[tuple[LeasedJob, Outcome]]) -> None:
+        """Store outcomes of jobs whose ends are claimed, each after the last progress report of its job."""
+        for job, _ in ends:
+            job.context.fall_silent()
+        if not self._progress.is_quiet:
+            for job, outcome in ends:
+                self._progress.finish(job.lease, partial(self._settle, job.worker, [outcome]))
+            return
+        for worker in {job.worker for job, _ in ends}:
+            self._settle(worker, [outcome for job, outcome in ends if job.worker == worker])
+
+    def close(self) -> None:
+        """Set no more timers, because the timer is about to be closed."""
+        self.gives_up = True
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the engine owes an answer."""
+        return bool(self._in_flight) or any(queue.outcomes or queue.is_queued for queue in self._queues.values())
+
+    def _settle(self, worker: int, outcomes: list[Outcome]) -> None:
+        for outcome in outcomes:
+            log_outcome(outcome)
+        self._store(worker, outcomes)
+
+    def _store(self, worker: int, outcomes: list[Outcome]) -> None:
+        # This adds outcomes before it reads the flag, and `_collect` clears the flag before it takes outcomes:
+        # no outcome is left in the deque without a queued operation.
+        queue = self._queues.get(worker) or self._queues.setdefault(worker, _OutcomeQueue())
+        queue.outcomes.extend(outcomes)
+        self.stored += 1
+        if not queue.is_queued:
+            queue.is_queued = True
+            batch: list[Outcome] = []
+            reply: Callback[list[bool]] = Callback(
+                lambda answers: self._control.post(self._answered, batch, answers),
+                lambda error: self._control.post(self._failed, worker, batch, error),
+            )
+            self._io.dispatch(
+                LateOperation(SETTLE, lambda: self._collect(worker, queue, batch), reply, worker=worker)
+            )
+
+    def _collect(self, worker: int, queue: _OutcomeQueue, batch: list[Outcome]) -> list[Outcome]:
+        self._in_flight.add(id(batch))
+        queue.is_queued = False
+        size = 0
+        while queue.outcomes and size < MAX_BYTES:
+            outcome = queue.outcomes.popleft()
+            size += len(outcome.result or b"")
+            batch.append(outcome)
+        if queue.outcomes:
+            self._store(worker, [])
+        return batch
+
+    def _answered(self, outcomes: list[Outcome], answers: list[bool]) -> None:
+        self._in_flight.discard(id(outcomes))
+        settled = list(zip(outcomes, answers, strict=True))
+        for outcome, is_accepted in settled:
+            if not is_accepted:
+                log_refusal(outcome)
+        self._on_settled(settled)
+
+    def _failed(self, worker: int, outcomes: list[Outcome], error: Exception) -> None:
+        self._in_flight.discard(id(outcomes))
+        self._idle.announce()
+        if not isinstance(error, EngineUnavailable):
+            for outcome in outcomes:  # one of them is at fault: the others must be stored all the same
+                self._store_alone(worker, outcome)
+        elif self.gives_up:
+            logger.error("%d outcomes could not be stored; their jobs will run again: %s", len(outcomes), error)
+        else:
+            logger.error("%d outcomes could not be stored, trying again in a second: %s", len(outcomes), error)
+            self._timer.call_at(
+                self._clock.monotonic_ns() + RETRY_NS, lambda: self._control.post(self._store, worker, outcomes)
+            )
+
+    def _store_alone(self, worker: int, outcome: Outcome) -> None:
+        batch = [outcome]
+        self._in_flight.add(id(batch))
+        reply: Callback[list[bool]] = Callback(
+            lambda answers: self._control.post(self._answered, batch, answers),
+            lambda error: self._control.post(self._failed_alone, worker, batch, error),
+        )
+        self._io.dispatch(Operation(SETTLE, batch, reply, worker=worker))
+
+    def _failed_alone(self, worker: int, batch: list[Outcome], error: Exception) -> None:
+        """Store, instead of an outcome that the engine does not take, that the job failed."""
+        self._in_flight.discard(id(batch))
+        outcome = batch[0]
+        reason = f"its outcome could not be stored: {type(error).__name__}"
+        replacement = Outcome(outcome.lease, OutcomeKind.FAILED, error=reason, cause=Cause.FAILURE)
+        if isinstance(error, EngineUnavailable):
+            self._failed(worker, batch, error)
+        elif outcome.error == reason:
+            logger.error("job %s cannot be settled at all: %s", outcome.lease.id, error)
+            self._on_settled([(outcome, False)])
+        else:
+            logger.error("the outcome of job %s cannot be stored: %s", outcome.lease.id, error)
+            self._store_alone(worker, replacement)
+
+
+def log_outcome(outcome: Outcome) -> None:
+    """Log that an attempt failed."""
+    lease = outcome.lease
+    fields = {"job": lease.id, "handler": lease.type, "queue": lease.queue}
+    if outcome.kind is OutcomeKind.FAILED:
+        text = "job %s (%s) was given up, a dead letter now: %s"
+        logger.error(text, lease.id, lease.type, outcome.error, extra=fields)
+    elif outcome.kind is OutcomeKind.RETRY:
+        text = "job %s (%s) failed and runs again: %s"
+        logger.warning(text, lease.id, lease.type, outcome.error, extra=fields)
+
+
+def log_refusal(outcome: Outcome) -> None:
+    """Log that another worker has taken a job over."""
+    logger.warning(
+        "job %s was taken over by another worker; the outcome of this run was refused", outcome.lease.id
+    )

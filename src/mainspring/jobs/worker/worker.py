@@ -1,0 +1,280 @@
+"""The worker: performs the decisions of its state machine on the three layers of a job manager.
+
+`machine.py` decides what happens to leases and when. This module calls the engine on the io layer, runs handlers
+through `executors.py`, stores outcomes through `reporting.py`, sets the machine's timer, and reports every answer
+back to the machine in the control sequence. As a member of its clock it tells a manual clock when it is idle.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Concatenate, ParamSpec
+
+from mainspring.clock import SystemClock, deadline_after
+from mainspring.jobs.engine import Engine, Taken
+from mainspring.jobs.handlers import Registry
+from mainspring.jobs.io_layer import START, Callback, Operation, SingleOperation
+from mainspring.jobs.layers import Layers
+from mainspring.jobs.policies import WorkerSettings
+from mainspring.jobs.records import Outcome
+from mainspring.jobs.waiting import WorkerInfo
+from mainspring.jobs.worker import machine
+from mainspring.jobs.worker.executors import Calls, Executors
+from mainspring.jobs.worker.invoker import HandlerInvoker
+from mainspring.jobs.worker.lease_table import LeasedJob, LeaseTable
+from mainspring.jobs.worker.machine import Decision, Now, WorkerMachine
+from mainspring.jobs.worker.maintenance import HandlerAnnouncer, log_rescue
+from mainspring.jobs.worker.reporting import OutcomeWriter, ProgressWriter
+from mainspring.runners.idle_condition import IdleCondition
+from mainspring.timing.timer import Timer
+from mainspring.timing.wheel import TimerEntry
+
+P = ParamSpec("P")
+
+logger = logging.getLogger("mainspring.worker")
+
+
+class Worker:
+    """Runs the jobs of an engine in this process."""
+
+    def __init__(
+        self,
+        info: WorkerInfo,
+        layers: Layers,
+        settings: WorkerSettings,
+        registry: Registry,
+        invoker: HandlerInvoker,
+        *,
+        on_settled: Callable[[list[str]], None],
+        on_firing: Callable[[int], None],
+    ) -> None:
+        self._engine = layers.engine
+        self._io = layers.io
+        self._control = layers.control
+        self._clock = layers.clock
+        self._on_settled = on_settled
+        self._on_firing = on_firing
+        self._invoker = invoker
+        self._timer = Timer(layers.clock, name="mainspring-worker")
+        self.idle = IdleCondition(layers.clock)
+        """Told after every event, for threads that wait until this worker is idle."""
+        threads = layers.execution.width
+        self._progress = ProgressWriter(layers, self._timer, self.idle, self._get_number)
+        self.table = LeaseTable(
+            registry,
+            self._progress.report,
+            threads=threads,
+            coroutines=settings.coroutines,
+            processes=settings.processes.count,
+            queues=settings.queues,
+        )
+        self.machine = WorkerMachine(self.table)
+        self._outcomes = OutcomeWriter(
+            layers, self._timer, self.idle, progress=self._progress, on_settled=self._settled
+        )
+        self._executors = Executors(
+            layers,
+            invoker,
+            Calls(layers, self._timer, self._progress, self._outcomes),
+            threads=threads,
+            coroutines=settings.coroutines,
+            processes=settings.processes,
+        )
+        self._announcer = HandlerAnnouncer(
+            info, registry, layers, worker=self._get_number, on_dead=self.declared_dead
+        )
+        # what follows belongs to the control sequence
+        self._wakeup: int | None = None  # for when the timer is set
+        self._timer_entry: TimerEntry | None = None
+
+    def _get_number(self) -> int:
+        return self.machine.number
+
+    # -- events, from any thread
+
+    def start(self) -> None:
+        """Enroll, rescue the jobs of dead workers, and fetch jobs."""
+        _require_main_guard()
+        info = self._announcer.introduce()
+        number = self._io.run(lambda engine: engine.enroll(info))
+        try:
+            log_rescue(self._io.run(lambda engine: engine.sweep(number)))
+        except BaseException:
+            self._io.run(lambda engine: engine.leave(number))
+            raise
+        self._clock.attach(self)
+        self._control.run(self._handle, self.machine.enrolled, number)
+
+    def wake(self) -> None:
+        """Fetch jobs, because some may have become available."""
+        self._control.post(self._handle, self.machine.woken)
+
+    def clock_jumped(self) -> None:
+        """Time jobs again, because the wall clock was set."""
+        self._control.post(self._handle, self.machine.clock_jumped)
+
+    def declared_dead(self, number: int) -> None:
+        """Enroll again, because other workers declared this number dead and take over its jobs."""
+        self._control.post(self._handle, self.machine.declared_dead, number)
+
+    def announce_handlers(self) -> None:
+        """Tell the engine about handlers that were registered since it was last told."""
+        self._control.post(self._announcer.update)
+
+    def request_stop(self) -> None:
+        """Fetch no more jobs, and hand back those that have not started."""
+        self._control.post(self._handle, self.machine.stop_requested)
+
+    def interrupt(self) -> None:
+        """Give up the handlers that still run."""
+        self._control.post(self._handle, self.machine.interrupt_requested)
+
+    def hurry(self) -> None:
+        """Drop outcomes that the engine does not take at once: a shutdown must not wait for them."""
+        self._outcomes.gives_up = True
+
+    def active_jobs(self) -> list[LeasedJob]:
+        """Return the jobs that this worker holds."""
+        return self._control.run(self.table.jobs)
+
+    def is_at_rest(self) -> bool:
+        """Return whether this worker holds no jobs, and will get none from an answer of the engine."""
+        return not self.table and self.has_answers()
+
+    def has_answers(self) -> bool:
+        """Return whether no answer of the engine is outstanding that concerns leases or progress."""
+        return not (self.machine.awaits_leases or self._progress.is_busy)
+
+    def close(self) -> None:
+        """Set no more timers, and end the executors."""
+        self._progress.close()
+        self._outcomes.close()
+        self._timer.close()
+        self._executors.close()
+        self._clock.detach(self)
+
+    # -- in the control sequence
+
+    def _handle(self, event: Callable[Concatenate[Now, P], None], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Report an event to the machine, and perform its decisions."""
+        now = Now(self._engine.now(), self._clock.monotonic_ns(), self._engine.start_lead)
+        event(now, *args, **kwargs)
+        self.machine.time_passed(now)
+        wakeup = self.machine.next_wakeup(now)
+        for decision in self.machine.take_decisions():
+            self._perform(decision)
+        if wakeup is not None and (self._wakeup is None or wakeup < self._wakeup):
+            self._set_timer(wakeup)
+        if self.idle.waiters:
+            self.idle.announce()
+
+    def _perform(self, decision: Decision) -> None:
+        match decision:
+            case machine.Fetch():
+                self._fetch(decision)
+            case machine.Run(jobs):
+                self._run(jobs)
+            case machine.EndLeases(jobs, kind):
+                self._outcomes.settle([(job, Outcome(job.lease, kind)) for job in jobs])
+            case machine.CommitStarts():
+                self._commit_starts(decision)
+            case machine.ExpectFiring(instant):
+                self._on_firing(instant)
+            case machine.StopHandlers(jobs, also_batches):
+                self._executors.stop(jobs, also_batches=also_batches)
+            case machine.AnnounceShutdown(jobs):
+                self._executors.announce_shutdown(jobs)
+            case machine.Enroll():
+                self._enroll()
+            case machine.Leave(number):
+                self._leave(number)
+
+    def _fetch(self, fetch: machine.Fetch) -> None:
+        def take(engine: Engine) -> Taken:
+            return engine.take(fetch.worker, fetch.demands, lead=fetch.lead, start_lead=fetch.start_lead)
+
+        reply: Callback[Taken] = Callback(
+            lambda taken: self._control.post(self._handle, self.machine.fetched, fetch.worker, taken),
+            lambda error: self._control.post(self._handle, self.machine.fetch_failed, error),
+        )
+        self._io.dispatch(SingleOperation(take, reply, durable=False))
+
+    def _run(self, jobs: list[LeasedJob]) -> None:
+        try:
+            self._executors.run(jobs)
+        except Exception as error:  # the other decisions must be performed, or the machine waits for their answers
+            logger.exception("the handlers of %d jobs could not be run", len(jobs))
+            failed = [job for job in jobs if job.claim_start() and job.claim_end()]
+            self._outcomes.settle([(job, self._invoker.explain(job, error)) for job in failed])
+
+    def _commit_starts(self, commit: machine.CommitStarts) -> None:
+        jobs = commit.jobs
+        reply: Callback[list[bool]] = Callback(
+            lambda answers: self._control.post(self._handle, self.machine.starts_answered, jobs, answers),
+            lambda error: self._control.post(self._handle, self.machine.starts_failed, jobs, error),
+        )
+        leases = [job.lease for job in jobs]
+        self._io.dispatch(Operation(START, leases, reply, worker=commit.worker, durable=False))
+
+    def _settled(self, settled: list[tuple[Outcome, bool]]) -> None:
+        self._on_settled([outcome.lease.id for outcome, is_accepted in settled if is_accepted])
+        self._handle(self.machine.settled, [outcome for outcome, _ in settled])
+
+    def _enroll(self) -> None:
+        info = self._announcer.introduce()
+        reply: Callback[int] = Callback(
+            lambda number: self._control.post(self._handle, self.machine.enrolled, number),
+            lambda error: self._control.post(self._handle, self.machine.enroll_failed, error),
+        )
+        self._io.dispatch(SingleOperation(lambda engine: engine.enroll(info), reply))
+
+    def _leave(self, number: int) -> None:
+        reply: Callback[None] = Callback(_ignore, _ignore)
+        self._io.dispatch(SingleOperation(lambda engine: engine.leave(number), reply, durable=False))
+        self._announcer.update()
+
+    # -- the timer
+
+    def _set_timer(self, wakeup: int) -> None:
+        if self._timer_entry is not None:
+            self._timer.cancel(self._timer_entry)
+        self._wakeup = wakeup
+        self._timer_entry = self._timer.call_at(wakeup, lambda: self._control.post(self._ring))
+
+    def _ring(self) -> None:
+        self._wakeup = self._timer_entry = None
+        self._handle(self.machine.time_passed)
+
+    # -- as a member of its clock
+
+    def next_due(self) -> int | None:
+        """Return when the next timer is due."""
+        return self._timer.next_due()
+
+    def activity(self) -> object:
+        """Return a value that changes with everything this worker does."""
+        return self._control.calls, self._outcomes.stored, self._progress.sent
+
+    def settle(self, real_seconds: float) -> str | None:
+        """Wait until every due timer was called, and no answer of the engine is outstanding."""
+        real = SystemClock()
+        deadline = deadline_after(real, real_seconds)
+        if not self._timer.settle(real_seconds):
+            return "the timer of a worker"
+        return None if self.idle.wait(self._is_settled, deadline, real) else "the store of a worker"
+
+    def _is_settled(self) -> bool:
+        is_busy = self._announcer.is_busy or self._outcomes.is_busy or self._progress.is_busy
+        return not is_busy and self.machine.is_settled
+
+
+def _ignore(_answer: object) -> None:
+    return None
+
+
+def _require_main_guard() -> None:
+    """Refuse to run in a child process that imports a main module without a guard."""
+    from mainspring.jobs.processes.child import require_main_guard  # noqa: PLC0415 - it imports the manager
+
+    require_main_guard()

@@ -1,1 +1,0 @@
-"""What a worker does with a job, from the look for it to its settlement."""

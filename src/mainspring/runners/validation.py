@@ -1,0 +1,30 @@
+"""Validation of arguments, with errors that name the wrong value and say what is valid."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+
+def require_positive(value: object, name: str, of_what: str) -> int:
+    """Return `value` if it is a positive integer; raise otherwise."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be a positive whole number of {of_what}, got {value!r}")
+    if value < 1:
+        raise ValueError(f"{name} must be a positive number of {of_what}, got {value!r}; the least is 1")
+    return value
+
+
+def require_callable(value: object) -> None:
+    """Raise `TypeError` if `value` is not callable, before it is queued."""
+    if not callable(value):
+        raise TypeError(f"a task needs a callable and its arguments, got {value!r}; was it called by mistake?")
+
+
+T = TypeVar("T")
+
+
+def require_instance(value: object, kind: type[T], name: str, example: str) -> T:
+    """Return `value` if it is an instance of `kind`; raise `TypeError` otherwise."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be a {kind.__name__} such as {example}, got {value!r}")
+    return value

@@ -1,0 +1,58 @@
+"""The base class of the conformance suite: its fixtures, and `make_engine`, which the user overrides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import pytest
+
+from mainspring.jobs.engine import Capability
+from mainspring.testing.conformance.bench import Bench, MakeEngine
+from mainspring.testing.conformance.needs import leave_out
+from mainspring.testing.conformance.timetable import Timetable
+from mainspring.testing.manual_clock import ManualClock
+
+
+class EngineSuite:
+    """The base of all parts of the suite. A test class overrides `make_engine`, and `lacks` if needed."""
+
+    lacks: ClassVar[frozenset[Capability]] = frozenset()
+    """The capabilities that the engine does not have; tests that need one of them are not part of the class."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        leave_out(cls, cls.lacks)
+
+    @pytest.fixture
+    def make_engine(self) -> MakeEngine:
+        """Override this: return a function that takes a `ManualClock` and returns an engine, not opened yet.
+
+        An engine without `Capability.VIRTUAL_TIME` has its own time and ignores the clock.
+        """
+        raise NotImplementedError(
+            "override the fixture make_engine: it returns a function from a clock to an engine"
+        )
+
+    @pytest.fixture
+    def bench(self, make_engine: MakeEngine) -> Iterator[Bench]:
+        """An open engine, on a manual clock if it supports one."""
+        clock = ManualClock()
+        bench = Bench(make_engine(clock), clock)
+        yield bench
+        bench.engine.close()
+
+    @pytest.fixture
+    def other(self, bench: Bench, make_engine: MakeEngine) -> Iterator[Bench]:
+        """The bench of another process on the same store; the same bench if processes cannot share the store."""
+        if Capability.SHARED not in bench.engine.capabilities:
+            yield bench
+            return
+        other = Bench(make_engine(bench.clock), bench.clock)
+        yield other
+        other.engine.close()
+
+    @pytest.fixture
+    def timetable(self, bench: Bench) -> Timetable:
+        """Helpers for schedules on the bench."""
+        return Timetable(bench)

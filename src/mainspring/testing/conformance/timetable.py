@@ -1,0 +1,84 @@
+"""Helpers for schedules in the conformance suite: describe, store and fire them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mainspring.jobs.commands import PutSchedule
+from mainspring.jobs.records import NewJob
+from mainspring.jobs.recurrence.schedule_records import (
+    Fired,
+    Firing,
+    Occurrence,
+    OccurrenceKind,
+    Overlap,
+    ScheduleRecord,
+)
+from mainspring.testing.conformance.bench import TYPE, Bench, seconds
+
+EVERY_SECONDS = 60.0
+NAME = "nightly"
+
+
+class Timetable:
+    """Schedules that recur every minute. It makes no decisions about misfires: the test says what is fired."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+
+    def record(self, name: str = NAME, *, after: float | None = EVERY_SECONDS, **changes: Any) -> ScheduleRecord:
+        """Return a schedule whose next occurrence is some seconds from now."""
+        fields: dict[str, Any] = {
+            "type": TYPE,
+            "queue": "default",
+            "priority": 1,
+            "payload": b"{}",
+            "codec": "json",
+            "rule": "{}",
+            "misfire": "once",
+            "catch_up": 0,
+            "overlap": Overlap.ALLOW,
+            "jitter": 0,
+            "start": None,
+            "end": None,
+            "expires": None,
+            "limits": (),
+            "next_due": None if after is None else self.bench.now + seconds(after),
+        }
+        return ScheduleRecord(name, **(fields | changes))
+
+    def put(self, name: str = NAME, *, expected: int | None = None, **changes: Any) -> bool:
+        """Store a schedule, and return whether it was accepted."""
+        return self.bench.arrange(PutSchedule(self.record(name, **changes), expected))
+
+    def stored(self, name: str = NAME) -> ScheduleRecord:
+        """Return a schedule as it is stored."""
+        (record,) = self.bench.engine.schedules(names=[name])
+        return record
+
+    def firing(self, name: str = NAME, **changes: Any) -> Firing:
+        """Return a firing with one job for the next occurrence, as a worker that has just read the schedule."""
+        stored = self.stored(name)
+        expected = stored.next_due or 0
+        fields: dict[str, Any] = {
+            "expected": expected,
+            "next_due": expected + seconds(EVERY_SECONDS),
+            "last_due": expected,
+            "jobs": (self.job(name, expected),),
+            "overlap": stored.overlap,
+            "records": (),
+        }
+        return Firing(name, stored.revision, **(fields | changes))
+
+    def job(self, name: str, occurrence: int, **options: Any) -> NewJob:
+        """Return the job for an occurrence."""
+        return self.bench.job(f"{name} {occurrence}", schedule=name, occurrence=occurrence, **options)
+
+    def occurrence(self, due: int, kind: OccurrenceKind = OccurrenceKind.MISSED) -> Occurrence:
+        """Return the record of an occurrence without a job."""
+        return Occurrence(due, due, 1, kind, f"occurrence {due}", self.bench.now)
+
+    def fire(self, firing: Firing | None = None) -> Fired:
+        """Execute one firing, by default that of `firing()`."""
+        (fired,) = self.bench.engine.fire([firing or self.firing()])
+        return fired
