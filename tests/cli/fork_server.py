@@ -54,9 +54,13 @@ class ForkServer:
         environment: Mapping[str, str],
         files: tuple[int, int, int],
         timeout: float,
+        constants: Mapping[str, object] | None = None,
     ) -> int:
-        """Run the program with these descriptors as stdin, stdout and stderr, and return its exit code."""
-        request = json.dumps([list(arguments), str(folder), dict(environment)]).encode()
+        """Run the program with these descriptors as stdin, stdout and stderr, and return its exit code.
+
+        `constants` replaces values in modules: the dotted name of each, and its value for this run.
+        """
+        request = json.dumps([list(arguments), str(folder), dict(environment), dict(constants or {})]).encode()
         assert len(request) < LIMIT, f"a request of {len(request)} bytes is too long"
         with self._lock:
             socket.send_fds(self._channel, [request], files)
@@ -86,8 +90,11 @@ def serve(channel: socket.socket) -> list[str] | None:
         pid = os.fork()
         if pid == 0:
             channel.close()
-            arguments, folder, environment = json.loads(request)
+            arguments, folder, environment, constants = json.loads(request)
             become(folder, environment, files)
+            for name, value in constants.items():
+                module, _, constant = name.rpartition(".")
+                vars(import_module(module))[constant] = value
             return list(map(str, arguments))
         for file in files:
             os.close(file)

@@ -116,13 +116,19 @@ class Shop:
         )
 
     def on_terminal(
-        self, *arguments: str, columns: int = 80, typed: str = "", **environment: str
+        self,
+        *arguments: str,
+        columns: int = 80,
+        typed: str = "",
+        constants: Mapping[str, object] | None = None,
+        **environment: str,
     ) -> tuple[int, str]:
         """Run the program on a terminal of some width; return its exit code and what the terminal got."""
         ours, theirs = pty.openpty()
         ioctl(theirs, TIOCSWINSZ, pack("HHHH", 40, columns, 0, 0))
         os.write(ours, typed.encode())
-        run = Background(lambda: self._run(arguments, self.folder, environment, (theirs, theirs, theirs)))
+        files = theirs, theirs, theirs
+        run = Background(lambda: self._run(arguments, self.folder, environment, files, constants))
         shown = b""
         while not run.is_done or select.select([ours], [], [], 0)[0]:
             if select.select([ours], [], [], 0.05)[0]:
@@ -132,10 +138,20 @@ class Shop:
         return run.result(), shown.decode().replace("\r\n", "\n")
 
     def _run(
-        self, arguments: Sequence[str], folder: Path, environment: dict[str, str], files: tuple[int, int, int]
+        self,
+        arguments: Sequence[str],
+        folder: Path,
+        environment: dict[str, str],
+        files: tuple[int, int, int],
+        constants: Mapping[str, object] | None = None,
     ) -> int:
         return self._server.run(
-            arguments, folder=folder, environment=CLEAN | environment, files=files, timeout=PATIENCE
+            arguments,
+            folder=folder,
+            environment=CLEAN | environment,
+            files=files,
+            timeout=PATIENCE,
+            constants=constants,
         )
 
     def open(self) -> Mainspring:

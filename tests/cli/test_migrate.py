@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from pathlib import Path
 
 import pytest
 
 from mainspring import Mainspring
-from mainspring.engines.sqlite.departing import Departure
 from tests.cli.shop import CLEAN, Done, Shop
 from tests.nats.servers import Servers
 from tests.support import PATIENCE, eventually
@@ -16,7 +16,7 @@ from tests.support import PATIENCE, eventually
 pytestmark = pytest.mark.long
 
 DONE, REFUSED, USAGE, UNAVAILABLE, INTERRUPTED = 0, 1, 2, 3, 130
-MANY = 12_000  # some seconds' worth
+MANY = 12_000  # some batches
 
 
 @pytest.fixture
@@ -109,30 +109,27 @@ def test_what_cannot_be_moved_is_refused_in_one_line(shop: Shop, goal: str) -> N
 
 
 def test_a_terminal_sees_a_bar(shop: Shop, goal: str) -> None:
-    submit_many(shop)
-    code, shown = shop.on_terminal("migrate", shop.url, goal, columns=120)
+    shop.submit({"order_id": 1}, {"order_id": 2})
+    at_once = {"mainspring.cli.progress.PATIENCE_NS": 0}  # the bar does not wait for a second to pass
+    code, shown = shop.on_terminal("migrate", shop.url, goal, columns=120, constants=at_once, NO_COLOR="1")
     assert code == DONE
-    assert "moving" in shown
-    assert "left:" in shown
-    assert f"moved {MANY:,} pending jobs" in shown
+    for step in ("moving", "comparing"):
+        assert re.search(rf"{step} .* 2/2 .*left:", shown)
+    assert "moved 2 pending jobs" in shown
 
 
-def test_ctrl_c_stops_between_two_batches_and_says_how_to_go_on(shop: Shop, goal: str) -> None:
+def test_ctrl_c_stops_between_two_batches_and_says_how_to_go_on(
+    shop: Shop, goal: str, nats_server: Servers, nats_prefix: str
+) -> None:
     submit_many(shop)
+    proxy = nats_server.proxy()
+    goal = f"{proxy.url}?prefix={nats_prefix}"
+    proxy.freeze_after(MANY * 50)  # bytes: the streams are made, and most jobs are still to be moved
     process = shop.start("migrate", shop.url, goal)
-    assert eventually(lambda: _is_begun(shop), PATIENCE)
+    assert eventually(lambda: proxy.is_frozen, PATIENCE)
     process.send_signal(signal.SIGINT)
+    proxy.heal()
     _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == INTERRUPTED
     assert errors.splitlines()[-1].endswith(f"mainspring migrate {shop.url} '{goal}' goes on")
     assert migrate(shop, goal, "--json").json["pending"] == MANY
-
-
-def _is_begun(shop: Shop) -> bool:
-    source = Departure(shop.url.removeprefix("sqlite:///"))
-    source.open()
-    try:
-        state = source.state()
-        return state is not None and state.is_known
-    finally:
-        source.close()

@@ -21,14 +21,22 @@ TURNS_OF_AN_ACCEPT = 5  # of the loop, from a connection that was taken to the c
 class _Way:
     """What travels in one direction of one connection; it waits while that direction is frozen."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, is_open: asyncio.Event) -> None:
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        is_open: asyncio.Event,
+        count: Callable[[int], None] = lambda size: None,
+    ) -> None:
         self._reader = reader
         self.writer = writer
         self._is_open = is_open
+        self._count = count
 
     async def carry(self) -> None:
         with suppress(OSError):
             while data := await self._reader.read(CHUNK):
+                self._count(len(data))
                 await self._is_open.wait()
                 self.writer.write(data)
                 await self.writer.drain()
@@ -56,6 +64,7 @@ class Proxy:
         self._held = HeldPorts()  # while it is cut, too
         self.port = self._held.choose()
         self.accepted = 0  # connections so far
+        self._bytes_to_freeze: int | None = None
         self._thread.start()
         self._to_server.set()
         self._to_client.set()
@@ -94,6 +103,23 @@ class Proxy:
                 self._to_client.clear()
 
         self._do(freeze)
+
+    def freeze_after(self, size: int) -> None:
+        """Freeze both directions once clients have sent `size` more bytes."""
+        self._bytes_to_freeze = size
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether nothing reaches the server."""
+        return not self._to_server.is_set()
+
+    def _count_sent(self, size: int) -> None:
+        if self._bytes_to_freeze is not None:
+            self._bytes_to_freeze -= size
+            if self._bytes_to_freeze <= 0:
+                self._bytes_to_freeze = None
+                self._to_server.clear()
+                self._to_client.clear()
 
     def heal(self) -> None:
         """Take connections again, on the same port, and let everything through."""
@@ -152,7 +178,7 @@ class Proxy:
             if self._server is None:
                 return  # it was on its way when the network was cut
             server_reader, server_writer = await asyncio.open_connection(HOST, self._target_port)
-            ways.append(_Way(reader, server_writer, self._to_server))
+            ways.append(_Way(reader, server_writer, self._to_server, self._count_sent))
             ways.append(_Way(server_reader, writer, self._to_client))
             self._ways.update(ways)
             await asyncio.gather(*(way.carry() for way in ways))
