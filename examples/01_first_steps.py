@@ -1,4 +1,4 @@
-"""A pool, a sequence, a delayed task that is cancelled, and a result."""
+"""A pool, a sequence, a delayed task that is canceled, and a result."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""Time-outs, heartbeats and a cancelled alarm, with a clock that we move ourselves."""
+"""Time-outs, heartbeats and a canceled alarm, with a clock that we move ourselves."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""What somebody waits for goes first; what nobody waits for still gets its turn."""
+"""Tasks that a user waits for run first; background tasks still get their turn."""
 
 from threading import Event
 

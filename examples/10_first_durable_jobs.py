@@ -19,7 +19,7 @@ with TemporaryDirectory() as folder, chdir(folder), app:
 
     now = price.submit("tea", pieces=2)  # stored, fsync and all, when this returns
     later = price.after(timedelta(milliseconds=300)).submit("coffee")
-    assert now.status() is JobStatus.PENDING  # nobody works yet: this may be a web process
+    assert now.status() is JobStatus.PENDING  # no worker runs yet: this may be a web process
     print(f"stored: {now.id} and {later.id}")
 
     with app.running():  # a worker, here in the same process; or `mainspring run module:app` in another one

@@ -32,7 +32,7 @@ with app, app.running():
         except JobFailed as error:
             print(f"given up: {error.reason}")
 
-    # FAILED jobs are the dead letters. They wait for somebody to look at them.
+    # FAILED jobs are the dead letters. They wait for an operator.
     letters = app.dead_letters.list()
     for letter in letters:
         causes = [f"{attempt.cause}: {attempt.error.splitlines()[0]}" for attempt in letter.history]

@@ -1,4 +1,4 @@
-"""An unpaid order is cancelled after half an hour, unless the payment comes first: exactly one of the two wins."""
+"""An unpaid order is canceled after half an hour, unless the payment comes first: exactly one of the two wins."""
 
 from contextlib import chdir
 from datetime import timedelta
@@ -13,11 +13,11 @@ app = Mainspring("sqlite:///shop.db")
 
 @app.job(queue="orders")
 def cancel_order(order: int) -> None:
-    print(f"order {order} was not paid: cancelled, its stock is free again")
+    print(f"order {order} was not paid: canceled, its stock is free again")
 
 
 def place(order: int) -> JobHandle[None]:
-    # The id is ours: whoever takes the payment, in whatever process, needs only the number of the order.
+    # The id is ours: the process that takes the payment needs only the number of the order.
     return cancel_order.options(delay=HALF_AN_HOUR, id=f"order-{order}").submit(order)
 
 

@@ -14,7 +14,7 @@ app = Mainspring("sqlite:///travel.db")
 
 @dataclass(frozen=True)
 class Trip:
-    """What somebody wants to book."""
+    """A request to book seats."""
 
     city: str
     day: date

@@ -13,12 +13,12 @@ logging.getLogger("mainspring").setLevel(
 # --- the application, as it is in production
 
 app = Mainspring("sqlite:///shop.db")
-cancelled: list[int] = []
+canceled: list[int] = []
 
 
 @app.job
 def cancel_order(order: int) -> None:
-    cancelled.append(order)
+    canceled.append(order)
 
 
 @app.job(retry=Retry(max_attempts=5, base=timedelta(hours=1), factor=2, max_delay=timedelta(hours=8)))
@@ -29,13 +29,13 @@ def send_invoice(order: int) -> None:
 # --- its tests: real threads, a store of their own, and a clock that moves when it is told to
 
 
-def test_an_unpaid_order_is_cancelled_after_half_an_hour() -> None:
+def test_an_unpaid_order_is_canceled_after_half_an_hour() -> None:
     with time_travel(app, start=datetime(2026, 1, 5, 12, tzinfo=UTC)) as travel:
         cancel_order.after(timedelta(minutes=30)).submit(42)
         travel.fast_forward(minutes=29, seconds=59)
-        assert cancelled == []
+        assert canceled == []
         travel.fast_forward(seconds=1)
-        assert cancelled == [42]
+        assert canceled == [42]
 
 
 def test_an_invoice_is_given_up_after_a_night() -> None:
@@ -51,6 +51,6 @@ def test_an_invoice_is_given_up_after_a_night() -> None:
 
 
 if __name__ == "__main__":  # pytest finds them by name
-    test_an_unpaid_order_is_cancelled_after_half_an_hour()
+    test_an_unpaid_order_is_canceled_after_half_an_hour()
     test_an_invoice_is_given_up_after_a_night()
     print("tested: half an hour of patience, and fifteen hours of retries")

@@ -47,7 +47,7 @@ with TemporaryDirectory() as folder, chdir(folder), app:
         for name in ("digest of ann", "digest of bob", "digest of eve"):
             for left_out in app.schedules.history(name):
                 print(f"  {name}: {left_out.kind}, {left_out.note}")
-        app.schedules.resume("digest of bob")  # from now on: what was due while it was paused is nobody's
+        app.schedules.resume("digest of bob")  # from now on: occurrences of the pause do not fire
         travel.fast_forward(days=1)
         assert "bob (long)" in sent
         app.schedules.remove("digest of bob")

@@ -32,9 +32,9 @@ with time_travel(app, start=datetime(2026, 1, 5, 12, tzinfo=UTC)) as travel:
     assert ship.submit(43).id != first.id  # another order
     app.queue("default").resume()
     travel.settle()
-    assert ship.submit(42).id != first.id  # the first one has completed: it is in nobody's way
+    assert ship.submit(42).id != first.id  # the first one has completed: it prevents nothing
 
-    for text in ("H", "Hel", "Hello"):  # somebody types; index when there were two seconds of silence
+    for text in ("H", "Hel", "Hello"):  # a user types; index after two seconds without a key
         index.after(2).submit("home", text)
         travel.fast_forward(seconds=1)
     assert indexed == []

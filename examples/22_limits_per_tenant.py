@@ -1,4 +1,4 @@
-"""Limits over all workers: one at a time for each tenant, ten a second in all, and nobody starves anybody."""
+"""Limits over all workers: one at a time for each tenant, ten a second in all, and no tenant starves another."""
 
 from datetime import UTC, datetime
 from threading import Lock

@@ -18,7 +18,7 @@ def count_primes(below: int) -> int:  # uses a core of its own; the worker and i
 
 @app.job(execution="process", timeout=0.2, retry=Retry(max_attempts=1))
 def stuck() -> None:
-    while True:  # nobody asks it to stop: it is killed
+    while True:  # it is never asked to stop: it is killed
         pass
 
 

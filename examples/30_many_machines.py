@@ -21,7 +21,7 @@ app = Mainspring(os.environ.get("SHOP_URL", "nats://127.0.0.1:4222?prefix=shop&l
 
 @app.job
 def pack(order: int) -> tuple[int, str]:
-    Event().wait(0.02)  # as if somebody were packing
+    Event().wait(0.02)  # the time to pack a parcel
     return order, os.environ["MACHINE"]
 
 

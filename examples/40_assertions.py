@@ -18,7 +18,7 @@ sent: list[str] = []
 
 @app.job(queue="orders")
 def cancel_order(order: int, reason: str = "unpaid") -> None:
-    send_mail.submit(f"order {order} was cancelled: {reason}")
+    send_mail.submit(f"order {order} was canceled: {reason}")
 
 
 @app.job(retry=Retry(max_attempts=1))
@@ -36,7 +36,7 @@ def place_order(order: int, *, is_paid: bool) -> None:
 # --- its tests
 
 
-def test_an_order_that_is_not_paid_is_to_be_cancelled() -> None:
+def test_an_order_that_is_not_paid_is_to_be_canceled() -> None:
     with recording(app) as jobs:  # submits are recorded, and nothing runs
         place_order(42, is_paid=False)
         assert_submitted(cancel_order, 42, due=timedelta(minutes=30), queue="orders")
@@ -49,10 +49,10 @@ def test_an_order_that_is_paid_is_left_alone() -> None:
         refute_submitted(cancel_order)
 
 
-def test_a_cancelled_order_is_told_to_its_customer() -> None:
+def test_a_canceled_order_is_told_to_its_customer() -> None:
     with inline(app):  # jobs, and the jobs that they submit, have run when submit returns
         place_order(42, is_paid=False)
-        assert sent == ["order 42 was cancelled: unpaid"]
+        assert sent == ["order 42 was canceled: unpaid"]
         assert_submitted(send_mail, ..., times=1)
 
 
@@ -77,8 +77,8 @@ def show_a_failure() -> None:
 
 
 if __name__ == "__main__":  # pytest finds the tests by name
-    test_an_order_that_is_not_paid_is_to_be_cancelled()
+    test_an_order_that_is_not_paid_is_to_be_canceled()
     test_an_order_that_is_paid_is_left_alone()
-    test_a_cancelled_order_is_told_to_its_customer()
+    test_a_canceled_order_is_told_to_its_customer()
     test_a_mail_that_cannot_be_sent_raises()
     show_a_failure()

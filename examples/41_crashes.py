@@ -62,7 +62,7 @@ def show_a_failure() -> None:
     except AssertionError as failure:
         print(f"{failure}, {failure.__notes__[0]}")
     else:
-        raise RuntimeError("nobody has noticed")
+        raise RuntimeError("the check has not noticed it")
 
 
 if __name__ == "__main__":  # pytest finds the test by name

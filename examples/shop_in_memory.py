@@ -1,6 +1,6 @@
 """The shop of the demonstration without durability: 20,000 time-outs in the memory of one process.
 
-Most orders are paid in time, and paying cancels their time-out; the others are cancelled by it. The books live on
+Most orders are paid in time, and paying cancels their time-out; the others are canceled by it. The books live on
 one sequence, so they need no lock, and they must add up in the end. `mainspring demo` is the same shop with
 durable jobs.
 """
@@ -65,7 +65,7 @@ def show_progress(shop: Shop) -> None:
 
 
 def main() -> int:
-    print(f"A shop takes {ORDERS:,} orders; whoever has not paid after {TIMEOUT} s loses the order.\n")
+    print(f"A shop takes {ORDERS:,} orders; an order that is not paid after {TIMEOUT} s is canceled.\n")
     choose = random.Random(42)
     with ThreadPool(workers=4, name="shop") as pool:
         shop = Shop(pool)
@@ -91,14 +91,14 @@ def main() -> int:
     doubled = len(books.paid & books.cancelled)
     rows = {
         "placed": f"{ORDERS:,}",
-        "paid in time, time-out cancelled": f"{len(books.paid):,}",
-        "cancelled by their time-out": f"{len(books.cancelled):,}",
+        "paid in time, time-out canceled": f"{len(books.paid):,}",
+        "canceled by their time-out": f"{len(books.cancelled):,}",
         "paid too late": f"{books.paid_too_late:,}",
         "lost": f"{lost}",
-        "paid and cancelled at once": f"{doubled}",
+        "paid and canceled at once": f"{doubled}",
         "time-out, lateness p50 / p99": f"{percentile(books.lateness_ms, 0.5):.2f} / "
         f"{percentile(books.lateness_ms, 0.99):.2f} ms",
-        "tasks run / cancelled": f"{statistics.completed:,} / {statistics.cancelled:,}",
+        "tasks run / canceled": f"{statistics.completed:,} / {statistics.cancelled:,}",
     }
     for what, figure in rows.items():
         print(f"  {what:<34} {figure:>16}")

@@ -45,7 +45,7 @@ def soak_cancels(site: Site, seed: int) -> str:
     cancels = cancel_around_due(site, count=60_000, seconds=60, seed=seed)
     cancels.check()
     return (
-        f"{len(cancels.answers)} cancels, {cancels.share_cancelled:.0%} in time, {cancels.share_near_due:.0%} near"
+        f"{len(cancels.answers)} cancels, {cancels.share_canceled:.0%} in time, {cancels.share_near_due:.0%} near"
     )
 
 

@@ -44,7 +44,7 @@ ZONES = ("UTC", "Asia/Taipei", "Europe/Berlin", "America/New_York")
 
 
 def expression(number: int) -> str:
-    """Return one of many rules, of which no two are equal: once a month at some minute of its first week."""
+    """Return one of many rules, no two of them equal: once a month at some minute of its first week."""
     day, minute = divmod(number, 1_440)
     return f"{minute % 60} {minute // 60} {1 + day} * *"
 

@@ -76,7 +76,7 @@ def best(workers: int, jobs: int, rounds: int, redis_rounds: int) -> dict[str, f
 
 
 def lines_of(what: str, rates: Mapping[str, float]) -> list[Line]:
-    """Compare ours with everybody's."""
+    """Compare ours with those of the other systems."""
     ours = rates[OURS.title]
     return [
         faster(what, ours, rates[BARE.title], peer_name=BARE.title, at_least=OF_BARE),

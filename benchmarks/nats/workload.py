@@ -80,6 +80,6 @@ def work(value: int) -> None:
 
 
 def hold(value: int) -> None:
-    """Start and go on, for longer than anybody waits."""
+    """Start and go on, for longer than the benchmark lasts."""
     records.work(value)
     sleep(HOLD_SECONDS)

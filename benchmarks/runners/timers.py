@@ -105,8 +105,8 @@ def run() -> Section:
     ]
     lines = []
     for name, count, measure in measured:
-        armed, cancelled = min((measure(count) for _ in range(3)), key=sum)
-        figure = f"{armed:.2f} / {cancelled:.2f} µs"
+        armed, canceled = min((measure(count) for _ in range(3)), key=sum)
+        figure = f"{armed:.2f} / {canceled:.2f} µs"
         is_ours = name.startswith("Mainspring")
         lines.append(
             Line(

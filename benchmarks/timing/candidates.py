@@ -4,7 +4,7 @@ They are here to be measured, not to be used: compact, correct, without checks o
 how much later than its due time a timer may fire. 0 means exactly then, in (due, arrival) order; the others
 fire whole ticks, in order of ticks.
 
-Where the original unlinks a cancelled timer from an intrusive list, these mark it (its item is taken out) and
+Where the original unlinks a canceled timer from an intrusive list, these mark it (its item is taken out) and
 skip it later: in Python that is the faster way, and it releases the item just as early.
 """
 
@@ -27,7 +27,7 @@ class Candidate(Protocol):
     def next_due(self) -> int | None: ...
 
 
-def mark_cancelled(entry: Entry) -> bool:
+def mark_canceled(entry: Entry) -> bool:
     if len(entry) == 1:
         return False
     entry.pop()
@@ -65,14 +65,14 @@ class BareHeap:
 
 
 class TupleHeap:
-    """heapq with (due, arrival, entry); a cancelled entry stays until it is on top or most are cancelled."""
+    """heapq with (due, arrival, entry); a canceled entry stays until it is on top or most are canceled."""
 
     LATENESS = 0
 
     def __init__(self, _now: int) -> None:
         self._heap: list[tuple[int, int, Entry]] = []
         self._arrivals = 0
-        self._cancelled = 0
+        self._canceled = 0
 
     def insert(self, due: int, item: object) -> Entry:
         self._arrivals = arrival = self._arrivals + 1
@@ -84,11 +84,11 @@ class TupleHeap:
         if len(entry) == 1:
             return False
         entry.pop()
-        self._cancelled += 1
-        if self._cancelled > 64 and self._cancelled * 2 > len(self._heap):
+        self._canceled += 1
+        if self._canceled > 64 and self._canceled * 2 > len(self._heap):
             self._heap = [node for node in self._heap if len(node[2]) == 2]
             heapify(self._heap)
-            self._cancelled = 0
+            self._canceled = 0
         return True
 
     def advance(self, now: int) -> list[object]:
@@ -98,14 +98,14 @@ class TupleHeap:
             if len(entry) == 2:
                 due.append(entry.pop())
             else:
-                self._cancelled -= 1
+                self._canceled -= 1
         return due
 
     def next_due(self) -> int | None:
         heap = self._heap
         while heap and len(heap[0][2]) == 1:
             heappop(heap)
-            self._cancelled -= 1
+            self._canceled -= 1
         return heap[0][0] if heap else None
 
 
@@ -126,7 +126,7 @@ class HashedRounds:
         return entry
 
     def cancel(self, entry: Entry) -> bool:
-        return mark_cancelled(entry)
+        return mark_canceled(entry)
 
     def advance(self, now: int) -> list[object]:
         due: list[object] = []
@@ -177,7 +177,7 @@ class KafkaWheels:
         bucket.append(entry)
 
     def cancel(self, entry: Entry) -> bool:
-        return mark_cancelled(entry)
+        return mark_canceled(entry)
 
     def advance(self, now: int) -> list[object]:
         due: list[object] = []
@@ -222,7 +222,7 @@ class TokioWheel:
         self._occupied[level] |= 1 << slot
 
     def cancel(self, entry: Entry) -> bool:
-        return mark_cancelled(entry)
+        return mark_canceled(entry)
 
     def _next(self) -> tuple[int, int, int] | None:
         """When, on which level and in which slot the next bucket expires."""
@@ -280,7 +280,7 @@ class SparseTicks:
         return entry
 
     def cancel(self, entry: Entry) -> bool:
-        return mark_cancelled(entry)
+        return mark_canceled(entry)
 
     def advance(self, now: int) -> list[object]:
         due: list[object] = []
@@ -352,8 +352,8 @@ class ListLevels:
         due = entry[0]
         slot = self._levels[0].get(due >> 30) or self._slot_elsewhere(due)
         if slot is not None:
-            slot.cancelled = cancelled = slot.cancelled + 1
-            if cancelled + cancelled > len(slot):
+            slot.cancelled = canceled = slot.cancelled + 1
+            if canceled + canceled > len(slot):
                 slot[:] = [entry for entry in slot if len(entry) == 2]
                 slot.cancelled = 0
         return True

@@ -159,8 +159,8 @@ def loop_cancel_all(count: int) -> float:
     return took
 
 
-def mostly_cancelled(make: Make, count: int) -> float:
-    """Time-outs of 1 to 5 s, 100 in each millisecond; 95 of them are cancelled 20 ms later."""
+def mostly_canceled(make: Make, count: int) -> float:
+    """Time-outs of 1 to 5 s, 100 in each millisecond; 95 of them are canceled 20 ms later."""
     dues = [SECOND + delay for delay in delays(count, 4 * SECOND)]
     wheel, now = make(START), START
     insert, cancel, advance = wheel.insert, wheel.cancel, wheel.advance
@@ -242,7 +242,7 @@ WORKLOADS: dict[str, tuple[Callable[[Make, int], float], set[str]]] = {  # and w
     "all fire": (all_fire, set()),
     "cancel at once": (cancel_at_once, {BARE_HEAP}),
     "insert all, cancel all": (cancel_all, {BARE_HEAP}),
-    "95 % cancelled": (mostly_cancelled, {BARE_HEAP}),
+    "95 % canceled": (mostly_canceled, {BARE_HEAP}),
     "sparse, 10 years": (sparse, {HASHED}),  # it would walk through 3 billion slots
     "steady, all pending": (steady, set()),
     "delays < 100 ms": (short, set()),

@@ -9,7 +9,7 @@ from benchmarks.timing import compare
 from benchmarks.timing.candidates import BareHeap
 
 TIMERS = 1_000_000
-FEWER_TIMERS = 200_000  # for the table of all candidates, some of which need minutes for a million
+FEWER_TIMERS = 200_000  # for the table of all candidates: some need minutes for a million
 MEMORY_LIMIT = 160
 
 

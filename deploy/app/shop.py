@@ -1,6 +1,6 @@
 """A shop in containers: `python shop.py` takes orders, `mainspring run shop:app` sees to them.
 
-Each order is packed in a moment, and called off after ten seconds if nobody has paid for it. Two in three pay.
+Each order is packed in a moment, and called off after ten seconds if it is not paid. Two in three pay.
 """
 
 from __future__ import annotations

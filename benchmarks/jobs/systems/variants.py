@@ -16,7 +16,7 @@ PLENTY = 1_000_000  # which nothing reaches
 
 
 def work_of(value: int, tenant: int) -> None:  # noqa: ARG001 - limits go by it
-    """Do nothing, for somebody."""
+    """Do nothing, with an argument."""
     work(value)
 
 

@@ -1,7 +1,7 @@
 """A bare loop of nats-py: what a job with a state costs when there is nothing around it.
 
 A job is a message in a work queue and a record under a subject of its own. The loop fetches messages, writes each
-record twice, on condition that nobody else has (running, then done), and acknowledges. As a program it works.
+record twice, on condition that no other process has (running, then done), and acknowledges. As a program it works.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ async def write(stream: JetStreamContext, value: int, status: str, revision: int
 
 
 async def serve(url: str) -> None:
-    """Work until somebody ends this process."""
+    """Work until this process is killed."""
     client = await nats.connect(url)
     stream = client.jetstream()
     subscription = await stream.pull_subscribe(MESSAGES, durable=WORKERS)

@@ -45,7 +45,7 @@ def healthcheck(
 ) -> None:
     """Exit with 0 if workers run on this machine and all of them are well; else with 1, and say why not.
 
-    Without --live and --ready they have to be ready, and no work that they could run may be left lying.
+    Without --live and --ready they have to be ready, and must pick up all jobs that they could run.
 
     Example: mainspring healthcheck --live
     """
@@ -63,7 +63,7 @@ def healthcheck(
         fields = [_fields(sign, problem, now) for sign, problem in zip(signs, problems, strict=True)]
         show_json({"healthy": bool(signs) and not any(problems), "workers": fields})
     elif not signs:
-        say(f"mainspring: {_nobody(store, pid)}")
+        say(f"mainspring: {_no_worker(store, pid)}")
     else:
         for sign, problem in zip(signs, problems, strict=True):
             _tell(sign, problem)
@@ -97,7 +97,7 @@ def _store(app: str | None, url: str | None) -> str | None:
     return None if target is None or target.url is None else provider_for(target.url).store_name(target.url)
 
 
-def _nobody(store: str | None, pid: int | None) -> str:
+def _no_worker(store: str | None, pid: int | None) -> str:
     which = "" if pid is None else f" with pid {pid}"
     where = "" if store is None else f" on {store}"
     return (

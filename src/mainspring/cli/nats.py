@@ -67,13 +67,13 @@ def dev(
                 _show(console, servers, is_kept=store is not None)
             away: dict[str, int] = {}
             while not Event().wait(LOOK_SECONDS):  # until a signal interrupts it
-                _look_after(servers, away)
+                _restart_killed(servers, away)
     except KeyboardInterrupt:
         if not as_json:
             console.print("stopped")
 
 
-def _look_after(servers: NatsServers, away: dict[str, int]) -> None:
+def _restart_killed(servers: NatsServers, away: dict[str, int]) -> None:
     """Restart killed nodes of a cluster after a delay; `away` has the checks left until then, by name.
 
     If no node runs, an error is raised.

@@ -201,13 +201,13 @@ class NatsServers:
     def wait_until(self, condition: Callable[[], bool], seconds: float = READY_SECONDS) -> bool:
         """Poll a condition, because servers send no notice; return whether it became true in time."""
         deadline_ns = self._clock.monotonic_ns() + round(seconds * NANOSECONDS)
-        nobody_tells = Condition()
+        never_notified = Condition()
         while not condition():
             now_ns = self._clock.monotonic_ns()
             if now_ns >= deadline_ns:
                 return False
-            with nobody_tells:
-                self._clock.wait(nobody_tells, min(now_ns + LOOK_NS, deadline_ns))
+            with never_notified:
+                self._clock.wait(never_notified, min(now_ns + LOOK_NS, deadline_ns))
         return True
 
     def require_running(self) -> None:

@@ -10,7 +10,7 @@ from mainspring.demo.journal import JournalEntry, OrderEvent
 from mainspring.demo.orders import app, customer_of, timer_of
 
 STEPS = (OrderEvent.CHARGED, OrderEvent.PACKED, OrderEvent.MAILED)
-ENDS = (OrderEvent.CANCELLED, *STEPS, OrderEvent.REPORTED)
+ENDS = (OrderEvent.CANCELED, *STEPS, OrderEvent.REPORTED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ class Figures:
         """The violated guarantees, as text with their counts; empty if all held."""
         found = {
             "lost orders": self.lost,
-            "orders cancelled although their time-out had been called off": self.cancelled_though_paid,
+            "orders canceled although their time-out had been called off": self.cancelled_though_paid,
             "jobs run twice without having been in flight at the kill": self.run_twice_unexplained,
             "dead letters not replayed": self.dead - self.replayed,
             "parcels that were not charged, packed and mailed": self.parcels_unfinished,
@@ -119,11 +119,11 @@ class Books:
 
     def close(self, *, replayed: int, outage: Outage, nights: int) -> Figures:
         """Compare the promises with the events, and return the closing figures."""
-        placed, paid, cancelled = (
-            self._orders[event] for event in (OrderEvent.PLACED, OrderEvent.PAID, OrderEvent.CANCELLED)
+        placed, paid, canceled = (
+            self._orders[event] for event in (OrderEvent.PLACED, OrderEvent.PAID, OrderEvent.CANCELED)
         )
         late = self._orders[OrderEvent.PAID_LATE]
-        kept = {order for order in late - cancelled if app.get(timer_of(order)).status is JobStatus.CANCELED}
+        kept = {order for order in late - canceled if app.get(timer_of(order)).status is JobStatus.CANCELED}
         twice = [job for job, events in self._jobs.items() if _surplus(events) > 0]
         on_time = [(start.at - start.due) * 1_000 for start in self._starts if not outage.delayed(start)]
         held_up = [(start.at - start.due) * 1_000 for start in self._starts if outage.delayed(start)]
@@ -133,13 +133,13 @@ class Books:
             paid=len(paid),
             paid_late=len(late),
             paid_late_and_kept=len(kept),
-            cancelled=len(cancelled),
+            cancelled=len(canceled),
             retried=sum(events[OrderEvent.REFUSED] > 0 for events in self._jobs.values()),
             failed_attempts=sum(events[OrderEvent.REFUSED] for events in self._jobs.values()),
             dead=sum(1 for _ in _dead_letters()),
             replayed=replayed,
-            lost=len(placed - paid - kept - cancelled),
-            cancelled_though_paid=len(paid & cancelled),
+            lost=len(placed - paid - kept - canceled),
+            cancelled_though_paid=len(paid & canceled),
             run_twice=len(twice),
             run_twice_unexplained=sum(app.get(job).crashes == 0 for job in twice),
             lateness_p50_ms=_percentile(on_time, 0.5),
@@ -163,7 +163,7 @@ class Books:
 
 
 def _unfinished(events: Counter[OrderEvent]) -> int:
-    return events[OrderEvent.STARTED] - events[OrderEvent.REFUSED] - events[OrderEvent.CANCELLED]
+    return events[OrderEvent.STARTED] - events[OrderEvent.REFUSED] - events[OrderEvent.CANCELED]
 
 
 def _surplus(events: Counter[OrderEvent]) -> int:

@@ -28,7 +28,7 @@ class OrderEvent(StrEnum):
     """A worker started to cancel it."""
     REFUSED = "refused"
     """The order service was down."""
-    CANCELLED = "cancelled"
+    CANCELED = "cancelled"
     PARCEL = "parcel"
     """A regular customer has paid: it has to be charged, packed and mailed, in this order."""
     HELD_UP = "held-up"

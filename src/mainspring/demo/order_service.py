@@ -27,7 +27,7 @@ class OrderService:
 
     def cancel(self, order: int) -> None:
         """Cancel an order; `ServiceDown` if the service is down."""
-        self._work(f"order {order} cannot be cancelled")
+        self._work(f"order {order} cannot be canceled")
 
     def charge(self, order: int) -> None:
         """Charge an order; `ServiceDown` if the service is down."""

@@ -35,7 +35,7 @@ def cancel_order(order: int) -> None:
     except ServiceDown:
         journal.note(OrderEvent.REFUSED, order, job.id)
         raise
-    journal.note(OrderEvent.CANCELLED, order, job.id)
+    journal.note(OrderEvent.CANCELED, order, job.id)
 
 
 # --- parcels: one sequence for each customer, across handlers
@@ -91,6 +91,6 @@ def nightly_report() -> str:
     timers, parcels = app.counts(type=cancel_order.name), app.counts(queue="parcels")
     journal.note(OrderEvent.REPORTED, 0, job.id, job.due)
     return (
-        f"{timers['PENDING']:,} unpaid, {timers['CANCELED']:,} paid, {timers['COMPLETED']:,} cancelled, "
+        f"{timers['PENDING']:,} unpaid, {timers['CANCELED']:,} paid, {timers['COMPLETED']:,} canceled, "
         f"{parcels['COMPLETED'] // 3:,} parcels"
     )

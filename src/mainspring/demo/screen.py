@@ -17,7 +17,7 @@ BARS = {
     "placed": (OrderEvent.PLACED, "cyan"),
     "paid in time": (OrderEvent.PAID, "green"),
     "failed and retried": (OrderEvent.REFUSED, "yellow"),
-    "cancelled": (OrderEvent.CANCELLED, "magenta"),
+    "canceled": (OrderEvent.CANCELED, "magenta"),
     "parcels mailed": (OrderEvent.MAILED, "blue"),
 }
 
@@ -86,16 +86,16 @@ class Screen:
 
 
 def _rows(figures: Figures) -> list[tuple[str, str, str]]:
-    late_and_cancelled = figures.paid_late - figures.paid_late_and_kept
+    late_and_canceled = figures.paid_late - figures.paid_late_and_kept
     return [
         ("submitted", f"{figures.submitted:,}", "orders, each with a durable time-out"),
         ("paid", f"{figures.paid:,}", "in time: the time-out was called off for good"),
         (
             "paid late",
             f"{figures.paid_late:,}",
-            f"the time-out had begun: {late_and_cancelled:,} cancelled, {figures.paid_late_and_kept:,} kept",
+            f"the time-out had begun: {late_and_canceled:,} canceled, {figures.paid_late_and_kept:,} kept",
         ),
-        ("cancelled", f"{figures.cancelled:,}", "by the time-out"),
+        ("canceled", f"{figures.cancelled:,}", "by the time-out"),
         (
             "retried",
             f"{figures.retried:,}",
@@ -103,7 +103,7 @@ def _rows(figures: Figures) -> list[tuple[str, str, str]]:
         ),
         ("dead", f"{figures.dead:,}", "given up after four attempts: dead letters"),
         ("replayed", f"{figures.replayed:,}", "dead letters, when the service was back"),
-        ("lost", _judged(figures.lost), "neither paid nor cancelled"),
+        ("lost", _judged(figures.lost), "neither paid nor canceled"),
         ("run twice", f"{figures.run_twice:,}", "in flight at the kill -9: how far is unknown"),
         (
             "parcels",

@@ -62,7 +62,7 @@ class Story:
     def tell(self) -> Figures:
         """Run all events and return the closing figures."""
         tell, plan = self._screen.tell, self._plan
-        tell(f"a shop: an order unpaid after {plan.timeout:g} s (really: 30 min) is cancelled")
+        tell(f"a shop: an order unpaid after {plan.timeout:g} s (really: 30 min) is canceled")
         tell(f"worker {self._worker.start()} is ready; the shop opens, {plan.orders:,} orders are to come")
         opening = self._screen.seconds()
         self._customers.arrive()

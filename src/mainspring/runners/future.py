@@ -171,12 +171,12 @@ class TaskFuture(Future[R], Wrapper):
                 return False
             self._state = CANCELLED
             self._condition.notify_all()
-        self._tell_cancelled()
+        self._tell_canceled()
         if cancel_coroutine is not None:
             cancel_coroutine()
         return True
 
-    def _tell_cancelled(self) -> None:
+    def _tell_canceled(self) -> None:
         self._function = None
         self._invoke_callbacks()  # type: ignore[attr-defined]  # private in the base class; a test checks it
         self.set_running_or_notify_cancel()  # notifies wait() and as_completed(), as an executor does
@@ -185,7 +185,7 @@ class TaskFuture(Future[R], Wrapper):
         with self._condition:
             self._state = CANCELLED
             self._condition.notify_all()
-        self._tell_cancelled()
+        self._tell_canceled()
 
     def result(self, timeout: Duration | None = None) -> R:
         """Return the result, or raise the exception of the task; see the module on waiting inside a task.

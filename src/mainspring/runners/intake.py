@@ -51,7 +51,7 @@ class Intake(ABC):
     __slots__ = (
         "__weakref__",
         "_append",
-        "_cancelled",
+        "_canceled",
         "_capacity",
         "_delayed",
         "_fast",
@@ -90,7 +90,7 @@ class Intake(ABC):
         self._delayed: set[TracedTask] = set()
         self._shells = 0  # claimed tasks that are still in the queue
         self._rejected = 0
-        self._cancelled = 0
+        self._canceled = 0
         self._skipped = 0
         self._fast = False  # whether plain posts need no lock; written under _lock, read without it
         self._is_prepared = True
@@ -247,8 +247,8 @@ class Intake(ABC):
     def forget(self, task: Task) -> None:
         """Count a canceled task and, if it is delayed, remove its timer."""
         with self._lock:
-            self._cancelled += 1
-            self.services.tally.add(cancelled=1)
+            self._canceled += 1
+            self.services.tally.add(canceled=1)
             self._release(task)
 
     def _release(self, task: Task) -> None:

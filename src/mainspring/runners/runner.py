@@ -289,7 +289,7 @@ class TaskRunner(Intake):
                 completed=completed,
                 failed=failed,
                 rejected=self._rejected,
-                cancelled=self._cancelled,
+                cancelled=self._canceled,
                 skipped=self._skipped,
             )
 

@@ -29,14 +29,14 @@ class Tally:
     def __init__(self) -> None:
         self._lock = RLock()  # re-entrant for signal handlers and finalizers; guards the counts
         self.rejected = 0
-        self.cancelled = 0
+        self.canceled = 0
         self.skipped = 0
 
-    def add(self, *, rejected: int = 0, cancelled: int = 0, skipped: int = 0) -> None:
+    def add(self, *, rejected: int = 0, canceled: int = 0, skipped: int = 0) -> None:
         """Add to the counts; negative numbers subtract."""
         with self._lock:
             self.rejected += rejected
-            self.cancelled += cancelled
+            self.canceled += canceled
             self.skipped += skipped
 
 

@@ -320,7 +320,7 @@ class ThreadPool(GroupRunner):
             delayed=len(self.services.delays),
             workers=own.workers + sum(part.workers for part in parts),
             rejected=tally.rejected,
-            cancelled=tally.cancelled,
+            cancelled=tally.canceled,
             skipped=tally.skipped,
             timers=self.services.delays.statistics(),
         )

@@ -616,7 +616,7 @@ class Gates:
         """Handle a wake-up: check a gate, or without a name all gates of a family."""
         keeper = self._keeper(workspace)
         if not gate:
-            self._look_after(workspace, family)
+            self._fill_family(workspace, family)
             return
         keeper.visit.prefetch_gates([gate])
         record = keeper.visit.gate(gate)
@@ -624,7 +624,7 @@ class Gates:
             record.poke = None
             keeper.visit.save(record)
         if gate.startswith(QUEUE):
-            self._look_after_queue(workspace, gate.removeprefix(QUEUE))
+            self._take_back_paused(workspace, gate.removeprefix(QUEUE))
         keeper.fill(record)
 
     def limits_changed(self, workshop: Workshop, families: Iterable[str]) -> None:
@@ -633,7 +633,7 @@ class Gates:
             workshop.carry_through(partial(self._change_family, family=family))
 
     def _change_family(self, workspace: Workspace, family: str) -> None:
-        self._look_after(workspace, family)
+        self._fill_family(workspace, family)
         self._look_again(workspace, family, "")
 
     def _look_again(self, workspace: Workspace, family: str, gate: str) -> None:
@@ -642,7 +642,7 @@ class Gates:
         data = encode([family, gate, instant])
         workspace.draft.schedule(names.at("poke", key), names.chore("poke", key), instant, data)
 
-    def _look_after(self, workspace: Workspace, family: str) -> None:
+    def _fill_family(self, workspace: Workspace, family: str) -> None:
         visit = self._keeper(workspace).visit
         found = _pages(workspace, workspace.names.gates_of(family))
         waited_for = [
@@ -668,7 +668,7 @@ class Gates:
         self.poke(workspace, family_of(gate), gate)
         self._look_again(workspace, family_of(gate), gate)
 
-    def _look_after_queue(self, workspace: Workspace, queue: str) -> None:
+    def _take_back_paused(self, workspace: Workspace, queue: str) -> None:
         """Take jobs of a paused queue back from its lanes, if they occupy limits that other queues share."""
         keeper = self._keeper(workspace)
         if not keeper.visit.is_paused(queue):

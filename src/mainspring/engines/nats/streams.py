@@ -124,7 +124,8 @@ class Streams:
     def _events(self) -> dict[str, Any]:
         return {
             "name": self._names.events_stream,
-            "description": "Mainspring: what happened, while somebody listens",
+            # Servers store this text. Workers of versions with other texts would update the stream in turns.
+            "description": "Mainspring: what happened, while somebody listens",  # language: quote
             "subjects": [self._names.events],
             "retention": "limits",
             "storage": "file",

@@ -149,7 +149,7 @@ class Departure:
         with self._database.unit(durable=True):
             if self._is_marked():
                 return
-            dead = self._require_nobody()
+            dead = self._require_no_living_worker()
             self._sweeping.rescue(dead)
             self._require_rest()
             self._database.write(MAKE_MOVE)
@@ -163,7 +163,7 @@ class Departure:
         with self._database.unit(durable=False):
             return self._names(self._split_workers()[0])
 
-    def _require_nobody(self) -> list[int]:
+    def _require_no_living_worker(self) -> list[int]:
         """Return the dead workers; raise `EngineUnavailable` if a worker is alive."""
         living, dead = self._split_workers()
         if living:

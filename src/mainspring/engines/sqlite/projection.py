@@ -195,7 +195,7 @@ INDEXES_FOR_READING = ("jobs_by_id", "jobs_by_lane")
 
 OWN_TABLES = """
 CREATE TABLE projection (                             -- one row
-    source   TEXT NOT NULL,                           -- the stream of which it is a copy
+    source   TEXT NOT NULL,                           -- the stream that it is a copy of
     position INTEGER NOT NULL,                        -- up to where
     applied  INTEGER NOT NULL                         -- when it was written to last, in seconds since 1970
 ) STRICT;

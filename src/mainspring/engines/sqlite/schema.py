@@ -46,8 +46,8 @@ MIGRATIONS = (
         finished      INTEGER,
         result        ANY,
         error         TEXT,
-        stop          INTEGER,                        -- 1: somebody wants it stopped while it runs
-        origin        TEXT,                           -- the dead letter of which it is a replay
+        stop          INTEGER,                        -- 1: a caller asked for it to stop while it runs
+        origin        TEXT,                           -- the dead letter that it replays
         replayed_as   TEXT,
         history       TEXT                            -- JSON: the attempts that did not end well
     ) STRICT;
@@ -120,8 +120,8 @@ MIGRATIONS = (
         id   INTEGER PRIMARY KEY,                     -- follows from the name
         name TEXT NOT NULL,                           -- JSON: lane and limits
         jobs INTEGER NOT NULL,                        -- how many are in it, ended ones, too
-        due  INTEGER NOT NULL,                        -- where the last that started stood: nobody who has
-        seq  INTEGER NOT NULL                         -- not moved waits up to there
+        due  INTEGER NOT NULL,                        -- place of the last job that started: up to it, jobs
+        seq  INTEGER NOT NULL                         -- wait only if they were moved there
     ) STRICT;
     CREATE TRIGGER jobs_leave_groups AFTER DELETE ON jobs WHEN old.grp IS NOT NULL BEGIN
         UPDATE groups SET jobs = jobs - 1 WHERE id = old.grp;
@@ -155,7 +155,7 @@ MIGRATIONS = (
         name   TEXT NOT NULL,
         bucket TEXT NOT NULL,
         since  INTEGER NOT NULL,
-        looked INTEGER NOT NULL                       -- when somebody last looked whether there is room for it
+        looked INTEGER NOT NULL                       -- when a worker last checked whether there is room for it
     ) STRICT;
     CREATE INDEX parked_by_bucket ON parked (bucket, since);
     CREATE INDEX parked_by_look ON parked (looked, since);
@@ -205,7 +205,7 @@ MIGRATIONS = (
     ) STRICT;
     CREATE INDEX occurrences_by_schedule ON occurrences (schedule);
 
-    CREATE TABLE events (                             -- written only while somebody listens
+    CREATE TABLE events (                             -- written only while a process follows events
         seq   INTEGER PRIMARY KEY AUTOINCREMENT,
         kind  TEXT NOT NULL,
         at    INTEGER NOT NULL,

@@ -239,7 +239,7 @@ class Parking:
         del left[()]
         if left:
             self._buckets.vacate(left)
-            if self._is_anybody_parked():
+            if self._is_any_group_parked():
                 self._admit_others(_by_bucket(left))
 
     def vacate_for_dead(self, workers: Collection[int]) -> None:
@@ -272,7 +272,7 @@ class Parking:
 
         Rates are left out: the end of a job brings no token back.
         """
-        if places and self._is_anybody_parked():
+        if places and self._is_any_group_parked():
             self._admit_others(places)
 
     def _admit_others(self, places: Mapping[str, int]) -> None:
@@ -284,7 +284,7 @@ class Parking:
                 groups.update(self._longest_waiting(bucket, count))
         self._unpark(groups)
 
-    def _is_anybody_parked(self) -> bool:
+    def _is_any_group_parked(self) -> bool:
         return bool(self._database.write(sql.IS_PARKED))
 
     def leave(self, places: Places) -> None:
@@ -298,7 +298,7 @@ class Parking:
 
         Jobs of these groups have gone or moved without a run.
         """
-        if groups and self._is_anybody_parked():
+        if groups and self._is_any_group_parked():
             idle = strings(self._database.write(sql.IDLE_GROUPS, (_numbers(groups), self._now())))
             self._unpark(set(idle))
             self._admit_others(Counter(bucket for group in groups for bucket in limits_of(group)))

@@ -65,7 +65,7 @@ class Events(EngineSuite):
 
     # -- listening
 
-    def test_nothing_is_written_down_while_nobody_listens(self, bench: Bench) -> None:
+    def test_no_event_is_written_while_no_process_follows(self, bench: Bench) -> None:
         place = bench.engine.listen(bench.now)
         bench.submit("a")
         assert bench.engine.events(place, 10).events == []

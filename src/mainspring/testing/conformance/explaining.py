@@ -18,7 +18,7 @@ TENANT = bucket_of("by tenant", "a")
 class Explaining(EngineSuite):
     """Tests of `situation`."""
 
-    def test_nothing_is_in_the_way_of_most_jobs(self, bench: Bench) -> None:
+    def test_nothing_keeps_most_jobs_from_starting(self, bench: Bench) -> None:
         bench.submit("job")
         assert bench.situation() == Situation(
             record=bench.record(),

@@ -124,7 +124,7 @@ class Following(EngineSuite):
         assert not bench.settle(worker, lease, OutcomeKind.COMPLETED, follow_up=bench.job("again"))
         assert bench.find_ids() == ["first"]
 
-    def test_what_is_in_the_way_of_a_follow_up_stays_as_it_is(self, bench: Bench) -> None:
+    def test_a_job_that_conflicts_with_a_follow_up_stays_as_it_is(self, bench: Bench) -> None:
         unique = UniqueKey("key", (JobStatus.PENDING,))
         bench.submit("holder", unique=unique, after=60)
         bench.submit("second", payload=b"1", after=60)
@@ -136,7 +136,7 @@ class Following(EngineSuite):
         assert "third" not in bench.find_ids()
 
     @needs(Capability.ATOMIC_UNIT)
-    def test_jobs_that_end_together_are_not_in_the_way_of_what_follows_them(self, bench: Bench) -> None:
+    def test_jobs_that_end_together_do_not_conflict_with_their_follow_ups(self, bench: Bench) -> None:
         unique = UniqueKey("key", (JobStatus.PENDING, JobStatus.RUNNING))
         bench.submit("first")
         bench.submit("holder", unique=unique)

@@ -219,7 +219,7 @@ class Limits(EngineSuite):
     def test_a_worker_without_room_hears_of_a_place_for_which_others_do_not_come(self, bench: Bench) -> None:
         bench.limit("by tenant", 1)
         worker, lease = bench.begin("first", limits=A)
-        for job_id, job_type in [("of nobody", "pong"), ("mine", "ping")]:
+        for job_id, job_type in [("unclaimed", "pong"), ("mine", "ping")]:
             bench.submit(job_id, type=job_type, limits=A)
             assert bench.take(worker, "ping", "pong") == []
             bench.pass_time(1)

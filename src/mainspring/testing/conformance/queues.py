@@ -57,7 +57,7 @@ class Queues(EngineSuite):
         bench.resume()
         assert other.ids_when_there(worker, 1) == ["job"]
 
-    def test_nobody_looks_for_jobs_of_a_paused_queue(self, bench: Bench) -> None:
+    def test_no_worker_is_woken_for_jobs_of_a_paused_queue(self, bench: Bench) -> None:
         bench.submit("due", "due too", queue="paused")
         bench.pause("paused")
         worker = bench.enroll()

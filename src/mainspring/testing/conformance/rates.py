@@ -212,7 +212,7 @@ class Rates(EngineSuite):
         bench.submit("plain", after=-1)
         assert self.run(bench, 4) == ["a0", "a1", "a2", "plain"]
 
-    def test_a_tenant_gets_every_start_while_nobody_else_waits(self, bench: Bench) -> None:
+    def test_a_tenant_gets_every_start_while_no_other_waits(self, bench: Bench) -> None:
         bench.limit("by tenant", 100)
         bench.submit(*(f"a{number}" for number in range(8)), limits=A)
         bench.submit("later", limits=B, after=3600)

@@ -78,8 +78,8 @@ class Reading(EngineSuite):
 
         for number in range(30):
             submit(number)
-        cancelled = {f"{number:02}" for number in range(0, 30, 4)}
-        for job_id in cancelled:
+        canceled = {f"{number:02}" for number in range(0, 30, 4)}
+        for job_id in canceled:
             bench.cancel(job_id)
         filters: list[dict[str, Any]] = [{}, {"queue": "q1"}, {"type": "even"}, {"status": JobStatus.PENDING}]
         filters.append({"status": JobStatus.CANCELED, "type": "even", "queue": "q2"})

@@ -109,7 +109,7 @@ class Rescuing(EngineSuite):
         assert bench.status() is JobStatus.RUNNING
 
     @needs(Capability.VIRTUAL_TIME)
-    def test_a_step_of_the_wall_clock_makes_nobody_look_dead(self, bench: Bench) -> None:
+    def test_a_step_of_the_wall_clock_makes_no_worker_look_dead(self, bench: Bench) -> None:
         worker, lease = bench.begin()
         other = bench.enroll()
         bench.watch(2 * SWEEP_SECONDS, other)
@@ -119,7 +119,7 @@ class Rescuing(EngineSuite):
         assert bench.settle(worker, lease, OutcomeKind.COMPLETED)
 
     @needs(Capability.VIRTUAL_TIME)
-    def test_a_worker_that_was_itself_stopped_blames_nobody(self, bench: Bench) -> None:
+    def test_a_worker_that_was_itself_stopped_declares_no_other_dead(self, bench: Bench) -> None:
         worker, lease = bench.begin()
         other = bench.enroll()
         bench.watch(SWEEP_SECONDS, other)

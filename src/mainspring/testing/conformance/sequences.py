@@ -234,14 +234,14 @@ class Sequences(EngineSuite):
         assert bench.status("a") is JobStatus.CANCELED
         assert self.run_all(bench, 2) == ["b", "c"]
 
-    def test_an_outcome_that_is_refused_lets_nobody_go(self, bench: Bench) -> None:
+    def test_an_outcome_that_is_refused_lets_no_job_go(self, bench: Bench) -> None:
         worker, stale = self.begin(bench)
         assert bench.settle(worker, stale, OutcomeKind.HANDED_BACK)
         assert bench.ids_when_there(worker, 1) == ["a"]
         assert not bench.settle(worker, stale, OutcomeKind.COMPLETED)
         assert bench.take(worker) == []
 
-    def test_an_expired_head_holds_up_nobody(self, bench: Bench) -> None:
+    def test_an_expired_head_holds_up_no_job(self, bench: Bench) -> None:
         bench.submit("a", sequence="key", after=-1, expires=0.5)
         bench.submit("b", sequence="key", type="other")
         bench.pass_time(0.5)
@@ -259,7 +259,7 @@ class Sequences(EngineSuite):
         assert self.run_all(bench, 3) == ["a", "b", "c"]
 
     @needs(Capability.VIRTUAL_TIME)
-    def test_a_quarantined_job_holds_up_nobody(self, bench: Bench) -> None:
+    def test_a_quarantined_job_holds_up_no_other(self, bench: Bench) -> None:
         worker, _ = self.begin(bench)
         for _ in range(MAX_CRASHES - 1):
             bench.crash(worker)

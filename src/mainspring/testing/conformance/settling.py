@@ -203,7 +203,7 @@ class Settling(EngineSuite):
         assert bench.record() == before
 
     @KINDS
-    def test_nobody_but_the_holder_settles_a_job(self, bench: Bench, kind: OutcomeKind) -> None:
+    def test_only_the_holder_settles_a_job(self, bench: Bench, kind: OutcomeKind) -> None:
         _, lease = bench.begin()
         before = bench.record()
         assert not bench.settle(bench.enroll(), lease, kind, error="not mine", cause=Cause.FAILURE)

@@ -112,7 +112,7 @@ class Starts(EngineSuite):
         assert bench.report_begin(worker, lease)
         assert listener.hear_kinds() == [(EventKind.STARTED, "job")]
 
-    def test_a_start_before_anybody_listened_is_not_told(self, bench: Bench) -> None:
+    def test_a_start_before_a_process_followed_is_not_told(self, bench: Bench) -> None:
         worker, lease = bench.begin()
         listener = Listener(bench)
         assert bench.report_begin(worker, lease)
@@ -148,7 +148,7 @@ class Starts(EngineSuite):
             EventKind.RESCUED,
         ]
 
-    def test_starts_that_were_not_told_are_forgotten_when_nobody_listens(self, bench: Bench) -> None:
+    def test_starts_that_were_not_told_are_forgotten_when_no_process_follows(self, bench: Bench) -> None:
         Listener(bench, 0.3)
         worker, lease = bench.begin()
         bench.pass_time(0.5)

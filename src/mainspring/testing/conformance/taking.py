@@ -142,7 +142,7 @@ class Taking(EngineSuite):
         leases = bench.take(bench.enroll(), starts=1, ahead=1)
         assert [lease.is_started for lease in leases] == [True, False]
 
-    # -- filters
+    # -- followers
 
     def test_a_job_is_left_for_a_worker_that_knows_its_handler(self, bench: Bench) -> None:
         bench.submit("new", type="new")
@@ -288,7 +288,7 @@ class Taking(EngineSuite):
         assert bench.engine.start(worker, [lease]) == [False]
         assert bench.record().starts == 1
 
-    def test_nobody_else_can_start_a_held_job(self, bench: Bench) -> None:
+    def test_no_other_worker_can_start_a_held_job(self, bench: Bench) -> None:
         _, lease = bench.begin("job", after=SOON_SECONDS)
         assert bench.engine.start(bench.enroll(), [lease]) == [False]
         assert bench.status() is JobStatus.PENDING

@@ -123,7 +123,7 @@ class Uniqueness(EngineSuite):
 
     # -- batches
 
-    def test_the_earlier_jobs_of_a_batch_are_in_the_way_of_the_later_ones(self, bench: Bench) -> None:
+    def test_the_earlier_jobs_of_a_batch_conflict_with_the_later_ones(self, bench: Bench) -> None:
         batch = [unique_job(bench, "a"), unique_job(bench, "b"), bench.job("c"), unique_job(bench, "d", "D")]
         assert bench.engine.submit(batch) == [None, *in_the_way("a"), None, None]
         assert bench.find_ids() == ["a", "c", "d"]

@@ -60,7 +60,7 @@ class WhatWaits(EngineSuite):
         bench.submit(*(f"job-{number}" for number in range(MOST_COUNTED + 50)))
         assert one_that_waits(bench, self.full_worker(bench)).count == MOST_COUNTED
 
-    def test_the_mark_stays_while_nobody_takes_any(self, bench: Bench) -> None:
+    def test_the_mark_stays_while_no_worker_takes_any(self, bench: Bench) -> None:
         bench.submit("a", "b")
         worker = self.full_worker(bench)
         before = one_that_waits(bench, worker)
@@ -68,7 +68,7 @@ class WhatWaits(EngineSuite):
         bench.submit("c")
         assert one_that_waits(bench, worker).mark == before.mark
 
-    def test_the_mark_changes_when_anybody_takes_one(self, bench: Bench, other: Bench) -> None:
+    def test_the_mark_changes_when_any_worker_takes_one(self, bench: Bench, other: Bench) -> None:
         bench.submit("a", "b")
         worker = self.full_worker(bench)
         before = one_that_waits(bench, worker)
