@@ -45,7 +45,7 @@ class Gate:
 
     def __call__(self) -> None:
         self._entered.release()
-        assert self._open.wait(PATIENCE), "nobody opened the gate"
+        assert self._open.wait(PATIENCE), "the gate was never opened"
 
     def wait_until_entered(self, times: int = 1) -> None:
         for _ in range(times):

@@ -58,7 +58,7 @@ def test_it_succeeds_without_a_complaint(finished: Finished) -> None:
     assert "Nothing was lost" in finished.told
 
 
-def test_every_order_was_paid_or_cancelled_and_none_both(finished: Finished) -> None:
+def test_every_order_was_paid_or_canceled_and_none_both(finished: Finished) -> None:
     figures = finished.figures
     assert figures["submitted"] == 600
     assert figures["paid"] + figures["paid_late_and_kept"] + figures["cancelled"] == figures["submitted"]
@@ -98,7 +98,7 @@ def test_the_closing_table_shows_the_figures_and_fits_a_terminal(finished: Finis
     names = (
         "submitted",
         "paid",
-        "cancelled",
+        "canceled",
         "retried",
         "dead",
         "replayed",
@@ -137,7 +137,7 @@ def test_stopped_on_the_way_it_leaves_no_file_and_no_process_behind(
     assert not any(map(is_alive, workers))
 
 
-def test_it_ends_when_nobody_reads_what_it_tells(tmp_path: Path) -> None:
+def test_it_ends_when_its_output_is_not_read(tmp_path: Path) -> None:
     temporary = tmp_path / "tmp"
     with started(temporary) as process:
         assert "a shop" in read_line(process)
@@ -156,7 +156,7 @@ def test_it_ends_when_nobody_reads_what_it_tells(tmp_path: Path) -> None:
         ("1 placed", ["lost orders: 1"]),
         (
             "1 placed paid started cancelled",
-            ["orders cancelled although their time-out had been called off: 1"],
+            ["orders canceled although their time-out had been called off: 1"],
         ),
         ("20 placed paid parcel charged packed mailed reported night", []),
         (

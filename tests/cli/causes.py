@@ -17,7 +17,7 @@ RATE, FULL = "rate of handler shop.mail", "concurrency of handler shop.fetch"
 
 
 class Causes:
-    """Brings jobs to where they are, on an engine that nobody else works on, by workers that only exist."""
+    """Brings jobs to where they are, on an engine without other users, by workers that run nothing."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -34,7 +34,7 @@ class Causes:
         bench.submit("unknown", type="shop.gone")
 
     def dismiss_workers(self) -> None:
-        """Let nobody be there any more: what was running is abandoned."""
+        """Let all workers die: the jobs that were running are abandoned."""
         self._engine.leave(self._worker)
 
     def _take(self, job_id: str, **options: object) -> Lease:

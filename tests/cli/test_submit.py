@@ -127,7 +127,7 @@ def test_a_long_submit_has_a_bar_that_says_how_fast_and_how_long_still(shop: Sho
     assert f"submitted {count:,} jobs" in shown
 
 
-def test_whoever_interrupts_a_long_submit_is_told_exactly_how_to_go_on(shop: Shop) -> None:
+def test_an_interrupted_submit_prints_exactly_how_to_go_on(shop: Shop) -> None:
     (shop.folder / "shop.py").write_text(MODULE + SLOW)
     (shop.folder / "jobs.jsonl").write_text(lines(100_000))
     process = shop.start(

@@ -21,7 +21,7 @@ def other_store(shop: Shop, job_id: str) -> str:
     return other.url
 
 
-def test_whoever_names_nothing_is_told_all_ways_to_do_it(shop: Shop) -> None:
+def test_a_command_without_a_store_prints_all_ways_to_name_one(shop: Shop) -> None:
     done = shop.run("jobs", "list")
     assert done.code == USAGE
     assert done.complaint.startswith("mainspring jobs list: which application? give --app module:app or --url ")

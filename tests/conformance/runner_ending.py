@@ -139,7 +139,7 @@ class Ending(RunnerBase):
         assert runner.statistics().skipped == 2
 
     @pytest.mark.parametrize("delay", [None, 60])
-    def test_the_future_of_a_dropped_task_is_cancelled(
+    def test_the_future_of_a_dropped_task_is_canceled(
         self, runner: TaskRunner, clock: WatchedClock, delay: int | None
     ) -> None:
         with occupied(runner, self.places) as gate:
@@ -151,7 +151,7 @@ class Ending(RunnerBase):
         with pytest.raises(CancelledError):
             future.result(PATIENCE)
 
-    def test_whoever_awaits_a_dropped_task_is_told(self, runner: TaskRunner, clock: WatchedClock) -> None:
+    def test_a_coroutine_that_awaits_a_dropped_task_is_told(self, runner: TaskRunner, clock: WatchedClock) -> None:
         async def main() -> None:
             waiting = asyncio.create_task(runner.run(int))
             await asyncio.sleep(0)

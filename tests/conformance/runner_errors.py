@@ -1,4 +1,4 @@
-"""Exceptions in tasks: they reach the error hook, say where the task came from, and hurt nobody else."""
+"""Exceptions in tasks: they reach the error hook, say where the task came from, and affect no other task."""
 
 from __future__ import annotations
 

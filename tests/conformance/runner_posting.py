@@ -114,7 +114,7 @@ class Posting(RunnerBase):
         assert watched() is None
         assert not handle.cancel()
 
-    def test_a_delayed_task_is_cancelled(self, runner: TaskRunner, clock: WatchedClock) -> None:
+    def test_a_delayed_task_is_canceled(self, runner: TaskRunner, clock: WatchedClock) -> None:
         seen: list[str] = []
         handle = runner.post(seen.append, "cancelled", delay=10)
         assert runner.statistics().delayed == 1
@@ -125,7 +125,7 @@ class Posting(RunnerBase):
         assert seen == []
         assert runner.statistics().cancelled == 1
 
-    def test_a_running_task_cannot_be_cancelled(self, runner: TaskRunner) -> None:
+    def test_a_running_task_cannot_be_canceled(self, runner: TaskRunner) -> None:
         with occupied(runner, self.places - 1) as gate:
             handle = runner.post(gate)
             gate.wait_until_entered()
@@ -133,13 +133,13 @@ class Posting(RunnerBase):
         runner.wait_idle()
         assert runner.statistics().completed == self.places
 
-    def test_a_task_is_either_run_or_cancelled(self, runner: TaskRunner) -> None:
+    def test_a_task_is_either_run_or_canceled(self, runner: TaskRunner) -> None:
         seen: list[int] = []
         handles: list[TaskHandle] = [runner.post(seen.append, number) for number in range(300)]
-        cancelled = [number for number, handle in enumerate(handles) if handle.cancel()]
+        canceled = [number for number, handle in enumerate(handles) if handle.cancel()]
         runner.wait_idle()
-        assert sorted(seen + cancelled) == list(range(300))
-        assert runner.statistics().cancelled == len(cancelled)
+        assert sorted(seen + canceled) == list(range(300))
+        assert runner.statistics().cancelled == len(canceled)
         assert runner.statistics().completed == len(seen)
 
     def test_a_task_may_cancel_itself_in_vain(self, runner: TaskRunner) -> None:
@@ -155,7 +155,7 @@ class Posting(RunnerBase):
     def test_submit_gives_the_result(self, runner: TaskRunner) -> None:
         assert runner.submit(divmod, 7, 2).result(PATIENCE) == (3, 1)
 
-    def test_submit_gives_the_exception_and_reports_it_to_nobody_else(
+    def test_submit_gives_the_exception_and_does_not_report_it_to_the_hook(
         self, runner: TaskRunner, failures: list[TaskFailure]
     ) -> None:
         error = ValueError("no")
@@ -268,7 +268,7 @@ class Posting(RunnerBase):
         with pytest.raises(ValueError, match="reply_to"):
             runner.post_and_reply(int, print)
 
-    def test_an_error_reaches_the_hook_and_nobody_replies(
+    def test_an_error_reaches_the_hook_and_no_reply_runs(
         self, runner: TaskRunner, pool: ThreadPool, failures: list[TaskFailure]
     ) -> None:
         interface = pool.sequenced(name="interface")

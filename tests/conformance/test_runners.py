@@ -101,7 +101,7 @@ class InStrictOrder:
 class OnThePool:
     """What holds for runners that borrow the threads of their pool."""
 
-    def test_wait_idle_does_not_wait_for_cancelled_tasks(self, runner: TaskRunner, owner: ThreadPool) -> None:
+    def test_wait_idle_does_not_wait_for_canceled_tasks(self, runner: TaskRunner, owner: ThreadPool) -> None:
         with occupied(owner, 4):
             for _ in range(3):
                 runner.post(int).cancel()

@@ -41,7 +41,7 @@ class Access:
 
 
 OPEN = Access(settings={})
-"""Everybody may come in."""
+"""Access for all clients."""
 
 
 def user_and_password() -> Access:

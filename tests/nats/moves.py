@@ -92,7 +92,7 @@ def move(path: Path, target: Target) -> None:
 
 @contextmanager
 def source_bench(path: Path) -> Iterator[Bench]:
-    """Open a file whose time began a while ago, and that nobody leaves in order: its workers die."""
+    """Open a file whose time began a while ago. Its workers do not sign off: they die."""
     clock = ManualClock(SystemClock().now() - timedelta(seconds=AGE))
     bench = Bench(SqliteEngine(path, clock=clock, durability="normal"), clock)
     try:
@@ -107,7 +107,7 @@ def records_of(engine: NatsEngine | SqliteEngine, ids: Sequence[str]) -> dict[st
 
 
 class Contents:
-    """What a file had, as its own engine said before anybody moved it."""
+    """What a file had, as its own engine said before the move."""
 
     def __init__(self, path: Path) -> None:
         engine = SqliteEngine(path)

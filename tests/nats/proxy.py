@@ -15,7 +15,7 @@ from tests.support import PATIENCE
 T = TypeVar("T")
 
 CHUNK = 65_536
-TURNS_OF_AN_ACCEPT = 5  # of the loop, from a connection that was taken to the coroutine that looks after it
+TURNS_OF_AN_ACCEPT = 5  # of the loop, from a connection that was taken to the coroutine that serves it
 
 
 class _Way:
@@ -152,7 +152,7 @@ class Proxy:
         server, self._server = self._server, None
         if server is not None:
             # asyncio loses the socket of a connection that it has taken, but not set up, when its server closes.
-            # So first nobody new is taken, then those on their way arrive, and are sent away by `_accept`.
+            # So first no new connection is taken, then those on their way arrive, and `_accept` closes them.
             for listener in server.sockets:
                 self._loop.remove_reader(listener.fileno())
             for _ in range(TURNS_OF_AN_ACCEPT):

@@ -48,7 +48,7 @@ class Rig(Bench):
     # -- bad luck
 
     def lose_answer(self, *kinds: str) -> None:
-        """Let the next change that touches subjects of these kinds be stored without anybody being told."""
+        """Let the next change that touches subjects of these kinds be stored, and lose the answer."""
         beginnings = tuple(f"{self.names.prefix}.{kind}." for kind in kinds)
         self._losses.append(lambda subject: subject.startswith(beginnings))
 
@@ -89,7 +89,7 @@ class Rig(Bench):
     # -- messages
 
     def deliver_again(self, *job_ids: str) -> None:
-        """Let the server deliver the messages of jobs in our hands again, to whoever asks."""
+        """Let the server deliver the messages of jobs in our hands again, to any worker that asks."""
         hands = [self.hands.get(job_id) for job_id in job_ids]
         assert None not in hands, f"not all of {job_ids} are in our hands"
         self.link.send([(hand.reply, nak(0)) for hand in hands if hand is not None])

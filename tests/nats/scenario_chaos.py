@@ -36,14 +36,14 @@ class Chaos:
 
     verdict: Verdict
     strangers: list[str]
-    """Jobs that nobody has submitted."""
+    """Jobs that were never submitted."""
     overlapping: list[str]
-    """Sequences of which two ran at once."""
+    """Sequences with two jobs that ran at once."""
     out_of_order: list[str]
     at_once: dict[str, int]
     """How many calls of a tenant ran at once, at most."""
     twice_alive: list[str]
-    """Unique keys of which two jobs were alive at once."""
+    """Unique keys with two jobs that were alive at once."""
 
     def check(self) -> None:
         """Find what must not be."""

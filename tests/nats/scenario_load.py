@@ -14,7 +14,7 @@ from tests.processes.ledger import work_for
 from tests.processes.runs import by_job, put_together
 from tests.support import PATIENCE
 
-INSTANTS = 25  # in a second, at each of which some jobs are due
+INSTANTS = 25  # in a second: some jobs are due at each
 AHEAD = 4.0  # seconds that a job is submitted before it is due, at least
 STEP = 1.0
 

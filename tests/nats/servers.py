@@ -176,7 +176,7 @@ def running_servers(
     store: Path | None = None,
     include: Path | None = None,
 ) -> Iterator[Servers]:
-    """Run servers while the block lasts, for whoever has this access: for soaks, benchmarks and fixtures."""
+    """Run servers while the block lasts, for clients with this access: for soaks, benchmarks and fixtures."""
     merged = {**access.settings, **(settings or {})}
     if nodes > 1:
         merged["cluster"] = {"no_advertise": True} | merged.get("cluster", {})

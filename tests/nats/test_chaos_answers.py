@@ -1,4 +1,4 @@
-"""Answers that are lost on their way: nobody knows whether a change was stored, and nothing is lost or doubled."""
+"""Answers that are lost on their way: no client knows whether a change was stored; no job is lost or doubled."""
 
 from __future__ import annotations
 

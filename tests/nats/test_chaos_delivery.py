@@ -101,7 +101,7 @@ def test_jobs_of_a_killed_worker_start_again_once(site: Site, crew: Crew) -> Non
     assert len(again) == 4
 
 
-def test_workers_that_were_full_and_are_idle_again_still_look_after_each_other(site: Site, crew: Crew) -> None:
+def test_workers_that_were_full_and_are_idle_again_still_rescue_each_other(site: Site, crew: Crew) -> None:
     full = [mixed.plain.submit(f"full/{place}", 0.0) for place in range(4)]  # as many as a worker has threads
     assert {handle.wait(PATIENCE) for handle in full} == {JobStatus.COMPLETED}
     handles = [mixed.plain.submit(f"long/{number}", LEASE / 2) for number in range(2)]

@@ -68,7 +68,7 @@ def test_lists_equal_the_records_after_the_copy_was_built_again_under_load(
     rebuild_under_load(tmp_path, make_nats_server())
 
 
-def test_lists_equal_the_records_in_a_cluster_whoever_is_asked(
+def test_lists_equal_the_records_on_every_server_of_a_cluster(
     tmp_path: Path, make_nats_cluster: MakeServers
 ) -> None:
     rebuild_under_load(tmp_path, make_nats_cluster())

@@ -136,9 +136,9 @@ RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close by a reset
 
 @contextmanager
 def pretended_server(version: str, *, answers: Sequence[bytes] = (b"PONG\r\n",)) -> Iterator[str]:
-    """Somebody who greets like a server of that version, and answers the pings of each client in its own way.
+    """A fake server that greets like one of that version, and answers the pings of each client in its own way.
 
-    Whoever gets another answer than PONG is hung up on; an empty one is a reset.
+    It hangs up after another answer than PONG; an empty one is a reset.
     """
     answer_to = chain(answers, repeat(answers[-1]))
     greeting = {
@@ -178,7 +178,7 @@ def pretended_server(version: str, *, answers: Sequence[bytes] = (b"PONG\r\n",))
     assert not thread.is_alive()
 
 
-def test_whoever_waits_for_a_server_that_is_silent_is_told_so(
+def test_a_caller_that_waits_for_a_silent_server_is_told_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with socket.create_server((HOST, 0)) as listener:  # it lets clients in, and says nothing
@@ -218,7 +218,7 @@ def test_a_server_without_jetstream_is_told_from_one_that_does_not_answer(
     assert "start nats-server with -js" in words
 
 
-def test_a_port_where_nobody_listens_is_said_in_time(tmp_path: Path) -> None:
+def test_a_closed_port_is_reported_in_time(tmp_path: Path) -> None:
     with socket.create_server((HOST, 0)) as listener:
         port = listener.getsockname()[1]
     words = refusal_of(make_app(f"nats://{HOST}:{port}", tmp_path, timeout=3))

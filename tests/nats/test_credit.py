@@ -1,4 +1,4 @@
-"""Credit: nobody holds more than it has room for, or what it could not run, while others are idle."""
+"""Credit: no worker holds more than it has room for, or jobs that it cannot run, while others are idle."""
 
 from __future__ import annotations
 

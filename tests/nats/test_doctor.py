@@ -65,7 +65,7 @@ def streams_of(servers: Servers) -> list[str]:
     return [detail["name"] for detail in details]
 
 
-def test_a_server_that_nobody_has_used_stays_so(nats_server: Servers, nats_prefix: str) -> None:
+def test_an_unused_server_stays_unused(nats_server: Servers, nats_prefix: str) -> None:
     facts = look(nats_server, nats_prefix)
     assert facts.stream is None
     assert facts.account is not None
@@ -86,7 +86,7 @@ def test_a_store_at_work_is_in_order(nats_server: Servers, nats_prefix: str) -> 
     assert all(facts.consumers.values())
 
 
-def test_jobs_that_nobody_knows_are_found(nats_server: Servers, nats_prefix: str) -> None:
+def test_jobs_without_a_handler_are_found(nats_server: Servers, nats_prefix: str) -> None:
     app = make_app(nats_server.url, nats_prefix)
     other = Mainspring(app.url, grace=0)
 

@@ -1,4 +1,4 @@
-"""Gates on NATS: sequences, limits, rates and turns; and that nobody is lost if a message is."""
+"""Gates on NATS: sequences, limits, rates and turns; no job is lost if a message is."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_lines_of_different_keys_take_turns_before_a_gate_that_they_share(yard: 
     assert order == ["a0", "a1", "b0", "a2", "b1"]
 
 
-def test_a_full_bucket_holds_up_nobody_else(yard: Yard) -> None:
+def test_a_full_bucket_holds_up_no_other(yard: Yard) -> None:
     yard.limit("all", 2)
     yard.limit("by tenant", 1)
     yard.submit("a0", "a1", "a2", limits=ALL + A)
@@ -281,7 +281,7 @@ def test_beyond_some_hundred_keys_lines_are_shared(yard: Yard, monkeypatch: pyte
 # -- rates
 
 
-def test_a_rate_lets_pass_what_it_has_tokens_for_and_somebody_comes_when_it_has_more(yard: Yard) -> None:
+def test_a_rate_admits_jobs_for_its_tokens_and_a_reminder_comes_when_it_has_more(yard: Yard) -> None:
     yard.limit("all", 2, per=10)
     yard.submit(*"abcd", limits=ALL)
     assert yard.ready() == ["a", "b"]
@@ -333,7 +333,7 @@ def test_a_raised_rate_does_not_wait_for_the_old_one(yard: Yard) -> None:
     assert yard.ready() == ["b"]
 
 
-def test_who_waited_longer_gets_the_token_that_nobody_has_handed_out(yard: Yard) -> None:
+def test_the_job_that_waited_longest_gets_a_token_that_was_not_handed_out(yard: Yard) -> None:
     yard.limit("all", 1, per=10)
     yard.submit("a", limits=ALL)
     yard.submit("b", limits=ALL + A)
@@ -343,7 +343,7 @@ def test_who_waited_longer_gets_the_token_that_nobody_has_handed_out(yard: Yard)
     assert yard.ready() == ["b"]
 
 
-def test_a_rate_that_nobody_uses_is_forgotten_when_it_is_full(yard: Yard) -> None:
+def test_an_unused_rate_is_forgotten_when_it_is_full(yard: Yard) -> None:
     yard.limit("all", 1, per=10)
     yard.submit("a", limits=ALL)
     yard.run("a")
@@ -369,7 +369,7 @@ def test_a_tenant_with_many_jobs_leaves_room_in_the_lane_for_others(yard: Yard) 
     assert order == ["a0", "a1", "a2", "a3", "b0", "b1", "a4", "a5"]
 
 
-def test_all_jobs_of_a_tenant_can_run_at_once_if_nobody_else_is_there(yard: Yard) -> None:
+def test_all_jobs_of_a_tenant_can_run_at_once_if_no_other_tenant_is_there(yard: Yard) -> None:
     yard.limit("by tenant", 100)
     yard.submit(*(f"{number:02}" for number in range(20)), limits=A)
     for number in range(20):
@@ -408,7 +408,7 @@ def test_a_paused_queue_occupies_no_limit(yard: Yard) -> None:
 # -- what may go wrong
 
 
-def test_a_message_in_a_line_that_should_be_gone_lets_nobody_pass_twice(yard: Yard) -> None:
+def test_a_message_in_a_line_that_should_be_gone_lets_no_job_pass_twice(yard: Yard) -> None:
     yard.submit("a", "b", "c", sequence="key")
     lost = yard.names.waiting(KEY, "", "b")
     message = yard.link.read_one(lost).data
@@ -478,7 +478,7 @@ def test_names_of_any_kind_keep_apart(yard: Yard) -> None:
 # -- settings
 
 
-def test_settings_are_the_same_for_everybody(yard: Yard, nats_server: Servers) -> None:
+def test_settings_are_the_same_for_all_processes(yard: Yard, nats_server: Servers) -> None:
     other = Yard(nats_server.url, yard.names.prefix, yard.clock)
     try:
         limit = PutLimit("all", 2, MICROSECONDS, ("tenant",))

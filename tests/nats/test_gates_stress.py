@@ -1,4 +1,4 @@
-"""Many processes at the gates at once, against an oracle: nobody is let in too many, and nobody is forgotten."""
+"""Many processes at the gates at once, against an oracle: no job is admitted too many, and none is forgotten."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Crew:
             ready = yard.ready()
             looks = 0 if ready else looks + 1
             assert looks < PATIENCE / PAUSE, (
-                f"nobody is ready, and {self.number - len(self.oracle.over)} have not run"
+                f"no job is ready, and {self.number - len(self.oracle.over)} have not run"
             )
             if ready:
                 self.run_one(yard, choice.choice(ready), choice)
@@ -104,7 +104,7 @@ class Crew:
             yard.poke_all()
 
     def wait_for_a_change(self) -> None:
-        """Wait until another thread has changed something, or a limit by time may let somebody in."""
+        """Wait until another thread has changed something, or a limit by time may admit a job."""
         with self.changed:
             self.changed.wait(PAUSE)
 
@@ -146,7 +146,7 @@ def yards(nats_server: Servers, nats_prefix: str) -> Iterator[list[Yard]]:
 
 
 def assert_all_is_well(crew: Crew) -> None:
-    """All have run, no gate remembers anybody, and the rate was kept."""
+    """All have run, no gate remembers a job, and the rate was kept."""
     yard = crew.yards[0]
     for number in range(THREADS):
         for job in range(JOBS):
@@ -161,7 +161,7 @@ def assert_all_is_well(crew: Crew) -> None:
             assert last - first + 1 <= most
 
 
-def test_whoever_waited_for_a_sequence_passes_in_order_and_everybody_does(yards: list[Yard]) -> None:
+def test_all_jobs_that_waited_for_a_sequence_pass_in_order(yards: list[Yard]) -> None:
     crew = Crew(yards, seed=1)
     for sequence in SEQUENCES:
         yards[0].submit(f"blocker of {sequence}", sequence=sequence, after=-3600)
@@ -179,9 +179,7 @@ def test_whoever_waited_for_a_sequence_passes_in_order_and_everybody_does(yards:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_whoever_comes_and_goes_while_others_do_is_neither_too_many_nor_forgotten(
-    yards: list[Yard], seed: int
-) -> None:
+def test_jobs_that_come_and_go_at_once_are_neither_too_many_nor_forgotten(yards: list[Yard], seed: int) -> None:
     crew = Crew(yards, seed=seed)
     with ThreadPoolExecutor(THREADS) as pool:
         list(pool.map(crew.submit_and_run, range(THREADS)))

@@ -153,7 +153,7 @@ def test_workers_on_the_target_wait_until_all_is_there(path: Path, target: Targe
         assert lease.id == "job"
 
 
-def test_whoever_has_the_source_open_is_told_where_the_jobs_are(path: Path, target: Target) -> None:
+def test_a_process_that_has_the_source_open_is_told_where_the_jobs_are(path: Path, target: Target) -> None:
     with source_bench(path) as bench:
         bench.submit("before")
         move(path, target)
@@ -301,7 +301,7 @@ def test_a_new_move_takes_away_what_one_that_was_given_up_has_left(
     path: Path, target: Target, given_up: list[str]
 ) -> None:
     with source_bench(path) as bench:
-        bench.cancel("one")  # as if it had run: nobody may run it there
+        bench.cancel("one")  # as if it had run: no worker may run it there
         bench.submit("three", after=99_999)
     move(path, target)
     with target.opened() as engine:

@@ -169,7 +169,7 @@ def test_taking_back_that_dies_at_any_step_goes_on(
 
 @contextmanager
 def losing_answers(target: Target, is_lost: Callable[[NatsEngine, Draft], bool]) -> Iterator[NatsEngine]:
-    """Open a target of which one does not always hear whether a change was stored."""
+    """Open a target that does not always answer whether a change was stored."""
     with target.opened() as engine:
         link = engine.parts.link
         commit = link.commit
@@ -183,7 +183,7 @@ def losing_answers(target: Target, is_lost: Callable[[NatsEngine, Draft], bool])
 
 
 @pytest.mark.usefixtures("small_pages")
-def test_a_move_of_which_every_second_answer_is_lost_arrives(
+def test_a_move_that_loses_every_second_answer_arrives(
     tmp_path: Path, make_target: Callable[[int], Target]
 ) -> None:
     path, target = tmp_path / "shop.db", make_target(0)
@@ -195,7 +195,7 @@ def test_a_move_of_which_every_second_answer_is_lost_arrives(
         contents.assert_are_in(engine)
 
 
-def test_a_job_that_is_run_and_forgotten_before_anybody_knows_that_it_came_does_not_come_again(
+def test_a_job_that_is_run_and_forgotten_before_its_arrival_is_known_does_not_come_again(
     tmp_path: Path, make_target: Callable[[int], Target]
 ) -> None:
     path, target = tmp_path / "shop.db", make_target(0)

@@ -59,7 +59,7 @@ def test_nothing_is_stored_any_more_while_a_move_is_taken_back(path: Path, targe
         assert_is_back(path, engine)
 
 
-def test_a_move_that_is_finished_while_somebody_looks_is_not_taken_back(path: Path, target: Target) -> None:
+def test_a_move_that_is_finished_during_an_undo_is_not_taken_back(path: Path, target: Target) -> None:
     with both(path, target) as (mover, undoing, engine):
         mover.begin()
         list(mover.copying())

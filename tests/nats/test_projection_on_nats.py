@@ -91,7 +91,7 @@ def test_counts_are_those_of_the_records(rig: Rig, other: Rig) -> None:
         assert sum(reader.nats.counts(type="pong").values()) == 1
 
 
-def test_a_list_shows_what_anybody_stored_before_it_was_asked_for(rig: Rig, other: Rig) -> None:
+def test_a_list_shows_what_any_process_stored_before_it_was_asked_for(rig: Rig, other: Rig) -> None:
     for number in range(20):
         (rig, other)[number % 2].submit(f"job {number}", after=3_600)
         assert len(listed(rig)) == len(listed(other)) == number + 1

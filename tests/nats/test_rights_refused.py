@@ -1,4 +1,4 @@
-"""Rights: what a role does not need is forbidden, and whoever lacks one is told so at once."""
+"""Rights: what a role does not need is forbidden, and a user without a right is told so at once."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def refusal_of(app: Mainspring) -> str:
 def test_a_missing_right_is_named_at_once_with_what_to_do(
     guarded_server: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The timeout is longer than the test may last: nobody waits for it."""
+    """The timeout is longer than the test may last: the caller does not wait for it."""
     hosts = guarded_server.url("worker").partition("?")[0]
     patient = NatsSettings(prefix="shop", timeout=10 * PATIENCE)
 

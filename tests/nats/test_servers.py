@@ -247,7 +247,7 @@ WAYS_IN: dict[str, Callable[[Path], Access]] = {
 
 
 @pytest.mark.parametrize("way_in", WAYS_IN.values(), ids=list(WAYS_IN))
-def test_whoever_has_access_is_let_in_and_nobody_else(
+def test_only_clients_with_access_are_let_in(
     make_nats_server: MakeServers, tmp_path: Path, way_in: Callable[[Path], Access]
 ) -> None:
     access = way_in(tmp_path)

@@ -93,9 +93,7 @@ def test_a_message_that_waits_comes_back_after_the_lease_of_a_worker_that_has_di
     assert (lease.token, lease.crashes) == (stale.token + 1, 1)
 
 
-def test_a_job_in_the_hands_of_the_dead_comes_back_when_nobody_has_shown_for_a_lease_that_it_is_there(
-    rig: Rig, other: Rig
-) -> None:
+def test_a_job_of_a_dead_worker_comes_back_after_a_lease_without_heartbeat(rig: Rig, other: Rig) -> None:
     _, stale = rig.begin()
     rival = other.enroll()
     rig.fall_silent()  # its message is not given back: the server waits for an acknowledgement

@@ -168,7 +168,7 @@ class Yard:
                 self.acknowledge(subject, entry.revision)
 
     def has_poke(self, gate: str) -> bool:
-        """Whether somebody will come to look at a gate."""
+        """Whether a reminder to check a gate is stored."""
         key = digest(gate)
         found = self.link.read([self.names.at("poke", key), self.names.chore("poke", key)])
         return any(entry.revision for entry in found.values())

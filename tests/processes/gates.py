@@ -14,13 +14,13 @@ def make_gate(name: str) -> None:
 
 def wait_at(name: str) -> None:
     """Wait until the gate is open."""
-    os.close(os.open(name, os.O_RDONLY))  # waits for somebody who opens it for writing
+    os.close(os.open(name, os.O_RDONLY))  # waits until a process opens it for writing
 
 
 @contextmanager
 def opened(name: str) -> Iterator[None]:
-    """Let through whoever comes, while the block lasts."""
-    gate = os.open(name, os.O_RDWR)  # reading as well: so it does not wait for anybody
+    """Let every process through, while the block lasts."""
+    gate = os.open(name, os.O_RDWR)  # reading as well, so that it does not wait for a reader
     try:
         yield
     finally:

@@ -110,7 +110,7 @@ class Child:
             self._place = len(self._lines)
 
     def expect_end_of_output(self, *, timeout: float = PATIENCE) -> list[str]:
-        """Wait until nobody can say anything more, and return all lines."""
+        """Wait until no process can write any more, and return all lines."""
         self._wait(lambda: True if self._is_at_end else None, "the end of its output", timeout)
         return self.lines
 
@@ -220,19 +220,19 @@ class Site:
         return worker
 
     def suspend(self, worker: Child) -> None:
-        """SIGSTOP a worker at a moment when it does not write: else nobody could write to the file any more."""
+        """SIGSTOP a worker at a moment when it does not write: else it would keep all others from writing."""
 
         def is_suspended() -> bool:
             worker.suspend()
-            if self._is_nobody_writing():
+            if self._is_no_process_writing():
                 return True
             worker.signal(signal.SIGCONT)
             return False
 
         assert eventually(is_suspended), f"{worker.name} writes without a break"
 
-    def _is_nobody_writing(self) -> bool:
-        (path,) = self.folder.glob("*.db-turn")  # whoever writes holds a lock on it
+    def _is_no_process_writing(self) -> bool:
+        (path,) = self.folder.glob("*.db-turn")  # a process that writes holds a lock on it
         with path.open() as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

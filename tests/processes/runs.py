@@ -1,6 +1,6 @@
 """Runs of handlers, put together from the ledger: when each began, when and how it ended.
 
-A run that was killed has no last entry; it ended at the kill, of which the scenario knows the instant.
+A run that was killed has no last entry; it ended at the kill, and the scenario knows the instant.
 """
 
 from __future__ import annotations

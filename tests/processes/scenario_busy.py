@@ -1,4 +1,4 @@
-"""A busy interpreter: handlers compute on every thread of a worker, while another worker looks after the dead."""
+"""A busy interpreter: handlers compute on every thread of a worker, while another worker looks for dead ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ THREADS = 8
 
 
 def compute_beside_a_worker(site: Site, *, seconds: float) -> None:
-    """Compute for so long; nobody may take the computing worker for dead."""
+    """Compute for so long; no worker may take the computing one for dead."""
     computing = site.start_worker("busy")
     ids = submit()
     for _ in ids:
@@ -21,7 +21,7 @@ def compute_beside_a_worker(site: Site, *, seconds: float) -> None:
     other = site.start_worker()  # sweeps at its start and once a second
     jobs.speak.after(seconds).submit(100)
     other.expect("end 100", timeout=seconds + PATIENCE)
-    assert [site.app.get(job_id).status for job_id in ids] == [JobStatus.RUNNING] * THREADS, "nobody computed"
+    assert [site.app.get(job_id).status for job_id in ids] == [JobStatus.RUNNING] * THREADS, "no thread computed"
     Path(busy.ENOUGH).touch()
     for job_id in ids:
         site.wait(job_id)
@@ -39,5 +39,5 @@ def time_settles(site: Site) -> list[float]:
     worker = site.start_worker("busy", "timed")
     ids = submit()
     lines = [worker.expect(f"settled {busy.BATCH} in") for _ in range(busy.ROUNDS)]
-    assert [site.app.get(job_id).status for job_id in ids] == [JobStatus.RUNNING] * THREADS, "nobody computed"
+    assert [site.app.get(job_id).status for job_id in ids] == [JobStatus.RUNNING] * THREADS, "no thread computed"
     return [float(line.split()[3]) for line in lines]

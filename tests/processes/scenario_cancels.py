@@ -41,7 +41,7 @@ class Cancels:
                 assert (job.status, job.starts) == (JobStatus.COMPLETED, 1)
 
     @property
-    def share_cancelled(self) -> float:
+    def share_canceled(self) -> float:
         """How many of the cancels came in time."""
         return sum(self.answers.values()) / len(self.answers)
 

@@ -34,7 +34,7 @@ class Contention:
 
 
 def contend(site: Site, *, seconds: float, submitters: int = 8, workers: int = 2) -> Contention:
-    """Let them run for so long; nobody may say a word about trouble."""
+    """Let them run for so long; none may report trouble."""
     working = [site.start_worker() for _ in range(workers)]
     submitting = [site.start_app("contending") for _ in range(submitters)]
     for child in submitting:

@@ -61,7 +61,7 @@ class Killing:
 
 
 class KillLoop:
-    """Two submitters and two workers, and somebody who kills them."""
+    """Two submitters and two workers, and a process that kills them."""
 
     def __init__(self, site: Site, *, seed: int) -> None:
         self._site = site

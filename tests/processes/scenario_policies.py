@@ -24,7 +24,7 @@ class Sequences:
 
     figures: Figures
     overlapping: list[str]
-    """Keys of which two ran at once."""
+    """Keys with two jobs that ran at once."""
     out_of_order: list[str]
     """Keys whose jobs did not run in their order, retries in their place."""
     failures: int
@@ -99,13 +99,13 @@ def run_follow_ups(site: Site, *, count: int, kills: int, seed: int) -> FollowUp
 
 @dataclass(frozen=True)
 class UniqueJobs:
-    """What came of jobs of which one may be alive for each key."""
+    """What came of unique jobs: one may be alive for each key."""
 
     figures: Figures
     waiting: dict[str, set[str]]
     """The jobs of each key that were handed out while none could run."""
     overlapping: list[str]
-    """Keys of which two jobs were alive at once."""
+    """Keys with two jobs that were alive at once."""
     answers: int
     """How many submits returned."""
 

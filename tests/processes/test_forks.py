@@ -1,4 +1,4 @@
-"""fork() after use, preloading, and many threads: a submit that returned is a job, whoever made it."""
+"""fork() after use, preloading, and many threads: a submit that returned is a job, in parent and child."""
 
 from tests.processes.harness import Child, Site
 

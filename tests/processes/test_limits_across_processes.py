@@ -15,7 +15,7 @@ SEED = 5  # of two kills, one hits all workers at once
 
 
 @pytest.mark.stress
-def test_no_more_run_at_once_than_limits_allow_whoever_is_killed(site: Site) -> None:
+def test_no_more_run_at_once_than_limits_allow_while_processes_are_killed(site: Site) -> None:
     limits = run_limited(site, each=EACH, kills=KILLS, seed=SEED)
     assert (limits.figures.lost, limits.figures.doubled) == (0, 0)
     assert limits.figures.completed == 6 * EACH
@@ -26,7 +26,7 @@ def test_no_more_run_at_once_than_limits_allow_whoever_is_killed(site: Site) -> 
 
 
 @pytest.mark.stress
-def test_no_more_start_than_a_rate_allows_whoever_is_killed(site: Site) -> None:
+def test_no_more_start_than_a_rate_allows_while_processes_are_killed(site: Site) -> None:
     rates = run_rated(site, each=CALLS_OF_A_TENANT, kills=amount(1, thorough=3), seed=8)
     assert (rates.figures.lost, rates.figures.doubled) == (0, 0)
     assert rates.early == {"call-a": 0, "call-b": 0}

@@ -14,7 +14,7 @@ SEED = 5  # of two kills, one hits all workers at once
 
 
 @pytest.mark.stress
-def test_jobs_of_a_sequence_run_one_after_another_in_their_order_whoever_is_killed(site: Site) -> None:
+def test_jobs_of_a_sequence_run_one_after_another_in_their_order_while_processes_are_killed(site: Site) -> None:
     sequences = run_sequences(site, keys=KEYS, length=LENGTH, kills=KILLS, seed=SEED)
     assert (sequences.figures.lost, sequences.figures.doubled) == (0, 0)
     assert sequences.figures.completed == sequences.figures.submitted == KEYS * LENGTH
@@ -27,7 +27,7 @@ def test_jobs_of_a_sequence_run_one_after_another_in_their_order_whoever_is_kill
 
 
 @pytest.mark.stress
-def test_each_completed_job_is_followed_by_exactly_one_whoever_is_killed(site: Site) -> None:
+def test_each_completed_job_is_followed_by_exactly_one_while_processes_are_killed(site: Site) -> None:
     follow_ups = run_follow_ups(site, count=ORDERS, kills=KILLS, seed=SEED)
     assert (follow_ups.figures.lost, follow_ups.figures.doubled) == (0, 0)
     assert follow_ups.figures.completed == 2 * ORDERS
@@ -37,7 +37,7 @@ def test_each_completed_job_is_followed_by_exactly_one_whoever_is_killed(site: S
 
 
 @pytest.mark.stress
-def test_of_unique_jobs_one_is_alive_for_each_key_whoever_submits_and_whoever_is_killed(site: Site) -> None:
+def test_of_unique_jobs_one_is_alive_for_each_key_while_submitters_and_workers_are_killed(site: Site) -> None:
     unique = run_unique(site, keys=KEYS, kills=KILLS, seed=SEED)
     assert {len(ids) for ids in unique.waiting.values()} == {1}
     assert len(unique.waiting) == KEYS

@@ -19,7 +19,7 @@ from tests.unit.jobs.process_runs import request_for, run, watched
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[ProcessPool]:
-    """Children that nobody kills."""
+    """Children that no test kills."""
     pool = ProcessPool(2)
     yield pool
     pool.close()
@@ -83,13 +83,13 @@ def test_more_requests_than_processes_are_refused(fifo: str) -> None:
 
 
 def test_a_request_to_stop_is_seen_by_the_handler(pool: ProcessPool) -> None:
-    attempt = run(pool, handlers.until_cancelled)
+    attempt = run(pool, handlers.until_canceled)
     attempt.started().stop()
     assert attempt.result() == "saw it"
 
 
 def test_a_request_to_stop_holds_for_one_job_only(lone_pool: ProcessPool) -> None:
-    attempt = run(lone_pool, handlers.until_cancelled)
+    attempt = run(lone_pool, handlers.until_canceled)
     before = attempt.started()
     before.stop()
     attempt.reply()
@@ -200,7 +200,7 @@ def test_a_child_ended_by_sigterm_was_asked_to_end(lone_pool: ProcessPool, fifo:
     assert death.value.was_asked_to_end
 
 
-def test_a_child_that_dies_idle_harms_nobody(lone_pool: ProcessPool) -> None:
+def test_a_child_that_dies_idle_harms_no_job(lone_pool: ProcessPool) -> None:
     before = run(lone_pool, handlers.process_id).result()
     with watched(before) as wait_for_end:
         os.kill(before, signal.SIGKILL)

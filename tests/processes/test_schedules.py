@@ -11,7 +11,7 @@ SEED = 5  # of two kills, one hits all workers at once
 
 
 @pytest.mark.stress
-def test_each_occurrence_makes_exactly_one_job_whoever_is_killed(site: Site) -> None:
+def test_each_occurrence_makes_exactly_one_job_while_processes_are_killed(site: Site) -> None:
     recurrence = recur(site, kills=KILLS, lines=320, seed=SEED)
     assert (recurrence.missing, recurrence.twice, recurrence.stray) == ([], [], [])
     assert (recurrence.figures.lost, recurrence.figures.doubled) == (0, 0)

@@ -84,7 +84,7 @@ def test_what_was_handed_back_runs_in_the_next_worker_as_the_same_attempt(site: 
     assert describe(site.wait(job_id)) == (JobStatus.COMPLETED, 0, 0, 1)
 
 
-def test_a_coroutine_is_cancelled_when_it_is_handed_back(site: Site) -> None:
+def test_a_coroutine_is_canceled_when_it_is_handed_back(site: Site) -> None:
     worker = site.start_worker(GRACE="0.2")
     job_id = jobs.wait.submit(7).id
     worker.expect("start 7")

@@ -117,7 +117,7 @@ class Model(Turns, Schedules):
         job["interruptions"] += outcome.kind is OutcomeKind.INTERRUPTED
 
     def _end(self, job: Job, status: JobStatus, now: int) -> None:
-        """Let a job that somebody wants stopped not go back."""
+        """Do not give a job back that was asked to stop."""
         if status is JobStatus.PENDING and job["stop_requested"]:
             status = JobStatus.CANCELED
         job |= {"status": status, "owner": None, "stop_requested": False}

@@ -70,7 +70,7 @@ class Arranging(Stage):
     @precondition(lambda self: self.model.schedules)
     @rule(place=places)
     def fire(self, place: int) -> None:
-        """Fire twice: whoever comes second is refused. Seldom, the first has seen an older state, too."""
+        """Fire twice: the second call is refused. Seldom, the first has seen an older state, too."""
         stored = [*self.model.schedules.values()][place % len(self.model.schedules)]
         expected = (stored.next_due or 0) + (place % 8 == 0)
         occurrences = [expected + number for number in range(place % 3)]

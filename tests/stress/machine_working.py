@@ -82,7 +82,7 @@ class Working(Stage):
         taken = self.bench.look(worker, *types, starts=starts, ahead=ahead, suspects=suspects)
         self.model.expire(self.bench.now)
         self.check_held(taken, types, ahead)
-        for lease in taken.leases:  # first: nobody needs to look for what is in somebody's hands
+        for lease in taken.leases:  # first: a worker needs no wake-up for jobs that another holds
             if not lease.is_started:
                 self.note(lease, worker)
         self.check_started(taken, worker, types, starts, suspects=suspects)
@@ -120,7 +120,7 @@ class Working(Stage):
     def check_started(
         self, taken: Taken, worker: int, types: tuple[str, ...], starts: int, *, suspects: bool
     ) -> None:
-        """Check that each one might start when it did, and that nobody waits while there is room."""
+        """Check that each one might start when it did, and that none waits while there is room."""
         now = self.bench.now
         until = now + seconds(START_LEAD_SECONDS)
         started = [lease for lease in taken.leases if lease.is_started]
@@ -262,7 +262,7 @@ class Working(Stage):
     # -- what holds at any time
 
     @invariant()
-    def nobody_sleeps_too_long(self) -> None:
+    def no_worker_sleeps_too_long(self) -> None:
         """Check that workers were woken if there is something to do before the time that they were told."""
         now = self.bench.now
         until = now + seconds(START_LEAD_SECONDS)

@@ -1,4 +1,4 @@
-"""The jobs of the naive engine, as dicts, and which of them are in the way of a new one."""
+"""The jobs of the naive engine, as dicts, and which of them conflict with a new one."""
 
 from __future__ import annotations
 

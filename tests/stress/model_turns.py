@@ -51,7 +51,7 @@ class Turns(Jobs):
         ]
 
     def startable(self, types: Iterable[str], until: int, now: int) -> list[Job]:
-        """Return the jobs of which any may start now."""
+        """Return the jobs that may start now."""
         return [job for job in self.available(types) if job["due"] <= until and self.admits(job, now)]
 
     def is_first(self, job: Job) -> bool:
@@ -85,14 +85,14 @@ class Turns(Jobs):
                 self.full_at[bucket] = max(now, self.full_at.get(bucket, 0)) + limit.interval
 
     def looks(self, types: Iterable[str], until: int, now: int) -> list[int]:
-        """Return when something comes to pass for which nobody would be woken."""
+        """Return when something happens that wakes no worker."""
         due = [job for job in self.available(types) if job["due"] <= until and job["crashes"] < SUSPECT_CRASHES]
         waiting = [job for job in self.jobs.values() if job["status"] is JobStatus.PENDING and not job["owner"]]
         instants = [self._rate_admits_at(job, now) for job in due] + [job["expires"] for job in waiting]
         return [instant for instant in instants if instant is not None]
 
     def dues(self, types: Iterable[str], until: int, now: int) -> list[int]:
-        """Return when those that are not due may start. Whoever waits for the end of another will be woken."""
+        """Return when those that are not due may start. A job that waits for the end of another will be woken."""
         available = self.available(types)
         due_groups = [group(job) for job in available if job["due"] <= until and job["limits"]]
         instants = []

@@ -64,7 +64,7 @@ class Lane:
         self.is_busy = False
 
     def check(self) -> int:
-        """Compare what ran with what was posted and not cancelled; return how many ran."""
+        """Compare what ran with what was posted and not canceled; return how many ran."""
         found: dict[int, list[int]] = defaultdict(list)
         for who, number in self.log:
             found[who].append(number)
@@ -133,11 +133,11 @@ def hammer(pool: ThreadPool, lanes: list[Lane], total: int) -> None:
     check_at_rest(pool)
     ran = sum(lane.check() for lane in lanes)
     statistics = pool.statistics()
-    cancelled = sum(producer.cancelled for producer in producers)
+    canceled = sum(producer.cancelled for producer in producers)
     children = PRODUCERS * len(range(0, total // PRODUCERS, 16))
-    assert ran + cancelled == total // PRODUCERS * PRODUCERS + children
-    assert cancelled > 0
-    assert (statistics.completed, statistics.cancelled) == (ran, cancelled)
+    assert ran + canceled == total // PRODUCERS * PRODUCERS + children
+    assert canceled > 0
+    assert (statistics.completed, statistics.cancelled) == (ran, canceled)
     for lane in lanes:
         of_lane = lane.runner.statistics()
         assert (of_lane.queued, of_lane.active) == (0, 0)
@@ -238,7 +238,7 @@ def test_a_func_queue(total: int, mood: Callable[[], Any], concurrency: int, bat
 def test_delayed_tasks_and_cancels() -> None:
     share = amount(400, thorough=1_000)
     ran: list[int] = []
-    cancelled: list[int] = []
+    canceled: list[int] = []
     with running(ThreadPool(4)) as pool, restless():
         runners = [pool, pool.sequenced(), pool.parallel(limit=2), pool.single_thread()]
 
@@ -251,7 +251,7 @@ def test_delayed_tasks_and_cancels() -> None:
                 if number % 3 == 0:
                     victim, handle = waiting.pop(chosen.randrange(len(waiting)))
                     if handle.cancel():
-                        cancelled.append(victim)
+                        canceled.append(victim)
 
         in_threads(produce, 8)
         last = [runner.submit(int, delay=0.1) for runner in runners]
@@ -259,13 +259,13 @@ def test_delayed_tasks_and_cancels() -> None:
             future.result(PATIENCE)
         pool.wait_idle(PATIENCE)
         check_at_rest(pool)
-        assert pool.statistics().cancelled == len(cancelled)
-    assert len(cancelled) > 0
-    assert sorted(ran + cancelled) == list(range(8 * share))
+        assert pool.statistics().cancelled == len(canceled)
+    assert len(canceled) > 0
+    assert sorted(ran + canceled) == list(range(8 * share))
 
 
 def test_a_ring_between_many_producers_and_consumers() -> None:
-    """Consumers are woken by a queue, so that nobody spins."""
+    """Consumers are woken by a queue, so that none spins."""
     taken: list[int] = []
     share = amount(800, thorough=2_000)
     with running(ThreadPool(4)) as pool, restless():

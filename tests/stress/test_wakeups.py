@@ -83,7 +83,7 @@ def test_two_tasks_that_meet_are_given_two_workers(mood: Callable[[], Any]) -> N
                 try:
                     meeting.wait(PATIENCE)
                 except BrokenBarrierError:
-                    lost.append("nobody came")
+                    lost.append("no wake-up came")
 
             for _ in range(3):
                 pool.post(meet)
@@ -106,7 +106,7 @@ def test_blocked_tasks_that_wait_for_others_get_their_substitutes(mood: Callable
                     try:
                         meeting.wait(PATIENCE)
                     except BrokenBarrierError:
-                        lost.append("nobody came")
+                        lost.append("no wake-up came")
 
             for _ in range(4):
                 pool.post(meet)

@@ -151,13 +151,13 @@ def test_the_longest_wait_the_system_knows_is_long_enough() -> None:
 def test_members_are_none_of_its_business() -> None:
     class Member:
         def next_due(self) -> int | None:
-            raise AssertionError("nobody asks")
+            raise AssertionError("must not be called")
 
         def activity(self) -> object:
-            raise AssertionError("nobody asks")
+            raise AssertionError("must not be called")
 
         def settle(self, real_seconds: float) -> str | None:
-            raise AssertionError("nobody asks")
+            raise AssertionError("must not be called")
 
     clock, member = SystemClock(), Member()
     clock.attach(member)

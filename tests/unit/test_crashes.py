@@ -76,7 +76,7 @@ def charge_never_twice(app: Mainspring, job: Job[[int], None], ledger: Ledger) -
 
 
 class Plain(NamedTuple):
-    """All crashes of one submit that nobody looks at, and what they leave."""
+    """All crashes of one submit whose result is not read, and what they leave."""
 
     crashes: list[Crash]
     prepared: int
@@ -304,7 +304,7 @@ def test_a_job_that_the_next_process_loses_is_reported(app: Mainspring, charge: 
         list(every_crash(app, scenario))
 
 
-def test_recovery_is_checked_even_if_nobody_asks(plain: Plain) -> None:
+def test_recovery_is_checked_even_without_a_request(plain: Plain) -> None:
     assert all(crash.is_recovered for crash in plain.crashes)
 
 

@@ -71,7 +71,7 @@ def test_it_says_what_it_is_and_takes_its_sign_of_life_along(
     assert read_signs(choose_folder(str(tmp_path), {})) == []
 
 
-def test_schedules_that_cannot_be_listed_stop_nobody(
+def test_schedules_that_cannot_be_listed_stop_no_worker(
     app: Mainspring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail() -> NoReturn:

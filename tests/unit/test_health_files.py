@@ -70,7 +70,7 @@ def test_a_process_that_was_killed_is_told_from_one_with_its_number(folder: Path
     recycled = msgspec.structs.replace(file.identity, start="1")
     assert Sign(recycled, WELL).is_gone
     process.kill()
-    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and nobody has asked how
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and is not reaped yet
     assert [sign.is_gone for sign in read_signs(folder)] == [True]
     process.communicate()
     assert [sign.is_gone for sign in read_signs(folder)] == [True]
@@ -95,7 +95,7 @@ def test_what_others_have_planted_is_not_followed(folder: Path, tmp_path: Path) 
     assert list(elsewhere.iterdir()) == []
 
 
-def test_a_folder_of_somebody_else_is_not_used(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_of_another_user_is_not_used(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     HealthFile(folder, identity()).write(WELL)
     ours = os.getuid()
     monkeypatch.setattr(os, "getuid", lambda: ours + 1)
@@ -138,7 +138,7 @@ def test_a_publisher_writes_what_it_is_told_and_takes_it_along(folder: Path) -> 
     assert read_signs(folder) == []
 
 
-def test_a_folder_that_cannot_be_used_is_told_once_and_stops_nobody(
+def test_a_folder_that_cannot_be_used_is_told_once_and_stops_no_worker(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder.write_text("a file")
@@ -212,7 +212,7 @@ def test_a_watchdog_for_another_process_is_not_ours(tmp_path: Path) -> None:
         assert listener.hear() == ["READY=1", "STATUS=ready"]
 
 
-def test_a_socket_at_which_nobody_listens_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_socket_without_a_listener_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     systemd = Systemd(str(tmp_path / "gone"), has_watchdog=True)
     systemd.tell(WELL)
     systemd.tell(WELL)

@@ -68,7 +68,7 @@ def test_levels_have_colours_on_a_terminal_only() -> None:
     assert " \x1b[33mWARNING\x1b[0m shop: careful" in ConsoleLines(is_coloured=True).format(record)
 
 
-def test_a_terminal_does_not_obey_what_somebody_has_put_into_an_error() -> None:
+def test_a_terminal_does_not_obey_control_characters_of_an_error() -> None:
     record = record_of("\x1b[2Jgone\n\tindented\x9b")
     assert ConsoleLines(is_coloured=True).format(record).endswith("shop: \\x1b[2Jgone\n\tindented\\x9b")
 

@@ -13,7 +13,7 @@ from tests.support import PATIENCE
 
 
 @pytest.mark.parametrize("number", ENDING)
-def test_a_signal_that_comes_before_anybody_waits_is_not_missed(number: signal.Signals) -> None:
+def test_a_signal_that_comes_before_a_thread_waits_is_not_missed(number: signal.Signals) -> None:
     with Signals() as signals:
         os.kill(os.getpid(), number)
         assert signals.wait()
@@ -42,7 +42,7 @@ def test_the_second_signal_calls_back() -> None:
         assert hurried.wait(PATIENCE)
 
 
-def test_without_a_second_signal_nothing_is_called_and_nobody_waits() -> None:
+def test_without_a_second_signal_nothing_is_called_and_no_thread_waits() -> None:
     hurried = Event()
     with Signals() as signals:
         signals.then(hurried.set)

@@ -150,7 +150,7 @@ def test_coroutines_travel_too(app: Mainspring) -> None:
     assert seen == [1, 2, 3]
 
 
-def test_a_cancelled_job_does_not_run_on_the_way(app: Mainspring, cancel_order: Job[..., None]) -> None:
+def test_a_canceled_job_does_not_run_on_the_way(app: Mainspring, cancel_order: Job[..., None]) -> None:
     with time_travel(app, start=NOON) as travel:
         handles = [cancel_order.after(60).submit(number) for number in range(4)]
         assert all(handle.cancel() for handle in handles[:3])

@@ -9,7 +9,7 @@ from tests.processes.apps.jobs import app
 from tests.processes.ledger import say
 
 THREADS = 32
-SPREAD = 0.020  # seconds before or after its due instant that a job is cancelled
+SPREAD = 0.020  # seconds before or after its due instant that a job is canceled
 
 clock = SystemClock()
 

@@ -33,7 +33,7 @@ def fork(in_child: Callable[[], object]) -> int:
 
 
 def wait_for(*children: int) -> None:
-    """Wait for children, all of which must end well."""
+    """Wait for children; all must end well."""
     codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
     say(f"children ended with {codes}")
 

@@ -40,7 +40,7 @@ def test_a_slow_machine_is_measured_too() -> None:
     assert rate.rounds == 1
 
 
-def test_whoever_asks_to_stop_is_heard_after_the_round() -> None:
+def test_a_request_to_stop_is_obeyed_after_the_round() -> None:
     clock = ManualClock()
     work = Work(clock)
     pace = Pace(seconds=1, jobs=100, clock=clock, is_stopped=lambda: len(work.counts) == 2)

@@ -103,8 +103,8 @@ def test_jobs_that_only_the_application_does_not_know_are_a_warning() -> None:
     crew = [worker(1, "ping", "theirs")]
     found = jobs.check_handlers(snapshot(workers=crew, backlog=[waiting("theirs")], handlers=frozenset({"ping"})))
     speaks(found, Severity.WARNING, "this application has no handler theirs")
-    nobody = jobs.check_handlers(snapshot(workers=[], backlog=[waiting("theirs")], handlers=frozenset({"ping"})))
-    speaks(nobody, Severity.WARNING, "theirs")
+    alone = jobs.check_handlers(snapshot(workers=[], backlog=[waiting("theirs")], handlers=frozenset({"ping"})))
+    speaks(alone, Severity.WARNING, "theirs")
 
 
 def test_jobs_that_are_not_due_yet_need_a_handler_too() -> None:

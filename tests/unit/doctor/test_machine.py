@@ -15,7 +15,7 @@ NOW = datetime(2027, 3, 1, tzinfo=UTC)
 
 
 class SetClock(ManualClock):
-    """A clock whose wall time somebody sets."""
+    """A clock whose wall time a test sets."""
 
     ahead = 0.0
 

@@ -194,7 +194,7 @@ def test_a_lease_outlasts_an_election() -> None:
     speaks(found, Severity.WARNING, "the lease is 3 s")
 
 
-def test_a_lane_without_a_consumer_waits_for_whoever_may_make_one() -> None:
+def test_a_lane_without_a_consumer_waits_for_a_user_that_may_make_one() -> None:
     missing = {LANE: None}
     speaks(stream.check_consumers(facts(consumers=missing)), Severity.INFO, LANE)
     prepared = NatsSettings(prefix="shop", prepared=True)

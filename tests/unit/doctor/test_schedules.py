@@ -48,7 +48,7 @@ def test_schedules_that_fire_are_in_order() -> None:
     assert is_silent(check_schedules(snapshot(schedule(), handlers=frozenset({"report"}))))
 
 
-def test_what_nobody_fires_is_an_error_without_workers_and_a_warning_with_some() -> None:
+def test_a_schedule_that_does_not_fire_is_an_error_without_workers_and_a_warning_with_some() -> None:
     overdue = schedule(next_due=NOW - 5 * MINUTE)
     speaks(check_schedules(snapshot(overdue, workers=[])), Severity.ERROR, "no worker fires nightly", "5 min")
     speaks(check_schedules(snapshot(overdue)), Severity.WARNING, "nightly", "5 min")

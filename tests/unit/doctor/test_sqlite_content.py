@@ -111,14 +111,14 @@ def test_a_log_that_grows_and_grows_is_noticed(store: Path) -> None:
     assert f"lsof {log}" in finding.remedy
 
 
-def test_pages_that_nobody_uses_are_counted(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unused_pages_are_counted(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     change(store, "DELETE FROM jobs")
     assert is_silent(content.check_free_pages(store))
     monkeypatch.setattr(content, "MUCH_FREE", 100_000)
     assert "VACUUM" in speaks(content.check_free_pages(store), Severity.INFO, "in use").remedy
 
 
-def test_whoever_may_not_write_leaves_nothing_behind(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_that_may_not_write_leaves_nothing_behind(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = sorted(store.parent.iterdir())
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != store)
     assert is_silent(content.check_schema(store))

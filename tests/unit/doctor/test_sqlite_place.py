@@ -88,13 +88,13 @@ def test_files_of_workers_have_owners_too(store: Path, monkeypatch: pytest.Monke
     speaks(place.check_permissions(store), Severity.WARNING, "7.lock")
 
 
-def test_whoever_may_not_write_is_told_where(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_that_may_not_write_is_told_where(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != store)
     speaks(place.check_permissions(store), Severity.ERROR, "may not write to", str(store))
 
 
 @pytest.mark.parametrize("name", ["shop.db", "."])
-def test_not_everybody_should_be_able_to_write(store: Path, name: str) -> None:
+def test_a_file_that_all_users_may_write_is_reported(store: Path, name: str) -> None:
     target = store.parent / name
     target.chmod(target.stat().st_mode | 0o002)
     finding = speaks(place.check_permissions(store), Severity.WARNING, "all users of this machine")

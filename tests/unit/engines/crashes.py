@@ -28,7 +28,7 @@ class Remains(NamedTuple):
     database: bytes
     log: bytes
     locks: tuple[str, ...]
-    """The names of the lock files of its workers: nobody holds them any more."""
+    """The names of the lock files of its workers: no process holds them any more."""
     now: datetime
     is_committed: bool
     """Whether the operation that was under way has been committed."""
@@ -78,7 +78,7 @@ class CrashPoint:
             raise Crash(self.steps[-1])
 
     def _look(self, *, is_committed: bool) -> Remains:
-        # Closing a file drops the locks that this process has on it; nobody else is there to take them.
+        # Closing a file drops the locks that this process has on it; no other process is there to take them.
         log = Path(f"{self._path}-wal").read_bytes()
         return Remains(self._path.read_bytes(), log, locks_of(self._path), self._clock.now(), is_committed)
 
@@ -93,7 +93,7 @@ def locks_of(path: Path) -> tuple[str, ...]:
 
 
 def make_locks(path: Path, names: tuple[str, ...]) -> None:
-    """Leave these lock files and no others, as those who die leave them behind: held by nobody."""
+    """Leave these lock files and no others, as workers that die leave them behind: held by no process."""
     folder = Path(f"{path}-workers")
     shutil.rmtree(folder, ignore_errors=True)
     if names:
@@ -103,7 +103,7 @@ def make_locks(path: Path, names: tuple[str, ...]) -> None:
 
 
 class Scene:
-    """A file with jobs, of which every test begins with a copy. Whoever derives from it prepares them."""
+    """A file with jobs; every test begins with a copy of it. Derived classes prepare the jobs."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

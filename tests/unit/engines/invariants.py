@@ -1,4 +1,4 @@
-"""What holds in a SQLite file after every unit, whoever died: checked row by row. See `engines.sqlite.lines`."""
+"""What holds in a SQLite file after every unit and every crash: checked row by row. See `engines.sqlite.lines`."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def dump(path: Path) -> dict[str, list[Any]]:
 
 
 def check_lines(path: Path) -> None:
-    """Fail if somebody may go who must not, or if nobody may go though somebody should."""
+    """Fail if a job may start that must not, or if none may start though one should."""
     with connected(path) as connection:
         rows = [Row(*row) for row in connection.execute(ROWS)]
         groups = {name: tuple(others) for name, *others in _select(connection, "groups", "name, jobs, due, seq")}
@@ -77,7 +77,7 @@ def check_lines(path: Path) -> None:
     _check_occupied(rows, occupied, at_once)
     _check_parked(rows, parked, occupied, limits)
     rated = {bucket for bucket in parked.values() if limits[family_of(bucket)][1] is not None}
-    assert rated <= waits, rated - waits  # somebody looks again
+    assert rated <= waits, rated - waits  # a worker checks again
     for row in rows:
         assert row.number == number_of(row.group), row
         if row.status == PENDING and row.wait == 0:
@@ -119,7 +119,7 @@ def _check_groups(rows: list[Row], parked: set[str]) -> None:
 
 
 def _check_members(rows: list[Row], groups: dict[str, tuple[int, int, int]]) -> None:
-    """Fail if somebody is counted wrongly, or waits where nobody looks for it any more."""
+    """Fail if a job is counted wrongly, or waits where no worker looks for it any more."""
     assert {name: jobs for name, (jobs, _, _) in groups.items()} == Counter(row.group for row in rows if row.group)
     for row in rows:
         if row.group is not None and row.moved is None:
@@ -141,7 +141,7 @@ def _check_parked(
     occupied: Counter[str],
     limits: dict[str, tuple[int, int | None]],
 ) -> None:
-    """Fail if a group waits for a bucket that has room and that nobody is about to use."""
+    """Fail if a group waits for a bucket that has room and that no job is about to use."""
     free = [row for row in rows if row.status == PENDING and row.owner is None and row.wait == 0]
     for group, bucket in parked.items():
         assert bucket in limits_of(group), (group, bucket)

@@ -206,9 +206,9 @@ def test_a_role_says_where_answers_come_and_what_a_process_need_not_try() -> Non
     submitter = NatsSettings(role="submitter", inbox_prefix="_MINE")
     assert submitter.inbox == "_MINE"
     assert rights(submitter) == (False, False, False, False)
-    nobody = NatsSettings()
-    assert nobody.inbox == "_INBOX"
-    assert rights(nobody) == (True, True, True, True)
+    no_role = NatsSettings()
+    assert no_role.inbox == "_INBOX"
+    assert rights(no_role) == (True, True, True, True)
     assert rights(NatsSettings(prepared=True)) == (True, False, False, True)
 
 

@@ -1,4 +1,4 @@
-"""Rooms: what a worker has asked for is divided among lanes by priority, and nobody is left out for good."""
+"""Rooms: what a worker has asked for is divided among lanes by priority, and no lane is left out for good."""
 
 from __future__ import annotations
 

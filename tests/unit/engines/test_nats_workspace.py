@@ -44,7 +44,7 @@ class FakeLink:
         return {subject: self.held.get(subject, NOTHING) for subject in wanted}
 
     def store(self, subject: str, data: bytes) -> None:
-        """Somebody else writes."""
+        """Write as another process."""
         self.last += 1
         self.held[subject] = StreamEntry(self.last, data)
 
@@ -126,7 +126,7 @@ def test_what_was_only_read_may_change(link: FakeLink, workshop: Workshop) -> No
     assert workshop.commit(workspace)
 
 
-def test_work_is_done_again_from_what_is_there_until_nobody_was_quicker(
+def test_work_is_done_again_from_what_is_there_until_no_other_process_was_quicker(
     link: FakeLink, workshop: Workshop
 ) -> None:
     rivals = [b"1", b"12"]

@@ -1,4 +1,4 @@
-"""Counts of buckets in the SQLite engine: kept in memory, written once for each unit, and right for everybody."""
+"""Counts of buckets in the SQLite engine: kept in memory, written once for each unit, right for all processes."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_where_as_many_start_as_end_nothing_is_counted_in_the_file(
     check_lines(path)
 
 
-def test_what_was_counted_is_not_read_again_unless_somebody_else_has_written(
+def test_counts_are_not_read_again_unless_another_process_has_written(
     watched: Bench, statements: Statements, path: Path, clock: ManualClock
 ) -> None:
     worker, leases = start(watched)

@@ -148,7 +148,7 @@ def test_after_a_crash_no_job_is_lost_and_none_completes_twice(laboratory: Labor
         alive = {record.id for record in records if record.status not in FINAL}
         to_stop = {record.id for record in records if record.stop_requested}
         completed = run_everything(world.bench)
-        assert Counter(completed) == Counter(alive - to_stop - {"other"})  # nobody knows a handler for that one
+        assert Counter(completed) == Counter(alive - to_stop - {"other"})  # no worker has a handler for that one
         counts = world.engine.counts()
         assert (counts[JobStatus.RUNNING], counts[JobStatus.PENDING]) == (0, int("other" in alive))
         assert_nothing_stale_is_heard(world.bench, world)

@@ -59,7 +59,7 @@ def unique(key: str, *, replaces: bool = False) -> UniqueKey:
 
 
 class Lines(Scene):
-    """Jobs that run, that wait for others, and that wait for limits; somebody follows what happens."""
+    """Jobs that run, that wait for others, and that wait for limits; a process follows the events."""
 
     def prepare(self, bench: Bench) -> None:
         timetable = Timetable(bench)
@@ -269,7 +269,7 @@ def test_a_crash_leaves_all_or_nothing_and_every_line_in_order(laboratory: Labor
     assert laboratory.before != laboratory.after
 
     def look(_: World, is_committed: bool) -> None:  # noqa: FBT001 - an answer, not an option
-        path = laboratory.path_of_remains  # opened already, as by whoever comes next
+        path = laboratory.path_of_remains  # opened already, as by the next process
         assert dump(path) == (laboratory.after if is_committed else laboratory.before)
         assert integrity(path) == "ok"
         check_lines(path)

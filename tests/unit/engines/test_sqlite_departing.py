@@ -44,7 +44,7 @@ def source(bench: Bench, path: Path, clock: ManualClock) -> Iterator[Departure]:
     source.close()
 
 
-def test_whoever_has_the_file_open_is_refused_until_it_is_taken_back(bench: Bench, source: Departure) -> None:
+def test_a_process_with_the_file_open_is_refused_until_it_is_taken_back(bench: Bench, source: Departure) -> None:
     bench.submit("before")
     source.begin("move", TARGET)
     for act in (lambda: bench.submit("after"), bench.find_ids, bench.enroll, bench.engine.counts):
@@ -60,7 +60,7 @@ def test_whoever_has_the_file_open_is_refused_until_it_is_taken_back(bench: Benc
     assert source.state() is None
 
 
-def test_whoever_opens_the_file_later_is_refused(source: Departure, path: Path) -> None:
+def test_a_process_that_opens_the_file_later_is_refused(source: Departure, path: Path) -> None:
     source.begin("move", TARGET)
     with pytest.raises(StoreMoved, match=f"mainspring migrate sqlite:///{path}"):
         SqliteEngine(path).open(lambda: None)
@@ -93,7 +93,7 @@ def test_an_older_process_takes_the_file_for_too_new(
 
 def test_the_mark_is_made_once_and_taken_back_once(source: Departure) -> None:
     source.begin("move", TARGET)
-    source.begin("another", "elsewhere")  # somebody was quicker
+    source.begin("another", "elsewhere")  # another process was quicker
     state = source.state()
     assert state is not None
     assert (state.id, state.target) == ("move", TARGET)

@@ -44,7 +44,7 @@ def test_a_worker_gets_as_many_as_it_has_room_for_and_those_who_come_first_get_m
     assert bench.take_ids(bench.enroll(), starts=8) == ["a0", "b0", "c0", "a1", "b1", "c1", "a2", "b2"]
 
 
-def test_what_others_cannot_use_goes_to_whoever_has_more(bench: Bench) -> None:
+def test_room_that_others_cannot_use_goes_to_the_group_that_has_more(bench: Bench) -> None:
     submit(bench, a=9, b=1)
     assert len(bench.take(bench.enroll(), starts=8)) == 8
 
@@ -56,7 +56,7 @@ def test_within_a_tenant_the_first_due_start_first(bench: Bench) -> None:
     assert bench.take_ids(bench.enroll()) == ["first", "second", "third"]
 
 
-def test_nobody_starts_past_a_head_that_waits_while_a_suspect_of_its_group_starts(
+def test_no_job_starts_past_a_head_that_waits_while_a_suspect_of_its_group_starts(
     bench: Bench, path: Path
 ) -> None:
     bench.limit(FAMILY, 2)
@@ -90,7 +90,7 @@ def test_that_there_is_more_is_told_however_long_the_take_takes(path: Path, cloc
     assert taken.is_more
 
 
-def test_a_take_that_leaves_jobs_behind_wakes_nobody(bench: Bench) -> None:
+def test_a_claim_that_leaves_jobs_behind_wakes_no_worker(bench: Bench) -> None:
     submit(bench, a=9, b=9)
     worker, wakes = bench.enroll(), bench.wakes
     bench.take(worker, starts=4)
@@ -149,7 +149,7 @@ def test_a_job_that_is_due_before_those_that_have_started_is_found_and_is_the_ne
     assert bench.take_ids(worker) == ["late", "a2", "a3", "last"]
 
 
-def test_jobs_that_never_start_keep_nobody_waiting(bench: Bench) -> None:
+def test_jobs_that_never_start_keep_no_other_waiting(bench: Bench) -> None:
     submit(bench, a=6)
     bench.cancel("a0")
     bench.cancel("a3")

@@ -1,4 +1,4 @@
-"""Lines in the SQLite engine: whatever is done to jobs, every line stays in order and nobody is forgotten."""
+"""Lines in the SQLite engine: whatever is done to jobs, every line stays in order and no job is forgotten."""
 
 from __future__ import annotations
 
@@ -84,9 +84,9 @@ class Chaos:
                 return
             if not taken.is_more and wakes == self.bench.wakes:
                 break  # else a worker looks again
-        self.check_that_nobody_was_left(types)
+        self.check_that_no_job_was_left(types)
 
-    def check_that_nobody_was_left(self, types: tuple[str, ...]) -> None:
+    def check_that_no_job_was_left(self, types: tuple[str, ...]) -> None:
         paused = self.bench.engine.paused_queues()
         for job in self.waiting():
             is_due = job.due <= self.bench.now + seconds(START_LEAD_SECONDS)
@@ -229,13 +229,13 @@ def test_a_place_is_not_kept_for_a_job_in_a_paused_queue(bench: Bench) -> None:
     assert bench.take_ids(worker) == ["second"]
 
 
-def test_a_place_is_not_kept_for_a_job_of_another_handler_when_nobody_starts_it(bench: Bench) -> None:
+def test_a_place_is_not_kept_for_a_job_of_another_handler_when_no_worker_starts_it(bench: Bench) -> None:
     worker, lease = refuse_two(bench, type="pong")
     bench.complete(worker, lease)
     assert bench.take_ids(worker, "ping") == ["second"]
 
 
-def test_a_place_goes_to_whoever_waits_longest(bench: Bench) -> None:
+def test_a_place_goes_to_the_group_that_waits_longest(bench: Bench) -> None:
     worker, lease = refuse_two(bench, type="pong")
     bench.complete(worker, lease)
     assert bench.take_ids(worker, *TYPES) == ["first"]

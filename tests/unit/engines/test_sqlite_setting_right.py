@@ -98,7 +98,7 @@ def test_a_raised_number_of_jobs_to_keep_holds_at_once(bench: Bench) -> None:
     assert len(bench.find_ids()) == 15
 
 
-def test_a_rate_that_has_become_a_limit_of_another_kind_makes_nobody_look_for_nothing(bench: Bench) -> None:
+def test_a_rate_that_has_become_a_limit_of_another_kind_causes_no_vain_poll(bench: Bench) -> None:
     bench.engine.arrange([PutLimit("all", 1, seconds(3_600))])
     bench.submit("a", "b", limits=("all\x1f",))
     worker = bench.enroll()
@@ -120,7 +120,7 @@ def test_a_queue_that_is_resumed_uses_the_places_that_are_free(bench: Bench) -> 
     assert bench.take_ids(worker) == ["b"]
 
 
-def test_tokens_for_a_paused_queue_make_nobody_look_for_nothing(bench: Bench) -> None:
+def test_tokens_for_a_paused_queue_cause_no_vain_poll(bench: Bench) -> None:
     bench.engine.arrange([PutLimit("rate", 1_000, seconds(1))])
     bench.submit(*(f"{number}" for number in range(1_001)), limits=("rate\x1f",))
     worker = bench.enroll()
@@ -149,7 +149,7 @@ def test_a_take_brings_one_suspect_though_limits_make_it_look_twice(bench: Bench
     assert sorted(bench.take_ids(worker)) == ["first", "limited"]
 
 
-def test_events_that_nobody_hears_any_more_are_forgotten(bench: Bench) -> None:
+def test_events_without_a_follower_are_forgotten(bench: Bench) -> None:
     place = bench.engine.listen(bench.now + seconds(60))
     bench.submit("job")
     forever = Retention(None, None, None)

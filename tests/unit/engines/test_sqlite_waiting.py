@@ -1,4 +1,4 @@
-"""What waits in many lanes of a SQLite file is found by a look at few jobs: nobody can write meanwhile."""
+"""What waits in many lanes of a SQLite file is found by a look at few jobs: no process can write meanwhile."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def wait_for(path: str) -> int:
 
 
 def meet(mine: str, other: str, *, goes_first: bool) -> int:
-    """Return when somebody else runs at the same time: neither can pass the FIFOs alone."""
+    """Return when another handler runs at the same time: neither can pass the FIFOs alone."""
     if goes_first:
         Path(mine).write_bytes(b"here")
         Path(other).read_bytes()
@@ -78,7 +78,7 @@ def keep(megabytes: int) -> int:
     return os.getpid()
 
 
-def until_cancelled() -> str:
+def until_canceled() -> str:
     job = current_job()
     pause = Event()
     while not job.cancelled:

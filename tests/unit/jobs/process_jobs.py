@@ -34,7 +34,7 @@ async def hang_on_a_loop() -> None:
     await asyncio.Event().wait()
 
 
-def until_cancelled() -> str:
+def until_canceled() -> str:
     return _until("cancelled")
 
 
@@ -42,7 +42,7 @@ def until_stopping() -> str:
     return _until("stopping")
 
 
-async def until_cancelled_on_a_loop() -> str:
+async def until_canceled_on_a_loop() -> str:
     say_hello()
     while not current_job().cancelled:  # noqa: ASYNC110 - as handlers do
         await asyncio.sleep(0)
@@ -57,7 +57,7 @@ def _until(flag: str) -> str:
     return "ended in order"
 
 
-def fail_after_cancelled() -> None:
+def fail_after_canceled() -> None:
     _until("cancelled")
     raise TimeoutError("half done")
 

@@ -24,7 +24,7 @@ def test_a_batch_is_cut_into_calls_in_order() -> None:
     assert ids_of([batch_job(number) for number in range(7)]) == [["0", "1", "2"], ["3", "4", "5"], ["6"]]
 
 
-def test_what_somebody_else_has_claimed_is_in_no_call() -> None:
+def test_a_job_that_another_thread_has_claimed_is_in_no_call() -> None:
     jobs = [batch_job(number) for number in range(4)]
     for job in jobs[1:3]:
         job.claim_start()

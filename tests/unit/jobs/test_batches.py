@@ -163,7 +163,7 @@ def test_a_call_occupies_one_thread_beside_other_jobs(shop: Workshop) -> None:
     assert shop.manager.counts()[JobStatus.COMPLETED] == 11
 
 
-def test_a_job_that_is_cancelled_before_the_call_is_not_in_it(
+def test_a_job_that_is_canceled_before_the_call_is_not_in_it(
     shop: Workshop, register: Callable[..., None], calls: Calls
 ) -> None:
     register(calls)
@@ -325,14 +325,14 @@ def test_jobs_submitted_in_a_batch_carry_on_what_all_of_it_carries(
 
 
 class Waiting:
-    """A batch handler that waits until one of its jobs is cancelled, or for ever."""
+    """A batch handler that waits until one of its jobs is canceled, or for ever."""
 
     def __init__(self) -> None:
         self.entered = Gate()
         self.entered.open()
         self.seen: list[list[bool]] = []
 
-    def until_one_is_cancelled(self, numbers: list[int]) -> None:
+    def until_one_is_canceled(self, numbers: list[int]) -> None:
         self.entered()
         while not any(job.cancelled for job in current_batch()):
             continue
@@ -345,7 +345,7 @@ class Waiting:
 
 def test_cancelling_one_job_of_a_call_reaches_that_job_alone(shop: Workshop) -> None:
     waiting = Waiting()
-    shop.manager.register("mail", waiting.until_one_is_cancelled, batch=10)
+    shop.manager.register("mail", waiting.until_one_is_canceled, batch=10)
     ids = submit(shop, 3)
     shop.manager.start()
     waiting.entered.wait_until_entered()

@@ -1,4 +1,4 @@
-"""Cancelling: a job that was cancelled in time never runs; one that runs is asked to stop."""
+"""Cancelling: a job that was canceled in time never runs; one that runs is asked to stop."""
 
 import asyncio
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ def shop(clock: ManualClock) -> Iterator[Workshop]:
         yield shop
 
 
-def test_a_job_that_is_held_and_cancelled_never_runs(app: Mainspring, travel: TimeTravel) -> None:
+def test_a_job_that_is_held_and_canceled_never_runs(app: Mainspring, travel: TimeTravel) -> None:
     ran: list[str] = []
 
     @app.job
@@ -57,7 +57,7 @@ def test_a_start_that_the_store_refuses_is_no_start(shop: Workshop, late: float)
 
 
 @pytest.mark.parametrize("delay", [0.5, 60])
-def test_a_cancelled_job_leaves_its_neighbours_alone(app: Mainspring, travel: TimeTravel, delay: float) -> None:
+def test_a_canceled_job_leaves_its_neighbours_alone(app: Mainspring, travel: TimeTravel, delay: float) -> None:
     ran: list[int] = []
 
     @app.job
@@ -91,7 +91,7 @@ def test_a_running_job_that_looks_is_stopped(shop: Workshop) -> None:
     assert shop.manager.get(job).error == "stopped on request (InterruptedError: half way)"
 
 
-def test_a_running_coroutine_is_cancelled(shop: Workshop) -> None:
+def test_a_running_coroutine_is_canceled(shop: Workshop) -> None:
     gate = Gate()
     gate.open()
 

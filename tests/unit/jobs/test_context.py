@@ -35,7 +35,7 @@ def test_attempts_count_what_was_used_up_and_not_deploys(
     assert JobContext(lease).attempt == attempt
 
 
-def test_a_job_is_cancelled_when_a_stop_was_requested() -> None:
+def test_a_job_is_canceled_when_a_stop_was_requested() -> None:
     context = JobContext(make_lease())
     before = context.cancelled
     context.request_stop()

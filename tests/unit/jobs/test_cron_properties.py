@@ -82,7 +82,7 @@ def minutes_around(tz: str, change: datetime) -> list[Minute]:
 
 
 def check(rule: Cron, expected: list[int], begin: int, end: int) -> None:
-    """Walk there and back through (begin, end], all of which the oracle knows."""
+    """Walk there and back through (begin, end]; the oracle knows all of it."""
     inside = in_span(expected, begin, end)
     walked, at = [], begin
     while (found := rule.next_after(at)) is not None and found <= end:
@@ -180,7 +180,7 @@ def terms(low: int, high: int, *special: str) -> st.SearchStrategy[str]:
 
 
 def is_range(term: str) -> bool:
-    """Cronsim takes `5-5/2` for `5/2`; nobody means that."""
+    """Cronsim takes `5-5/2` for `5/2`; no author means that."""
     start, end = term.partition("/")[0].split("-")
     return start != end
 

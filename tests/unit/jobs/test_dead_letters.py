@@ -202,7 +202,7 @@ def test_more_letters_than_a_page_are_replayed(letters: Letters, monkeypatch: py
     assert len(set(letters.app.dead_letters.replay())) == 10
 
 
-def test_whoever_stops_a_replay_knows_exactly_what_was_replayed(
+def test_a_replay_that_is_stopped_tells_exactly_what_was_replayed(
     letters: Letters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dead_letters, "CHUNK", 2)
@@ -211,7 +211,7 @@ def test_whoever_stops_a_replay_knows_exactly_what_was_replayed(
     replaying = letters.app.dead_letters.replaying()
     assert [letter for letter, _ in next(replaying)] == ids[:2]
     assert [letter.id for letter in letters.app.dead_letters.list()] == ids[2:]
-    letters.app.dead_letters.replay(ids[2])  # by somebody else
+    letters.app.dead_letters.replay(ids[2])  # by another caller
     assert [[letter for letter, _ in pairs] for pairs in replaying] == [[ids[3]], [ids[4]]]
 
 

@@ -1,4 +1,4 @@
-"""Expiry: a job that did not start within its time is a dead letter, whoever kept it from starting."""
+"""Expiry: a job that did not start within its time is a dead letter, whatever kept it from starting."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_retry_after_the_expiry_does_not_run(travel: TimeTravel, work: Job[...
     assert (handle.status(), handle.info().error) == (JobStatus.FAILED, ERROR)
 
 
-def test_jobs_of_handlers_that_nobody_knows_expire_too(app: Mainspring, travel: TimeTravel) -> None:
+def test_jobs_without_a_handler_expire_too(app: Mainspring, travel: TimeTravel) -> None:
     engine = app.manager().engine
     due, expires = engine.now() + 1_000_000, engine.now() + 5_000_000
     engine.submit([NewJob("x", "shop.gone", "default", 1, due, b"{}", "json", expires=expires)])

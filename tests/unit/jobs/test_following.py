@@ -1,4 +1,4 @@
-"""Events: what happens to jobs, in order, for as long as somebody follows, with `for` and with `async for`."""
+"""Events: what happens to jobs, in order, for as long as a process follows, with `for` and with `async for`."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_what_follows_a_job_is_told_with_it(app: Mainspring) -> None:
     assert told[4:] == [("started", "second"), ("completed", "second")]
 
 
-# -- for whom
+# -- followers
 
 
 def test_what_happened_before_is_not_told(app: Mainspring, travel: TimeTravel, work: Job[..., None]) -> None:
@@ -177,7 +177,7 @@ def test_what_happened_before_is_not_told(app: Mainspring, travel: TimeTravel, w
     assert events.pending() == []
 
 
-def test_nothing_is_written_down_when_nobody_follows(
+def test_no_event_is_written_when_no_process_follows(
     app: Mainspring, travel: TimeTravel, work: Job[..., None]
 ) -> None:
     app.events()  # followed, and forgotten
@@ -190,7 +190,7 @@ def test_nothing_is_written_down_when_nobody_follows(
     assert engine.events("0", 100).events == []
 
 
-def test_whoever_reads_now_and_then_misses_nothing(
+def test_a_follower_that_reads_now_and_then_misses_nothing(
     app: Mainspring, travel: TimeTravel, work: Job[..., None]
 ) -> None:
     events = app.events()
@@ -288,7 +288,7 @@ def test_an_async_iteration_ends_at_its_timeout(app: Mainspring) -> None:
     assert within(lambda: asyncio.run(main())) == []
 
 
-def test_an_async_iteration_can_be_cancelled_while_it_waits(app: Mainspring) -> None:
+def test_an_async_iteration_can_be_canceled_while_it_waits(app: Mainspring) -> None:
     async def follow() -> None:
         async for _ in app.events():
             pytest.fail("nothing happens")

@@ -74,7 +74,7 @@ def test_the_result_of_a_canceled_job_is_its_reason(app: Mainspring, travel: Tim
         handle.result()
 
 
-def test_a_job_cancelled_before_its_start_says_so(app: Mainspring, travel: TimeTravel) -> None:
+def test_a_job_canceled_before_its_start_says_so(app: Mainspring, travel: TimeTravel) -> None:
     @app.job
     def handler() -> None: ...
 
@@ -200,7 +200,7 @@ class Looks:
         return self._asked.acquire(blocking=False)
 
 
-def test_news_of_other_jobs_let_nobody_look() -> None:
+def test_events_of_other_jobs_cause_no_query() -> None:
     clock = WatchedClock()
     completions = Completions(clock, stands_still=False)
     looks = Looks(JobStatus.RUNNING, JobStatus.COMPLETED)

@@ -85,7 +85,7 @@ def test_an_error_that_no_repetition_cures_is_known_by_its_class(shop: Workshop)
 
 
 def test_progress_comes_from_the_process(shop: Workshop) -> None:
-    job, process = begin(shop, work.until_cancelled)
+    job, process = begin(shop, work.until_canceled)
     progress = shop.manager.record(job).progress
     assert progress is not None
     assert progress.done == process != os.getpid()
@@ -160,9 +160,7 @@ def test_a_timeout_kills_the_process_of_a_handler(shop: Workshop) -> None:
     assert outcome.error == "timeout after 5 s: the process that ran it was killed"
 
 
-@pytest.mark.parametrize(
-    "handler", [work.until_cancelled, work.until_cancelled_on_a_loop], ids=["def", "async def"]
-)
+@pytest.mark.parametrize("handler", [work.until_canceled, work.until_canceled_on_a_loop], ids=["def", "async def"])
 def test_at_its_soft_timeout_a_handler_may_end_in_order(shop: Workshop, handler: Callable[..., Any]) -> None:
     job, _ = begin(shop, handler, soft_timeout=5, timeout=60)
     shop.clock.jump(5)
@@ -172,14 +170,14 @@ def test_at_its_soft_timeout_a_handler_may_end_in_order(shop: Workshop, handler:
 
 
 def test_what_a_handler_raises_after_its_soft_timeout_is_charged_to_the_timeout(shop: Workshop) -> None:
-    begin(shop, work.fail_after_cancelled, soft_timeout=5)
+    begin(shop, work.fail_after_canceled, soft_timeout=5)
     shop.clock.jump(5)
     outcome = outcome_of(shop)
     assert outcome.cause is Cause.TIMEOUT
     assert (outcome.error or "").startswith("timeout after 5 s: TimeoutError: half done")
 
 
-def test_a_job_that_is_cancelled_before_its_process_is_there_does_not_run_on(shop: Workshop) -> None:
+def test_a_job_that_is_canceled_before_its_process_is_there_does_not_run_on(shop: Workshop) -> None:
     register(shop, work.hang)
     job = shop.manager.submit("work")
     while not any(context.cancelled for context in shop.manager.active_jobs()):
@@ -236,7 +234,7 @@ def test_a_process_that_exits_by_itself_has_crashed(shop: Workshop) -> None:
 
 
 def test_a_crash_is_charged_to_no_other_job(shop: Workshop) -> None:
-    shop.manager.register("bystander", work.until_cancelled, execution="process")
+    shop.manager.register("bystander", work.until_canceled, execution="process")
     shop.manager.register("work", work.leave, execution="process")
     shop.manager.start()
     bystander = shop.manager.submit("bystander")
@@ -249,7 +247,7 @@ def test_a_crash_is_charged_to_no_other_job(shop: Workshop) -> None:
 
 
 def test_a_process_that_is_asked_to_end_from_outside_was_interrupted(shop: Workshop) -> None:
-    job, process = begin(shop, work.until_cancelled)
+    job, process = begin(shop, work.until_canceled)
     os.kill(process, signal.SIGTERM)  # as a service manager does, to all processes of a service
     outcome = outcome_of(shop)
     info = shop.manager.get(job)

@@ -253,7 +253,7 @@ def test_a_handler_that_finishes_in_spite_of_its_timeout_has_completed(invoker: 
     assert invoker.invoke(job).kind is OutcomeKind.COMPLETED
 
 
-def test_a_cancelled_coroutine_is_an_outcome(invoker: HandlerInvoker) -> None:
+def test_a_canceled_coroutine_is_an_outcome(invoker: HandlerInvoker) -> None:
     async def handler() -> None:
         current = asyncio.current_task()
         assert current is not None

@@ -1,4 +1,4 @@
-"""The io layer: what queued up during a commit is the next commit, and nobody fails for another's mistake."""
+"""The io layer: what queued up during a commit is the next commit, and no caller fails for another's mistake."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def test_after_an_outage_it_goes_on(io: IoLayer) -> None:
     assert io.call(NUMBERS, (1,)) == [10]
 
 
-def test_a_unit_is_bounded_so_that_nobody_waits_long(io: IoLayer, recorder: Recorder) -> None:
+def test_a_unit_is_bounded_so_that_no_caller_waits_long(io: IoLayer, recorder: Recorder) -> None:
     chunk = list(range(MAX_ITEMS // 2))
     with busy(io, recorder):
         answers = [ask(io, "submit", chunk) for _ in range(5)]
@@ -280,7 +280,7 @@ def test_the_event_loop_goes_on_while_a_coroutine_awaits_its_answer(io: IoLayer,
     assert asyncio.run(main()) == [40]
 
 
-def test_an_answer_to_a_loop_that_was_closed_harms_nobody(io: IoLayer, recorder: Recorder) -> None:
+def test_an_answer_to_a_loop_that_was_closed_is_ignored(io: IoLayer, recorder: Recorder) -> None:
     gate = recorder.gate = Gate()
 
     async def give_up() -> None:

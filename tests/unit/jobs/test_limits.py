@@ -1,4 +1,4 @@
-"""Limits: so many at once, so many in a time, for each key, over all workers; nobody waits for the wrong one."""
+"""Limits: so many at once, so many in a time, for each key, over all workers; no job waits for the wrong one."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_job_is_admitted_by_all_its_buckets_or_counted_in_none() -> None:
     assert admission.admit((RATE,)) == Refusal(RATE, 110)
 
 
-def test_a_family_that_nobody_has_defined_admits_everything() -> None:
+def test_an_undefined_family_admits_everything() -> None:
     admission = Admission({}, {}, 0)
     assert admission.admit((RATE,)) is None
     assert admission.room((RATE, ONE), 7) == 7
@@ -290,7 +290,7 @@ def test_a_job_under_several_limits_starts_when_all_admit_it(app: Mainspring, di
     assert ordered[-1] <= 30
 
 
-def test_what_waits_for_a_limit_keeps_nobody_else_waiting(app: Mainspring, diary: Diary) -> None:
+def test_a_job_that_waits_for_a_limit_keeps_no_other_waiting(app: Mainspring, diary: Diary) -> None:
     @app.job(rate=Rate(1, per=60))
     def slow() -> None:
         diary.write("slow")
@@ -306,7 +306,7 @@ def test_what_waits_for_a_limit_keeps_nobody_else_waiting(app: Mainspring, diary
     assert Counter(diary.names) == {"slow": 1, "free": 1}
 
 
-def test_a_limited_job_that_is_cancelled_uses_up_nothing(app: Mainspring, diary: Diary) -> None:
+def test_a_limited_job_that_is_canceled_uses_up_nothing(app: Mainspring, diary: Diary) -> None:
     @app.job(rate=Rate(1, per=10))
     def work(number: int) -> None:
         diary.write(number)

@@ -160,7 +160,7 @@ def test_a_job_that_does_not_exist_is_not_found(manager: JobManager) -> None:
             call("order-42")
 
 
-def test_a_pending_job_is_cancelled_once(manager: JobManager) -> None:
+def test_a_pending_job_is_canceled_once(manager: JobManager) -> None:
     manager.register("ping", lambda: None)
     job = manager.submit("ping")
     assert [manager.cancel(job), manager.cancel(job)] == [True, False]

@@ -34,7 +34,7 @@ from tests.unit.jobs.process_runs import Run, handler_of, request_for, run
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[ProcessPool]:
-    """Children that nobody kills."""
+    """Children that no test kills."""
     pool = ProcessPool(2)
     yield pool
     pool.close()
@@ -121,7 +121,7 @@ def test_huge_arguments_arrive_whole(own_pool: ProcessPool) -> None:
     assert run(own_pool, handlers.Shop.count, goods=["x" * 1_000] * 3_000).result() == 3_000
 
 
-def test_a_result_that_nobody_wants_does_not_travel(pool: ProcessPool) -> None:
+def test_a_result_that_is_not_stored_does_not_travel(pool: ProcessPool) -> None:
     handler = handler_of(handlers.make_object)
     request = Request.of(handler, [make_lease()], max_result=100, keep_result=False)
     assert Run(pool, request).result() is None

@@ -146,7 +146,7 @@ def test_an_interrupted_job_keeps_what_it_reported_last(shop: Workshop) -> None:
     assert (record.status, record.progress and record.progress.done) == (JobStatus.PENDING, 7)
 
 
-def test_a_thread_that_a_handler_left_behind_speaks_for_nobody(shop: Workshop) -> None:
+def test_a_thread_that_a_handler_left_behind_reports_for_no_job(shop: Workshop) -> None:
     contexts: list[JobContext] = []
     shop.manager.register("quick", lambda: contexts.append(current_job()))
     shop.manager.start()
@@ -214,5 +214,5 @@ def test_what_no_store_can_keep_is_refused(value: float) -> None:
         JobContext(make_lease()).progress(1, value)
 
 
-def test_outside_of_a_worker_nobody_listens() -> None:
+def test_outside_of_a_worker_progress_is_ignored() -> None:
     JobContext(make_lease()).progress(1, 2, "and nothing happens")

@@ -158,7 +158,7 @@ def test_a_schedule_that_is_removed_or_paused_is_not_fired(
     assert (timetable.jobs, recurring.next_due()) == ([], None)
 
 
-def test_what_was_due_while_nobody_worked_is_planned_by_its_policy(
+def test_occurrences_that_were_due_while_no_worker_ran_are_planned_by_their_policy(
     timetable: Timetable, recurring: Recurring, warnings: Callable[[], list[str]]
 ) -> None:
     due = timetable.put("report", every(hours=1)).next_due
@@ -231,7 +231,7 @@ def test_several_workers_fire_every_occurrence_once(timetable: Timetable) -> Non
     assert len(set(pairs)) == len(pairs) == 7 * 60 + 7 * 30 + 6 * 20
 
 
-def test_whoever_comes_second_says_nothing_and_goes_on(
+def test_a_worker_that_fires_second_logs_nothing_and_goes_on(
     timetable: Timetable, recurring: Recurring, warnings: Callable[[], list[str]]
 ) -> None:
     due = timetable.put("report", every(hours=1)).next_due
@@ -295,7 +295,7 @@ def test_a_rule_that_cannot_be_read_is_told_once_and_left_alone(
     assert warning.startswith("schedule 'a moon' is left alone, this version does not understand it: ")
 
 
-def test_many_rules_that_cannot_be_read_keep_nobody_from_firing(
+def test_many_rules_that_cannot_be_read_keep_no_other_from_firing(
     timetable: Timetable, recurring: Recurring
 ) -> None:
     for number in range(BATCH + 1):

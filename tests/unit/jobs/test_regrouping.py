@@ -107,7 +107,7 @@ def test_a_limit_of_a_queue_that_is_no_longer_declared_holds_no_more(deploys: De
         assert deploys.run(app, 0) == [0, 0]
 
 
-def test_a_start_without_changes_moves_nobody(deploys: Deploys, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_without_changes_moves_no_job(deploys: Deploys, monkeypatch: pytest.MonkeyPatch) -> None:
     submit(deploys)
     with deploys.release(rate=Rate(1, per=10)) as (app, _):
         deploys.run(app, 0)
@@ -137,7 +137,7 @@ def test_many_jobs_are_moved_page_by_page(
     assert "50 waiting jobs were put under changed limits" in caplog.text
 
 
-def test_jobs_of_handlers_that_nobody_knows_here_are_left_alone(deploys: Deploys) -> None:
+def test_jobs_of_handlers_that_are_unknown_here_are_left_alone(deploys: Deploys) -> None:
     with deploys.release() as (app, _):
         other: Any = app.job(name="shop.other", queue="mail")(lambda: None)
         other.at(START).submit()

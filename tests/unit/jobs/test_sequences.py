@@ -184,7 +184,7 @@ def test_a_job_that_is_given_up_lets_the_next_one_go(
     assert diary.entries == [("first", 0), ("first", 10), ("first", 20), ("second", 20)]
 
 
-def test_a_head_that_is_cancelled_lets_the_next_one_go_at_once(
+def test_a_head_that_is_canceled_lets_the_next_one_go_at_once(
     travel: TimeTravel, step: Job[..., None], diary: Diary, deeds: dict[str, list[Callable[[], Any]]]
 ) -> None:
     deeds["first"] = [give_up]

@@ -124,7 +124,7 @@ def test_a_model_that_refuses_its_data_is_a_validation_error(serializer: Seriali
 
 
 @each_serializer
-def test_a_type_that_nobody_can_read_is_refused(serializer: Serializer) -> None:
+def test_an_unreadable_type_is_refused(serializer: Serializer) -> None:
     unreadable = type("Unreadable", (), {})
     with pytest.raises((TypeError, msgspec.ValidationError), match="cannot be read from the store"):
         serializer.decoder(unreadable).decode(serializer.encode({}))

@@ -1,4 +1,4 @@
-"""The watchdog of a worker: it barks when work could start and nobody takes it, and only then."""
+"""The stall detector of a worker: it logs an error when jobs could start and no worker takes them, only then."""
 
 import logging
 from collections.abc import Iterator
@@ -51,7 +51,7 @@ def jobs(mark: str = "a", *, type: str = "ping", queue: str = "default", rank: i
     return Waiting(type, queue, mark, 3, "order-42", 25_000_000, rank)
 
 
-def test_it_barks_when_nobody_takes_anything_for_too_long(caplog: pytest.LogCaptureFixture) -> None:
+def test_it_logs_an_error_when_no_worker_takes_anything_for_too_long(caplog: pytest.LogCaptureFixture) -> None:
     observation = Observation()
     assert observation.watch(60, jobs()) is None
     assert caplog.messages == []
@@ -64,7 +64,7 @@ def test_it_barks_when_nobody_takes_anything_for_too_long(caplog: pytest.LogCapt
     assert caplog.messages == [observation.detector.stall]
 
 
-def test_it_barks_again_at_growing_intervals(caplog: pytest.LogCaptureFixture) -> None:
+def test_it_logs_again_at_growing_intervals(caplog: pytest.LogCaptureFixture) -> None:
     observation = Observation(after=10)
     told = []
     for second in range(1, 101):
@@ -79,7 +79,7 @@ def test_a_backlog_that_is_worked_off_is_no_stall() -> None:
     assert [observation.watch(50, jobs(mark)) for mark in "abcdef"] == [None] * 6
 
 
-def test_while_the_engine_does_not_look_nobody_knows_whether_they_still_wait() -> None:
+def test_while_the_engine_does_not_answer_it_is_unknown_whether_they_still_wait() -> None:
     observation = Observation()
     for second in range(200):
         observation.watch(1, replace(jobs(), age=second * MICROSECONDS))
@@ -95,7 +95,7 @@ def test_what_stands_in_line_behind_others_waits_for_its_turn() -> None:
     assert observation.watch(15, behind) is not None
 
 
-def test_what_stands_before_those_who_are_taken_is_forgotten_by_somebody() -> None:
+def test_jobs_that_stand_before_those_that_are_taken_were_overlooked() -> None:
     observation = Observation()
     before = jobs(type="before", queue="other", rank=10)
     for mark in "abcdef":
@@ -103,7 +103,7 @@ def test_what_stands_before_those_who_are_taken_is_forgotten_by_somebody() -> No
     assert "jobs of before in queue other" in (observation.detector.stall or "")
 
 
-def test_places_of_another_kind_help_nobody() -> None:
+def test_places_of_another_kind_help_no_job() -> None:
     observation = Observation(kinds={"encode": Kind.PROCESSES})
     for mark in "abcdefg":
         observation.watch(10, jobs(type="encode", rank=20), jobs(mark, rank=10))
@@ -185,7 +185,7 @@ class Turns:
         return self.all[-1]
 
     def jump(self, *, until_stall: bool) -> float:
-        """Let seconds pass, while handlers are busy, until the watchdog barks or falls silent; return how many."""
+        """Let seconds pass with busy handlers until the detector reports or falls silent; return how many."""
         for second in range(1, 600):
             self._clock.jump(1)
             with self._changed:

@@ -67,7 +67,7 @@ def test_a_handler_that_begins_is_told_while_it_runs(shop: Workshop) -> None:
     gate.open()
 
 
-def test_a_worker_reports_no_begin_while_nobody_follows(shop: Workshop) -> None:
+def test_a_worker_reports_no_begin_while_no_process_follows(shop: Workshop) -> None:
     ran = Gate()
     ran.open()
     shop.manager.register("ping", ran.__call__)

@@ -103,7 +103,7 @@ def test_a_handler_may_snooze_at_its_soft_timeout(shop: Workshop, entered: Gate)
     assert (outcome.kind, outcome.cause) == (OutcomeKind.SNOOZED, None)
 
 
-def test_after_its_soft_timeout_a_coroutine_is_cancelled_at_its_timeout(shop: Workshop, entered: Gate) -> None:
+def test_after_its_soft_timeout_a_coroutine_is_canceled_at_its_timeout(shop: Workshop, entered: Gate) -> None:
     contexts: list[JobContext] = []
 
     async def handler() -> None:
@@ -153,7 +153,7 @@ def test_a_timeout_is_a_warning_that_says_how_long_it_was(
 # -- requests
 
 
-def test_a_coroutine_that_is_cancelled_while_it_waits_for_its_place_does_not_run(clock: ManualClock) -> None:
+def test_a_coroutine_that_is_canceled_while_it_waits_for_its_place_does_not_run(clock: ManualClock) -> None:
     with workshop(clock, coroutines=1) as shop:
         entered, ran = Gate(), []
         entered.open()

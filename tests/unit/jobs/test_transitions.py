@@ -184,7 +184,7 @@ def test_a_held_job_that_is_taken_back_is_free_and_its_lease_is_no_longer_good()
     assert not is_leased(held(free, WORKER), lease, WORKER, JobStatus.PENDING)
 
 
-def test_a_job_that_nobody_holds_is_taken_back_as_it_is() -> None:
+def test_a_job_without_a_holder_is_taken_back_as_it_is() -> None:
     assert taken_back(FILED) is FILED
 
 

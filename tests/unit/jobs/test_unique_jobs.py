@@ -90,7 +90,7 @@ def test_a_job_that_waits_for_its_retry_is_in_the_way(app: Mainspring) -> None:
         assert flaky.submit(2).id != first.id
 
 
-def test_a_cancelled_job_is_not_in_the_way(travel: TimeTravel, report: Job[..., None]) -> None:
+def test_a_canceled_job_is_not_in_the_way(travel: TimeTravel, report: Job[..., None]) -> None:
     nightly = report.options(unique="nightly", delay=60)
     first = nightly.submit("a")
     assert first.cancel()
@@ -267,9 +267,7 @@ def test_many_all_or_none_may_find_some_of_them_there(app: Mainspring, report: J
     assert total(app) == 2
 
 
-def test_many_of_which_some_are_there_are_told_apart_by_a_strict_policy(
-    app: Mainspring, report: Job[..., None]
-) -> None:
+def test_a_strict_policy_tells_which_of_many_jobs_are_there(app: Mainspring, report: Job[..., None]) -> None:
     strict = report.options(unique=Unique(by="tenant", on_conflict="raise"), delay=60)
     strict.submit("a")
     with pytest.raises(PartialSubmit, match="jobs with their unique keys exist already") as caught:

@@ -110,7 +110,7 @@ def hanging() -> Hanging:
     return Hanging()
 
 
-def test_a_coroutine_is_cancelled_at_its_timeout_and_tried_again(shop: Workshop, hanging: Hanging) -> None:
+def test_a_coroutine_is_canceled_at_its_timeout_and_tried_again(shop: Workshop, hanging: Hanging) -> None:
     hanging.register(shop, max_attempts=2)
     job = shop.manager.submit("hang")
     hanging.wait_until_entered()
@@ -221,7 +221,7 @@ def test_what_an_interrupted_handler_returns_later_is_refused(shop: Workshop) ->
     assert shop.manager.get(job).status is JobStatus.PENDING
 
 
-def test_an_interrupted_coroutine_is_cancelled_and_runs_again(shop: Workshop) -> None:
+def test_an_interrupted_coroutine_is_canceled_and_runs_again(shop: Workshop) -> None:
     attempts: list[int] = []
     entered = Gate()
     entered.open()

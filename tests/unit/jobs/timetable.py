@@ -196,7 +196,7 @@ class _Manager:
 
 
 class Source:
-    """An application of which only the schedules exist."""
+    """An application with schedules and nothing else."""
 
     def __init__(self, engine: Engine | Timetable, io: IoLayer | None = None) -> None:
         self.limits = LimitRegistry()

@@ -13,7 +13,7 @@ from tests.support import PATIENCE
 
 @contextmanager
 def running(pool: ThreadPool) -> Iterator[ThreadPool]:
-    """Start a pool and shut it down; a pool that cannot end fails the test and hangs nobody."""
+    """Start a pool and shut it down; a pool that cannot end fails the test and does not hang it."""
     pool.start()
     try:
         yield pool
@@ -41,7 +41,7 @@ class Hold:
 
     def __call__(self) -> None:
         self.entered.set()
-        assert self._released.wait(PATIENCE), "nobody released this task"
+        assert self._released.wait(PATIENCE), "this task was never released"
 
     def release(self) -> None:
         self._released.set()

@@ -31,14 +31,14 @@ class Pause:
     def __init__(self) -> None:
         self.started = Event()
         self.leave = asyncio.Event()
-        self.was_cancelled = Event()
+        self.was_canceled = Event()
 
     async def wait(self) -> str:
         self.started.set()
         try:
             await self.leave.wait()
         except asyncio.CancelledError:
-            self.was_cancelled.set()
+            self.was_canceled.set()
             raise
         return "done"
 
@@ -138,7 +138,7 @@ def test_cancelling_the_future_cancels_the_coroutine(make_pool: MakePool, observ
     future = loop.submit(pause.wait)
     assert pause.started.wait(PATIENCE)
     assert future.cancel()
-    assert pause.was_cancelled.wait(PATIENCE)
+    assert pause.was_canceled.wait(PATIENCE)
     with pytest.raises(CancelledError):
         future.result(0)
     loop.wait_idle()
@@ -158,10 +158,10 @@ def test_cancellation_crosses_from_loop_to_loop(make_pool: MakePool, observer: T
             await waiting
 
     asyncio.run(main())
-    assert pause.was_cancelled.wait(PATIENCE)
+    assert pause.was_canceled.wait(PATIENCE)
 
 
-def test_a_coroutine_behind_a_callable_can_be_cancelled_before_its_first_step(loop: AsyncioRunner) -> None:
+def test_a_coroutine_behind_a_callable_can_be_canceled_before_its_first_step(loop: AsyncioRunner) -> None:
     pause = Pause()
     second = Gate()
     with occupied(loop) as first:
@@ -175,7 +175,7 @@ def test_a_coroutine_behind_a_callable_can_be_cancelled_before_its_first_step(lo
             second.open()
     assert future.cancelled()
     within(loop.wait_idle)
-    assert not pause.started.is_set() or pause.was_cancelled.is_set()
+    assert not pause.started.is_set() or pause.was_canceled.is_set()
 
 
 def test_a_coroutine_that_swallows_its_cancellation_ends_in_peace(loop: AsyncioRunner) -> None:

@@ -1,4 +1,4 @@
-"""What becomes of tasks when the interpreter exits without anybody having shut the pool down."""
+"""What becomes of tasks when the interpreter exits and the pool was not shut down."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ SCRIPTS = {
         """,
         ["left"],
     ),
-    "a pool that nobody started": ("ThreadPool(2, name='unused')", []),
+    "a pool that was never started": ("ThreadPool(2, name='unused')", []),
     "a pool that started with its first task": ("ThreadPool(2).post(say, 'block', traits=BLOCK)", ["block"]),
     "a pool that was shut down": ("pool.post(say, 'ran', traits=BLOCK); pool.shutdown()", ["ran"]),
     "a loop that was shut down before": (

@@ -74,7 +74,7 @@ def test_the_states_of_a_future(pool: ThreadPool) -> None:
     assert not future.cancel()
 
 
-def test_a_future_that_nobody_looked_at_while_it_ran_has_its_result(pool: ThreadPool) -> None:
+def test_a_future_that_no_thread_waited_for_has_its_result(pool: ThreadPool) -> None:
     future = pool.submit(divmod, 7, 2)
     pool.wait_idle()
     assert future.done()
@@ -150,7 +150,7 @@ def test_cancelling_an_unstarted_task(pool: ThreadPool) -> None:
         future = pool.submit(ran.append, 1)
         assert future.cancel()
         assert (future.cancelled(), future.done(), future.running()) == (True, True, False)
-        assert future.cancel()  # again: it is cancelled, as before
+        assert future.cancel()  # again: it is canceled, as before
         with pytest.raises(CancelledError):
             future.result()
         with pytest.raises(CancelledError):
@@ -188,7 +188,7 @@ def test_cancelling_a_delayed_task(pool: ThreadPool, clock: ManualClock) -> None
 
 
 def test_of_many_who_cancel_all_agree(pool: ThreadPool) -> None:
-    """Whoever comes while another cancels must not hear that the task runs or has ended."""
+    """A thread that asks while another cancels must not hear that the task runs or has ended."""
     answers: list[list[bool]] = [[] for _ in range(4)]
     line = Barrier(4)
     with occupied(pool):
@@ -208,7 +208,7 @@ def test_of_many_who_cancel_all_agree(pool: ThreadPool) -> None:
     assert (wrong, len(answers[0])) == (0, 2_000)
 
 
-def test_a_coroutine_can_be_cancelled_twice(pool: ThreadPool, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_coroutine_can_be_canceled_twice(pool: ThreadPool, caplog: pytest.LogCaptureFixture) -> None:
     loop = pool.asyncio()
     entered, lingers, ended = Event(), Event(), Event()
     go: list[asyncio.Event] = []
@@ -241,7 +241,7 @@ def test_a_coroutine_can_be_cancelled_twice(pool: ThreadPool, caplog: pytest.Log
 
 
 @pytest.mark.parametrize("delay", [None, 60], ids=["queued", "delayed"])
-def test_the_future_of_a_task_that_a_shutdown_skips_is_cancelled(delay: float | None) -> None:
+def test_the_future_of_a_task_that_a_shutdown_skips_is_canceled(delay: float | None) -> None:
     with running(ThreadPool(1, max_workers=1)) as pool, occupied(pool) as hold:
         future = pool.submit(int, delay=delay)
         told = Event()
@@ -286,7 +286,7 @@ def test_wait_for_the_first_failure(pool: ThreadPool) -> None:
     hold.release()
 
 
-def test_wait_sees_cancelled_ones(pool: ThreadPool) -> None:
+def test_wait_sees_canceled_ones(pool: ThreadPool) -> None:
     with occupied(pool):
         futures = [pool.submit(int) for _ in range(3)]
         waiting = Event()
@@ -309,11 +309,11 @@ def test_as_completed_yields_every_one_once_and_in_order_of_completion(pool: Thr
     pool.wait_idle()
     with occupied(pool):
         waiting = [pool.submit(int, str(n)) for n in range(4)]
-        cancelled = pool.submit(int)
-        cancelled.cancel()
-        futures: list[Future[int]] = [*waiting, finished_before, cancelled]
+        canceled = pool.submit(int)
+        canceled.cancel()
+        futures: list[Future[int]] = [*waiting, finished_before, canceled]
         results = as_completed(futures, timeout=PATIENCE)
-        assert {next(results), next(results)} == {finished_before, cancelled}
+        assert {next(results), next(results)} == {finished_before, canceled}
     assert [future.result() for future in results] == [0, 1, 2, 3]
 
 
@@ -359,7 +359,7 @@ def test_a_callback_on_a_finished_future_is_called_at_once(pool: ThreadPool) -> 
     assert called == [future]
 
 
-def test_a_callback_that_raises_is_logged_and_hurts_nobody(
+def test_a_callback_that_raises_is_logged_and_affects_no_other(
     pool: ThreadPool, caplog: pytest.LogCaptureFixture
 ) -> None:
     called: list[object] = []
@@ -427,8 +427,8 @@ def look_twice(future: TaskFuture[int]) -> int:
 
 
 @pytest.mark.parametrize("look", [look_by_result, look_by_wait, look_by_callback, look_by_iterating, look_twice])
-def test_nobody_misses_the_end_of_a_task_however_they_look(look: Callable[[TaskFuture[int]], int]) -> None:
-    """The condition is made when somebody first looks, perhaps at the very moment when the task ends."""
+def test_no_thread_misses_the_end_of_a_task_however_it_looks(look: Callable[[TaskFuture[int]], int]) -> None:
+    """The condition is made when a thread first looks, perhaps at the very moment when the task ends."""
     wrong: list[object] = []
 
     def use(pool: ThreadPool, start: int) -> None:
@@ -496,7 +496,7 @@ def test_a_finished_future_keeps_its_result_and_not_the_arguments(pool: ThreadPo
     assert future.done()
 
 
-def test_a_cancelled_future_keeps_nothing(pool: ThreadPool) -> None:
+def test_a_canceled_future_keeps_nothing(pool: ThreadPool) -> None:
     argument = Thing()
     reference = ref(argument)
     with without_collector(), occupied(pool):

@@ -135,7 +135,7 @@ def test_sequences_on_blocked_workers_do_not_stop_others(pool: ThreadPool) -> No
     assert hold.entered.wait(PATIENCE)
     assert quick.submit(int).result(PATIENCE) == 0
     waiting = slow.submit(int)
-    assert not waiting.done()  # a sequence waits for its own task, whoever is free
+    assert not waiting.done()  # a sequence waits for its own task, even if workers are free
     hold.release()
     assert waiting.result(PATIENCE) == 0
 
@@ -181,7 +181,7 @@ def test_an_exception_leaves_the_block_in_order(pool: ThreadPool) -> None:
     with occupied(pool):
         waiting = pool.submit(int)
         assert not waiting.done()
-        assert pool.statistics().workers == 1  # nobody counts as blocked any more
+        assert pool.statistics().workers == 1  # no worker counts as blocked any more
     assert waiting.result(PATIENCE) == 0
 
 

@@ -216,7 +216,7 @@ def test_advance_names_the_busy_task_of_every_runner(
 # -- jump
 
 
-def test_jump_waits_for_nobody(pool: ThreadPool, clock: WatchedClock) -> None:
+def test_jump_waits_for_no_thread(pool: ThreadPool, clock: WatchedClock) -> None:
     gate = Gate()
     pool.post(gate)
     gate.wait_until_entered()

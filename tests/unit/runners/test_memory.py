@@ -73,7 +73,7 @@ def test_a_burst_of_tasks_leaves_nothing_behind(
         assert memory.used() < BYTES_KEPT
 
 
-def test_a_burst_of_delayed_tasks_that_are_cancelled_leaves_nothing_behind(pool: ThreadPool) -> None:
+def test_a_burst_of_delayed_tasks_that_are_canceled_leaves_nothing_behind(pool: ThreadPool) -> None:
     pool.post(int, delay=1).cancel()  # the timer's thread and its first slot are there before we measure
     with Memory() as memory:
         handles = [pool.post(int, delay=60 + number % 50) for number in range(BURST // 4)]
@@ -86,7 +86,7 @@ def test_a_burst_of_delayed_tasks_that_are_cancelled_leaves_nothing_behind(pool:
     assert pool.statistics().delayed == 0
 
 
-def test_a_burst_of_cancelled_tasks_leaves_nothing_behind(pool: ThreadPool) -> None:
+def test_a_burst_of_canceled_tasks_leaves_nothing_behind(pool: ThreadPool) -> None:
     with Memory() as memory:
         with occupied(pool):
             for _ in range(BURST // 4):
@@ -147,7 +147,7 @@ def test_a_sleeping_worker_keeps_its_last_task_not_alive(
 
 
 @pytest.mark.parametrize("traits", [None, URGENT], ids=["plain", "urgent"])
-def test_a_sequence_that_nobody_refers_to_is_gone_after_its_last_task(
+def test_a_sequence_without_references_is_gone_after_its_last_task(
     pool: ThreadPool, traits: TaskTraits | None
 ) -> None:
     sequence = pool.sequenced()

@@ -173,7 +173,7 @@ def test_refused_tasks_are_told(pool: ThreadPool, recorder: Recorder) -> None:
     assert len(recorder.of("started")) == len(recorder.of("finished")) == 2
 
 
-def test_a_cancelled_task_is_not_told(runner: TaskRunner, recorder: Recorder) -> None:
+def test_a_canceled_task_is_not_told(runner: TaskRunner, recorder: Recorder) -> None:
     runner.post(int, delay=60).cancel()
     runner.wait_idle()
     assert recorder.events == []

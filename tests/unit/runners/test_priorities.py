@@ -1,4 +1,4 @@
-"""Who goes first on a busy pool: priorities, heads of sequences, slices, and nobody starves."""
+"""Who goes first on a busy pool: priorities, heads of sequences, slices, and no task starves."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -168,7 +168,7 @@ def test_a_sequence_alone_is_interrupted_by_an_urgent_task_that_comes_later(
     assert order.index("urgent") < 10 + SLICE
 
 
-# -- nobody starves
+# -- no task starves
 
 
 class Load:
@@ -263,7 +263,7 @@ def test_background_and_visible_tasks_both_get_through_urgent_ones(pool: ThreadP
     assert max(map(load.waited, load.wanted)) <= 1.0
 
 
-def test_a_parallel_runner_that_turns_to_other_priorities_holds_nobody_up(
+def test_a_parallel_runner_that_turns_to_other_priorities_holds_up_no_other(
     pool: ThreadPool, clock: ManualClock
 ) -> None:
     load = Load(clock)

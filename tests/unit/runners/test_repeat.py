@@ -143,7 +143,7 @@ def test_stop_that_races_with_a_run_stops_for_good(pool: ThreadPool, clock: Watc
         assert pool.statistics().delayed == 0
 
 
-def test_a_stopped_repetition_that_nobody_keeps_releases_its_arguments(
+def test_a_stopped_repetition_without_references_releases_its_arguments(
     make_pool: MakePool, clock: WatchedClock
 ) -> None:
     class Payload: ...
@@ -159,7 +159,7 @@ def test_a_stopped_repetition_that_nobody_keeps_releases_its_arguments(
     assert watched() is None
 
 
-def test_a_repetition_that_nobody_keeps_goes_on(
+def test_a_repetition_without_references_goes_on(
     pool: ThreadPool, clock: WatchedClock, seen: list[float], note: Callable[[], None]
 ) -> None:
     pool.repeat(note, every=timedelta(seconds=1))

@@ -234,7 +234,7 @@ def test_a_running_coroutine_is_waited_for(
     assert future.result() == "done"
 
 
-def test_a_coroutine_that_nobody_waits_for_is_cancelled(pool: ThreadPool, failures: list[TaskFailure]) -> None:
+def test_a_coroutine_that_is_not_waited_for_is_canceled(pool: ThreadPool, failures: list[TaskFailure]) -> None:
     loop = pool.asyncio()
     started = Event()
     cleaned_up = Event()
@@ -254,7 +254,7 @@ def test_a_coroutine_that_nobody_waits_for_is_cancelled(pool: ThreadPool, failur
     assert report.ran + report.abandoned == 1
 
 
-def test_a_coroutine_that_runs_out_of_time_is_cancelled(pool: ThreadPool, clock: WatchedClock) -> None:
+def test_a_coroutine_that_runs_out_of_time_is_canceled(pool: ThreadPool, clock: WatchedClock) -> None:
     loop = pool.asyncio()
     started = Event()
 

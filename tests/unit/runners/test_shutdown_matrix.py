@@ -162,7 +162,7 @@ def test_without_a_limit_every_task_is_accounted_for(
     report = ending.result(PATIENCE)
     expected = expected_without_limit(scene)
     if scene.state == "behind" and scene.behavior is BLOCK and scene.occupants > 1:
-        # It starts when one of the occupants has ended; nobody waits for the other.
+        # It starts when one of the occupants has ended; no task waits for the other.
         assert report.skipped == 0
         assert report.ran + report.abandoned == expected.ran
     else:

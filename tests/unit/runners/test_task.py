@@ -39,7 +39,7 @@ def pool() -> Iterator[ThreadPool]:
 
 @pytest.fixture
 def unstarted() -> ThreadPool:
-    """A runner for tasks that nobody queues."""
+    """A runner for tasks that are never queued."""
     return ThreadPool(1)
 
 
@@ -66,7 +66,7 @@ def test_a_task_is_claimed_once(unstarted: ThreadPool) -> None:
     assert not task.run_on(WorkerThread(None, unstarted))
 
 
-def test_a_task_that_ran_cannot_be_cancelled(unstarted: ThreadPool) -> None:
+def test_a_task_that_ran_cannot_be_canceled(unstarted: ThreadPool) -> None:
     worker, ran = WorkerThread(None, unstarted), list[int]()
     task = make_task(unstarted, ran.append, 1)
     assert task.run_on(worker)
@@ -105,11 +105,11 @@ def test_of_many_who_claim_run_and_cancel_a_task_exactly_one_wins(unstarted: Thr
 def test_a_cancel_that_says_true_is_never_followed_by_a_run(pool: ThreadPool) -> None:
     ran: list[int] = []
     with restless():
-        cancelled = [number for number in range(3_000) if pool.post(ran.append, number).cancel()]
+        canceled = [number for number in range(3_000) if pool.post(ran.append, number).cancel()]
         pool.wait_idle()
-    assert sorted(ran + cancelled) == list(range(3_000))
+    assert sorted(ran + canceled) == list(range(3_000))
     statistics = pool.statistics()
-    assert (statistics.completed, statistics.cancelled, statistics.queued) == (len(ran), len(cancelled), 0)
+    assert (statistics.completed, statistics.cancelled, statistics.queued) == (len(ran), len(canceled), 0)
 
 
 # -- what it keeps alive
@@ -117,7 +117,7 @@ def test_a_cancel_that_says_true_is_never_followed_by_a_run(pool: ThreadPool) ->
 
 @pytest.mark.parametrize("traits", [None, TRACED], ids=["plain", "traced"])
 @pytest.mark.parametrize("delay", [None, 60], ids=["now", "later"])
-def test_a_cancelled_task_releases_its_callable_and_arguments_at_once(
+def test_a_canceled_task_releases_its_callable_and_arguments_at_once(
     pool: ThreadPool, traits: TaskTraits | None, delay: float | None
 ) -> None:
     thing, argument = Thing(), Thing()

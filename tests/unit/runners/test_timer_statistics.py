@@ -18,7 +18,7 @@ def test_a_new_pool_has_no_timers(pool: ThreadPool) -> None:
     assert (found.pending, found.open, sum(found.occupancy), found.fullest_slot) == (0, 0, 0, 0)
 
 
-def test_delayed_tasks_of_all_runners_are_pending_until_they_run_or_are_cancelled(
+def test_delayed_tasks_of_all_runners_are_pending_until_they_run_or_are_canceled(
     pool: ThreadPool, clock: ManualClock
 ) -> None:
     pool.post(print, delay=60)

@@ -90,7 +90,7 @@ def test_a_level_gives_storage_back_when_all_is_taken() -> None:
     assert level.buckets.__sizeof__() == {}.__sizeof__()
 
 
-def test_a_level_gives_storage_back_when_all_is_cancelled() -> None:
+def test_a_level_gives_storage_back_when_all_is_canceled() -> None:
     level = level_with(*range(0, 16_000, 16))
     for number in range(1000):
         level.pop(entry(16 * number, number + 1), None)

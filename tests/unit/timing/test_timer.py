@@ -146,7 +146,7 @@ def test_next_due_is_never_after_the_earliest_call(timer: Timer, clock: ManualCl
 # -- taking back
 
 
-def test_a_cancelled_call_is_not_made(timer: Timer, clock: ManualClock, called: list[str]) -> None:
+def test_a_canceled_call_is_not_made(timer: Timer, clock: ManualClock, called: list[str]) -> None:
     entry = timer.call_at(SECOND, partial(called.append, "cancelled"))
     timer.call_at(SECOND, partial(called.append, "kept"))
     assert len(timer) == 2
@@ -158,7 +158,7 @@ def test_a_cancelled_call_is_not_made(timer: Timer, clock: ManualClock, called: 
     assert not timer.cancel(entry)
 
 
-def test_a_call_that_was_made_cannot_be_cancelled(timer: Timer, clock: ManualClock, called: list[str]) -> None:
+def test_a_call_that_was_made_cannot_be_canceled(timer: Timer, clock: ManualClock, called: list[str]) -> None:
     entry = timer.call_at(SECOND, partial(called.append, "a"))
     clock.advance(1)
     assert not timer.cancel(entry)
@@ -172,7 +172,7 @@ class Thing:
         pass
 
 
-def test_a_cancelled_callback_is_released_at_once(timer: Timer) -> None:
+def test_a_canceled_callback_is_released_at_once(timer: Timer) -> None:
     thing = Thing()
     reference = ref(thing)
     entry = timer.call_at(SECOND, thing)

@@ -150,7 +150,7 @@ def test_time_that_goes_back_breaks_nothing() -> None:
 
 
 @pytest.mark.parametrize("distance", PLACES)
-def test_a_timer_is_cancelled_once(distance: int) -> None:
+def test_a_timer_is_canceled_once(distance: int) -> None:
     wheel: TimingWheel[str] = TimingWheel()
     entry = wheel.insert(distance, "a")
     wheel.insert(distance, "b")
@@ -161,7 +161,7 @@ def test_a_timer_is_cancelled_once(distance: int) -> None:
 
 
 @pytest.mark.parametrize("distance", PLACES)
-def test_what_has_fired_cannot_be_cancelled(distance: int) -> None:
+def test_what_has_fired_cannot_be_canceled(distance: int) -> None:
     wheel: TimingWheel[str] = TimingWheel()
     entries = [wheel.insert(distance, "a"), wheel.insert(distance, "b")]
     assert wheel.advance(distance) == ["a", "b"]
@@ -172,9 +172,9 @@ def test_what_has_fired_cannot_be_cancelled(distance: int) -> None:
 @pytest.mark.parametrize("distance", PLACES)
 def test_none_is_an_item_like_any_other(distance: int) -> None:
     wheel: TimingWheel[None] = TimingWheel()
-    cancelled = wheel.insert(distance, None)
+    canceled = wheel.insert(distance, None)
     wheel.insert(distance, None)
-    assert wheel.cancel(cancelled) is True
+    assert wheel.cancel(canceled) is True
     assert wheel.advance(distance) == [None]
 
 
@@ -200,7 +200,7 @@ def test_cancelling_releases_the_item_at_once(distance: int, prepare: Callable[[
 
 
 @pytest.mark.parametrize("distance", PLACES)
-def test_the_wheel_is_consistent_when_a_cancelled_item_is_finalised(distance: int) -> None:
+def test_the_wheel_is_consistent_when_a_canceled_item_is_finalised(distance: int) -> None:
     wheel: TimingWheel[object] = TimingWheel()
     lengths: list[int] = []
 
@@ -215,7 +215,7 @@ def test_the_wheel_is_consistent_when_a_cancelled_item_is_finalised(distance: in
 
 
 @pytest.mark.parametrize("distance", PLACES)
-def test_nobody_wakes_up_for_cancelled_timers(distance: int) -> None:
+def test_no_wake_up_comes_for_canceled_timers(distance: int) -> None:
     wheel: TimingWheel[str] = TimingWheel()
     entries = [wheel.insert(distance + n, "cancelled") for n in range(100)]
     wheel.insert(50 * YEAR, "kept")
@@ -224,7 +224,7 @@ def test_nobody_wakes_up_for_cancelled_timers(distance: int) -> None:
     assert wheel.next_due() == 50 * YEAR
 
 
-def test_next_due_skips_cancelled_timers_of_the_open_slot() -> None:
+def test_next_due_skips_canceled_timers_of_the_open_slot() -> None:
     wheel: TimingWheel[str] = TimingWheel()
     sorted_ones = [wheel.insert(SECOND + n, "sorted") for n in range(4)]
     wheel.advance(SECOND - 1)
@@ -292,7 +292,7 @@ def test_statistics_say_what_is_where() -> None:
     assert statistics.stale == 0
 
 
-def test_statistics_do_not_count_cancelled_timers() -> None:
+def test_statistics_do_not_count_canceled_timers() -> None:
     wheel: TimingWheel[str] = TimingWheel()
     for distance in PLACES:
         wheel.cancel(wheel.insert(distance, "timer"))
@@ -303,7 +303,7 @@ def test_statistics_do_not_count_cancelled_timers() -> None:
     assert statistics.stale == 1
 
 
-def test_entries_cancelled_in_the_open_slot_are_swept_out() -> None:
+def test_entries_canceled_in_the_open_slot_are_swept_out() -> None:
     wheel: TimingWheel[int] = TimingWheel()
     sorted_ones = [wheel.insert(SECOND + n, n) for n in range(1000)]
     wheel.advance(SECOND - 1)

@@ -97,7 +97,7 @@ def test_memory_is_given_back_after_a_burst(
         assert ledger.used < min(full / 3, 3_500_000)  # some thousand hollow slots are allowed
 
 
-def test_a_wheel_mostly_cancelled_is_as_small_as_what_is_left() -> None:
+def test_a_wheel_mostly_canceled_is_as_small_as_what_is_left() -> None:
     dues = scattered(FEWER, HOUR // 10)
     with Ledger() as ledger:
         wheel = Wheel(now=START)
