@@ -6,7 +6,7 @@ EXTRA  ?= dev
 BIN    := $(VENV)/bin
 TYPED  := $(wildcard src tests scripts examples benchmarks deploy)
 
-# Tests start hundreds of interpreters: whoever forbids byte code has each of them compile everything again.
+# Tests start hundreds of interpreters. Without byte code, each of them would compile everything again.
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
@@ -34,11 +34,12 @@ unit: setup ## run the unit tests: under a minute
 hours: setup ## run the tests that read the date, as if at hours at which clocks change, months and years end
 	$(BIN)/python -m scripts.hours
 
-check: setup ## lint, format check, types, layering
+check: setup ## lint, format check, types, layering, language
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(TYPED)
 	$(BIN)/lint-imports
+	$(BIN)/python scripts/check_language.py
 
 demo: setup ## run the demonstration
 	$(BIN)/mainspring demo
