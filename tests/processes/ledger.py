@@ -1,6 +1,7 @@
 """The ledger: a file in which handlers of many processes write down that they start and end.
 
 Each entry is one `write` in append mode, so entries of several processes never mix and a `kill -9` loses none.
+A reader may still see the first part of an entry that is just being written.
 """
 
 from __future__ import annotations
@@ -64,11 +65,12 @@ def work_for(seconds: float) -> None:
 
 
 def read_ledger(path: Path) -> list[Entry]:
-    """Read all entries, in the order in which they were written."""
+    """Read all complete entries, in the order in which they were written."""
     if not path.exists():
         return []
     entries = []
-    for line in path.read_text().splitlines():
+    complete, _, _ = path.read_text().rpartition("\n")
+    for line in complete.splitlines():
         event, job, argument, token, process, instant = line.split(" ")
         entries.append(Entry(event, job, argument, int(token), int(process), int(instant)))
     return entries

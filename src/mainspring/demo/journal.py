@@ -2,7 +2,7 @@
 
 The demo checks for lost orders with this file and not with the scheduler's store, so the check is independent.
 Each line is one write to a file opened with O_APPEND. So lines of several processes do not mix, and a killed
-process leaves no partial line.
+process leaves no partial line. A reader may still see the first part of a line that is just being written.
 """
 
 import os
@@ -75,8 +75,9 @@ class OrderJournal:
         with self._path.open("rb") as file:
             file.seek(self._read)
             data = file.read()
-        self._read += len(data)
-        return [_parse(line) for line in data.decode().splitlines()]
+        complete, newline, _ = data.rpartition(b"\n")
+        self._read += len(complete) + len(newline)
+        return [_parse(line) for line in complete.decode().splitlines()]
 
 
 def _parse(line: str) -> JournalEntry:
