@@ -1,6 +1,6 @@
 """Would it survive? A process that dies at every step on its store, and the next one that goes on."""
 
-from mainspring import Job, Mainspring, current_job
+from mainspring import JobFunction, Mainspring, current_job
 from mainspring.testing import every_crash
 
 # --- the application, as it is in production
@@ -42,7 +42,7 @@ def charge(order: int) -> None:
 # --- its test
 
 
-def survive(job: Job[[int], None]) -> int:
+def survive(job: JobFunction[[int], None]) -> int:
     crashes = 0
     for crash in every_crash(app, lambda: job.after(60).submit(42), prepare=bank.reset):
         with crash.recovered():  # a new process starts and runs everything to the end

@@ -1,19 +1,25 @@
 """Mainspring: one scheduler for Python, from a thread pool to a cluster.
 
 The package exports the names of `mainspring.public` and imports that module when the first of them is used. So
-`mainspring --help` and shell completion start fast: they do not import it.
+`mainspring --help` and shell completion start fast: they do not import it. `Job` is the deprecated alias of
+`JobFunction`.
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from mainspring.jobs import Job as Job
     from mainspring.public import *  # noqa: F403
     from mainspring.public import __all__ as __all__
 else:
     from importlib import import_module
+    from warnings import warn
 
     def __getattr__(name):
         _load()
+        if name == "Job":
+            warn("mainspring.Job is deprecated; use mainspring.JobFunction", DeprecationWarning, stacklevel=2)
+            return globals()["JobFunction"]
         try:
             return globals()[name]
         except KeyError:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mainspring import EventKind, Job, JobEvent, JobStatus
+from mainspring import EventKind, JobEvent, JobFunction, JobStatus
 from tests.processes.apps.gated import app, read_in_a_process, read_in_a_thread
 from tests.processes.fleet import Fleet
 from tests.processes.gates import make_gate, opened
@@ -35,7 +35,7 @@ def follow_until(events: Iterator[JobEvent], job_id: str, kind: EventKind) -> li
 
 
 @pytest.mark.parametrize("job", [read_in_a_thread, read_in_a_process], ids=lambda job: job.name)
-def test_progress_is_seen_while_the_job_runs_elsewhere(fleet: Fleet, job: Job[[int], None]) -> None:
+def test_progress_is_seen_while_the_job_runs_elsewhere(fleet: Fleet, job: JobFunction[[int], None]) -> None:
     fleet.start()
     events = app.events(timeout=PATIENCE)
     handle = job.submit(PAGES)

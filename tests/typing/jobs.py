@@ -13,7 +13,9 @@ from mainspring import (
     EventStream,
     Every,
     Explanation,
+    Job,
     JobContext,
+    JobFunction,
     JobHandle,
     JobInfo,
     JobPage,
@@ -238,3 +240,11 @@ def travel() -> None:
     with time_travel(app, start=datetime(2026, 1, 1, tzinfo=UTC)) as journey:
         journey.fast_forward(minutes=30)
         assert_type(journey.now, datetime)
+
+
+def plan(job: JobFunction[..., bool], old: Job[..., bool]) -> None:
+    assert_type(job.after(60).submit(), JobHandle[bool])
+    assert_type(old, JobFunction[..., bool])
+
+
+plan(cancel_order, cancel_order)

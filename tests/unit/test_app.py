@@ -230,7 +230,7 @@ def test_a_name_that_cannot_be_printed_is_refused(app: Mainspring, name: str) ->
 
 
 def test_a_variant_shows_its_handler(app: Mainspring) -> None:
-    assert repr(app.job(name="shop.double")(double).after(5)) == "<Job shop.double>"
+    assert repr(app.job(name="shop.double")(double).after(5)) == "<JobFunction shop.double>"
 
 
 def test_a_variant_is_still_a_function(app: Mainspring) -> None:

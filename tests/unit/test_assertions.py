@@ -9,7 +9,7 @@ from unittest.mock import ANY
 
 import pytest
 
-from mainspring import InvalidArguments, Job, JobStatus, Mainspring, Priority, Unique
+from mainspring import InvalidArguments, JobFunction, JobStatus, Mainspring, Priority, Unique
 from mainspring.testing import assert_submitted, inline, recording, refute_submitted, submitted, time_travel
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -26,7 +26,7 @@ class Address:
 
 
 @pytest.fixture
-def cancel_order(app: Mainspring) -> Job[..., None]:
+def cancel_order(app: Mainspring) -> JobFunction[..., None]:
     @app.job(name="shop.cancel_order", queue="orders")
     def cancel_order(order_id: int, reason: str = "unpaid") -> None: ...
 
@@ -43,12 +43,12 @@ def complaint(call: Any, *args: Any, **kwargs: Any) -> list[str]:
 # -- arguments
 
 
-def test_a_submitted_job_is_returned(app: Mainspring, cancel_order: Job[..., None]) -> None:
+def test_a_submitted_job_is_returned(app: Mainspring, cancel_order: JobFunction[..., None]) -> None:
     handle = cancel_order.submit(42)
     assert assert_submitted(cancel_order, 42) == handle.info()
 
 
-def test_the_first_of_several_matches_is_returned(app: Mainspring, cancel_order: Job[..., None]) -> None:
+def test_the_first_of_several_matches_is_returned(app: Mainspring, cancel_order: JobFunction[..., None]) -> None:
     first = cancel_order.submit(42)
     cancel_order.submit(42)
     assert assert_submitted(cancel_order, 42).id == first.id
@@ -57,26 +57,26 @@ def test_the_first_of_several_matches_is_returned(app: Mainspring, cancel_order:
 @pytest.mark.parametrize("submit", [((42,), {}), ((42, "unpaid"), {}), ((), {"order_id": 42})])
 @pytest.mark.parametrize("expect", [((42,), {}), ((42, "unpaid"), {}), ((42,), {"reason": "unpaid"})])
 def test_by_place_by_name_or_by_default_is_all_the_same(
-    app: Mainspring, cancel_order: Job[..., None], submit: Any, expect: Any
+    app: Mainspring, cancel_order: JobFunction[..., None], submit: Any, expect: Any
 ) -> None:
     cancel_order.submit(*submit[0], **submit[1])
     assert_submitted(cancel_order, *expect[0], **expect[1])
 
 
-def test_a_default_is_not_any_value(app: Mainspring, cancel_order: Job[..., None]) -> None:
+def test_a_default_is_not_any_value(app: Mainspring, cancel_order: JobFunction[..., None]) -> None:
     cancel_order.submit(42, reason="fraud")
     refute_submitted(cancel_order, 42)
     assert_submitted(cancel_order, 42, "fraud")
 
 
-def test_without_arguments_any_arguments_will_do(app: Mainspring, cancel_order: Job[..., None]) -> None:
+def test_without_arguments_any_arguments_will_do(app: Mainspring, cancel_order: JobFunction[..., None]) -> None:
     refute_submitted(cancel_order)
     cancel_order.submit(42, reason="fraud")
     assert_submitted(cancel_order)
 
 
 @pytest.mark.parametrize("wildcard", [..., ANY])
-def test_wildcards_match_anything(app: Mainspring, cancel_order: Job[..., None], wildcard: Any) -> None:
+def test_wildcards_match_anything(app: Mainspring, cancel_order: JobFunction[..., None], wildcard: Any) -> None:
     cancel_order.submit(42, reason="fraud")
     assert_submitted(cancel_order, wildcard, "fraud")
     assert_submitted(cancel_order, 42, reason=wildcard)
@@ -113,7 +113,9 @@ def test_jobs_of_batch_handlers_are_found_by_their_element(app: Mainspring) -> N
     refute_submitted(ship, 43)
 
 
-def test_a_call_that_no_submit_would_take_is_refused(app: Mainspring, cancel_order: Job[..., None]) -> None:
+def test_a_call_that_no_submit_would_take_is_refused(
+    app: Mainspring, cancel_order: JobFunction[..., None]
+) -> None:
     with pytest.raises(InvalidArguments, match="order_id"):
         assert_submitted(cancel_order, reason="fraud")
     with pytest.raises(InvalidArguments, match="resaon"):
@@ -129,7 +131,7 @@ def test_what_is_no_handler_is_refused() -> None:
 
 
 def test_jobs_are_told_apart_by_queue_sequence_and_unique_key(
-    app: Mainspring, cancel_order: Job[..., None]
+    app: Mainspring, cancel_order: JobFunction[..., None]
 ) -> None:
     cancel_order.options(queue="late", sequence="order-42", unique="key").submit(42)
     assert_submitted(cancel_order, 42, queue="late", sequence="order-42", unique="key")
@@ -139,13 +141,13 @@ def test_jobs_are_told_apart_by_queue_sequence_and_unique_key(
     refute_submitted(cancel_order, 42, unique=Unique("key", by="order_id"))
 
 
-def test_a_unique_key_made_of_arguments_is_compared(app: Mainspring, cancel_order: Job[..., None]) -> None:
+def test_a_unique_key_made_of_arguments_is_compared(app: Mainspring, cancel_order: JobFunction[..., None]) -> None:
     cancel_order.options(unique=Unique(by="order_id")).submit(42)
     assert_submitted(cancel_order, ..., unique=Unique(by="order_id"))
     refute_submitted(cancel_order, ..., unique=Unique(by="reason"))
 
 
-def test_the_due_time_is_an_instant_or_a_delay(app: Mainspring, cancel_order: Job[..., None]) -> None:
+def test_the_due_time_is_an_instant_or_a_delay(app: Mainspring, cancel_order: JobFunction[..., None]) -> None:
     with recording(app, start=NOON):
         cancel_order.after(timedelta(minutes=30)).submit(42)
         assert_submitted(cancel_order, 42, due=timedelta(minutes=30))
@@ -155,7 +157,7 @@ def test_the_due_time_is_an_instant_or_a_delay(app: Mainspring, cancel_order: Jo
         refute_submitted(cancel_order, 42, due=NOON)
 
 
-def test_the_due_time_may_be_met_more_or_less(app: Mainspring, cancel_order: Job[..., None]) -> None:
+def test_the_due_time_may_be_met_more_or_less(app: Mainspring, cancel_order: JobFunction[..., None]) -> None:
     with recording(app, start=NOON):
         cancel_order.after(1_800).submit(42)
         assert_submitted(cancel_order, 42, due=1_801)
@@ -164,7 +166,7 @@ def test_the_due_time_may_be_met_more_or_less(app: Mainspring, cancel_order: Job
         refute_submitted(cancel_order, 42, due=1_800.5, within=0)
 
 
-def test_options_may_be_given_as_to_a_submit(app: Mainspring, cancel_order: Job[..., None]) -> None:
+def test_options_may_be_given_as_to_a_submit(app: Mainspring, cancel_order: JobFunction[..., None]) -> None:
     variant = cancel_order.after(1_800).options(priority=Priority.USER_BLOCKING, id="order-42")
     cancel_order.submit(42)
     refute_submitted(variant, 42)
@@ -174,7 +176,7 @@ def test_options_may_be_given_as_to_a_submit(app: Mainspring, cancel_order: Job[
     refute_submitted(cancel_order.at(NOON), 42)
 
 
-def test_a_due_time_is_given_once(app: Mainspring, cancel_order: Job[..., None]) -> None:
+def test_a_due_time_is_given_once(app: Mainspring, cancel_order: JobFunction[..., None]) -> None:
     with pytest.raises(ValueError, match="not both"):
         assert_submitted(cancel_order.after(60), 42, due=60)
 
@@ -192,7 +194,7 @@ def test_an_option_that_is_a_parameter_too_is_refused(app: Mainspring) -> None:
         refute_submitted(move, "left", within=5)
 
 
-def test_the_number_of_jobs_is_exact(app: Mainspring, cancel_order: Job[..., None]) -> None:
+def test_the_number_of_jobs_is_exact(app: Mainspring, cancel_order: JobFunction[..., None]) -> None:
     for order in (42, 42, 43):
         cancel_order.submit(order)
     assert_submitted(cancel_order, 42, times=2)
@@ -203,7 +205,7 @@ def test_the_number_of_jobs_is_exact(app: Mainspring, cancel_order: Job[..., Non
     assert complaint(assert_submitted, cancel_order, 44, times=1)[0].endswith("was not submitted once")
 
 
-def test_none_is_no_number_of_jobs_to_assert(app: Mainspring, cancel_order: Job[..., None]) -> None:
+def test_none_is_no_number_of_jobs_to_assert(app: Mainspring, cancel_order: JobFunction[..., None]) -> None:
     with pytest.raises(ValueError, match="refute_submitted"):
         assert_submitted(cancel_order, 42, times=0)
 
@@ -212,7 +214,7 @@ def test_none_is_no_number_of_jobs_to_assert(app: Mainspring, cancel_order: Job[
 
 
 def test_a_failure_lists_what_was_submitted_the_closest_first(
-    app: Mainspring, cancel_order: Job[..., None]
+    app: Mainspring, cancel_order: JobFunction[..., None]
 ) -> None:
     ping = app.job(name="ping")(lambda: None)
     with recording(app, start=NOON):
@@ -230,7 +232,7 @@ def test_a_failure_lists_what_was_submitted_the_closest_first(
     ]
 
 
-def test_a_failure_names_options_that_differ(app: Mainspring, cancel_order: Job[..., None]) -> None:
+def test_a_failure_names_options_that_differ(app: Mainspring, cancel_order: JobFunction[..., None]) -> None:
     with recording(app, start=NOON):
         cancel_order.after(60).submit(42)
         lines = complaint(assert_submitted, cancel_order, 42, queue="late", due=0)
@@ -241,21 +243,23 @@ def test_a_failure_names_options_that_differ(app: Mainspring, cancel_order: Job[
     assert lines[2].endswith("<- queue is 'orders', not 'late'; due 0:01:00 after its submit, not 0:00:00")
 
 
-def test_a_failure_says_if_nothing_was_submitted(app: Mainspring, cancel_order: Job[..., None]) -> None:
+def test_a_failure_says_if_nothing_was_submitted(app: Mainspring, cancel_order: JobFunction[..., None]) -> None:
     assert complaint(assert_submitted, cancel_order) == [
         "shop.cancel_order(any arguments) was not submitted",
         "no job was submitted at all",
     ]
 
 
-def test_a_long_list_is_cut(app: Mainspring, cancel_order: Job[..., None]) -> None:
+def test_a_long_list_is_cut(app: Mainspring, cancel_order: JobFunction[..., None]) -> None:
     cancel_order.submit_many([(number,) for number in range(100, 130)])
     for lines in (complaint(assert_submitted, cancel_order, 42), complaint(refute_submitted, cancel_order)):
         assert lines[-1] == "  and 20 more"
         assert len(lines) <= 13
 
 
-def test_a_refutation_lists_what_should_not_be_there(app: Mainspring, cancel_order: Job[..., None]) -> None:
+def test_a_refutation_lists_what_should_not_be_there(
+    app: Mainspring, cancel_order: JobFunction[..., None]
+) -> None:
     with recording(app, start=NOON):
         cancel_order.submit(42)
         assert complaint(refute_submitted, cancel_order, ...) == [
@@ -267,7 +271,7 @@ def test_a_refutation_lists_what_should_not_be_there(app: Mainspring, cancel_ord
 # -- where
 
 
-def test_jobs_count_in_every_state(app: Mainspring, cancel_order: Job[..., None]) -> None:
+def test_jobs_count_in_every_state(app: Mainspring, cancel_order: JobFunction[..., None]) -> None:
     with inline(app):
         cancel_order.submit(42)
         assert assert_submitted(cancel_order, 42).status is JobStatus.COMPLETED
@@ -276,7 +280,7 @@ def test_jobs_count_in_every_state(app: Mainspring, cancel_order: Job[..., None]
         assert assert_submitted(cancel_order, 42).status is JobStatus.CANCELED
 
 
-def test_all_jobs_of_a_handler_are_listed_in_order(app: Mainspring, cancel_order: Job[..., None]) -> None:
+def test_all_jobs_of_a_handler_are_listed_in_order(app: Mainspring, cancel_order: JobFunction[..., None]) -> None:
     app.job(name="ping")(lambda: None).submit()
     ids = cancel_order.submit_many([(number,) for number in range(1_500)])
     assert [info.id for info in submitted(cancel_order)] == ids
@@ -295,7 +299,7 @@ def test_recorded_jobs_are_never_run(app: Mainspring) -> None:
     assert seen == []
 
 
-def test_a_recording_grows_with_every_submit(app: Mainspring, cancel_order: Job[..., None]) -> None:
+def test_a_recording_grows_with_every_submit(app: Mainspring, cancel_order: JobFunction[..., None]) -> None:
     with recording(app) as jobs:
         assert (len(jobs), list(jobs)) == (0, [])
         cancel_order.submit(42)
@@ -305,7 +309,9 @@ def test_a_recording_grows_with_every_submit(app: Mainspring, cancel_order: Job[
         assert [info.arguments["order_id"] for info in jobs[-1:]] == [43]
 
 
-def test_time_stands_still_while_submits_are_recorded(app: Mainspring, cancel_order: Job[..., None]) -> None:
+def test_time_stands_still_while_submits_are_recorded(
+    app: Mainspring, cancel_order: JobFunction[..., None]
+) -> None:
     with recording(app, start=NOON) as jobs:
         handle = cancel_order.after(60).submit(42)
         assert (jobs.now, jobs[0].created, jobs[0].due) == (NOON, NOON, NOON + timedelta(minutes=1))
@@ -323,14 +329,14 @@ def test_a_recording_neither_sees_nor_touches_the_real_store(tmp_path: Path) -> 
         assert len(jobs) == 0
 
 
-def test_policies_hold_for_recorded_submits(app: Mainspring, cancel_order: Job[..., None]) -> None:
+def test_policies_hold_for_recorded_submits(app: Mainspring, cancel_order: JobFunction[..., None]) -> None:
     with recording(app) as jobs:
         unique = cancel_order.options(unique="order-42")
         assert unique.submit(42) == unique.submit(42)
         assert len(jobs) == 1
 
 
-def test_an_error_ends_a_recording(app: Mainspring, cancel_order: Job[..., None]) -> None:
+def test_an_error_ends_a_recording(app: Mainspring, cancel_order: JobFunction[..., None]) -> None:
     with pytest.raises(ZeroDivisionError), recording(app):
         cancel_order.submit(1 // 0)
     cancel_order.submit(42)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from mainspring import EngineUnavailable, Job, JobStatus, Mainspring, Retry, current_job
+from mainspring import EngineUnavailable, JobFunction, JobStatus, Mainspring, Retry, current_job
 from mainspring.jobs.commands import CancelJob, Delete
 from mainspring.testing import Crash, ProcessDied, assert_submitted, every_crash
 
@@ -45,7 +45,7 @@ def ledger() -> Ledger:
 
 
 @pytest.fixture
-def charge(app: Mainspring, ledger: Ledger) -> Job[[int], None]:
+def charge(app: Mainspring, ledger: Ledger) -> JobFunction[[int], None]:
     @app.job(name="charge")
     def charge(order: int) -> None:
         ledger.charges.append(order)
@@ -54,7 +54,7 @@ def charge(app: Mainspring, ledger: Ledger) -> Job[[int], None]:
 
 
 @pytest.fixture
-def charge_once(app: Mainspring, ledger: Ledger) -> Job[[int], None]:
+def charge_once(app: Mainspring, ledger: Ledger) -> JobFunction[[int], None]:
     @app.job(name="charge_once")
     def charge_once(order: int) -> None:
         if current_job().id not in ledger.paid:
@@ -64,7 +64,7 @@ def charge_once(app: Mainspring, ledger: Ledger) -> Job[[int], None]:
     return charge_once
 
 
-def charge_never_twice(app: Mainspring, job: Job[[int], None], ledger: Ledger) -> int:
+def charge_never_twice(app: Mainspring, job: JobFunction[[int], None], ledger: Ledger) -> int:
     """What a user would write; returns the number of runs."""
     runs = 0
     for crash in every_crash(app, lambda: job.after(60).submit(42), prepare=ledger.clear):
@@ -107,7 +107,7 @@ def plain() -> Plain:
 
 
 def test_a_handler_that_is_not_idempotent_is_found_out(
-    app: Mainspring, charge: Job[[int], None], ledger: Ledger
+    app: Mainspring, charge: JobFunction[[int], None], ledger: Ledger
 ) -> None:
     with pytest.raises(AssertionError, match="charged twice") as caught:
         charge_never_twice(app, charge, ledger)
@@ -117,7 +117,7 @@ def test_a_handler_that_is_not_idempotent_is_found_out(
 
 
 def test_an_idempotent_handler_survives_every_crash(
-    app: Mainspring, charge_once: Job[[int], None], ledger: Ledger
+    app: Mainspring, charge_once: JobFunction[[int], None], ledger: Ledger
 ) -> None:
     assert charge_never_twice(app, charge_once, ledger) > 10
 
@@ -160,7 +160,7 @@ def test_crashes_come_before_every_write_and_around_every_commit(plain: Plain) -
 
 
 def test_a_submit_is_acknowledged_only_after_its_commit(
-    app: Mainspring, charge: Job[[int], None], ledger: Ledger
+    app: Mainspring, charge: JobFunction[[int], None], ledger: Ledger
 ) -> None:
     seen: dict[tuple[bool, bool], int] = Counter()
     for crash in every_crash(app, lambda: charge.submit(42), prepare=ledger.clear):
@@ -170,7 +170,7 @@ def test_a_submit_is_acknowledged_only_after_its_commit(
     assert set(seen) == {(False, False), (False, True), (True, True)}
 
 
-def test_the_jobs_of_a_dead_process_run_again_at_once(app: Mainspring, charge: Job[[int], None]) -> None:
+def test_the_jobs_of_a_dead_process_run_again_at_once(app: Mainspring, charge: JobFunction[[int], None]) -> None:
     crashed: set[int] = set()
     for crash in every_crash(app, lambda: charge.submit(42), start=NOON):
         with crash.recovered() as travel:
@@ -202,14 +202,16 @@ def test_delays_retries_and_chains_run_to_their_end(app: Mainspring) -> None:
             assert app.counts()[JobStatus.PENDING] == 0
 
 
-def test_a_bulk_submit_is_acknowledged_as_a_whole(app: Mainspring, charge: Job[[int], None]) -> None:
+def test_a_bulk_submit_is_acknowledged_as_a_whole(app: Mainspring, charge: JobFunction[[int], None]) -> None:
     for crash in every_crash(app, lambda: charge.submit_many([(1,), (2,), (3,)])):
         assert len(crash.acknowledged) in (0, 3)
         with crash.recovered():
             assert_submitted(charge, times=3) if crash.acknowledged else None
 
 
-def test_an_asynchronous_submit_dies_too(app: Mainspring, charge_once: Job[[int], None], ledger: Ledger) -> None:
+def test_an_asynchronous_submit_dies_too(
+    app: Mainspring, charge_once: JobFunction[[int], None], ledger: Ledger
+) -> None:
     runs = 0
     for crash in every_crash(app, lambda: asyncio.run(submit(charge_once)), prepare=ledger.clear):
         with crash.recovered():
@@ -218,11 +220,11 @@ def test_an_asynchronous_submit_dies_too(app: Mainspring, charge_once: Job[[int]
     assert runs > 10
 
 
-async def submit(job: Job[[int], None]) -> None:
+async def submit(job: JobFunction[[int], None]) -> None:
     await job.submit_async(42)
 
 
-def test_schedules_stand_still(app: Mainspring, charge_once: Job[[int], None], ledger: Ledger) -> None:
+def test_schedules_stand_still(app: Mainspring, charge_once: JobFunction[[int], None], ledger: Ledger) -> None:
     @app.every(1)
     def tick() -> None:
         ledger.charges.append(0)
@@ -231,7 +233,7 @@ def test_schedules_stand_still(app: Mainspring, charge_once: Job[[int], None], l
 
 
 def test_code_that_catches_exceptions_does_not_outlive_its_process(
-    app: Mainspring, charge: Job[[int], None]
+    app: Mainspring, charge: JobFunction[[int], None]
 ) -> None:
     caught: list[Exception] = []
 
@@ -245,7 +247,7 @@ def test_code_that_catches_exceptions_does_not_outlive_its_process(
     assert caught == []
 
 
-def test_everything_after_the_crash_is_refused(app: Mainspring, charge: Job[[int], None]) -> None:
+def test_everything_after_the_crash_is_refused(app: Mainspring, charge: JobFunction[[int], None]) -> None:
     deaths: list[str] = []
 
     def scenario() -> None:
@@ -281,7 +283,9 @@ def test_a_world_is_prepared_before_each_run(plain: Plain) -> None:
 # -- what is checked without being asked
 
 
-def test_a_job_that_was_acknowledged_and_is_gone_is_reported(app: Mainspring, charge: Job[[int], None]) -> None:
+def test_a_job_that_was_acknowledged_and_is_gone_is_reported(
+    app: Mainspring, charge: JobFunction[[int], None]
+) -> None:
     def scenario() -> None:
         handle = charge.after(60).submit(42)
         handle.cancel()
@@ -291,7 +295,7 @@ def test_a_job_that_was_acknowledged_and_is_gone_is_reported(app: Mainspring, ch
         list(every_crash(app, scenario))
 
 
-def test_a_job_that_the_next_process_loses_is_reported(app: Mainspring, charge: Job[[int], None]) -> None:
+def test_a_job_that_the_next_process_loses_is_reported(app: Mainspring, charge: JobFunction[[int], None]) -> None:
     @app.job(name="forget")
     def forget() -> None:
         app.manager().change_all([CancelJob("victim"), Delete("victim")])
@@ -312,7 +316,7 @@ def test_recovery_is_checked_even_without_a_request(plain: Plain) -> None:
 
 
 def test_the_application_is_as_before_between_crashes_and_after_them(
-    app: Mainspring, charge: Job[[int], None]
+    app: Mainspring, charge: JobFunction[[int], None]
 ) -> None:
     own = charge.submit(1)
     for crash in every_crash(app, lambda: charge.submit(42)):
@@ -322,14 +326,18 @@ def test_the_application_is_as_before_between_crashes_and_after_them(
     assert [info.id for info in app.jobs()] == [own.id]
 
 
-def test_a_failing_check_leaves_the_application_as_before(app: Mainspring, charge: Job[[int], None]) -> None:
+def test_a_failing_check_leaves_the_application_as_before(
+    app: Mainspring, charge: JobFunction[[int], None]
+) -> None:
     crashes = every_crash(app, lambda: charge.submit(42))
     with pytest.raises(ZeroDivisionError), next(crashes).recovered():
         _ = 1 // 0
     assert len(app.jobs()) == 0
 
 
-def test_the_next_process_may_be_used(app: Mainspring, charge_once: Job[[int], None], ledger: Ledger) -> None:
+def test_the_next_process_may_be_used(
+    app: Mainspring, charge_once: JobFunction[[int], None], ledger: Ledger
+) -> None:
     for crash in every_crash(app, lambda: charge_once.submit(42), prepare=ledger.clear):
         with crash.recovered() as travel:
             handle = charge_once.after(60).submit(43)
@@ -337,7 +345,9 @@ def test_the_next_process_may_be_used(app: Mainspring, charge_once: Job[[int], N
             assert handle.status() is JobStatus.COMPLETED
 
 
-def test_two_restarts_are_as_good_as_one(app: Mainspring, charge_once: Job[[int], None], ledger: Ledger) -> None:
+def test_two_restarts_are_as_good_as_one(
+    app: Mainspring, charge_once: JobFunction[[int], None], ledger: Ledger
+) -> None:
     for crash in every_crash(app, lambda: charge_once.submit(42), prepare=ledger.clear):
         with crash.recovered():
             before = list(ledger.charges)
@@ -346,7 +356,7 @@ def test_two_restarts_are_as_good_as_one(app: Mainspring, charge_once: Job[[int]
 
 
 def test_no_thread_and_no_file_is_left(
-    app: Mainspring, charge: Job[[int], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    app: Mainspring, charge: JobFunction[[int], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     before = active_count()
@@ -357,7 +367,7 @@ def test_no_thread_and_no_file_is_left(
 
 
 def test_the_dead_are_silent_and_loggers_are_as_before(
-    app: Mainspring, charge: Job[[int], None], caplog: pytest.LogCaptureFixture
+    app: Mainspring, charge: JobFunction[[int], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     logger = logging.getLogger("mainspring")
     before = logger.level

@@ -26,10 +26,10 @@ def test_the_package_lists_exactly_these_names() -> None:
         "FuncQueue",
         "InvalidArguments",
         "InvalidTransition",
-        "Job",
         "JobContext",
         "JobEvent",
         "JobFailed",
+        "JobFunction",
         "JobHandle",
         "JobInfo",
         "JobNotFound",
@@ -131,3 +131,24 @@ def test_a_name_that_a_test_has_replaced_stays_replaced_whatever_is_looked_for(
     assert not hasattr(mainspring, "no_such_name")
     assert "current_job" in dir(mainspring)
     assert mainspring.current_job is replaced
+
+
+def test_job_is_a_deprecated_alias_of_job_function() -> None:
+    with pytest.warns(DeprecationWarning, match="use mainspring.JobFunction") as warnings:
+        assert mainspring.Job is mainspring.JobFunction
+    assert [warning.filename for warning in warnings] == [__file__]
+    with pytest.warns(DeprecationWarning, match="use mainspring.jobs.JobFunction"):
+        assert jobs.Job is jobs.JobFunction
+    assert not hasattr(jobs, "no_such_name")
+
+
+def test_importing_job_warns_at_the_line_of_the_import() -> None:
+    with pytest.warns(DeprecationWarning, match="use mainspring.JobFunction") as warnings:
+        from mainspring import Job  # noqa: PLC0415 - the import is tested
+    assert Job is mainspring.JobFunction
+    assert {warning.filename for warning in warnings} == {__file__}
+
+
+def test_a_star_import_does_not_use_the_deprecated_alias() -> None:
+    assert "Job" not in mainspring.__all__
+    assert "Job" not in dir(mainspring)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mainspring import Cron, Job, JobStatus, Mainspring, Retry, Snooze
+from mainspring import Cron, JobFunction, JobStatus, Mainspring, Retry, Snooze
 from mainspring.clock import SystemClock
 from mainspring.testing import TimeTravel, time_travel
 from tests.support import PATIENCE
@@ -15,14 +15,16 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 @pytest.fixture
-def cancel_order(app: Mainspring) -> Job[..., None]:
+def cancel_order(app: Mainspring) -> JobFunction[..., None]:
     @app.job(queue="orders")
     def cancel_order(order_id: int, reason: str = "unpaid") -> None: ...
 
     return cancel_order
 
 
-def test_the_example_of_the_manual_runs_as_it_stands(app: Mainspring, cancel_order: Job[..., None]) -> None:
+def test_the_example_of_the_manual_runs_as_it_stands(
+    app: Mainspring, cancel_order: JobFunction[..., None]
+) -> None:
     with time_travel(app, start=NOON) as travel:
         cancel_order.after(timedelta(minutes=30)).submit(42)
         travel.fast_forward(minutes=30)  # runs everything due on the way, in order, in milliseconds
@@ -150,7 +152,7 @@ def test_coroutines_travel_too(app: Mainspring) -> None:
     assert seen == [1, 2, 3]
 
 
-def test_a_canceled_job_does_not_run_on_the_way(app: Mainspring, cancel_order: Job[..., None]) -> None:
+def test_a_canceled_job_does_not_run_on_the_way(app: Mainspring, cancel_order: JobFunction[..., None]) -> None:
     with time_travel(app, start=NOON) as travel:
         handles = [cancel_order.after(60).submit(number) for number in range(4)]
         assert all(handle.cancel() for handle in handles[:3])
@@ -161,7 +163,9 @@ def test_a_canceled_job_does_not_run_on_the_way(app: Mainspring, cancel_order: J
 # -- the wall clock
 
 
-def test_a_wall_clock_set_forward_by_an_hour_makes_jobs_due(app: Mainspring, cancel_order: Job[..., None]) -> None:
+def test_a_wall_clock_set_forward_by_an_hour_makes_jobs_due(
+    app: Mainspring, cancel_order: JobFunction[..., None]
+) -> None:
     with time_travel(app, start=NOON) as travel:
         near = cancel_order.after(60).submit(1)
         far = cancel_order.after(7_200).submit(2)
@@ -173,7 +177,7 @@ def test_a_wall_clock_set_forward_by_an_hour_makes_jobs_due(app: Mainspring, can
 
 @pytest.mark.parametrize("delay", [0.5, 5, 60])
 def test_a_wall_clock_set_back_by_an_hour_puts_jobs_off_and_loses_none(
-    app: Mainspring, cancel_order: Job[..., None], delay: float
+    app: Mainspring, cancel_order: JobFunction[..., None], delay: float
 ) -> None:
     with time_travel(app, start=NOON) as travel:
         handle = cancel_order.after(delay).submit(1)
@@ -205,7 +209,7 @@ def test_a_wall_clock_set_back_and_forth_runs_each_job_once(app: Mainspring) -> 
 # -- the journey itself
 
 
-def test_a_journey_starts_where_it_is_told_to(app: Mainspring, cancel_order: Job[..., None]) -> None:
+def test_a_journey_starts_where_it_is_told_to(app: Mainspring, cancel_order: JobFunction[..., None]) -> None:
     with time_travel(app, start=NOON) as travel:
         info = cancel_order.after(60).submit(1).info()
         assert (travel.now, info.created, info.due) == (NOON, NOON, NOON + timedelta(minutes=1))
@@ -236,7 +240,9 @@ def test_a_negative_journey_is_refused(app: Mainspring) -> None:
         travel.fast_forward(-1)
 
 
-def test_a_journey_neither_sees_nor_touches_the_real_store(app: Mainspring, cancel_order: Job[..., None]) -> None:
+def test_a_journey_neither_sees_nor_touches_the_real_store(
+    app: Mainspring, cancel_order: JobFunction[..., None]
+) -> None:
     before = cancel_order.submit(1)
     with time_travel(app, start=NOON) as travel:
         cancel_order.submit(2)
@@ -265,14 +271,16 @@ def test_a_journey_may_use_the_store_of_its_application(tmp_path: Path) -> None:
         assert handle.status() is JobStatus.COMPLETED
 
 
-def test_after_a_journey_the_application_is_as_before(app: Mainspring, cancel_order: Job[..., None]) -> None:
+def test_after_a_journey_the_application_is_as_before(
+    app: Mainspring, cancel_order: JobFunction[..., None]
+) -> None:
     with time_travel(app, start=NOON):
         pass
     with app.running():
         assert cancel_order.submit(1).wait(PATIENCE) is JobStatus.COMPLETED
 
 
-def test_two_journeys_know_nothing_of_each_other(app: Mainspring, cancel_order: Job[..., None]) -> None:
+def test_two_journeys_know_nothing_of_each_other(app: Mainspring, cancel_order: JobFunction[..., None]) -> None:
     for _ in range(2):
         with time_travel(app, start=NOON) as travel:
             cancel_order.submit(1)
@@ -280,7 +288,7 @@ def test_two_journeys_know_nothing_of_each_other(app: Mainspring, cancel_order: 
             assert app.counts()[JobStatus.COMPLETED] == 1
 
 
-def test_an_error_on_the_way_ends_the_journey(app: Mainspring, cancel_order: Job[..., None]) -> None:
+def test_an_error_on_the_way_ends_the_journey(app: Mainspring, cancel_order: JobFunction[..., None]) -> None:
     with pytest.raises(ZeroDivisionError), time_travel(app, start=NOON):
         _ = 1 // 0
     cancel_order.submit(1)

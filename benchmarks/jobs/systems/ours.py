@@ -9,7 +9,7 @@ from typing import Literal
 from benchmarks.jobs.systems.system import SERVED, THREADS, System
 from benchmarks.jobs.workload import work
 from mainspring import Mainspring
-from mainspring.jobs.job import Job
+from mainspring.jobs.job_function import JobFunction
 
 
 class Ours(System):
@@ -21,7 +21,7 @@ class Ours(System):
         self.key = f"mainspring_{durability}"
         self.setting = durability.upper()
         self.app: Mainspring
-        self.job: Job[[int], None]
+        self.job: JobFunction[[int], None]
 
     def open(self, store: Path) -> None:
         self.app = self.application(store)
@@ -38,7 +38,7 @@ class Ours(System):
     def submit_many(self, values: Sequence[int], due: float | None = None) -> None:
         self._at(due).submit_many([{"value": value} for value in values])
 
-    def _at(self, due: float | None) -> Job[[int], None]:
+    def _at(self, due: float | None) -> JobFunction[[int], None]:
         return self.job if due is None else self.job.at(datetime.fromtimestamp(due, UTC))
 
     def worker_command(self) -> list[str]:

@@ -12,7 +12,7 @@ from tempfile import TemporaryFile
 from mainspring.bench.figures import RateFigure, Size, Spread
 from mainspring.bench.pace import Pace
 from mainspring.bench.places import BenchStore, Place
-from mainspring.jobs.job import Job
+from mainspring.jobs.job_function import JobFunction
 from mainspring.runners.thread_pool import ThreadPool
 
 PAGE = b"\0" * 4_096
@@ -88,12 +88,12 @@ def size_of_a_job(store: BenchStore, pace: Pace) -> Size | None:
     return Size((store.size() - before) / count, count)
 
 
-def _submit(job: Job[[int], None], count: int) -> None:
+def _submit(job: JobFunction[[int], None], count: int) -> None:
     for number in range(count):
         job.submit(number)
 
 
-def _job(store: BenchStore) -> Job[[int], None]:
+def _job(store: BenchStore) -> JobFunction[[int], None]:
     @store.app.job(name="bench.later")
     def later(number: int) -> None:
         raise AssertionError(f"job {number} is not due before an hour")

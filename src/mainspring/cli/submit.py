@@ -22,7 +22,7 @@ from mainspring.cli.stopping import Stopping
 from mainspring.cli.target import opened
 from mainspring.errors import InvalidArguments, UnknownHandler
 from mainspring.jobs.handlers import Handler
-from mainspring.jobs.job import Job
+from mainspring.jobs.job_function import JobFunction
 from mainspring.runners.task import Priority
 
 CHUNK = 1_000  # jobs in one commit, and in one step of the bar
@@ -63,7 +63,7 @@ def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
                 yield number, line
 
 
-def submit_all(job: Job[..., Any], calls: Calls, skipped: int, *, as_json: bool) -> None:
+def submit_all(job: JobFunction[..., Any], calls: Calls, skipped: int, *, as_json: bool) -> None:
     """Store all jobs in chunks, with a bar; Ctrl+C stops after the current chunk."""
     ids: list[str] = []
     remaining = iter(calls)
@@ -144,7 +144,7 @@ def submit(
     show_json({"id": submitted, "type": job.name}) if as_json else write(submitted)
 
 
-def _job(application: Mainspring, name: str) -> Job[..., Any]:
+def _job(application: Mainspring, name: str) -> JobFunction[..., Any]:
     registry = application.registry
     if not registry.all():
         raise typer.BadParameter(
@@ -154,7 +154,7 @@ def _job(application: Mainspring, name: str) -> Job[..., Any]:
     if full_name not in registry:
         raise UnknownHandler(name=name, known=tuple(handler.name for handler in registry.all()))
     handler = registry.get(full_name)
-    return Job(handler, handler.function, application)
+    return JobFunction(handler, handler.function, application)
 
 
 def _refuse_beside_file(pairs: list[str] | None, text: str | None, job_id: str | None) -> None:

@@ -1,4 +1,10 @@
-"""Durable jobs: job manager, handlers, policies, retries, schedules, and the protocol of engines."""
+"""Durable jobs: job manager, handlers, policies, retries, schedules, and the protocol of engines.
+
+`Job` is the deprecated alias of `JobFunction`.
+"""
+
+from typing import TYPE_CHECKING
+from warnings import warn
 
 from mainspring.jobs.context import JobContext, current_batch, current_job
 from mainspring.jobs.dead_letters import DeadLetters
@@ -8,7 +14,7 @@ from mainspring.jobs.events import EventKind
 from mainspring.jobs.explanation import Explanation, Reason
 from mainspring.jobs.handle import JobHandle
 from mainspring.jobs.info import AttemptInfo, JobInfo, JobPage, ProgressInfo
-from mainspring.jobs.job import Job
+from mainspring.jobs.job_function import JobFunction
 from mainspring.jobs.manager import JobManager
 from mainspring.jobs.middleware import Middleware, Submit
 from mainspring.jobs.policies import CatchUp, Concurrency, Keep, ProcessSettings, Rate, Unique
@@ -34,9 +40,9 @@ __all__ = [
     "EventStream",
     "Every",
     "Explanation",
-    "Job",
     "JobContext",
     "JobEvent",
+    "JobFunction",
     "JobHandle",
     "JobInfo",
     "JobManager",
@@ -64,3 +70,17 @@ __all__ = [
     "current_batch",
     "current_job",
 ]
+
+if TYPE_CHECKING:
+    from mainspring.jobs.job_function import JobFunction as Job
+
+    __all__ += ["Job"]
+else:
+
+    def __getattr__(name):
+        if name != "Job":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        warn(
+            "mainspring.jobs.Job is deprecated; use mainspring.jobs.JobFunction", DeprecationWarning, stacklevel=2
+        )
+        return JobFunction

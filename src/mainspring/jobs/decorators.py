@@ -14,7 +14,14 @@ from mainspring.jobs.handle import ManagerSource
 from mainspring.jobs.handler_options import Execution, FollowingJob, HandlerOptions
 from mainspring.jobs.handlers import Handler, Registry, default_name
 from mainspring.jobs.ids import require_id
-from mainspring.jobs.job import AsyncBatchJob, AsyncJob, BatchDecorator, BatchJob, Decorator, Job
+from mainspring.jobs.job_function import (
+    AsyncBatchJobFunction,
+    AsyncJobFunction,
+    BatchDecorator,
+    BatchJobFunction,
+    Decorator,
+    JobFunction,
+)
 from mainspring.jobs.limit_registry import LimitRegistry
 from mainspring.jobs.policies import CatchUp, Concurrency, Rate, Unique
 from mainspring.jobs.recurrence.cron import Cron
@@ -39,10 +46,10 @@ class Decorators(ABC):
         self.declared = DeclaredSchedules(self.limits)
 
     @overload
-    def job(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncJob[P, R]: ...
+    def job(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncJobFunction[P, R]: ...
 
     @overload
-    def job(self, function: Callable[P, R], /) -> Job[P, R]: ...
+    def job(self, function: Callable[P, R], /) -> JobFunction[P, R]: ...
 
     @overload
     def job(
@@ -104,7 +111,9 @@ class Decorators(ABC):
             return lambda decorated: self._register(decorated, name, options)
         return self._register(function, name, options)
 
-    def _register(self, function: Callable[..., Any], name: str | None, options: dict[str, Any]) -> Job[..., Any]:
+    def _register(
+        self, function: Callable[..., Any], name: str | None, options: dict[str, Any]
+    ) -> JobFunction[..., Any]:
         if not callable(function):
             raise TypeError(f"@app.job decorates a function, got {function!r}; options are given by keyword")
         known = {field.name for field in fields(HandlerOptions)}
@@ -119,8 +128,10 @@ class Decorators(ABC):
         self.registry.add(handler)
         self._handler_added()
         if handler.options.batch is not None:
-            return (AsyncBatchJob if handler.is_coroutine else BatchJob)(handler, function, self._source())
-        return (AsyncJob if handler.is_coroutine else Job)(handler, function, self._source())
+            return (AsyncBatchJobFunction if handler.is_coroutine else BatchJobFunction)(
+                handler, function, self._source()
+            )
+        return (AsyncJobFunction if handler.is_coroutine else JobFunction)(handler, function, self._source())
 
     @abstractmethod
     def _handler_added(self) -> None:
@@ -168,7 +179,7 @@ class Decorators(ABC):
 
     def _recur(self, rule: Cron | Every, name: str | None, **policies: Any) -> Decorator:
         def decorate(function: Callable[..., Any]) -> Any:
-            job = function if isinstance(function, Job) else self._register(function, None, {})
+            job = function if isinstance(function, JobFunction) else self._register(function, None, {})
             self.declared.add(job.name if name is None else require_id(name, "name"), job, rule, **policies)
             return job
 

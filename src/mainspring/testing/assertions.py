@@ -12,7 +12,7 @@ from typing import Any
 
 from mainspring.clock import Duration
 from mainspring.jobs.info import JobInfo, to_info
-from mainspring.jobs.job import Job
+from mainspring.jobs.job_function import JobFunction
 from mainspring.jobs.policies import Unique
 from mainspring.jobs.records import Query
 from mainspring.runners.validation import require_positive
@@ -23,14 +23,14 @@ MOST_LISTED = 10
 TOLERANCE = 1.0
 
 
-def submitted(job: Job[..., Any]) -> list[JobInfo]:
+def submitted(job: JobFunction[..., Any]) -> list[JobInfo]:
     """Return all jobs of a handler, in every status, in the order of their submission."""
     _require_job(job)
     return [to_info(record) for record in find_all(job.source.manager(), Query(type=job.name, limit=PAGE))]
 
 
 def assert_submitted(
-    job: Job[..., Any],
+    job: JobFunction[..., Any],
     /,
     *args: Any,
     times: int | None = None,
@@ -63,7 +63,7 @@ def assert_submitted(
 
 
 def refute_submitted(
-    job: Job[..., Any],
+    job: JobFunction[..., Any],
     /,
     *args: Any,
     queue: str | None = None,
@@ -86,13 +86,13 @@ def refute_submitted(
         raise AssertionError(f"{expectation} was submitted, and should not have been:{listed}{more}")
 
 
-def _compare(job: Job[..., Any], expectation: Expectation) -> list[tuple[JobInfo, list[str]]]:
+def _compare(job: JobFunction[..., Any], expectation: Expectation) -> list[tuple[JobInfo, list[str]]]:
     records = find_all(job.source.manager(), Query(type=job.name, limit=PAGE))
     return [(to_info(record), expectation.differences(record)) for record in records]
 
 
 def _failure(
-    job: Job[..., Any],
+    job: JobFunction[..., Any],
     expectation: Expectation,
     found: list[tuple[JobInfo, list[str]]],
     matching: int,
@@ -127,11 +127,11 @@ def _more(count: int) -> str:
 
 
 def _require_job(job: object) -> None:
-    if not isinstance(job, Job):
+    if not isinstance(job, JobFunction):
         raise TypeError(f"the first argument must be a handler, decorated with @app.job, got {job!r}")
 
 
-def _require_no_clash(job: Job[..., Any], *, within: Duration, **options: Any) -> None:
+def _require_no_clash(job: JobFunction[..., Any], *, within: Duration, **options: Any) -> None:
     """Refuse a keyword that is both an option of the assertion and a parameter of the handler."""
     for name, value in {**options, "within": None if within == TOLERANCE else within}.items():
         if value is not None and name in job.handler.arguments.names:

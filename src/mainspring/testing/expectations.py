@@ -12,7 +12,7 @@ from mainspring.clock import Duration
 from mainspring.errors import InvalidArguments
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.info import JobInfo, decode_any
-from mainspring.jobs.job import Job
+from mainspring.jobs.job_function import JobFunction
 from mainspring.jobs.records import JobRecord
 from mainspring.jobs.serializers import JsonSerializer
 from mainspring.jobs.submission import Shape
@@ -34,7 +34,7 @@ class Expectation:
 
     def __init__(
         self,
-        job: Job[..., Any],
+        job: JobFunction[..., Any],
         positional: tuple[Any, ...],
         named: Mapping[str, Any],
         *,

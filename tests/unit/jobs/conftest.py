@@ -2,7 +2,7 @@
 
 import pytest
 
-from mainspring import Job, Mainspring, TaskFailure
+from mainspring import JobFunction, Mainspring, TaskFailure
 from mainspring.engines.sqlite.memory import MemoryEngine
 from mainspring.testing import ManualClock
 
@@ -24,7 +24,7 @@ def failures() -> list[TaskFailure]:
 
 
 @pytest.fixture
-def cancel_order(app: Mainspring) -> Job[..., None]:
+def cancel_order(app: Mainspring) -> JobFunction[..., None]:
     @app.job
     def cancel_order(order_id: int, reason: str = "unpaid") -> None: ...
 

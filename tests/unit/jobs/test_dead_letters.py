@@ -10,7 +10,7 @@ from mainspring import (
     ArgumentsTooLarge,
     InvalidArguments,
     InvalidTransition,
-    Job,
+    JobFunction,
     JobNotFound,
     JobStatus,
     Mainspring,
@@ -40,7 +40,7 @@ class Letters:
                 raise ConnectionError("the bank is away")
             self.seen.append((order_id, *more, note) if more or note else order_id)
 
-        self.pay: Job[..., None] = pay
+        self.pay: JobFunction[..., None] = pay
 
     def make(self, count: int = 1, **options: Any) -> list[str]:
         ids = [self.pay.options(**options).submit(number).id for number in range(count)]

@@ -13,7 +13,7 @@ import pytest
 from mainspring import (
     Cron,
     Every,
-    Job,
+    JobFunction,
     JobStatus,
     Mainspring,
     Middleware,
@@ -21,7 +21,7 @@ from mainspring import (
     Submit,
     current_job,
 )
-from mainspring.jobs.job import AsyncJob
+from mainspring.jobs.job_function import AsyncJobFunction
 from mainspring.testing import time_travel
 from tests.unit.jobs.diary import START, Diary
 
@@ -41,7 +41,7 @@ def sync(region: str = "eu") -> str:
 
 def test_a_function_that_recurs_is_still_a_function_and_a_job(app: Mainspring) -> None:
     for job in (app.every(60, name="a")(sync), app.cron("0 2 * * *", name="b")(sync), app.job(sync)):
-        assert isinstance(job, Job)
+        assert isinstance(job, JobFunction)
         assert job("us") == "us"
         assert (job.__name__, job.__doc__) == ("sync", "Get what is new.")  # type: ignore[attr-defined]
         assert inspect.signature(job) == inspect.signature(sync)
@@ -52,7 +52,7 @@ def test_a_coroutine_that_recurs_is_one_still(app: Mainspring) -> None:
     async def fetch() -> int:
         return 42
 
-    assert isinstance(fetch, AsyncJob)
+    assert isinstance(fetch, AsyncJobFunction)
     coroutine = fetch()
     with pytest.raises(StopIteration) as end:
         coroutine.send(None)

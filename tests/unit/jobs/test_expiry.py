@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from mainspring import Job, JobFailed, JobStatus, Mainspring, Rate, Retry
+from mainspring import JobFailed, JobFunction, JobStatus, Mainspring, Rate, Retry
 from mainspring.jobs.records import NewJob
 from mainspring.testing import TimeTravel, time_travel
 from tests.unit.jobs.diary import START, Diary
@@ -21,7 +21,7 @@ def diary(app: Mainspring) -> Diary:
 
 
 @pytest.fixture
-def work(app: Mainspring, diary: Diary) -> Job[..., None]:
+def work(app: Mainspring, diary: Diary) -> JobFunction[..., None]:
     @app.job(retry=Retry(max_attempts=3, base=20))
     def work(name: str, *, fails: bool = False) -> None:
         diary.write(name)
@@ -32,12 +32,14 @@ def work(app: Mainspring, diary: Diary) -> Job[..., None]:
 
 
 @pytest.fixture
-def travel(app: Mainspring, work: Job[..., None]) -> Iterator[TimeTravel]:
+def travel(app: Mainspring, work: JobFunction[..., None]) -> Iterator[TimeTravel]:
     with time_travel(app, start=START) as travel:
         yield travel
 
 
-def test_a_job_that_starts_in_time_does_not_expire(travel: TimeTravel, work: Job[..., None], diary: Diary) -> None:
+def test_a_job_that_starts_in_time_does_not_expire(
+    travel: TimeTravel, work: JobFunction[..., None], diary: Diary
+) -> None:
     handle = work.options(delay=60, expires=5).submit("in time")
     travel.fast_forward(120)
     assert handle.status() is JobStatus.COMPLETED
@@ -65,7 +67,7 @@ def test_a_job_that_is_kept_from_starting_expires_at_its_instant(app: Mainspring
 
 
 def test_an_expired_job_is_a_dead_letter_and_can_be_run_all_the_same(
-    app: Mainspring, travel: TimeTravel, work: Job[..., None], diary: Diary
+    app: Mainspring, travel: TimeTravel, work: JobFunction[..., None], diary: Diary
 ) -> None:
     queue = app.queue("default")
     queue.pause()
@@ -92,7 +94,9 @@ def test_jobs_that_wait_for_a_limit_expire_meanwhile(app: Mainspring, diary: Dia
     assert diary.entries == [(0, 0), (1, 10)]
 
 
-def test_a_retry_after_the_expiry_does_not_run(travel: TimeTravel, work: Job[..., None], diary: Diary) -> None:
+def test_a_retry_after_the_expiry_does_not_run(
+    travel: TimeTravel, work: JobFunction[..., None], diary: Diary
+) -> None:
     handle = work.options(expires=10).submit("tried", fails=True)
     travel.fast_forward(60)
     assert diary.entries == [("tried", 0)]
@@ -109,7 +113,7 @@ def test_jobs_without_a_handler_expire_too(app: Mainspring, travel: TimeTravel) 
 
 
 def test_a_job_that_is_put_off_keeps_the_instant_at_which_it_expires(
-    app: Mainspring, travel: TimeTravel, work: Job[..., None]
+    app: Mainspring, travel: TimeTravel, work: JobFunction[..., None]
 ) -> None:
     handle = work.options(delay=60, expires=30).submit("put off")
     assert app.reschedule(handle.id, delay=100)
@@ -117,7 +121,7 @@ def test_a_job_that_is_put_off_keeps_the_instant_at_which_it_expires(
     assert (handle.status(), handle.info().error) == (JobStatus.FAILED, ERROR)
 
 
-def test_many_jobs_expire_at_once(app: Mainspring, travel: TimeTravel, work: Job[..., None]) -> None:
+def test_many_jobs_expire_at_once(app: Mainspring, travel: TimeTravel, work: JobFunction[..., None]) -> None:
     app.queue("default").pause()
     work.options(expires=5).submit_many([(f"{number}",) for number in range(1_500)])
     travel.fast_forward(5)

@@ -13,7 +13,7 @@ from mainspring import (
     Cancel,
     Concurrency,
     Explanation,
-    Job,
+    JobFunction,
     JobNotFound,
     JobStatus,
     Mainspring,
@@ -39,7 +39,7 @@ def gate() -> Iterator[Gate]:
 
 
 @pytest.fixture
-def job(app: Mainspring, gate: Gate) -> Job[..., None]:
+def job(app: Mainspring, gate: Gate) -> JobFunction[..., None]:
     """A job that does what it is told."""
 
     @app.job(name="shop.work", retry=Retry(max_attempts=2, base=30))
@@ -57,7 +57,7 @@ def job(app: Mainspring, gate: Gate) -> Job[..., None]:
 
 
 @pytest.fixture
-def travel(app: Mainspring, job: Job[..., None]) -> Iterator[TimeTravel]:
+def travel(app: Mainspring, job: JobFunction[..., None]) -> Iterator[TimeTravel]:
     with time_travel(app, start=START) as travel:
         yield travel
 
@@ -70,7 +70,9 @@ def words(explanation: Explanation) -> str:
 # -- jobs that wait
 
 
-def test_a_job_that_is_not_due_says_when_it_is(app: Mainspring, travel: TimeTravel, job: Job[..., None]) -> None:
+def test_a_job_that_is_not_due_says_when_it_is(
+    app: Mainspring, travel: TimeTravel, job: JobFunction[..., None]
+) -> None:
     explanation = app.explain(job.after(3_600).submit().id)
     assert (explanation.reason, explanation.status) == (Reason.NOT_DUE, JobStatus.PENDING)
     assert words(explanation) == "Job ID (shop.work) is due at 2026-03-01 13:00:00 UTC (in 1 h)."
@@ -78,7 +80,7 @@ def test_a_job_that_is_not_due_says_when_it_is(app: Mainspring, travel: TimeTrav
 
 
 def test_a_job_that_failed_says_when_it_is_tried_again_and_why(
-    app: Mainspring, travel: TimeTravel, job: Job[..., None]
+    app: Mainspring, travel: TimeTravel, job: JobFunction[..., None]
 ) -> None:
     handle = job.submit("fail")
     travel.settle()
@@ -92,7 +94,7 @@ def test_a_job_that_failed_says_when_it_is_tried_again_and_why(
 
 
 def test_a_job_that_snoozes_is_not_due_and_has_not_failed(
-    app: Mainspring, travel: TimeTravel, job: Job[..., None]
+    app: Mainspring, travel: TimeTravel, job: JobFunction[..., None]
 ) -> None:
     handle = job.submit("snooze")
     travel.settle()
@@ -103,7 +105,7 @@ def test_a_job_that_snoozes_is_not_due_and_has_not_failed(
     ("delay", "due"), [(0, ""), (60, "; it is due at 2026-03-01 12:01:00 UTC (in 1 min)")], ids=["due", "not due"]
 )
 def test_a_job_in_a_paused_queue_says_how_to_resume_it(
-    app: Mainspring, travel: TimeTravel, job: Job[..., None], delay: int, due: str
+    app: Mainspring, travel: TimeTravel, job: JobFunction[..., None], delay: int, due: str
 ) -> None:
     app.queue("default").pause()
     explanation = app.explain(job.after(delay).submit().id)
@@ -115,7 +117,7 @@ def test_a_job_in_a_paused_queue_says_how_to_resume_it(
 
 
 def test_a_job_behind_another_names_it_whether_that_one_waits_or_runs(
-    app: Mainspring, travel: TimeTravel, job: Job[..., None], gate: Gate
+    app: Mainspring, travel: TimeTravel, job: JobFunction[..., None], gate: Gate
 ) -> None:
     in_line = job.options(sequence="order-42")
     failing, last = in_line.submit("fail"), in_line.submit("wait")
@@ -185,7 +187,7 @@ def test_a_job_whose_limit_is_reached_names_those_that_run(app: Mainspring, gate
     assert str(explanation).endswith("; it starts when one of them has ended.")
 
 
-def test_a_job_without_any_worker_says_how_to_start_one(app: Mainspring, job: Job[..., None]) -> None:
+def test_a_job_without_any_worker_says_how_to_start_one(app: Mainspring, job: JobFunction[..., None]) -> None:
     with time_travel(app, start=START):
         app.manager().shutdown(0)
         explanation = app.explain(job.submit().id)
@@ -222,7 +224,7 @@ def test_a_job_that_waits_for_a_thread_is_queued(url: str, gate: Gate) -> None:
 
 
 def test_a_job_that_a_worker_holds_already_is_taken(
-    app: Mainspring, travel: TimeTravel, job: Job[..., None]
+    app: Mainspring, travel: TimeTravel, job: JobFunction[..., None]
 ) -> None:
     handle = job.after(0.5).submit()
     travel.settle()
@@ -236,7 +238,7 @@ def test_a_job_that_a_worker_holds_already_is_taken(
 
 
 def test_a_job_that_runs_says_where_and_since_when(
-    app: Mainspring, travel: TimeTravel, job: Job[..., None], gate: Gate
+    app: Mainspring, travel: TimeTravel, job: JobFunction[..., None], gate: Gate
 ) -> None:
     handle = job.submit("wait")
     gate.wait_until_entered()
@@ -252,7 +254,7 @@ def test_a_job_that_runs_says_where_and_since_when(
 @pytest.mark.parametrize("is_left_alone", [True, False], ids=["alone", "with others"])
 def test_a_job_whose_worker_is_gone_says_who_takes_it_over(
     app: Mainspring,
-    job: Job[..., None],
+    job: JobFunction[..., None],
     is_left_alone: bool,  # noqa: FBT001
 ) -> None:
     with time_travel(app, start=START) as travel:
@@ -293,7 +295,7 @@ ENDS = {
 
 @pytest.mark.parametrize("deed", ENDS)
 def test_a_job_that_has_ended_says_how(
-    app: Mainspring, travel: TimeTravel, job: Job[..., None], deed: str
+    app: Mainspring, travel: TimeTravel, job: JobFunction[..., None], deed: str
 ) -> None:
     handle = job.submit(deed)
     travel.fast_forward(120)
@@ -303,7 +305,7 @@ def test_a_job_that_has_ended_says_how(
 
 
 def test_a_job_that_was_called_off_before_it_ran_says_so(
-    app: Mainspring, travel: TimeTravel, job: Job[..., None]
+    app: Mainspring, travel: TimeTravel, job: JobFunction[..., None]
 ) -> None:
     handle = job.after(60).submit()
     handle.cancel()
@@ -314,7 +316,7 @@ def test_a_job_that_was_called_off_before_it_ran_says_so(
 
 
 def test_a_job_that_expired_says_so_and_how_to_run_it_all_the_same(
-    app: Mainspring, travel: TimeTravel, job: Job[..., None]
+    app: Mainspring, travel: TimeTravel, job: JobFunction[..., None]
 ) -> None:
     app.queue("default").pause()
     handle = job.options(expires=5).submit()
@@ -328,7 +330,7 @@ def test_a_job_that_expired_says_so_and_how_to_run_it_all_the_same(
 
 
 def test_a_letter_that_was_replayed_names_its_copy(
-    app: Mainspring, travel: TimeTravel, job: Job[..., None]
+    app: Mainspring, travel: TimeTravel, job: JobFunction[..., None]
 ) -> None:
     handle = job.submit("fail")
     travel.fast_forward(120)
@@ -339,7 +341,7 @@ def test_a_letter_that_was_replayed_names_its_copy(
 
 
 def test_a_letter_whose_unique_key_another_job_has_names_that_one(
-    app: Mainspring, travel: TimeTravel, job: Job[..., None]
+    app: Mainspring, travel: TimeTravel, job: JobFunction[..., None]
 ) -> None:
     unique = job.options(unique=Unique("nightly"))
     letter = unique.submit("fail")
@@ -350,7 +352,7 @@ def test_a_letter_whose_unique_key_another_job_has_names_that_one(
     assert f"cannot run again while job {other.id} has its unique key " in str(explanation)
 
 
-def test_a_job_that_killed_its_workers_is_quarantined(app: Mainspring, job: Job[..., None]) -> None:
+def test_a_job_that_killed_its_workers_is_quarantined(app: Mainspring, job: JobFunction[..., None]) -> None:
     with time_travel(app, start=START) as travel:
         app.queue("default").pause()
         handle = job.submit()

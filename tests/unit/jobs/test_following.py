@@ -14,8 +14,8 @@ from mainspring import (
     Cancel,
     EventKind,
     EventStream,
-    Job,
     JobEvent,
+    JobFunction,
     Mainspring,
     Retry,
     Snooze,
@@ -50,7 +50,7 @@ DEEDS: dict[str, Callable[[], None]] = {"fail": fail, "snooze": snooze, "cancel"
 
 
 @pytest.fixture
-def work(app: Mainspring) -> Job[..., None]:
+def work(app: Mainspring) -> JobFunction[..., None]:
     @app.job(name="shop.work", queue="orders", retry=Retry(max_attempts=2, base=10))
     def work(deed: str = "", times: int = 9) -> None:
         if deed and app.get(current_job().id).starts <= times:
@@ -60,7 +60,7 @@ def work(app: Mainspring) -> Job[..., None]:
 
 
 @pytest.fixture
-def travel(app: Mainspring, work: Job[..., None]) -> Iterator[TimeTravel]:
+def travel(app: Mainspring, work: JobFunction[..., None]) -> Iterator[TimeTravel]:
     with time_travel(app, start=START) as travel:
         yield travel
 
@@ -84,7 +84,11 @@ def kinds(events: list[JobEvent]) -> list[str]:
     ],
 )
 def test_the_life_of_a_job_is_told_in_order(
-    app: Mainspring, travel: TimeTravel, work: Job[..., None], arguments: tuple[Any, ...], expected: list[str]
+    app: Mainspring,
+    travel: TimeTravel,
+    work: JobFunction[..., None],
+    arguments: tuple[Any, ...],
+    expected: list[str],
 ) -> None:
     events = app.events()
     handle = work.submit(*arguments)
@@ -94,7 +98,9 @@ def test_the_life_of_a_job_is_told_in_order(
     assert {(event.job_id, event.type, event.queue) for event in told} == {(handle.id, "shop.work", "orders")}
 
 
-def test_an_event_says_when_it_was_and_why(app: Mainspring, travel: TimeTravel, work: Job[..., None]) -> None:
+def test_an_event_says_when_it_was_and_why(
+    app: Mainspring, travel: TimeTravel, work: JobFunction[..., None]
+) -> None:
     events = app.events()
     work.submit("fail")
     travel.fast_forward(60)
@@ -103,7 +109,9 @@ def test_an_event_says_when_it_was_and_why(app: Mainspring, travel: TimeTravel, 
     assert last.note == "ValueError: no such order"
 
 
-def test_what_users_and_operators_do_is_told(app: Mainspring, travel: TimeTravel, work: Job[..., None]) -> None:
+def test_what_users_and_operators_do_is_told(
+    app: Mainspring, travel: TimeTravel, work: JobFunction[..., None]
+) -> None:
     events = app.events()
     job = work.options(delay=60, unique="key")
     handle = job.submit()
@@ -117,7 +125,7 @@ def test_what_users_and_operators_do_is_told(app: Mainspring, travel: TimeTravel
 
 
 def test_a_letter_that_is_opened_again_and_one_that_expires_are_told(
-    app: Mainspring, travel: TimeTravel, work: Job[..., None]
+    app: Mainspring, travel: TimeTravel, work: JobFunction[..., None]
 ) -> None:
     letter = work.submit("fail")
     travel.fast_forward(60)
@@ -166,7 +174,9 @@ def test_what_follows_a_job_is_told_with_it(app: Mainspring) -> None:
 # -- followers
 
 
-def test_what_happened_before_is_not_told(app: Mainspring, travel: TimeTravel, work: Job[..., None]) -> None:
+def test_what_happened_before_is_not_told(
+    app: Mainspring, travel: TimeTravel, work: JobFunction[..., None]
+) -> None:
     work.submit()
     travel.settle()
     events = app.events()
@@ -178,7 +188,7 @@ def test_what_happened_before_is_not_told(app: Mainspring, travel: TimeTravel, w
 
 
 def test_no_event_is_written_when_no_process_follows(
-    app: Mainspring, travel: TimeTravel, work: Job[..., None]
+    app: Mainspring, travel: TimeTravel, work: JobFunction[..., None]
 ) -> None:
     app.events()  # followed, and forgotten
     travel.fast_forward(event_stream.LISTEN_FOR / 1_000_000 + 1)
@@ -191,7 +201,7 @@ def test_no_event_is_written_when_no_process_follows(
 
 
 def test_a_follower_that_reads_now_and_then_misses_nothing(
-    app: Mainspring, travel: TimeTravel, work: Job[..., None]
+    app: Mainspring, travel: TimeTravel, work: JobFunction[..., None]
 ) -> None:
     events = app.events()
     told = 0
@@ -203,7 +213,7 @@ def test_a_follower_that_reads_now_and_then_misses_nothing(
     assert told == 30
 
 
-def test_followers_are_independent(app: Mainspring, travel: TimeTravel, work: Job[..., None]) -> None:
+def test_followers_are_independent(app: Mainspring, travel: TimeTravel, work: JobFunction[..., None]) -> None:
     one = app.events()
     work.submit()
     two = app.events()
@@ -214,7 +224,7 @@ def test_followers_are_independent(app: Mainspring, travel: TimeTravel, work: Jo
 
 
 def test_more_events_than_a_page_are_all_told_in_order(
-    app: Mainspring, travel: TimeTravel, work: Job[..., None], monkeypatch: pytest.MonkeyPatch
+    app: Mainspring, travel: TimeTravel, work: JobFunction[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_stream, "PAGE", 7)
     events = app.events(timeout=PATIENCE)
@@ -262,7 +272,7 @@ def test_an_iteration_ends_at_its_timeout(engine: MemoryEngine, watched: Watched
     assert waiting.result() == []
 
 
-def test_events_are_followed_by_a_coroutine(app: Mainspring, work: Job[..., None]) -> None:
+def test_events_are_followed_by_a_coroutine(app: Mainspring, work: JobFunction[..., None]) -> None:
     async def follow() -> list[str]:
         found = []
         async for event in app.events(timeout=PATIENCE):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mainspring import CatchUp, Concurrency, Job, JobStatus, LimitExceeded, Mainspring, Rate, Unique
+from mainspring import CatchUp, Concurrency, JobFunction, JobStatus, LimitExceeded, Mainspring, Rate, Unique
 from mainspring.jobs.handler_options import HandlerOptions
 from mainspring.jobs.limits import Limit
 from mainspring.jobs.policies import names_of
@@ -197,14 +197,14 @@ def test_a_key_alone_is_a_unique_policy() -> None:
     ids=repr,
 )
 def test_an_option_of_a_submit_that_makes_no_sense_is_refused_when_it_is_given(
-    cancel_order: Job[..., None], option: dict[str, Any], kind: type[Exception], message: str
+    cancel_order: JobFunction[..., None], option: dict[str, Any], kind: type[Exception], message: str
 ) -> None:
     with pytest.raises(kind, match=message):
         cancel_order.options(**option)
 
 
 def test_a_unique_policy_by_a_parameter_that_a_handler_does_not_have_stores_nothing(
-    app: Mainspring, cancel_order: Job[..., None]
+    app: Mainspring, cancel_order: JobFunction[..., None]
 ) -> None:
     with pytest.raises(ValueError, match=r"has no parameter 'tenant'; it is .*order_id"):
         cancel_order.options(unique=Unique(by="tenant")).submit(42)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mainspring import Job, JobStatus, Keep, Mainspring, Retry
+from mainspring import JobFunction, JobStatus, Keep, Mainspring, Retry
 from mainspring.jobs.engine import Retention
 from mainspring.testing import ManualClock, TimeTravel, time_travel
 from tests.unit.jobs.diary import START
@@ -30,7 +30,7 @@ def app(url: str, keep: Keep) -> Iterator[Mainspring]:
 
 
 @pytest.fixture
-def work(app: Mainspring) -> Job[..., int]:
+def work(app: Mainspring) -> JobFunction[..., int]:
     @app.job(retry=Retry(max_attempts=1))
     def work(*, fails: bool = False) -> int:
         if fails:
@@ -41,7 +41,7 @@ def work(app: Mainspring) -> Job[..., int]:
 
 
 @pytest.fixture
-def travel(app: Mainspring, work: Job[..., int]) -> Iterator[TimeTravel]:
+def travel(app: Mainspring, work: JobFunction[..., int]) -> Iterator[TimeTravel]:
     with time_travel(app, start=START) as travel:
         yield travel
 
@@ -82,7 +82,7 @@ def test_what_makes_no_sense_is_refused(options: dict[str, Any], kind: type[Exce
 
 
 def test_jobs_are_forgotten_when_their_time_is_over_each_kind_by_its_own(
-    app: Mainspring, travel: TimeTravel, work: Job[..., int]
+    app: Mainspring, travel: TimeTravel, work: JobFunction[..., int]
 ) -> None:
     completed, failed = work.submit(), work.submit(fails=True)
     canceled = work.after(60).submit()
@@ -99,7 +99,9 @@ def test_jobs_are_forgotten_when_their_time_is_over_each_kind_by_its_own(
     assert completed.id not in left[0]
 
 
-def test_what_is_alive_is_never_forgotten(app: Mainspring, travel: TimeTravel, work: Job[..., int]) -> None:
+def test_what_is_alive_is_never_forgotten(
+    app: Mainspring, travel: TimeTravel, work: JobFunction[..., int]
+) -> None:
     app.queue("default").pause()
     work.submit()
     work.after(timedelta(days=30)).submit()
@@ -109,7 +111,7 @@ def test_what_is_alive_is_never_forgotten(app: Mainspring, travel: TimeTravel, w
 
 
 def test_the_age_counts_from_the_end_and_not_from_the_submit(
-    app: Mainspring, travel: TimeTravel, work: Job[..., int]
+    app: Mainspring, travel: TimeTravel, work: JobFunction[..., int]
 ) -> None:
     work.after(timedelta(days=5)).submit()
     travel.fast_forward(days=5)
@@ -119,7 +121,7 @@ def test_the_age_counts_from_the_end_and_not_from_the_submit(
 
 
 def test_more_than_one_portion_is_forgotten_in_one_call(
-    app: Mainspring, travel: TimeTravel, work: Job[..., int]
+    app: Mainspring, travel: TimeTravel, work: JobFunction[..., int]
 ) -> None:
     for handle in [work.after(60).submit() for _ in range(3)]:
         handle.cancel()
@@ -135,7 +137,7 @@ def test_more_than_one_portion_is_forgotten_in_one_call(
 
 @pytest.mark.parametrize("keep", [Keep(most=3)], ids=["at most three"])
 def test_beyond_a_number_the_oldest_go_first_and_dead_letters_stay(
-    app: Mainspring, travel: TimeTravel, work: Job[..., int]
+    app: Mainspring, travel: TimeTravel, work: JobFunction[..., int]
 ) -> None:
     letter = work.submit(fails=True)
     handles = [work.submit() for _ in range(5)]
@@ -177,7 +179,7 @@ def test_a_result_that_is_not_kept_is_never_stored(app: Mainspring) -> None:
 
 
 def test_a_result_that_is_kept_stays_as_long_as_its_job(
-    app: Mainspring, travel: TimeTravel, work: Job[..., int]
+    app: Mainspring, travel: TimeTravel, work: JobFunction[..., int]
 ) -> None:
     handle = work.submit()
     travel.fast_forward(DAY - 1)

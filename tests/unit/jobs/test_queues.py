@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mainspring import Job, JobStatus, Mainspring, Priority, QueueStatistics, Retry
+from mainspring import JobFunction, JobStatus, Mainspring, Priority, QueueStatistics, Retry
 from mainspring.jobs.waiting import HEAD_START
 from mainspring.testing import TimeTravel, time_travel
 from tests.support import Background, Gate
@@ -23,7 +23,7 @@ def diary(app: Mainspring) -> Diary:
 
 
 @pytest.fixture
-def mail(app: Mainspring, diary: Diary) -> Job[..., None]:
+def mail(app: Mainspring, diary: Diary) -> JobFunction[..., None]:
     @app.job(queue="mail", retry=Retry(max_attempts=2, base=60))
     def mail(name: str, *, fails: bool = False) -> None:
         diary.write(name)
@@ -34,7 +34,7 @@ def mail(app: Mainspring, diary: Diary) -> Job[..., None]:
 
 
 @pytest.fixture
-def travel(app: Mainspring, mail: Job[..., None]) -> Iterator[TimeTravel]:
+def travel(app: Mainspring, mail: JobFunction[..., None]) -> Iterator[TimeTravel]:
     with time_travel(app, start=START) as travel:
         yield travel
 
@@ -43,7 +43,7 @@ def travel(app: Mainspring, mail: Job[..., None]) -> Iterator[TimeTravel]:
 
 
 def test_jobs_of_a_paused_queue_wait_until_it_is_resumed(
-    app: Mainspring, travel: TimeTravel, mail: Job[..., None], diary: Diary
+    app: Mainspring, travel: TimeTravel, mail: JobFunction[..., None], diary: Diary
 ) -> None:
     queue = app.queue("mail")
     assert queue.pause()
@@ -70,7 +70,7 @@ def test_a_pause_or_resume_that_changes_nothing_says_so(app: Mainspring, travel:
 
 
 def test_a_job_that_a_worker_holds_ahead_of_its_time_is_paused_too(
-    app: Mainspring, travel: TimeTravel, mail: Job[..., None], diary: Diary
+    app: Mainspring, travel: TimeTravel, mail: JobFunction[..., None], diary: Diary
 ) -> None:
     mail.after(0.5).submit("held")
     travel.settle()
@@ -83,7 +83,7 @@ def test_a_job_that_a_worker_holds_ahead_of_its_time_is_paused_too(
 
 
 def test_a_job_that_runs_goes_on_in_a_paused_queue_and_its_retry_waits(
-    app: Mainspring, travel: TimeTravel, mail: Job[..., None], diary: Diary
+    app: Mainspring, travel: TimeTravel, mail: JobFunction[..., None], diary: Diary
 ) -> None:
     mail.submit("fails", fails=True)
     travel.settle()
@@ -107,7 +107,7 @@ def test_a_pause_is_stored_and_outlives_its_process(tmp_path: Path) -> None:
 # -- counts
 
 
-def test_a_queue_counts_its_own_jobs(app: Mainspring, travel: TimeTravel, mail: Job[..., None]) -> None:
+def test_a_queue_counts_its_own_jobs(app: Mainspring, travel: TimeTravel, mail: JobFunction[..., None]) -> None:
     mail.submit("completes")
     mail.submit("fails", fails=True)
     mail.after(500).submit("waits")
@@ -129,7 +129,7 @@ def test_a_queue_counts_its_own_jobs(app: Mainspring, travel: TimeTravel, mail: 
 
 
 def test_a_queue_is_drained_when_nothing_of_it_is_due_or_runs(
-    app: Mainspring, travel: TimeTravel, mail: Job[..., None]
+    app: Mainspring, travel: TimeTravel, mail: JobFunction[..., None]
 ) -> None:
     app.queue("mail").drain()
     mail.submit("now")
@@ -140,7 +140,7 @@ def test_a_queue_is_drained_when_nothing_of_it_is_due_or_runs(
 
 
 def test_a_queue_that_is_paused_with_jobs_in_it_is_not_drained(
-    app: Mainspring, travel: TimeTravel, mail: Job[..., None]
+    app: Mainspring, travel: TimeTravel, mail: JobFunction[..., None]
 ) -> None:
     app.queue("mail").pause()
     mail.submit("waits")
@@ -238,7 +238,9 @@ def test_a_job_that_has_waited_longer_than_the_head_start_is_overtaken_no_more(n
 # -- which queues there are
 
 
-def test_all_queues_are_those_of_jobs_handlers_schedules_and_pauses(app: Mainspring, mail: Job[..., None]) -> None:
+def test_all_queues_are_those_of_jobs_handlers_schedules_and_pauses(
+    app: Mainspring, mail: JobFunction[..., None]
+) -> None:
     mail.options(queue="slow").submit("a")
     app.schedules.put("nightly", mail.options(queue="nights"), "0 2 * * *", arguments={"name": "b"})
     app.queue("held").pause()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mainspring import Concurrency, Job, JobStatus, Mainspring, Rate
+from mainspring import Concurrency, JobFunction, JobStatus, Mainspring, Rate
 from mainspring.jobs import JobManager, limit_registry
 from mainspring.jobs.limits import bucket_of
 from mainspring.testing import time_travel
@@ -26,7 +26,7 @@ class Deploys:
     @contextmanager
     def release(
         self, prepare: Callable[[Mainspring], Any] | None = None, **options: Any
-    ) -> Iterator[tuple[Mainspring, Job[..., None]]]:
+    ) -> Iterator[tuple[Mainspring, JobFunction[..., None]]]:
         """Lend a release of the application, without a worker."""
         with Mainspring(f"sqlite:///{self._path}", durability="normal") as app:
             if prepare is not None:

@@ -14,7 +14,7 @@ from mainspring import (
     Cron,
     Every,
     InvalidArguments,
-    Job,
+    JobFunction,
     Priority,
     ScheduleInvalid,
     ScheduleNotFound,
@@ -57,7 +57,7 @@ def schedules(source: Source) -> Schedules:
 
 
 @pytest.fixture
-def report(source: Source) -> Job[..., None]:
+def report(source: Source) -> JobFunction[..., None]:
     def report(day: int = 0, *, note: str = "") -> None: ...
 
     return source.job(report, queue="reports", priority=Priority.BEST_EFFORT)
@@ -66,7 +66,7 @@ def report(source: Source) -> Job[..., None]:
 # -- putting
 
 
-def test_a_schedule_is_shown_as_it_was_put(schedules: Schedules, report: Job[..., None]) -> None:
+def test_a_schedule_is_shown_as_it_was_put(schedules: Schedules, report: JobFunction[..., None]) -> None:
     rule = Cron("0 2 * * *", tz="Asia/Taipei", dst_fold="both")
     shown = schedules.put(
         "nightly",
@@ -88,19 +88,19 @@ def test_a_schedule_is_shown_as_it_was_put(schedules: Schedules, report: Job[...
     assert schedules.list() == [shown]
 
 
-def test_a_schedule_has_sensible_defaults(schedules: Schedules, report: Job[..., None]) -> None:
+def test_a_schedule_has_sensible_defaults(schedules: Schedules, report: JobFunction[..., None]) -> None:
     shown = schedules.put("nightly", report, "@daily")
     assert (shown.rule, shown.misfire, shown.overlap) == (Cron("@daily"), "once", Overlap.SKIP)
     assert (shown.jitter, shown.start, shown.end, shown.arguments) == (timedelta(), None, None, {})
 
 
-def test_arguments_may_be_named(schedules: Schedules, report: Job[..., None]) -> None:
+def test_arguments_may_be_named(schedules: Schedules, report: JobFunction[..., None]) -> None:
     shown = schedules.put("nightly", report, "@daily", arguments={"note": "for the board"})
     assert shown.arguments == {"note": "for the board"}
 
 
 def test_options_of_the_job_are_kept(
-    schedules: Schedules, timetable: Timetable, source: Source, report: Job[..., None]
+    schedules: Schedules, timetable: Timetable, source: Source, report: JobFunction[..., None]
 ) -> None:
     variant = report.options(queue="urgent", priority=Priority.USER_BLOCKING, expires=timedelta(minutes=10))
     shown = schedules.put("nightly", variant, "@daily")
@@ -124,13 +124,15 @@ def test_options_of_the_job_are_kept(
     ids=lambda option: next(iter(option)),
 )
 def test_options_that_a_schedule_cannot_keep_are_refused(
-    schedules: Schedules, report: Job[..., None], option: dict[str, Any]
+    schedules: Schedules, report: JobFunction[..., None], option: dict[str, Any]
 ) -> None:
     with pytest.raises(ValueError, match=f"and not {next(iter(option))}; leave it out"):
         schedules.put("nightly", report.options(**option), "@daily")
 
 
-def test_what_follows_the_job_is_kept(schedules: Schedules, source: Source, report: Job[..., None]) -> None:
+def test_what_follows_the_job_is_kept(
+    schedules: Schedules, source: Source, report: JobFunction[..., None]
+) -> None:
     first = source.job(lambda: None, name="shop.first", then=report, steps_aside=True)
     shown = schedules.put("nightly", first, "@daily")
     assert (shown.record.follow_up, shown.record.steps_aside) == (report.follow_up(), True)
@@ -162,7 +164,7 @@ def test_what_follows_the_job_is_kept(schedules: Schedules, source: Source, repo
 )
 def test_what_makes_no_sense_is_refused(
     schedules: Schedules,
-    report: Job[..., None],
+    report: JobFunction[..., None],
     wrong: dict[str, Any],
     error: type[Exception],
     message: str,
@@ -173,7 +175,7 @@ def test_what_makes_no_sense_is_refused(
     assert schedules.list() == []
 
 
-def test_arguments_that_are_too_large_are_refused(schedules: Schedules, report: Job[..., None]) -> None:
+def test_arguments_that_are_too_large_are_refused(schedules: Schedules, report: JobFunction[..., None]) -> None:
     with pytest.raises(ArgumentsTooLarge):
         schedules.put("nightly", report, "@daily", arguments={"note": "x" * 2_000})
     assert schedules.list() == []
@@ -183,7 +185,7 @@ def test_arguments_that_are_too_large_are_refused(schedules: Schedules, report: 
 
 
 def test_an_equal_definition_changes_nothing(
-    schedules: Schedules, timetable: Timetable, report: Job[..., None]
+    schedules: Schedules, timetable: Timetable, report: JobFunction[..., None]
 ) -> None:
     first = schedules.put("nightly", report, "@daily", arguments=(1,))
     timetable.clock.advance(days=3)
@@ -205,7 +207,7 @@ def test_an_equal_definition_changes_nothing(
     ids=lambda change: next(iter(change)),
 )
 def test_a_changed_definition_replaces_the_stored_one(
-    schedules: Schedules, timetable: Timetable, report: Job[..., None], change: dict[str, Any]
+    schedules: Schedules, timetable: Timetable, report: JobFunction[..., None], change: dict[str, Any]
 ) -> None:
     before = schedules.put("nightly", report, "@daily", arguments=(1,))
     timetable.clock.advance(hours=1)
@@ -216,7 +218,7 @@ def test_a_changed_definition_replaces_the_stored_one(
 
 
 def test_a_changed_definition_does_first_what_the_old_one_owes(
-    schedules: Schedules, timetable: Timetable, report: Job[..., None]
+    schedules: Schedules, timetable: Timetable, report: JobFunction[..., None]
 ) -> None:
     schedules.put("hourly", report, every(hours=1), misfire=CatchUp(2), arguments=(1,))
     timetable.clock.advance(hours=3, minutes=30)  # no worker
@@ -228,7 +230,7 @@ def test_a_changed_definition_does_first_what_the_old_one_owes(
 
 
 def test_an_occurrence_that_was_fired_ahead_of_its_time_is_not_repeated_by_the_new_definition(
-    schedules: Schedules, timetable: Timetable, report: Job[..., None]
+    schedules: Schedules, timetable: Timetable, report: JobFunction[..., None]
 ) -> None:
     record = schedules.put("hourly", report, every(hours=1)).record
     timetable.clock.advance(hours=1, milliseconds=-5)
@@ -244,7 +246,7 @@ def _firing(timetable: Timetable, name: str) -> Firing:
 
 
 def test_a_definition_that_another_process_stored_meanwhile_is_replaced_in_turn(
-    schedules: Schedules, timetable: Timetable, report: Job[..., None]
+    schedules: Schedules, timetable: Timetable, report: JobFunction[..., None]
 ) -> None:
     schedules.put("hourly", report, every(hours=1))
     timetable.before_arrange = lambda: cast(None, schedules.put("hourly", report, every(hours=2)))
@@ -253,14 +255,14 @@ def test_a_definition_that_another_process_stored_meanwhile_is_replaced_in_turn(
 
 
 def test_a_definition_that_another_process_stored_meanwhile_and_is_equal_stays(
-    schedules: Schedules, timetable: Timetable, report: Job[..., None]
+    schedules: Schedules, timetable: Timetable, report: JobFunction[..., None]
 ) -> None:
     timetable.before_arrange = lambda: cast(None, schedules.put("hourly", report, every(hours=1)))
     assert schedules.put("hourly", report, every(hours=1)).record.revision == 1
 
 
 def test_what_another_process_has_fired_meanwhile_is_not_fired_again(
-    schedules: Schedules, timetable: Timetable, report: Job[..., None]
+    schedules: Schedules, timetable: Timetable, report: JobFunction[..., None]
 ) -> None:
     schedules.put("hourly", report, every(hours=1))
     timetable.clock.advance(hours=1)
@@ -276,7 +278,7 @@ def test_what_another_process_has_fired_meanwhile_is_not_fired_again(
 
 
 def test_what_another_process_has_left_over_is_still_fired(
-    schedules: Schedules, timetable: Timetable, report: Job[..., None]
+    schedules: Schedules, timetable: Timetable, report: JobFunction[..., None]
 ) -> None:
     schedules.put("hourly", report, every(hours=1), overlap="allow")
     timetable.clock.advance(hours=1)
@@ -293,7 +295,7 @@ def test_what_another_process_has_left_over_is_still_fired(
 
 
 def test_a_changed_definition_of_a_paused_schedule_stays_paused_and_owes_nothing(
-    schedules: Schedules, timetable: Timetable, report: Job[..., None]
+    schedules: Schedules, timetable: Timetable, report: JobFunction[..., None]
 ) -> None:
     schedules.put("hourly", report, every(hours=1))
     schedules.pause("hourly")
@@ -303,7 +305,7 @@ def test_a_changed_definition_of_a_paused_schedule_stays_paused_and_owes_nothing
 
 
 def test_a_rule_that_cannot_be_read_can_be_replaced(
-    schedules: Schedules, timetable: Timetable, report: Job[..., None]
+    schedules: Schedules, timetable: Timetable, report: JobFunction[..., None]
 ) -> None:
     timetable.put("hourly", '{"kind":"moon"}', next_due=timetable.now())
     shown = schedules.get("hourly")
@@ -312,7 +314,7 @@ def test_a_rule_that_cannot_be_read_can_be_replaced(
 
 
 def test_deploys_at_any_time_neither_lose_nor_double_an_occurrence(
-    schedules: Schedules, timetable: Timetable, report: Job[..., None]
+    schedules: Schedules, timetable: Timetable, report: JobFunction[..., None]
 ) -> None:
     random = Random(7)
     rules: list[Every | Cron] = [every(minutes=1), every(seconds=90), every(minutes=5), Cron("*/2 * * * *")]
@@ -341,14 +343,14 @@ def test_deploys_at_any_time_neither_lose_nor_double_an_occurrence(
 
 
 def test_an_interval_begins_with_the_moment_it_is_put(
-    schedules: Schedules, timetable: Timetable, report: Job[..., None]
+    schedules: Schedules, timetable: Timetable, report: JobFunction[..., None]
 ) -> None:
     timetable.clock.advance(seconds=7)
     assert schedules.put("sync", report, FIVE_MINUTES).next_due == after(minutes=5, seconds=7)
 
 
 def test_an_interval_keeps_its_place_when_it_is_put_again(
-    schedules: Schedules, timetable: Timetable, report: Job[..., None]
+    schedules: Schedules, timetable: Timetable, report: JobFunction[..., None]
 ) -> None:
     schedules.put("sync", report, FIVE_MINUTES)
     timetable.clock.advance(minutes=3)
@@ -357,7 +359,9 @@ def test_an_interval_keeps_its_place_when_it_is_put_again(
     assert (changed.record.revision, changed.next_due) == (2, after(minutes=5))
 
 
-def test_another_interval_begins_anew(schedules: Schedules, timetable: Timetable, report: Job[..., None]) -> None:
+def test_another_interval_begins_anew(
+    schedules: Schedules, timetable: Timetable, report: JobFunction[..., None]
+) -> None:
     schedules.put("sync", report, "*/5 * * * *")
     timetable.clock.advance(minutes=3)
     assert schedules.put("sync", report, FIVE_MINUTES).next_due == after(minutes=8)
@@ -366,7 +370,7 @@ def test_another_interval_begins_anew(schedules: Schedules, timetable: Timetable
 
 
 def test_an_interval_with_a_start_begins_there(
-    schedules: Schedules, timetable: Timetable, report: Job[..., None]
+    schedules: Schedules, timetable: Timetable, report: JobFunction[..., None]
 ) -> None:
     shown = schedules.put("sync", report, FIVE_MINUTES, start=after(hours=1, seconds=1))
     assert shown.upcoming(2) == [after(hours=1, seconds=1), after(hours=1, minutes=5, seconds=1)]
@@ -374,12 +378,14 @@ def test_an_interval_with_a_start_begins_there(
     assert schedules.put("sync", report, FIVE_MINUTES, start=after(hours=1, seconds=1)) == shown
 
 
-def test_a_start_that_is_given_later_moves_an_interval(schedules: Schedules, report: Job[..., None]) -> None:
+def test_a_start_that_is_given_later_moves_an_interval(
+    schedules: Schedules, report: JobFunction[..., None]
+) -> None:
     schedules.put("sync", report, FIVE_MINUTES)
     assert schedules.put("sync", report, FIVE_MINUTES, start=after(minutes=7)).next_due == after(minutes=7)
 
 
-def test_an_anchor_of_its_own_is_kept(schedules: Schedules, report: Job[..., None]) -> None:
+def test_an_anchor_of_its_own_is_kept(schedules: Schedules, report: JobFunction[..., None]) -> None:
     anchored = Every(timedelta(minutes=5), anchor=to_instant(after(seconds=3), "anchor"))
     assert schedules.put("sync", report, anchored).next_due == after(seconds=3)
 
@@ -387,21 +393,25 @@ def test_an_anchor_of_its_own_is_kept(schedules: Schedules, report: Job[..., Non
 # -- looking
 
 
-def test_the_next_dates_are_shown_in_the_zone_of_the_rule(schedules: Schedules, report: Job[..., None]) -> None:
+def test_the_next_dates_are_shown_in_the_zone_of_the_rule(
+    schedules: Schedules, report: JobFunction[..., None]
+) -> None:
     dates = schedules.put("nightly", report, Cron("0 2 * * *", tz="Asia/Taipei")).upcoming()
     assert len(dates) == 5
     assert dates[0] == datetime(2026, 1, 2, 2, tzinfo=ZoneInfo("Asia/Taipei"))
     assert {date.hour for date in dates} == {2}
 
 
-def test_the_next_dates_end_with_the_schedule(schedules: Schedules, report: Job[..., None]) -> None:
+def test_the_next_dates_end_with_the_schedule(schedules: Schedules, report: JobFunction[..., None]) -> None:
     shown = schedules.put("nightly", report, "@daily", end=after(days=2))
     assert shown.upcoming(9) == [after(days=1), after(days=2)]
     over = schedules.put("over", report, "@daily", end=START)
     assert (over.next_due, over.upcoming()) == (None, [])
 
 
-def test_a_number_of_dates_or_records_must_be_positive(schedules: Schedules, report: Job[..., None]) -> None:
+def test_a_number_of_dates_or_records_must_be_positive(
+    schedules: Schedules, report: JobFunction[..., None]
+) -> None:
     shown = schedules.put("nightly", report, "@daily")
     with pytest.raises(ValueError, match="count"):
         shown.upcoming(0)
@@ -410,7 +420,7 @@ def test_a_number_of_dates_or_records_must_be_positive(schedules: Schedules, rep
 
 
 def test_history_shows_the_latest_first(
-    schedules: Schedules, timetable: Timetable, report: Job[..., None]
+    schedules: Schedules, timetable: Timetable, report: JobFunction[..., None]
 ) -> None:
     schedules.put("hourly", report, every(hours=1), misfire="skip")
     for _ in range(3):
@@ -426,7 +436,7 @@ def test_history_shows_the_latest_first(
 
 
 def test_a_schedule_is_paused_and_goes_on_with_its_next_occurrence(
-    schedules: Schedules, timetable: Timetable, report: Job[..., None]
+    schedules: Schedules, timetable: Timetable, report: JobFunction[..., None]
 ) -> None:
     schedules.put("hourly", report, every(hours=1))
     assert schedules.pause("hourly")
@@ -441,7 +451,7 @@ def test_a_schedule_is_paused_and_goes_on_with_its_next_occurrence(
 
 
 def test_a_schedule_that_is_resumed_does_not_repeat_what_was_fired_ahead(
-    schedules: Schedules, timetable: Timetable, report: Job[..., None]
+    schedules: Schedules, timetable: Timetable, report: JobFunction[..., None]
 ) -> None:
     schedules.put("hourly", report, every(hours=1))
     timetable.clock.advance(hours=1, milliseconds=-5)
@@ -451,7 +461,7 @@ def test_a_schedule_that_is_resumed_does_not_repeat_what_was_fired_ahead(
     assert schedules.get("hourly").next_due == after(hours=2)
 
 
-def test_a_schedule_that_is_removed_is_gone(schedules: Schedules, report: Job[..., None]) -> None:
+def test_a_schedule_that_is_removed_is_gone(schedules: Schedules, report: JobFunction[..., None]) -> None:
     schedules.put("nightly", report, "@daily")
     schedules.remove("nightly")
     assert schedules.list() == []
@@ -472,7 +482,7 @@ def declared(source: Source) -> DeclaredSchedules:
 
 
 def test_declared_schedules_are_stored(
-    declared: DeclaredSchedules, schedules: Schedules, source: Source, report: Job[..., None]
+    declared: DeclaredSchedules, schedules: Schedules, source: Source, report: JobFunction[..., None]
 ) -> None:
     declared.add("nightly", report, Cron("@daily"), misfire="skip", overlap="allow", jitter=5)
     declared.add("sync", report, FIVE_MINUTES)
@@ -483,7 +493,7 @@ def test_declared_schedules_are_stored(
 
 
 def test_thousands_of_declared_schedules_cost_one_read_and_no_write_when_nothing_has_changed(
-    declared: DeclaredSchedules, timetable: Timetable, source: Source, report: Job[..., None]
+    declared: DeclaredSchedules, timetable: Timetable, source: Source, report: JobFunction[..., None]
 ) -> None:
     for number in range(amount(2_000, thorough=10_000)):
         declared.add(f"report {number}", report, FIVE_MINUTES if number % 2 else Cron(f"{number % 60} 2 * * *"))
@@ -495,7 +505,7 @@ def test_thousands_of_declared_schedules_cost_one_read_and_no_write_when_nothing
 
 
 def test_only_what_differs_is_written(
-    declared: DeclaredSchedules, timetable: Timetable, source: Source, report: Job[..., None]
+    declared: DeclaredSchedules, timetable: Timetable, source: Source, report: JobFunction[..., None]
 ) -> None:
     for number in range(10):
         declared.add(f"report {number}", report, "@daily")
@@ -509,7 +519,7 @@ def test_only_what_differs_is_written(
 
 
 def test_two_workers_that_start_together_agree(
-    declared: DeclaredSchedules, timetable: Timetable, source: Source, report: Job[..., None]
+    declared: DeclaredSchedules, timetable: Timetable, source: Source, report: JobFunction[..., None]
 ) -> None:
     declared.add("nightly", report, "@daily")
     declared.add("sync", report, FIVE_MINUTES)
@@ -534,7 +544,9 @@ def test_a_handler_with_required_parameters_cannot_be_declared(
         declared.add("nightly", source.job(cancel_order), "@daily")
 
 
-def test_a_name_is_declared_once(declared: DeclaredSchedules, source: Source, report: Job[..., None]) -> None:
+def test_a_name_is_declared_once(
+    declared: DeclaredSchedules, source: Source, report: JobFunction[..., None]
+) -> None:
     declared.add("nightly", report, "@daily")
     with pytest.raises(ValueError, match=r"'nightly': one of shop\.report and one of shop\.other; give one"):
         declared.add("nightly", source.job(lambda: None, name="shop.other"), "@daily")

@@ -11,7 +11,7 @@ from typing import cast
 
 import pytest
 
-from mainspring import Cron, Every, Job, Priority, ThreadPool
+from mainspring import Cron, Every, JobFunction, Priority, ThreadPool
 from mainspring.engines.sqlite import SqliteEngine
 from mainspring.engines.sqlite.memory import MemoryEngine
 from mainspring.jobs.engine import Engine
@@ -57,7 +57,7 @@ def schedules(source: Source) -> Schedules:
 
 
 @pytest.fixture
-def report(source: Source) -> Job[..., None]:
+def report(source: Source) -> JobFunction[..., None]:
     def report(day: int = 0) -> None: ...
 
     return source.job(report, concurrency=Concurrency(2, by="day"), steps_aside=True)
@@ -83,7 +83,11 @@ def pairs(engine: Engine) -> list[tuple[str | None, int]]:
 
 
 def test_several_workers_fire_every_occurrence_once(
-    engine: Engine, clock: ManualClock, workers: list[Recurring], schedules: Schedules, report: Job[..., None]
+    engine: Engine,
+    clock: ManualClock,
+    workers: list[Recurring],
+    schedules: Schedules,
+    report: JobFunction[..., None],
 ) -> None:
     began = engine.now()
     rules = {f"report {number}": every(minutes=1 + number % 3) for number in range(12)}
@@ -100,7 +104,7 @@ def test_several_workers_fire_every_occurrence_once(
 
 
 def test_an_equal_definition_is_equal_after_it_was_stored(
-    engine: Engine, schedules: Schedules, source: Source, report: Job[..., None]
+    engine: Engine, schedules: Schedules, source: Source, report: JobFunction[..., None]
 ) -> None:
     def put() -> int:
         variant = report.options(queue="größer", priority=Priority.BEST_EFFORT, expires=90.5, then=report)
@@ -118,7 +122,11 @@ def test_an_equal_definition_is_equal_after_it_was_stored(
 
 
 def test_deploys_at_any_time_neither_lose_nor_double_an_occurrence(
-    engine: Engine, clock: ManualClock, workers: list[Recurring], schedules: Schedules, report: Job[..., None]
+    engine: Engine,
+    clock: ManualClock,
+    workers: list[Recurring],
+    schedules: Schedules,
+    report: JobFunction[..., None],
 ) -> None:
     random = Random(11)
     rules: list[Every | Cron] = [every(minutes=1), every(seconds=90), every(minutes=5), Cron("*/2 * * * *")]
@@ -141,7 +149,11 @@ def test_deploys_at_any_time_neither_lose_nor_double_an_occurrence(
 
 
 def test_what_was_left_out_is_found_in_the_history(
-    engine: Engine, clock: ManualClock, workers: list[Recurring], schedules: Schedules, report: Job[..., None]
+    engine: Engine,
+    clock: ManualClock,
+    workers: list[Recurring],
+    schedules: Schedules,
+    report: JobFunction[..., None],
 ) -> None:
     shown = schedules.put("report", report, every(hours=1))
     clock.jump(timedelta(hours=5, minutes=30))
@@ -157,7 +169,11 @@ def test_what_was_left_out_is_found_in_the_history(
 
 
 def test_a_paused_schedule_is_not_fired_and_goes_on_when_it_is_resumed(
-    engine: Engine, clock: ManualClock, workers: list[Recurring], schedules: Schedules, report: Job[..., None]
+    engine: Engine,
+    clock: ManualClock,
+    workers: list[Recurring],
+    schedules: Schedules,
+    report: JobFunction[..., None],
 ) -> None:
     due = schedules.put("report", report, every(hours=1), overlap="allow").record.next_due
     workers[0].expect(due)

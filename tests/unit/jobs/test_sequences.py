@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mainspring import Job, JobStatus, Mainspring, Retry, Snooze
+from mainspring import JobFunction, JobStatus, Mainspring, Retry, Snooze
 from mainspring.testing import TimeTravel, time_travel
 from tests.unit.jobs.diary import START, Diary
 
@@ -33,7 +33,7 @@ def snooze() -> None:
 
 
 @pytest.fixture
-def step(app: Mainspring, diary: Diary, deeds: dict[str, list[Callable[[], Any]]]) -> Job[..., None]:
+def step(app: Mainspring, diary: Diary, deeds: dict[str, list[Callable[[], Any]]]) -> JobFunction[..., None]:
     @app.job(name="shop.step", retry=Retry(max_attempts=3, base=10, factor=1))
     def step(name: str) -> None:
         diary.write(name)
@@ -44,7 +44,7 @@ def step(app: Mainspring, diary: Diary, deeds: dict[str, list[Callable[[], Any]]
 
 
 @pytest.fixture
-def travel(app: Mainspring, step: Job[..., None]) -> Iterator[TimeTravel]:
+def travel(app: Mainspring, step: JobFunction[..., None]) -> Iterator[TimeTravel]:
     with time_travel(app, start=START) as travel:
         yield travel
 
@@ -53,7 +53,7 @@ def travel(app: Mainspring, step: Job[..., None]) -> Iterator[TimeTravel]:
 
 
 def test_jobs_of_a_sequence_run_in_the_order_of_their_submission(
-    travel: TimeTravel, step: Job[..., None], diary: Diary
+    travel: TimeTravel, step: JobFunction[..., None], diary: Diary
 ) -> None:
     names = [f"{number}" for number in range(30)]
     step.options(sequence="order-42").submit_many([(name,) for name in names])
@@ -62,7 +62,7 @@ def test_jobs_of_a_sequence_run_in_the_order_of_their_submission(
 
 
 def test_jobs_of_a_sequence_run_in_the_order_of_their_due_times(
-    travel: TimeTravel, step: Job[..., None], diary: Diary
+    travel: TimeTravel, step: JobFunction[..., None], diary: Diary
 ) -> None:
     for name, delay in (("late", 20), ("early", 10), ("now", 0)):
         step.options(sequence="s", delay=delay).submit(name)
@@ -106,7 +106,7 @@ def test_jobs_of_two_handlers_share_a_sequence_in_order(app: Mainspring, travel:
 
 
 def test_a_coroutine_and_a_function_share_a_sequence_in_order(
-    app: Mainspring, travel: TimeTravel, step: Job[..., None], diary: Diary
+    app: Mainspring, travel: TimeTravel, step: JobFunction[..., None], diary: Diary
 ) -> None:
     @app.job
     async def fetch(name: str) -> None:
@@ -119,7 +119,7 @@ def test_a_coroutine_and_a_function_share_a_sequence_in_order(
 
 
 def test_a_blocked_sequence_keeps_no_other_waiting(
-    travel: TimeTravel, step: Job[..., None], diary: Diary, deeds: dict[str, list[Callable[[], Any]]]
+    travel: TimeTravel, step: JobFunction[..., None], diary: Diary, deeds: dict[str, list[Callable[[], Any]]]
 ) -> None:
     deeds["a1"] = [give_up]
     for name in ("a1", "a2"):
@@ -136,7 +136,7 @@ def test_a_blocked_sequence_keeps_no_other_waiting(
 @pytest.mark.parametrize("deed", [give_up, snooze], ids=["retry", "snooze"])
 def test_a_job_that_comes_again_holds_its_place(
     travel: TimeTravel,
-    step: Job[..., None],
+    step: JobFunction[..., None],
     diary: Diary,
     deeds: dict[str, list[Callable[[], Any]]],
     deed: Callable[[], Any],
@@ -175,7 +175,7 @@ def test_a_job_that_steps_aside_lets_others_go_first(
 
 
 def test_a_job_that_is_given_up_lets_the_next_one_go(
-    travel: TimeTravel, step: Job[..., None], diary: Diary, deeds: dict[str, list[Callable[[], Any]]]
+    travel: TimeTravel, step: JobFunction[..., None], diary: Diary, deeds: dict[str, list[Callable[[], Any]]]
 ) -> None:
     deeds["first"] = [give_up, give_up, give_up]
     for name in ("first", "second"):
@@ -185,7 +185,7 @@ def test_a_job_that_is_given_up_lets_the_next_one_go(
 
 
 def test_a_head_that_is_canceled_lets_the_next_one_go_at_once(
-    travel: TimeTravel, step: Job[..., None], diary: Diary, deeds: dict[str, list[Callable[[], Any]]]
+    travel: TimeTravel, step: JobFunction[..., None], diary: Diary, deeds: dict[str, list[Callable[[], Any]]]
 ) -> None:
     deeds["first"] = [give_up]
     first, _ = (step.options(sequence="s").submit(name) for name in ("first", "second"))
@@ -196,7 +196,7 @@ def test_a_head_that_is_canceled_lets_the_next_one_go_at_once(
 
 
 def test_a_head_that_expires_lets_the_next_one_go(
-    app: Mainspring, travel: TimeTravel, step: Job[..., None], diary: Diary
+    app: Mainspring, travel: TimeTravel, step: JobFunction[..., None], diary: Diary
 ) -> None:
     app.queue("default").pause()
     first = step.options(sequence="s", expires=5).submit("first")
@@ -209,7 +209,7 @@ def test_a_head_that_expires_lets_the_next_one_go(
 
 
 def test_a_head_that_is_put_off_lets_the_next_one_go(
-    app: Mainspring, travel: TimeTravel, step: Job[..., None], diary: Diary, deeds: dict[str, list[Any]]
+    app: Mainspring, travel: TimeTravel, step: JobFunction[..., None], diary: Diary, deeds: dict[str, list[Any]]
 ) -> None:
     deeds["first"] = [give_up]
     first, _ = (step.options(sequence="s").submit(name) for name in ("first", "second"))
@@ -220,7 +220,7 @@ def test_a_head_that_is_put_off_lets_the_next_one_go(
 
 
 def test_a_head_in_a_paused_queue_keeps_the_others_waiting(
-    app: Mainspring, travel: TimeTravel, step: Job[..., None], diary: Diary
+    app: Mainspring, travel: TimeTravel, step: JobFunction[..., None], diary: Diary
 ) -> None:
     app.queue("slow").pause()
     step.options(sequence="s", queue="slow").submit("first")
@@ -233,7 +233,7 @@ def test_a_head_in_a_paused_queue_keeps_the_others_waiting(
 
 
 def test_a_dead_letter_that_is_retried_queues_up_at_the_end_of_its_sequence(
-    app: Mainspring, travel: TimeTravel, step: Job[..., None], diary: Diary, deeds: dict[str, list[Any]]
+    app: Mainspring, travel: TimeTravel, step: JobFunction[..., None], diary: Diary, deeds: dict[str, list[Any]]
 ) -> None:
     deeds["letter"] = [give_up, give_up, give_up]
     letter = step.options(sequence="s").submit("letter")
@@ -248,7 +248,7 @@ def test_a_dead_letter_that_is_retried_queues_up_at_the_end_of_its_sequence(
 
 
 def test_a_replayed_letter_runs_in_the_sequence_of_the_original(
-    app: Mainspring, travel: TimeTravel, step: Job[..., None], deeds: dict[str, list[Any]]
+    app: Mainspring, travel: TimeTravel, step: JobFunction[..., None], deeds: dict[str, list[Any]]
 ) -> None:
     deeds["letter"] = [give_up, give_up, give_up]
     letter = step.options(sequence="s").submit("letter")
@@ -274,7 +274,7 @@ def test_a_job_may_submit_the_next_one_of_its_own_sequence(app: Mainspring, diar
 
 
 def test_a_long_sequence_and_many_short_ones_all_end(
-    app: Mainspring, travel: TimeTravel, step: Job[..., None], diary: Diary
+    app: Mainspring, travel: TimeTravel, step: JobFunction[..., None], diary: Diary
 ) -> None:
     step.options(sequence="long").submit_many([("long",)] * 100)
     for number in range(100):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mainspring import Concurrency, Job, Mainspring, Priority, Rate, Unique
+from mainspring import Concurrency, JobFunction, Mainspring, Priority, Rate, Unique
 from mainspring.jobs.limits import bucket_of
 from mainspring.jobs.policies import ALIVE
 from mainspring.jobs.records import FollowUp, NewJob, UniqueKey
@@ -28,20 +28,20 @@ def app() -> Mainspring:
 def mail(tenant: str, text: str = "hello") -> None: ...
 
 
-def shape(app: Mainspring, job: Job[..., Any], **given: Any) -> NewJob:
+def shape(app: Mainspring, job: JobFunction[..., Any], **given: Any) -> NewJob:
     made = Shape(job.handler, job.chosen, app.limits, NOW)
     return made.job("id", b"{}", given)
 
 
-def unique_key(app: Mainspring, job: Job[..., Any], **given: Any) -> UniqueKey:
+def unique_key(app: Mainspring, job: JobFunction[..., Any], **given: Any) -> UniqueKey:
     key = shape(app, job, **given).unique
     assert key is not None
     return key
 
 
-def make(app: Mainspring, function: Callable[..., Any] = mail, **options: Any) -> Job[..., Any]:
+def make(app: Mainspring, function: Callable[..., Any] = mail, **options: Any) -> JobFunction[..., Any]:
     decorate: Any = app.job(name="shop.mail", **options)
-    job: Job[..., Any] = decorate(function)
+    job: JobFunction[..., Any] = decorate(function)
     return job
 
 

@@ -10,7 +10,7 @@ from mainspring import (
     ArgumentsTooLarge,
     EngineUnavailable,
     InvalidArguments,
-    Job,
+    JobFunction,
     JobStatus,
     Mainspring,
     PartialSubmit,
@@ -37,7 +37,7 @@ def test_one_of_many_that_is_too_large_stores_none(url: str) -> None:
         assert app.counts()[JobStatus.PENDING] == 0
 
 
-def test_many_jobs_are_stored_in_order(app: Mainspring, cancel_order: Job[..., None]) -> None:
+def test_many_jobs_are_stored_in_order(app: Mainspring, cancel_order: JobFunction[..., None]) -> None:
     ids = cancel_order.submit_many([{"order_id": 1}, (2,), (3, "late"), {"order_id": 4, "reason": "x"}])
     assert [app.get(job_id).arguments for job_id in ids] == [
         {"order_id": 1},
@@ -48,37 +48,39 @@ def test_many_jobs_are_stored_in_order(app: Mainspring, cancel_order: Job[..., N
     assert [info.id for info in app.jobs()] == ids == sorted(ids)
 
 
-def test_many_jobs_may_come_from_a_generator(app: Mainspring, cancel_order: Job[..., None]) -> None:
+def test_many_jobs_may_come_from_a_generator(app: Mainspring, cancel_order: JobFunction[..., None]) -> None:
     cancel_order.submit_many((number,) for number in range(12_001))
     assert app.counts()[JobStatus.PENDING] == 12_001
 
 
 @pytest.mark.parametrize("atomic", [False, True])
-def test_no_jobs_are_fine(cancel_order: Job[..., None], *, atomic: bool) -> None:
+def test_no_jobs_are_fine(cancel_order: JobFunction[..., None], *, atomic: bool) -> None:
     assert cancel_order.submit_many([], atomic=atomic) == []
 
 
-def test_many_jobs_take_the_options_of_their_variant(app: Mainspring, cancel_order: Job[..., None]) -> None:
+def test_many_jobs_take_the_options_of_their_variant(
+    app: Mainspring, cancel_order: JobFunction[..., None]
+) -> None:
     variant = cancel_order.options(at=NOON, queue="slow", priority=Priority.BEST_EFFORT)
     found = [app.get(job_id) for job_id in variant.submit_many([(1,), (2,)])]
     assert {(info.due, info.queue, info.priority) for info in found} == {(NOON, "slow", Priority.BEST_EFFORT)}
 
 
-def test_many_jobs_cannot_have_one_id(cancel_order: Job[..., None]) -> None:
+def test_many_jobs_cannot_have_one_id(cancel_order: JobFunction[..., None]) -> None:
     with pytest.raises(ValueError, match=r"submit_many\(\) makes the ids itself"):
         cancel_order.options(id="order-42").submit_many([(1,), (2,)])
 
 
 @pytest.mark.parametrize("bad", [("x",), {"order_id": None}, {"oder_id": 1}, 7], ids=repr)
 def test_all_are_checked_before_the_first_is_stored(
-    app: Mainspring, cancel_order: Job[..., None], bad: Any
+    app: Mainspring, cancel_order: JobFunction[..., None], bad: Any
 ) -> None:
     with pytest.raises(InvalidArguments):
         cancel_order.submit_many([(number,) for number in range(CHUNK + 1)] + [bad])
     assert app.counts()[JobStatus.PENDING] == 0
 
 
-def test_all_or_none_are_stored_atomically(app: Mainspring, cancel_order: Job[..., None]) -> None:
+def test_all_or_none_are_stored_atomically(app: Mainspring, cancel_order: JobFunction[..., None]) -> None:
     cancel_order.submit_many([(number,) for number in range(CHUNK + 1)], atomic=True)
     assert app.counts()[JobStatus.PENDING] == CHUNK + 1
 

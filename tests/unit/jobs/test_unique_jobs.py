@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mainspring import Concurrency, DuplicateJob, Job, JobStatus, Mainspring, PartialSubmit, Retry, Unique
+from mainspring import Concurrency, DuplicateJob, JobFunction, JobStatus, Mainspring, PartialSubmit, Retry, Unique
 from mainspring.jobs.limits import bucket_of
 from mainspring.testing import TimeTravel, time_travel
 from tests.unit.jobs.diary import START, Diary
@@ -20,7 +20,7 @@ def diary(app: Mainspring) -> Diary:
 
 
 @pytest.fixture
-def report(app: Mainspring, diary: Diary) -> Job[..., None]:
+def report(app: Mainspring, diary: Diary) -> JobFunction[..., None]:
     @app.job(name="shop.report", retry=Retry(max_attempts=1))
     def report(tenant: str, *, fails: bool = False) -> None:
         diary.write(tenant)
@@ -31,7 +31,7 @@ def report(app: Mainspring, diary: Diary) -> Job[..., None]:
 
 
 @pytest.fixture
-def travel(app: Mainspring, report: Job[..., None]) -> Iterator[TimeTravel]:
+def travel(app: Mainspring, report: JobFunction[..., None]) -> Iterator[TimeTravel]:
     with time_travel(app, start=START) as travel:
         yield travel
 
@@ -44,7 +44,7 @@ def total(app: Mainspring) -> int:
 
 
 def test_a_second_submit_gets_the_job_that_is_there(
-    app: Mainspring, travel: TimeTravel, report: Job[..., None], diary: Diary
+    app: Mainspring, travel: TimeTravel, report: JobFunction[..., None], diary: Diary
 ) -> None:
     nightly = report.options(unique="nightly", delay=60)
     first, second = nightly.submit("a"), nightly.submit("b")
@@ -54,7 +54,9 @@ def test_a_second_submit_gets_the_job_that_is_there(
     assert diary.entries == [("a", 60)]
 
 
-def test_a_job_that_has_ended_is_not_in_the_way(travel: TimeTravel, report: Job[..., None], diary: Diary) -> None:
+def test_a_job_that_has_ended_is_not_in_the_way(
+    travel: TimeTravel, report: JobFunction[..., None], diary: Diary
+) -> None:
     nightly = report.options(unique="nightly")
     first = nightly.submit("a")
     travel.settle()
@@ -90,7 +92,7 @@ def test_a_job_that_waits_for_its_retry_is_in_the_way(app: Mainspring) -> None:
         assert flaky.submit(2).id != first.id
 
 
-def test_a_canceled_job_is_not_in_the_way(travel: TimeTravel, report: Job[..., None]) -> None:
+def test_a_canceled_job_is_not_in_the_way(travel: TimeTravel, report: JobFunction[..., None]) -> None:
     nightly = report.options(unique="nightly", delay=60)
     first = nightly.submit("a")
     assert first.cancel()
@@ -98,7 +100,7 @@ def test_a_canceled_job_is_not_in_the_way(travel: TimeTravel, report: Job[..., N
 
 
 def test_keys_by_argument_are_apart_and_without_a_key_all_arguments_count(
-    app: Mainspring, travel: TimeTravel, report: Job[..., None]
+    app: Mainspring, travel: TimeTravel, report: JobFunction[..., None]
 ) -> None:
     by_tenant, by_all = (report.options(unique=Unique(by=by), delay=60) for by in ("tenant", None))
     a, b = by_tenant.submit("a"), by_tenant.submit("b")
@@ -110,7 +112,9 @@ def test_keys_by_argument_are_apart_and_without_a_key_all_arguments_count(
     assert total(app) == 4
 
 
-def test_an_id_that_is_taken_is_an_error_however_unique_the_job(app: Mainspring, report: Job[..., None]) -> None:
+def test_an_id_that_is_taken_is_an_error_however_unique_the_job(
+    app: Mainspring, report: JobFunction[..., None]
+) -> None:
     first = report.options(id="x").submit("a")
     with pytest.raises(DuplicateJob, match="'x' exists already") as caught:
         report.options(id="x", unique="nightly").submit("b")
@@ -118,7 +122,7 @@ def test_an_id_that_is_taken_is_an_error_however_unique_the_job(app: Mainspring,
     assert total(app) == 1
 
 
-def test_a_coroutine_gets_the_job_that_is_there_too(app: Mainspring, report: Job[..., None]) -> None:
+def test_a_coroutine_gets_the_job_that_is_there_too(app: Mainspring, report: JobFunction[..., None]) -> None:
     nightly = report.options(unique="nightly", delay=60)
 
     async def submit() -> list[str]:
@@ -134,7 +138,9 @@ def test_a_coroutine_gets_the_job_that_is_there_too(app: Mainspring, report: Job
 # -- raise
 
 
-def test_a_job_in_the_way_is_an_error_if_the_policy_says_so(app: Mainspring, report: Job[..., None]) -> None:
+def test_a_job_in_the_way_is_an_error_if_the_policy_says_so(
+    app: Mainspring, report: JobFunction[..., None]
+) -> None:
     strict = report.options(unique=Unique("nightly", on_conflict="raise"))
     first = strict.submit("a")
     with pytest.raises(DuplicateJob, match=r"has the unique key .* and nothing was stored") as e:
@@ -147,7 +153,7 @@ def test_a_job_in_the_way_is_an_error_if_the_policy_says_so(app: Mainspring, rep
 
 
 def test_a_debounce_runs_once_with_the_last_arguments_after_the_last_delay(
-    app: Mainspring, travel: TimeTravel, report: Job[..., None], diary: Diary
+    app: Mainspring, travel: TimeTravel, report: JobFunction[..., None], diary: Diary
 ) -> None:
     debounced = report.options(unique=Unique("save", on_conflict="replace"), delay=10, headers={"user": "1"})
     ids = set()
@@ -161,7 +167,7 @@ def test_a_debounce_runs_once_with_the_last_arguments_after_the_last_delay(
 
 
 def test_a_replacement_reaches_a_job_that_a_worker_holds_already(
-    travel: TimeTravel, report: Job[..., None], diary: Diary
+    travel: TimeTravel, report: JobFunction[..., None], diary: Diary
 ) -> None:
     debounced = report.options(unique=Unique("save", on_conflict="replace"))
     debounced.after(0.5).submit("a")
@@ -216,7 +222,7 @@ def test_a_replacement_comes_under_the_limits_of_its_new_arguments(app: Mainspri
 
 
 def test_a_window_keeps_the_key_for_a_time_after_the_submit(
-    travel: TimeTravel, report: Job[..., None], diary: Diary
+    travel: TimeTravel, report: JobFunction[..., None], diary: Diary
 ) -> None:
     hourly = report.options(unique=Unique("hourly", window=3_600))
     first = hourly.submit("a")
@@ -229,14 +235,16 @@ def test_a_window_keeps_the_key_for_a_time_after_the_submit(
     assert diary.entries == [("a", 0), ("c", 3_600)]
 
 
-def test_a_window_lets_go_of_a_job_that_still_waits(travel: TimeTravel, report: Job[..., None]) -> None:
+def test_a_window_lets_go_of_a_job_that_still_waits(travel: TimeTravel, report: JobFunction[..., None]) -> None:
     job = report.options(unique=Unique("k", window=10), delay=60)
     first = job.submit("a")
     travel.fast_forward(10)
     assert job.submit("b").id != first.id
 
 
-def test_a_failed_job_is_in_the_way_only_if_its_state_is_named(travel: TimeTravel, report: Job[..., None]) -> None:
+def test_a_failed_job_is_in_the_way_only_if_its_state_is_named(
+    travel: TimeTravel, report: JobFunction[..., None]
+) -> None:
     careful = report.options(unique=Unique("k", states=(JobStatus.PENDING, JobStatus.FAILED)))
     first = careful.submit("a", fails=True)
     travel.settle()
@@ -249,7 +257,7 @@ def test_a_failed_job_is_in_the_way_only_if_its_state_is_named(travel: TimeTrave
 
 
 def test_many_with_equal_keys_are_one_job_and_their_ids_say_which(
-    app: Mainspring, report: Job[..., None], travel: TimeTravel
+    app: Mainspring, report: JobFunction[..., None], travel: TimeTravel
 ) -> None:
     by_tenant = report.options(unique=Unique(by="tenant"), delay=60)
     first = by_tenant.submit("a").id
@@ -260,14 +268,16 @@ def test_many_with_equal_keys_are_one_job_and_their_ids_say_which(
     assert total(app) == 3
 
 
-def test_many_all_or_none_may_find_some_of_them_there(app: Mainspring, report: Job[..., None]) -> None:
+def test_many_all_or_none_may_find_some_of_them_there(app: Mainspring, report: JobFunction[..., None]) -> None:
     by_tenant = report.options(unique=Unique(by="tenant"), delay=60)
     first = by_tenant.submit("a").id
     assert by_tenant.submit_many([("a",), ("b",)], atomic=True)[0] == first
     assert total(app) == 2
 
 
-def test_a_strict_policy_tells_which_of_many_jobs_are_there(app: Mainspring, report: Job[..., None]) -> None:
+def test_a_strict_policy_tells_which_of_many_jobs_are_there(
+    app: Mainspring, report: JobFunction[..., None]
+) -> None:
     strict = report.options(unique=Unique(by="tenant", on_conflict="raise"), delay=60)
     strict.submit("a")
     with pytest.raises(PartialSubmit, match="jobs with their unique keys exist already") as caught:
@@ -277,7 +287,9 @@ def test_a_strict_policy_tells_which_of_many_jobs_are_there(app: Mainspring, rep
     assert total(app) == 2
 
 
-def test_all_or_none_and_a_strict_policy_contradict_each_other(app: Mainspring, report: Job[..., None]) -> None:
+def test_all_or_none_and_a_strict_policy_contradict_each_other(
+    app: Mainspring, report: JobFunction[..., None]
+) -> None:
     strict = report.options(unique=Unique(by="tenant", on_conflict="raise"))
     with pytest.raises(ValueError, match="contradict each other; use on_conflict='return'"):
         strict.submit_many([("a",)], atomic=True)
@@ -288,7 +300,7 @@ def test_all_or_none_and_a_strict_policy_contradict_each_other(app: Mainspring, 
 
 
 def test_a_dead_letter_is_not_retried_beside_the_job_that_has_its_key_now(
-    app: Mainspring, travel: TimeTravel, report: Job[..., None]
+    app: Mainspring, travel: TimeTravel, report: JobFunction[..., None]
 ) -> None:
     nightly: Any = report.options(unique="nightly")
     letter = nightly.submit("a", fails=True)

@@ -7,7 +7,7 @@ from threading import Barrier, Lock
 
 import pytest
 
-from mainspring import Job, JobStatus, Mainspring, Priority, Retry, current_job
+from mainspring import JobFunction, JobStatus, Mainspring, Priority, Retry, current_job
 from mainspring.jobs.records import OutcomeKind
 from mainspring.testing import ManualClock, TimeTravel, time_travel
 from tests.support import PATIENCE, Gate
@@ -331,7 +331,7 @@ def test_handlers_submit_jobs_themselves(app: Mainspring, travel: TimeTravel) ->
     def countdown(number: int) -> None:
         seen.append(number)
         if number:
-            again: Job[[int], None] = countdown.after(60)
+            again: JobFunction[[int], None] = countdown.after(60)
             again.submit(number - 1)
 
     countdown.submit(5)

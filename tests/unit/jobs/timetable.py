@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from mainspring import ArgumentsTooLarge, EngineUnavailable, Job
+from mainspring import ArgumentsTooLarge, EngineUnavailable, JobFunction
 from mainspring.jobs.commands import PauseSchedule, PutSchedule, RemoveSchedule
 from mainspring.jobs.engine import Engine
 from mainspring.jobs.handle import ManagerSource
@@ -205,10 +205,12 @@ class Source:
     def manager(self) -> JobManager:
         return self._manager
 
-    def job(self, function: Callable[..., Any], *, name: str = "shop.report", **options: Any) -> Job[..., Any]:
+    def job(
+        self, function: Callable[..., Any], *, name: str = "shop.report", **options: Any
+    ) -> JobFunction[..., Any]:
         """Make a job of a function, as `@app.job` does."""
         handler = Handler(name, function, HandlerOptions(**options), JsonSerializer())
-        return Job(handler, function, cast(ManagerSource, self))
+        return JobFunction(handler, function, cast(ManagerSource, self))
 
 
 def every(**interval: float) -> Every:

@@ -9,7 +9,7 @@ from typing import Any
 
 from mainspring.jobs.handler_options import HandlerOptions
 from mainspring.jobs.handlers import Handler
-from mainspring.jobs.job import Job
+from mainspring.jobs.job_function import JobFunction
 from mainspring.jobs.processes.locating import MAIN, REMEDY
 from mainspring.jobs.processes.messages import Request
 from mainspring.jobs.serializers import JsonSerializer
@@ -20,7 +20,7 @@ class HandlerNotFound(Exception):
 
 
 def find(request: Request) -> Handler:
-    """Import the handler of a request. Its qualified name belongs to the decorator's `Job`, or to the function."""
+    """Import the handler of a request. Its qualified name leads to the `JobFunction`, or to the plain function."""
     name, module, qualname = request.handler, request.module, request.qualname
     try:
         found: Any = sys.modules["__main__"] if module in MAIN else import_module(module)
@@ -32,8 +32,8 @@ def find(request: Request) -> Handler:
         found = getattr(found, part, None)
     if not callable(found):
         raise HandlerNotFound(f"{module} has no function {qualname!r} in the process for {name}; {REMEDY}")
-    innermost = unwrap(found, stop=lambda one: isinstance(one, Job))
-    if isinstance(innermost, Job):
+    innermost = unwrap(found, stop=lambda one: isinstance(one, JobFunction))
+    if isinstance(innermost, JobFunction):
         return innermost._handler
     options = HandlerOptions(batch=len(request.leases) if request.is_batch else None)
     return Handler(name, found, options, JsonSerializer())

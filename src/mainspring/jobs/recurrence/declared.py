@@ -17,7 +17,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from mainspring.jobs.commands import PutSchedule
-from mainspring.jobs.job import Job
+from mainspring.jobs.job_function import JobFunction
 from mainspring.jobs.limit_registry import LimitRegistry
 from mainspring.jobs.manager import JobManager
 from mainspring.jobs.recurrence.cron import Cron
@@ -107,7 +107,7 @@ class DeclaredSchedules:
         self._lock = Lock()
         self._definitions: dict[str, Definition] = {}  # guarded by _lock
 
-    def add(self, name: str, job: Job[..., Any], rule: Cron | Every | str, **policies: Any) -> None:
+    def add(self, name: str, job: JobFunction[..., Any], rule: Cron | Every | str, **policies: Any) -> None:
         """Declare a schedule of a handler without required parameters.
 
         A name can be declared only once, unless its module is reloaded.

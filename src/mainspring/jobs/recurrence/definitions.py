@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 from mainspring.clock import Duration
 from mainspring.jobs.ids import require_id
-from mainspring.jobs.job import Job
+from mainspring.jobs.job_function import JobFunction
 from mainspring.jobs.limit_registry import LimitRegistry
 from mainspring.jobs.policies import CatchUp
 from mainspring.jobs.recurrence.cron import Cron
@@ -36,7 +36,7 @@ class Definition:
     """A schedule as its author has defined it."""
 
     name: str
-    job: Job[..., Any]
+    job: JobFunction[..., Any]
     rule: Cron | Every
     given: dict[str, Any]
     misfire: Misfire
@@ -84,7 +84,7 @@ class Definition:
 
 def define(
     name: str,
-    job: Job[..., Any],
+    job: JobFunction[..., Any],
     rule: Cron | Every | str,
     *,
     arguments: CallArguments = (),
@@ -115,7 +115,7 @@ def define(
 
 
 def _check_job(name: str, job: object) -> None:
-    if not isinstance(job, Job):
+    if not isinstance(job, JobFunction):
         raise TypeError(f"schedule {name!r}: job must be what @app.job made of a function, got {job!r}")
     default = type(job.chosen)()
     chosen = [field for field in type(default).__dataclass_fields__ if field not in CARRIED]

@@ -14,7 +14,7 @@ from mainspring.errors import ScheduleNotFound
 from mainspring.jobs.commands import PauseSchedule, RemoveSchedule
 from mainspring.jobs.handle import ManagerSource
 from mainspring.jobs.ids import require_id
-from mainspring.jobs.job import Job
+from mainspring.jobs.job_function import JobFunction
 from mainspring.jobs.recurrence.cron import Cron
 from mainspring.jobs.recurrence.declared import store_all
 from mainspring.jobs.recurrence.definitions import CallArguments, Misfire, OverlapName, define
@@ -42,7 +42,7 @@ class Schedules:
     def put(
         self,
         name: str,
-        job: Job[..., Any],
+        job: JobFunction[..., Any],
         rule: Cron | Every | str,
         *,
         arguments: CallArguments = (),

@@ -21,7 +21,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
-class Job(Generic[P, R]):
+class JobFunction(Generic[P, R]):
     """A decorated function. A call runs it directly; `submit` stores a job, which a worker runs.
 
     `after`, `at` and `options` return variants with other submit options. A variant can be kept and used again.
@@ -140,10 +140,10 @@ class Job(Generic[P, R]):
         return describe_follow_up(self._handler, self._options, self._source.limits)
 
     def __repr__(self) -> str:
-        return f"<Job {self.name}>"
+        return f"<JobFunction {self.name}>"
 
 
-class AsyncJob(Job[P, R]):
+class AsyncJobFunction(JobFunction[P, R]):
     """A decorated coroutine function. A call returns a coroutine; the result of a job is that of the coroutine."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:  # type: ignore[override]
@@ -151,7 +151,7 @@ class AsyncJob(Job[P, R]):
         return self._function(*args, **kwargs)  # type: ignore[no-any-return]
 
 
-class BatchJob(Job[[T], Any], Generic[T, R]):
+class BatchJobFunction(JobFunction[[T], Any], Generic[T, R]):
     """A decorated batch handler. A call takes the whole list; each job carries one element of it."""
 
     def __call__(self, elements: list[T], /) -> R:  # type: ignore[override]
@@ -159,7 +159,7 @@ class BatchJob(Job[[T], Any], Generic[T, R]):
         return self._function(elements)  # type: ignore[arg-type,no-any-return]
 
 
-class AsyncBatchJob(BatchJob[T, R]):
+class AsyncBatchJobFunction(BatchJobFunction[T, R]):
     """A decorated batch handler that is a coroutine function."""
 
     def __call__(self, elements: list[T], /) -> Coroutine[Any, Any, R]:  # type: ignore[override]
@@ -171,17 +171,19 @@ class BatchDecorator(Protocol):
     """The decorator that `@app.job(batch=...)` returns. Each job carries one element of the handler's list."""
 
     @overload
-    def __call__(self, function: Callable[[list[T]], Coroutine[Any, Any, R]], /) -> AsyncBatchJob[T, R]: ...
+    def __call__(
+        self, function: Callable[[list[T]], Coroutine[Any, Any, R]], /
+    ) -> AsyncBatchJobFunction[T, R]: ...
 
     @overload
-    def __call__(self, function: Callable[[list[T]], R], /) -> BatchJob[T, R]: ...
+    def __call__(self, function: Callable[[list[T]], R], /) -> BatchJobFunction[T, R]: ...
 
 
 class Decorator(Protocol):
     """The decorator that `@app.job(...)` returns, for plain functions and coroutine functions."""
 
     @overload
-    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncJob[P, R]: ...
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncJobFunction[P, R]: ...
 
     @overload
-    def __call__(self, function: Callable[P, R], /) -> Job[P, R]: ...
+    def __call__(self, function: Callable[P, R], /) -> JobFunction[P, R]: ...
