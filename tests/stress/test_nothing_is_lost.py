@@ -123,7 +123,7 @@ def check_at_rest(pool: ThreadPool) -> None:
     statistics = pool.statistics()
     assert (statistics.queued, statistics.active, statistics.delayed) == (0, 0, 0)
     assert (statistics.failed, statistics.rejected, statistics.skipped) == (0, 0, 0)
-    assert pool._shells == 0
+    assert pool._tombstones == 0
 
 
 def hammer(pool: ThreadPool, lanes: list[Lane], total: int) -> None:

@@ -113,7 +113,7 @@ def test_blocked_tasks_that_wait_for_others_get_their_substitutes(mood: Callable
             assert lost == []
         pool.wait_idle(2 * PATIENCE)
         assert pool._group._blocked == 0
-        assert pool._group._out == 1
+        assert pool._group._active == 1
         assert pool.submit(int).result(PATIENCE) == 0
     assert lost == []
 

@@ -18,7 +18,7 @@ from threading import Thread
 from typing import Any, TypeVar, TypeVarTuple, overload
 
 from mainspring.clock import Duration
-from mainspring.runners.flush import Barrier, Earlier
+from mainspring.runners.flush import EarlierTasks, FlushBarrier
 from mainspring.runners.future import TaskFuture
 from mainspring.runners.idle_condition import IdleCondition
 from mainspring.runners.runner import TaskRunner
@@ -36,7 +36,7 @@ JOIN_SECONDS = 1.0
 class LoopWorker(WorkerThread):
     """The worker of an event loop's thread."""
 
-    __slots__ = ("_adopt", "_coroutines", "_loop")
+    __slots__ = ("_coroutines", "_loop", "_start_coroutine")
 
     awaits = True
 
@@ -50,7 +50,7 @@ class LoopWorker(WorkerThread):
         super().__init__(None, home)
         self._loop = loop
         self._coroutines = coroutines
-        self._adopt = adopt
+        self._start_coroutine = adopt
 
     def current_runner(self) -> TaskRunner:
         return self.home  # also between two steps of a coroutine
@@ -60,10 +60,10 @@ class LoopWorker(WorkerThread):
         return super().describe_task() if current is None else current.get_name()
 
     def coroutine_waiting(self, is_over: Callable[[], bool]) -> AbstractContextManager[None]:
-        acting = self.acting()
-        return nullcontext() if acting is self else acting.waiting(is_over)
+        calling_worker = self.calling_worker()
+        return nullcontext() if calling_worker is self else calling_worker.waiting(is_over)
 
-    def acting(self) -> WorkerThread:
+    def calling_worker(self) -> WorkerThread:
         current = asyncio.current_task(self._loop)
         return self._coroutines.get(current, self) if current is not None else self
 
@@ -75,7 +75,7 @@ class LoopWorker(WorkerThread):
 
     def take_result(self, task: Task, result: object) -> None:
         if iscoroutine(result):
-            self._adopt(task, result)
+            self._start_coroutine(task, result)
         else:
             super().take_result(task, result)
 
@@ -97,12 +97,12 @@ class AsyncioRunner(TaskRunner):
         self._tasks: deque[Task] = deque()
         self._append = self._tasks.append
         self._tokens: list[None] = [None]  # taken while a drain is scheduled or runs
-        self._sleepers = self._tokens
-        self._rest = IdleCondition(services.clock)
+        self._wakeable = self._tokens
+        self._idle_condition = IdleCondition(services.clock)
         self._context = Context()  # of the drain, so that it does not run in that of the posting thread
         # Each running coroutine, with a stand-in worker, because it occupies no thread.
         self._coroutines: dict[asyncio.Task[object], WorkerThread] = {}
-        self._worker = LoopWorker(self, self.loop, self._adopt, self._coroutines)
+        self._worker = LoopWorker(self, self.loop, self._start_coroutine, self._coroutines)
         self._has_stopped = False
         self._thread = Thread(target=self._serve, name=f"{name}-loop", daemon=True)
         self._thread.start()
@@ -111,7 +111,7 @@ class AsyncioRunner(TaskRunner):
     # -- on the thread of the loop
 
     def _serve(self) -> None:
-        self._worker.adopt_current_thread()
+        self._worker.bind_current_thread()
         while not self._has_stopped:
             try:
                 self.loop.run_forever()
@@ -134,17 +134,17 @@ class AsyncioRunner(TaskRunner):
             except IndexError:
                 self._tokens.append(None)
                 if self._tasks:
-                    self._rouse()
-                self._rest.announce()
+                    self._wake_worker()
+                self._idle_condition.announce()
                 return
             if not task.run_on(self._worker):
-                self.shell_passed()
+                self.tombstone_popped()
         self.loop.call_soon(self._drain, context=self._context)
 
-    def _adopt(self, task: Task, coroutine: Coroutine[Any, Any, object]) -> None:
+    def _start_coroutine(self, task: Task, coroutine: Coroutine[Any, Any, object]) -> None:
         """Run the coroutine that a task has returned as a part of that task."""
         stand_in = WorkerThread(None, self, is_stand_in=True)
-        stand_in.task = kept = task.spokesman()
+        stand_in.task = kept = task.copy_for_coroutine()
         running = self.loop.create_task(coroutine, name=kept.name, context=kept.context or Context())
         self._coroutines[running] = stand_in
         running.add_done_callback(self._coroutine_ended)
@@ -161,14 +161,14 @@ class AsyncioRunner(TaskRunner):
                 worker.report(stand_in.task, error)
         stand_in.task = None
         del self._coroutines[coroutine]
-        self._rest.announce()
+        self._idle_condition.announce()
 
     # -- the interface of a runner
 
     def _push(self, task: TracedTask) -> None:
         self._tasks.append(task)
 
-    def _rouse(self) -> None:
+    def _wake_worker(self) -> None:
         try:
             self._tokens.pop()
         except IndexError:
@@ -179,7 +179,7 @@ class AsyncioRunner(TaskRunner):
             self._tokens.append(None)
 
     def _waiting(self) -> int:
-        return max(0, len(self._tasks) - self._shells)
+        return max(0, len(self._tasks) - self._tombstones)
 
     def queued_tasks(self) -> list[Task]:
         return list(self._tasks.copy())
@@ -194,8 +194,8 @@ class AsyncioRunner(TaskRunner):
         return self._worker.completed, self._worker.failed
 
     @property
-    def rest(self) -> IdleCondition:
-        return self._rest
+    def idle_condition(self) -> IdleCondition:
+        return self._idle_condition
 
     def is_quiet(self, is_resting: Callable[[WorkerThread], bool]) -> bool:
         if self._worker.is_shutting_down:
@@ -223,12 +223,12 @@ class AsyncioRunner(TaskRunner):
         """Return whether the runner has been closed and its thread has ended."""
         return self.is_closed and not self._thread.is_alive()
 
-    def _make_barrier(self, rest: IdleCondition, priority: int) -> Barrier:
+    def _make_barrier(self, idle_condition: IdleCondition, priority: int) -> FlushBarrier:
         # Coroutines that run when the barrier is popped were posted before it; their tasks have returned already.
-        return Barrier(self, rest, priority, self.running_tasks)
+        return FlushBarrier(self, idle_condition, priority, self.running_tasks)
 
-    def wait_until_ended(self, earlier: Earlier, deadline: int | None) -> bool:
-        return self._rest.wait(lambda: earlier.have_coroutines_ended(self), deadline)
+    def wait_until_ended(self, earlier: EarlierTasks, deadline: int | None) -> bool:
+        return self._idle_condition.wait(lambda: earlier.have_coroutines_ended(self), deadline)
 
     def serving_workers(self) -> list[WorkerThread]:
         return []  # one thread takes and runs tasks: a barrier cannot be popped in between

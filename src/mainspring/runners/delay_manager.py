@@ -27,7 +27,7 @@ class DelayManager:
     def arm(self, task: TracedTask, due: int) -> None:
         """Pass the task to its runner at `due`, unless it is disarmed before."""
         task.due = due
-        task.timer_entry = self._timer.call_at(due, task.ripen)
+        task.timer_entry = self._timer.call_at(due, task.become_due)
 
     def disarm(self, task: TracedTask) -> None:
         """Remove the timer of a delayed task at once."""

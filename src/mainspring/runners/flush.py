@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from mainspring.runners.worker import WorkerThread
 
 
-class Barrier(TracedTask):
-    """A marker in a queue. When a worker pops it, it stores the result of `look` and notifies `rest`."""
+class FlushBarrier(TracedTask):
+    """A marker in a queue. A worker that pops it stores the running tasks in it and notifies `idle_condition`."""
 
-    __slots__ = ("_look", "_rest", "is_passed", "running")
+    __slots__ = ("_idle_condition", "_list_running", "is_passed", "running")
 
     def __init__(
         self,
         runner: TaskRunner,
-        rest: IdleCondition,
+        idle_condition: IdleCondition,
         priority: int,
-        look: Callable[[], list[tuple[WorkerThread, Task]]] | None = None,
+        list_running: Callable[[], list[tuple[WorkerThread, Task]]] | None = None,
     ) -> None:
         super().__init__()
         self.function = None
@@ -38,20 +38,20 @@ class Barrier(TracedTask):
         self.priority = priority
         self.queued_at = stamp_for(priority, runner.services.clock.monotonic_ns)
         self.queued = True
-        self._rest = rest
-        self._look = look
+        self._idle_condition = idle_condition
+        self._list_running = list_running
         self.running: list[tuple[WorkerThread, Task]] = []
         self.is_passed = False
 
     def run_on(self, worker: WorkerThread) -> bool:
-        if self._look is not None:
-            self.running = self._look()
+        if self._list_running is not None:
+            self.running = self._list_running()
         self.is_passed = True
-        self._rest.announce()
+        self._idle_condition.announce()
         return False
 
 
-class Moment(NamedTuple):
+class WorkerSnapshot(NamedTuple):
     """A snapshot of a worker between two tasks, with the state of its counters."""
 
     worker: WorkerThread
@@ -59,7 +59,7 @@ class Moment(NamedTuple):
     ended: int
 
     @classmethod
-    def of(cls, worker: WorkerThread) -> Moment:
+    def of(cls, worker: WorkerThread) -> WorkerSnapshot:
         return cls(worker, worker.wakes, worker.completed + worker.failed)
 
     def has_passed(self) -> bool:
@@ -68,18 +68,18 @@ class Moment(NamedTuple):
         return worker.parked or worker.wakes != self.wakes or worker.completed + worker.failed != self.ended
 
 
-class Earlier:
+class EarlierTasks:
     """The tasks that were posted to a runner before this object was created."""
 
     def __init__(self, runner: TaskRunner) -> None:
         self._tasks = runner.all_queued_tasks()
-        moments = [Moment.of(worker) for worker in runner.serving_workers()]
-        self._moments = [moment for moment in moments if moment.worker.task is None]
+        snapshots = [WorkerSnapshot.of(worker) for worker in runner.serving_workers()]
+        self._snapshots = [snapshot for snapshot in snapshots if snapshot.worker.task is None]
         running = runner.running_tasks()
         self._tasks += [task for worker, task in running if not worker.is_stand_in]
         self._coroutines = [(worker, task) for worker, task in running if worker.is_stand_in]
 
-    def include(self, barriers: list[Barrier]) -> None:
+    def include(self, barriers: list[FlushBarrier]) -> None:
         """Add the coroutines that were running when the barriers were popped: their tasks had returned before."""
         self._coroutines += [pair for barrier in barriers for pair in barrier.running if pair[0].is_stand_in]
 
@@ -88,7 +88,7 @@ class Earlier:
         tasks = self._tasks
         while tasks and tasks[-1].function is None:
             tasks.pop()  # so that all calls together go through a long list once
-        return not tasks and all(moment.has_passed() for moment in self._moments)
+        return not tasks and all(snapshot.has_passed() for snapshot in self._snapshots)
 
     def have_coroutines_ended(self, runner: TaskRunner) -> bool:
         """Return whether all coroutines that run on the loop of `runner` have ended."""

@@ -100,7 +100,7 @@ class FuncQueue(Generic[T]):
         self._tokens = [None] * concurrency
         self._traits = TaskTraits(shutdown=ShutdownBehavior.BLOCK)
         self._waking = RLock()  # held while a drain is posted; re-entrant for finalizers and signal handlers
-        self._rest = IdleCondition(pool.services.clock)
+        self._idle_condition = IdleCondition(pool.services.clock)
 
     def __len__(self) -> int:
         return len(self._cells)
@@ -148,8 +148,8 @@ class FuncQueue(Generic[T]):
                 items.append(self._pop().pop())
             except (IndexError, QueueEmpty):
                 continue  # a drain has taken it
-        if self._rest.waiters:
-            self._rest.announce()
+        if self._idle_condition.waiters:
+            self._idle_condition.announce()
         return items
 
     def wait_idle(self, timeout: Duration | None = None) -> None:
@@ -158,7 +158,7 @@ class FuncQueue(Generic[T]):
         if worker is not None and worker.task is not None and worker.task.function == self._drain:
             raise WouldDeadlock(runner=self._pool.name, task=f"wait_idle() of queue {self.name}")
         deadline = deadline_after(self._pool.services.clock, timeout)
-        if not self._rest.wait(self._is_idle, deadline):
+        if not self._idle_condition.wait(self._is_idle, deadline):
             raise TimeoutError(f"queue {self.name!r} still holds {len(self)} items after {timeout}")
 
     def _is_idle(self) -> bool:
@@ -236,8 +236,8 @@ class FuncQueue(Generic[T]):
         except QueueFull:  # the pool has no room for another drain
             return not self._takes_token_back()
         finally:
-            if self._rest.waiters:
-                self._rest.announce()
+            if self._idle_condition.waiters:
+                self._idle_condition.announce()
         return True
 
     def _takes_token_back(self) -> bool:

@@ -218,9 +218,9 @@ class TaskFuture(Future[R], Wrapper):
             name = "(unknown)" if self.task is None else self.task.name
             raise WouldDeadlock(runner=self._runner.name, task=name)
         try:
-            with worker.standing_in(), worker.waiting(self.done):
+            with worker.blocking(), worker.waiting(self.done):
                 if worker.group is not None:
-                    worker.group.help_out(worker, self.done)
+                    worker.group.run_ready_inline(worker, self.done)
                 yield
         finally:
             worker.waits_for = None
@@ -286,5 +286,5 @@ class RunAndReply(Wrapper, Generic[R]):
         self._post_reply(await coroutine)
 
     def _post_reply(self, result: R) -> None:
-        reply = self._target.services.watched(self._reply)
+        reply = self._target.services.observed(self._reply)
         self._target.post_at(None, self._origin, reply, (result,), self._traits)

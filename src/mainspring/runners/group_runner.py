@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mainspring.runners.flush import Earlier
+from mainspring.runners.flush import EarlierTasks
 from mainspring.runners.idle_condition import IdleCondition
 from mainspring.runners.runner import TaskRunner
 from mainspring.runners.services import Services
@@ -46,7 +46,7 @@ class GroupRunner(TaskRunner):
             delays=services.delays,
         )
         self._append = queue.appender(Priority.USER_VISIBLE)
-        self._sleepers = self._scheduler.idle
+        self._wakeable = self._scheduler.idle
 
     def shares_threads_with(self, worker: WorkerThread) -> bool:
         return worker.group is self._group
@@ -57,11 +57,11 @@ class GroupRunner(TaskRunner):
         else:
             self._scheduler.ready.push(task, task.priority)
 
-    def _rouse(self) -> None:
+    def _wake_worker(self) -> None:
         self._scheduler.wake_one()
 
     def _waiting(self) -> int:
-        return max(0, len(self._scheduler.ready) - self._shells)
+        return max(0, len(self._scheduler.ready) - self._tombstones)
 
     def _is_full(self, room: int) -> bool:
         # The ready queue also holds sequences, which need no capacity: count again without them before refusing.
@@ -77,11 +77,11 @@ class GroupRunner(TaskRunner):
         return self._group.totals()
 
     @property
-    def rest(self) -> IdleCondition:
-        return self._group.rest
+    def idle_condition(self) -> IdleCondition:
+        return self._group.idle_condition
 
     def is_quiet(self, is_resting: Callable[[WorkerThread], bool]) -> bool:
-        return self._group.is_at_rest(is_resting)
+        return self._group.is_idle(is_resting)
 
     def is_over(self) -> bool:
         """Return whether the runner has been closed and its threads have ended."""
@@ -95,7 +95,7 @@ class GroupRunner(TaskRunner):
         worker = current_worker()
         return worker is not None and worker.task is not None and worker.runner is self
 
-    def wait_until_ended(self, earlier: Earlier, deadline: int | None) -> bool:
+    def wait_until_ended(self, earlier: EarlierTasks, deadline: int | None) -> bool:
         return self._group.wait_until(earlier.have_tasks_ended, deadline)
 
     def serving_workers(self) -> list[WorkerThread]:

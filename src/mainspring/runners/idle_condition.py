@@ -41,7 +41,7 @@ class IdleCondition:
         def is_over() -> bool:
             return is_reached() or (deadline_ns is not None and clock.monotonic_ns() >= deadline_ns)
 
-        with worker.waiting(is_over), worker.standing_in():
+        with worker.waiting(is_over), worker.blocking():
             return self._wait(is_reached, deadline_ns, clock)
 
     def _wait(self, is_reached: Callable[[], bool], deadline_ns: int | None, clock: Clock) -> bool:

@@ -61,7 +61,7 @@ class TaskObserver:
         """Handle a task that has been running for longer than the pool's `long_task`, and still runs."""
 
 
-class WatchedCall(Wrapper):
+class ObservedCall(Wrapper):
     """A callable that tells the observer about its start and its end."""
 
     __slots__ = ("_function", "_services")
@@ -95,16 +95,16 @@ class WatchedCall(Wrapper):
         services = self._services
         outcome = _TaskOutcome()
         if not has_started:
-            services.tell("task_started", event)
-        alarm = services.watch_length(event, started)
+            services.notify_observer("task_started", event)
+        alarm = services.arm_long_task_alarm(event, started)
         try:
             yield outcome
         except BaseException as error:
-            services.tell("task_failed", self._ended(event, started, error))
+            services.notify_observer("task_failed", self._ended(event, started, error))
             raise
         else:
             if not outcome.is_pending:
-                services.tell("task_finished", self._ended(event, started, None))
+                services.notify_observer("task_finished", self._ended(event, started, None))
         finally:
             if alarm is not None:
                 services.delays.cancel_call(alarm)
@@ -140,7 +140,7 @@ class LongTaskAlarm:
             event.posted_from,
             stack,
         )
-        self._services.tell("task_runs_long", event)
+        self._services.notify_observer("task_runs_long", event)
 
 
 def describe(task: Task, started: int | None = None, error: BaseException | None = None) -> TaskEvent:

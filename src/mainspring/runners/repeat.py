@@ -35,7 +35,7 @@ class Repetition(Wrapper):
         traits: TaskTraits | None,
     ) -> None:
         self._runner = runner
-        self._function = runner.services.watched(function)
+        self._function = runner.services.observed(function)
         self._arguments = arguments
         self._every_ns = every_ns
         self._fixed_delay = fixed_delay

@@ -1,7 +1,7 @@
 """The base class of all runners: posting, futures, replies, repetition, waiting and shutdown.
 
 `post` takes no lock on its fast path, never blocks and never runs the task. A concrete runner implements the
-queue, the wake-up of its threads and the check whether it is quiet. The module `intake` accepts and counts tasks.
+queue, the wake-up of its threads and the check whether it is quiet. `task_acceptor.py` accepts and counts tasks.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
 from mainspring.clock import Clock, Duration, deadline_after, to_nanoseconds
 from mainspring.errors import WouldDeadlock
-from mainspring.runners.flush import Barrier, Earlier
+from mainspring.runners.flush import EarlierTasks, FlushBarrier
 from mainspring.runners.future import RunAndReply, TaskFuture
 from mainspring.runners.idle_condition import IdleCondition
-from mainspring.runners.intake import Intake
 from mainspring.runners.repeat import Repetition
-from mainspring.runners.shutdown import Closing
+from mainspring.runners.shutdown import RunnerShutdown
 from mainspring.runners.statistics import RunnerStatistics, ShutdownReport
 from mainspring.runners.task import Origin, Priority, Task, TaskHandle, TaskTraits, TracedTask
+from mainspring.runners.task_acceptor import TaskAcceptor
 from mainspring.runners.validation import require_callable, require_instance
 from mainspring.runners.worker import WorkerThread, current_worker
 
@@ -35,10 +35,10 @@ Ts = TypeVarTuple("Ts")
 R = TypeVar("R")
 
 
-class TaskRunner(Intake):
+class TaskRunner(TaskAcceptor):
     """The base class of runners. A runner determines where tasks run, and in what order."""
 
-    __slots__ = ("_closing", "metadata")
+    __slots__ = ("_shutdown", "metadata")
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class TaskRunner(Intake):
     ) -> None:
         super().__init__(services, name=name, capacity=capacity, traits=traits)
         self.metadata: dict[str, object] = dict(metadata or {})
-        self._closing: Closing | None = None  # guarded by _lock
+        self._shutdown: RunnerShutdown | None = None  # guarded by _lock
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} {self._state.value}>"
@@ -82,12 +82,12 @@ class TaskRunner(Intake):
             try:
                 self._append(task)
             finally:  # even if a signal handler raises here, the queued task must run
-                if self._sleepers:
-                    self._rouse()
+                if self._wakeable:
+                    self._wake_worker()
             if not self._fast:
                 self._withdraw_if_closed(task)
             return task
-        work = self.services.watched(function) if self.services.watches else function
+        work = self.services.observed(function) if self.services.is_observed else function
         return self._post(_getframe(1), work, arguments, delay, traits)
 
     def submit(
@@ -130,7 +130,7 @@ class TaskRunner(Intake):
         require_callable(function)
         require_callable(reply)
         frame = _getframe(1)
-        work = RunAndReply(self.services.watched(function), reply, target, traits, Origin.of(frame))
+        work = RunAndReply(self.services.observed(function), reply, target, traits, Origin.of(frame))
         return self._post(frame, work, (), delay, traits)
 
     def repeat(
@@ -169,7 +169,7 @@ class TaskRunner(Intake):
         future: TaskFuture[R] = TaskFuture(self, function)
         if is_awaited:
             future.is_awaited = True
-        work = self.services.watched(function)
+        work = self.services.observed(function)
         future.task = self._post(frame, future.execute, (work, arguments), delay, traits)
         return future
 
@@ -197,8 +197,8 @@ class TaskRunner(Intake):
         try:
             self._append(task)
         finally:
-            if self._sleepers:
-                self._rouse()
+            if self._wakeable:
+                self._wake_worker()
         if not self._fast:
             self._withdraw_if_closed(task)
         return task
@@ -223,12 +223,12 @@ class TaskRunner(Intake):
         if not self.may_run_inline(worker) or (isinstance(task, TracedTask) and not task.queued):
             return False
         with self._lock:
-            self._shells += 1  # the queue still holds it
+            self._tombstones += 1  # the queue still holds it
         with worker.nested(self):
             has_run = task.run_on(worker)
         if not has_run:
             with self._lock:
-                self._shells -= 1
+                self._tombstones -= 1
         return has_run
 
     # -- implemented by concrete runners
@@ -243,7 +243,7 @@ class TaskRunner(Intake):
 
     @property
     @abstractmethod
-    def rest(self) -> IdleCondition:
+    def idle_condition(self) -> IdleCondition:
         """The condition that threads wait on until this runner is quiet."""
 
     @abstractmethod
@@ -259,7 +259,7 @@ class TaskRunner(Intake):
         """Return the number of threads that may run its tasks."""
 
     @abstractmethod
-    def wait_until_ended(self, earlier: Earlier, deadline: int | None) -> bool:
+    def wait_until_ended(self, earlier: EarlierTasks, deadline: int | None) -> bool:
         """Wait until all tasks of `earlier` have ended; return False if the deadline passes first."""
 
     @abstractmethod
@@ -310,15 +310,17 @@ class TaskRunner(Intake):
         self, is_resting: Callable[[WorkerThread], bool], deadline: int | None, clock: Clock | None = None
     ) -> bool:
         """Wait until `is_quiet`; return False if the deadline, by `clock`, passes first."""
-        return self.rest.wait(lambda: self.is_quiet(is_resting), deadline, clock)
+        return self.idle_condition.wait(lambda: self.is_quiet(is_resting), deadline, clock)
 
     def flush(self, timeout: Duration | None = None) -> None:
         """Wait until all tasks queued before this call have run; raise `TimeoutError` after `timeout`."""
         self._refuse_own_task("flush")
         deadline = deadline_after(self.services.clock, timeout)
-        earlier = Earlier(self)
-        barriers = self._raise_barriers()
-        if self.rest.wait(lambda: self.is_closed or all(barrier.is_passed for barrier in barriers), deadline):
+        earlier = EarlierTasks(self)
+        barriers = self._post_barriers()
+        if self.idle_condition.wait(
+            lambda: self.is_closed or all(barrier.is_passed for barrier in barriers), deadline
+        ):
             earlier.include(barriers)
             if self.is_closed or self.wait_until_ended(earlier, deadline):
                 return
@@ -328,19 +330,19 @@ class TaskRunner(Intake):
         """Return the tasks in the queue, and in the queues of the runners that this one contains."""
         return self.queued_tasks()
 
-    def _raise_barriers(self) -> list[Barrier]:
-        return [self.raise_barrier(self.rest)]
+    def _post_barriers(self) -> list[FlushBarrier]:
+        return [self.post_barrier(self.idle_condition)]
 
-    def _make_barrier(self, rest: IdleCondition, priority: int) -> Barrier:
-        return Barrier(self, rest, priority)
+    def _make_barrier(self, idle_condition: IdleCondition, priority: int) -> FlushBarrier:
+        return FlushBarrier(self, idle_condition, priority)
 
-    def raise_barrier(self, rest: IdleCondition, priority: int = Priority.USER_VISIBLE) -> Barrier:
-        """Put a barrier into the queue; it notifies `rest` when a worker pops it."""
-        barrier = self._make_barrier(rest, priority)
+    def post_barrier(self, idle_condition: IdleCondition, priority: int = Priority.USER_VISIBLE) -> FlushBarrier:
+        """Put a barrier into the queue; it notifies `idle_condition` when a worker pops it."""
+        barrier = self._make_barrier(idle_condition, priority)
         with self._lock:
-            self._shells += 1
+            self._tombstones += 1
             self._push(barrier)
-        self._rouse()
+        self._wake_worker()
         return barrier
 
     def _refuse_own_task(self, verb: str) -> None:
@@ -365,11 +367,11 @@ class TaskRunner(Intake):
         """
         deadline = deadline_after(self.services.clock, timeout)
         with self._lock:
-            is_first = self._closing is None
-            closing = self._closing = self._closing or Closing(self.closes_with())
-        return closing.carry_out(deadline) if is_first else closing.wait(deadline)
+            is_first = self._shutdown is None
+            closing = self._shutdown = self._shutdown or RunnerShutdown(self.runners_to_shut_down())
+        return closing.run(deadline) if is_first else closing.wait(deadline)
 
-    def closes_with(self) -> list[TaskRunner]:
+    def runners_to_shut_down(self) -> list[TaskRunner]:
         """Return the runners that are shut down with this one, itself first."""
         return [self]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainspring.clock import Clock
 from mainspring.runners.delay_manager import DelayManager
-from mainspring.runners.observer import LongTaskAlarm, TaskEvent, TaskObserver, WatchedCall, describe
+from mainspring.runners.observer import LongTaskAlarm, ObservedCall, TaskEvent, TaskObserver, describe
 from mainspring.runners.task import TaskFailure, TracedTask
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ logger = logging.getLogger("mainspring.runners")
 C = TypeVar("C", bound=Callable[..., Any])
 
 
-class Tally:
+class PoolCounters:
     """Counts of a whole pool, which must outlive its runners."""
 
     def __init__(self) -> None:
@@ -58,9 +58,11 @@ class Services:
         self._on_error = on_error
         self._observer = observer
         self._long_task_ns = long_task_ns
-        self.tally = Tally()
-        self.watches = observer is not None or long_task_ns is not None
-        self.traces = self.watches or trace_posts  # every post takes the slow path, which records its line
+        self.counters = PoolCounters()
+        self.is_observed = observer is not None or long_task_ns is not None
+        self.records_posts = (
+            self.is_observed or trace_posts
+        )  # every post takes the slow path, which records its line
 
     def report(self, failure: TaskFailure) -> None:
         """Pass a failure to the error hook, or to the log. Never raises: workers and queues rely on that."""
@@ -76,16 +78,16 @@ class Services:
             try:
                 self._on_error(failure)
             except BaseException:  # a user's hook must not end a worker thread
-                logger.exception("the error hook failed while it was told that %s", failure)
+                logger.exception("the error hook failed while it handled: %s", failure)
             else:
                 return
         logger.error("%s", failure, exc_info=failure.error)
 
-    def watched(self, function: C) -> C:
+    def observed(self, function: C) -> C:
         """Wrap a callable if the pool has an observer or a limit for long tasks."""
-        return WatchedCall(self, function) if self.watches else function  # type: ignore[return-value]
+        return ObservedCall(self, function) if self.is_observed else function  # type: ignore[return-value]
 
-    def tell(self, what: str, event: TaskEvent) -> None:
+    def notify_observer(self, what: str, event: TaskEvent) -> None:
         """Call the method `what` of the observer, if there is one."""
         if self._observer is None:
             return
@@ -94,13 +96,13 @@ class Services:
         except BaseException:  # an observer must not end the thread of a task or of the timer
             logger.exception("observer %r failed in %s", self._observer, what)
 
-    def watch_length(self, event: TaskEvent, started: int) -> TimerEntry | None:
+    def arm_long_task_alarm(self, event: TaskEvent, started: int) -> TimerEntry | None:
         """Arm the long-task warning for a task that starts now, if the pool has a limit."""
         if self._long_task_ns is None:
             return None
         return self.delays.call_after(self._long_task_ns, LongTaskAlarm(self, event, started))
 
-    def rejected(self, task: TracedTask, error: Exception) -> None:
+    def notify_rejected(self, task: TracedTask, error: Exception) -> None:
         """Tell the observer that a runner has refused a task."""
         if self._observer is not None:
-            self.tell("task_rejected", describe(task, error=error))
+            self.notify_observer("task_rejected", describe(task, error=error))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mainspring.runners.runner import TaskRunner
 
 
-class Closing:
+class RunnerShutdown:
     """The single shutdown of a runner, and of the runners that end with it."""
 
     def __init__(self, runners: list[TaskRunner]) -> None:
@@ -33,16 +33,16 @@ class Closing:
         self._skipped = 0
         self._report: ShutdownReport | None = None
 
-    def carry_out(self, deadline: int | None) -> ShutdownReport:
+    def run(self, deadline: int | None) -> ShutdownReport:
         """Shut down and return the report."""
         is_quiet = False
-        with self._standing_aside():
+        with self._exempting_caller():
             try:
                 for runner in self._runners:
                     runner.begin_closing()
                 self._skipped = sum(runner.drop_unstarted(keep_blocking=True) for runner in self._runners)
                 for runner in self._runners:  # for BLOCK tasks that were accepted in time
-                    runner.rouse_for_queued()
+                    runner.wake_for_queued()
                 is_quiet = self._first.wait_quiet(_needs_no_waiting, deadline)
             finally:  # an interrupt ends the waiting, not the shutdown
                 report = self._finish(is_quiet=is_quiet)
@@ -58,7 +58,7 @@ class Closing:
 
     def wait(self, deadline: int | None) -> ShutdownReport:
         """Wait for the shutdown that another caller carries out."""
-        with self._standing_aside():
+        with self._exempting_caller():
             self._over.wait(lambda: self._report is not None, deadline)
         return self._report or self._count(late=0)
 
@@ -73,20 +73,20 @@ class Closing:
         return sum(self._first.totals())
 
     @contextmanager
-    def _standing_aside(self) -> Iterator[None]:
+    def _exempting_caller(self) -> Iterator[None]:
         """Mark the calling task, so that no shutdown of this pool waits for it."""
         worker = current_worker()
         if worker is None or worker.home.services is not self._first.services or worker.is_shutting_down:
             yield
             return
-        acting = worker.acting()
-        worker.is_shutting_down = acting.is_shutting_down = True
-        worker.home.rest.announce()
-        worker.runner.rest.announce()
+        calling_worker = worker.calling_worker()
+        worker.is_shutting_down = calling_worker.is_shutting_down = True
+        worker.home.idle_condition.announce()
+        worker.runner.idle_condition.announce()
         try:
             yield
         finally:
-            worker.is_shutting_down = acting.is_shutting_down = False
+            worker.is_shutting_down = calling_worker.is_shutting_down = False
 
 
 def _needs_no_waiting(worker: WorkerThread) -> bool:
@@ -95,4 +95,4 @@ def _needs_no_waiting(worker: WorkerThread) -> bool:
         return True
     if task is None or task.traits.shutdown is not ShutdownBehavior.CONTINUE:
         return False
-    return not worker.holds_others_up()  # a BLOCK task behind it in its sequence must run
+    return not worker.has_tasks_behind()  # a BLOCK task behind it in its sequence must run

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from mainspring.runners.validation import require_instance
 
 if TYPE_CHECKING:
-    from mainspring.runners.intake import Intake
+    from mainspring.runners.task_acceptor import TaskAcceptor
     from mainspring.runners.worker import WorkerThread
     from mainspring.timing import TimerEntry
 
@@ -109,14 +109,14 @@ class Task(list[tuple[Any, ...]]):
 
     __slots__ = ("context", "function", "origin", "runner")
 
-    runner: Intake
+    runner: TaskAcceptor
     origin: CodeType
     context: Context | None
     function: Any  # the callable, until the task has ended; then None
 
     traits: TaskTraits = DEFAULT_TRAITS
     priority: int = Priority.USER_VISIBLE
-    turns: int = 0  # only sources count their runs; a task runs once
+    runs_made: int = 0  # only pooled runners count their tasks; a task runs once
     queued_at: int | None = None  # set only on BEST_EFFORT tasks and in observed pools
 
     # Handles compare by identity: the contents of the list change.
@@ -182,7 +182,7 @@ class Task(list[tuple[Any, ...]]):
         code = self.origin
         return PostedFrom(code.co_filename, None, code.co_qualname)
 
-    def spokesman(self) -> TracedTask:
+    def copy_for_coroutine(self) -> TracedTask:
         """Return a copy of a running task that outlives its run, to represent the coroutine it returned."""
         copy = TracedTask()
         copy.runner, copy.origin, copy.context, copy.function = (
@@ -204,20 +204,20 @@ class TracedTask(Task):
     traits: TaskTraits
     priority: int
     queued_at: int | None
-    queued: bool  # in a queue, where a claimed task stays as a shell; guarded by the runner's lock
+    queued: bool  # in a queue, where a claimed task stays as a tombstone; guarded by the runner's lock
     due: int | None  # monotonic nanoseconds
     timer_entry: TimerEntry | None
     line: int | None
 
-    def ripen(self) -> None:
+    def become_due(self) -> None:
         """Pass the task to its runner, because it is due now."""
-        self.runner.take_ripe(self)
+        self.runner.enqueue_due(self)
 
     def run_on(self, worker: WorkerThread) -> bool:
         if self.traits.shutdown is ShutdownBehavior.CONTINUE:
             worker.task = self  # before it starts, so that no shutdown waits for it
-            if worker.home.rest.waiters:
-                worker.home.rest.announce()
+            if worker.home.idle_condition.waiters:
+                worker.home.idle_condition.announce()
         if self.traits.may_block and worker.group is not None:
             with worker.group.blocking(worker):
                 has_run = Task.run_on(self, worker)

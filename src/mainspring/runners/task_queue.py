@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 AGEING_NS = NANOSECONDS // 2  # the other half of the promised second is for tasks that already run
 
 
-class Entry(Protocol):
+class QueueEntry(Protocol):
     """An entry of a ready queue: a task, or a sequence that needs a slice of a worker's time."""
 
     @property
@@ -34,7 +34,7 @@ class Entry(Protocol):
         """When it was queued, if more urgent entries can overtake it."""
 
     @property
-    def turns(self) -> int:
+    def runs_made(self) -> int:
         """The number of tasks that it has run."""
 
     def run_on(self, worker: WorkerThread) -> bool | None:
@@ -47,24 +47,24 @@ class Entry(Protocol):
 class TaskQueue(Protocol):
     """A queue that many threads push to and pop from."""
 
-    lanes: tuple[deque[Entry], deque[Entry], deque[Entry]]
+    lanes: tuple[deque[QueueEntry], deque[QueueEntry], deque[QueueEntry]]
     """The lanes, most urgent first, for a quick check whether entries wait; FIFO: one lane three times."""
 
-    def appender(self, priority: int) -> Callable[[Entry], None]:
+    def appender(self, priority: int) -> Callable[[QueueEntry], None]:
         """Return the fastest function that pushes entries of one priority."""
 
-    def push(self, entry: Entry, priority: int) -> None: ...
+    def push(self, entry: QueueEntry, priority: int) -> None: ...
 
-    def pop(self) -> Entry:
+    def pop(self) -> QueueEntry:
         """Remove and return the entry that runs next; raise `IndexError` if there is none."""
 
-    def pop_up_to(self, limit: int) -> list[Entry]:
+    def pop_up_to(self, limit: int) -> list[QueueEntry]:
         """Remove and return at most `limit` entries, in order; the list belongs to the caller."""
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[QueueEntry]:
         """Return the waiting entries without removing them."""
 
-    def clear(self) -> list[Entry]:
+    def clear(self) -> list[QueueEntry]:
         """Remove and return all entries."""
 
     def __len__(self) -> int: ...
@@ -72,8 +72,8 @@ class TaskQueue(Protocol):
     def __bool__(self) -> bool: ...
 
 
-def _pop_up_to(queue: TaskQueue, limit: int) -> list[Entry]:
-    taken: list[Entry] = []
+def _pop_up_to(queue: TaskQueue, limit: int) -> list[QueueEntry]:
+    taken: list[QueueEntry] = []
     try:
         while len(taken) < limit:
             taken.append(queue.pop())
@@ -88,23 +88,23 @@ class FifoTaskQueue:
     __slots__ = ("_entries", "lanes", "pop")
 
     def __init__(self) -> None:
-        self._entries: deque[Entry] = deque()
+        self._entries: deque[QueueEntry] = deque()
         self.lanes = (self._entries,) * 3
-        self.pop: Callable[[], Entry] = self._entries.popleft
+        self.pop: Callable[[], QueueEntry] = self._entries.popleft
 
-    def appender(self, priority: int) -> Callable[[Entry], None]:
+    def appender(self, priority: int) -> Callable[[QueueEntry], None]:
         return self._entries.append
 
-    def push(self, entry: Entry, priority: int) -> None:
+    def push(self, entry: QueueEntry, priority: int) -> None:
         self._entries.append(entry)
 
-    def pop_up_to(self, limit: int) -> list[Entry]:
+    def pop_up_to(self, limit: int) -> list[QueueEntry]:
         return _pop_up_to(self, limit)
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[QueueEntry]:
         return list(self._entries.copy())
 
-    def clear(self) -> list[Entry]:
+    def clear(self) -> list[QueueEntry]:
         return _pop_up_to(self, len(self._entries))
 
     def __len__(self) -> int:
@@ -118,35 +118,35 @@ class PriorityTaskQueue:
     """A queue with one lane per priority: most urgent first, then by arrival; ageing prevents starvation."""
 
     __slots__ = (
+        "_aged_until",
         "_background",
         "_now",
-        "_owed_until",
         "_passed_over",
         "_passed_over_since",
-        "_urgency_is_next",
         "_urgent",
+        "_urgent_is_next",
         "_visible",
         "lanes",
     )
 
     def __init__(self, now: Callable[[], int]) -> None:
         self._now = now
-        self.lanes: tuple[deque[Entry], deque[Entry], deque[Entry]] = (deque(), deque(), deque())
+        self.lanes: tuple[deque[QueueEntry], deque[QueueEntry], deque[QueueEntry]] = (deque(), deque(), deque())
         self._urgent, self._visible, self._background = self.lanes
         # The head of the visible lane when it was first passed over, the time of that, and the last entry that has
         # aged. Workers update these without a lock; a lost update shifts a turn by one and loses no entry.
-        self._passed_over: tuple[Entry, int] | None = None
+        self._passed_over: tuple[QueueEntry, int] | None = None
         self._passed_over_since = 0
-        self._owed_until: Entry | None = None
-        self._urgency_is_next = False
+        self._aged_until: QueueEntry | None = None
+        self._urgent_is_next = False
 
-    def appender(self, priority: int) -> Callable[[Entry], None]:
+    def appender(self, priority: int) -> Callable[[QueueEntry], None]:
         return self.lanes[Priority.USER_BLOCKING - priority].append
 
-    def push(self, entry: Entry, priority: int) -> None:
+    def push(self, entry: QueueEntry, priority: int) -> None:
         self.lanes[Priority.USER_BLOCKING - priority].append(entry)
 
-    def pop(self) -> Entry:
+    def pop(self) -> QueueEntry:
         if self._urgent:
             if self._visible or self._background:
                 return self._pop_with_ageing(self._urgent)
@@ -156,16 +156,16 @@ class PriorityTaskQueue:
                 return self._pop_with_ageing(self._visible)
             return self._visible.popleft()
         if not self._background:
-            self._passed_over = self._owed_until = None  # an idle queue keeps no entry alive
+            self._passed_over = self._aged_until = None  # an idle queue keeps no entry alive
         return self._background.popleft()
 
-    def _pop_with_ageing(self, lane: deque[Entry]) -> Entry:
-        aged = None if self._urgency_is_next else self._aged_lane(lane)
+    def _pop_with_ageing(self, lane: deque[QueueEntry]) -> QueueEntry:
+        aged = None if self._urgent_is_next else self._aged_lane(lane)
         # Aged and urgent entries alternate, so that neither delays the other for long.
-        self._urgency_is_next = aged is not None
+        self._urgent_is_next = aged is not None
         return (aged or lane).popleft()
 
-    def _aged_lane(self, lane: deque[Entry]) -> deque[Entry] | None:
+    def _aged_lane(self, lane: deque[QueueEntry]) -> deque[QueueEntry] | None:
         now = self._now()
         if self._background_has_aged(now):
             return self._background
@@ -185,36 +185,36 @@ class PriorityTaskQueue:
             head = self._visible[0]
         except IndexError:
             return False
-        if (head, head.turns) != self._passed_over:
-            self._passed_over = (head, head.turns)
+        if (head, head.runs_made) != self._passed_over:
+            self._passed_over = (head, head.runs_made)
             self._passed_over_since = now
-            self._owed_until = None
+            self._aged_until = None
             return False
-        if self._owed_until is None:
+        if self._aged_until is None:
             if now - self._passed_over_since < AGEING_NS:
                 return False
-            self._owed_until = self._visible[-1]  # all entries that wait now count as aged
-        self._pass_on_what_is_owed(head)
+            self._aged_until = self._visible[-1]  # all entries that wait now count as aged
+        self._transfer_age(head)
         return True
 
-    def _pass_on_what_is_owed(self, head: Entry) -> None:
+    def _transfer_age(self, head: QueueEntry) -> None:
         """Transfer the age of the head, which is about to be popped, to the next entry."""
         try:
-            heir = self._visible[1]
+            next_entry = self._visible[1]
         except IndexError:
-            heir = head
-        if heir is head or head is self._owed_until:
-            self._passed_over = self._owed_until = None
+            next_entry = head
+        if next_entry is head or head is self._aged_until:
+            self._passed_over = self._aged_until = None
         else:
-            self._passed_over = (heir, heir.turns)
+            self._passed_over = (next_entry, next_entry.runs_made)
 
-    def pop_up_to(self, limit: int) -> list[Entry]:
+    def pop_up_to(self, limit: int) -> list[QueueEntry]:
         return _pop_up_to(self, limit)
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[QueueEntry]:
         return list(chain.from_iterable(lane.copy() for lane in self.lanes))
 
-    def clear(self) -> list[Entry]:
+    def clear(self) -> list[QueueEntry]:
         return _pop_up_to(self, len(self))
 
     def __len__(self) -> int:

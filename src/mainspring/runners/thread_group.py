@@ -13,7 +13,7 @@ Invariants of the scheduler
 
 Invariants of the threads
 - No lock is held while an entry runs.
-- `_out` (threads that may take work) never stays above `min(size + blocked, max_size)`: a surplus worker moves
+- `_active` (threads that may take work) never stays above `min(size + blocked, max_size)`: a surplus worker moves
   to the reserve before it takes the next entry.
 - A sleeping worker is in the idle list or in the reserve; the thread that removes it from there opens its gate
   once.
@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 
 from mainspring.runners.idle_condition import IdleCondition
 from mainspring.runners.task import Task
-from mainspring.runners.task_queue import Entry, TaskQueue
+from mainspring.runners.task_queue import QueueEntry, TaskQueue
 from mainspring.runners.worker import WorkerThread, current_worker
 
 if TYPE_CHECKING:
@@ -48,10 +48,10 @@ class TaskScheduler:
     def __init__(self, ready: TaskQueue) -> None:
         self.ready = ready
         self.idle: deque[WorkerThread] = deque()
-        self.take: Callable[[], Entry] = ready.pop
+        self.take: Callable[[], QueueEntry] = ready.pop
         self._waking = False
 
-    def schedule(self, entry: Entry, priority: int) -> None:
+    def schedule(self, entry: QueueEntry, priority: int) -> None:
         """Push an entry to the ready queue and wake a worker for it, if one is idle."""
         try:
             self.ready.push(entry, priority)
@@ -80,13 +80,13 @@ class TaskScheduler:
         self._waking = True
         worker.wake()
 
-    def woke_up(self) -> None:
+    def worker_woke(self) -> None:
         """Note that a woken worker is about to check the queue; wake another if more than one entry is ready."""
         self._waking = False
         if self.idle and len(self.ready) > 1:
             self.wake_one()
 
-    def pass_on(self) -> None:
+    def wake_another(self) -> None:
         """Wake another worker in place of a woken one that takes no entry."""
         self._waking = False
         if self.idle and self.ready:
@@ -95,7 +95,7 @@ class TaskScheduler:
 
 JOIN_SECONDS = 1.0  # a thread without a task ends at once, unless the machine is overloaded
 
-_NOTHING: Entry = Task()
+_NOTHING: QueueEntry = Task()
 
 logger = logging.getLogger("mainspring.runners")
 
@@ -119,12 +119,12 @@ class ThreadGroup:
         self._max_size = max_size
         self._idle_timeout_ns = idle_timeout_ns
         self._delays = delays
-        self.rest = IdleCondition(owner.services.clock)
-        self.attention = False  # whether workers must call `_heed` before they take more work
+        self.idle_condition = IdleCondition(owner.services.clock)
+        self.has_requests = False  # whether workers must call `_handle_requests` before they take more work
         self._lock = RLock()  # re-entrant for signal handlers and finalizers; guards everything below
         self._workers: list[WorkerThread] = []
         self._reserve: deque[WorkerThread] = deque()
-        self._out = 0
+        self._active = 0
         self._blocked = 0
         self._stopping = False
         self._can_grow = True  # until the system refuses a thread
@@ -142,7 +142,7 @@ class ThreadGroup:
     def start(self) -> None:
         """Start the threads of a group that has none yet."""
         with self._lock:
-            self._out = self._size
+            self._active = self._size
         for _ in range(self._size):
             self._launch(WorkerThread(self, self._owner))
         if not self.workers():
@@ -175,21 +175,21 @@ class ThreadGroup:
         except RuntimeError as error:  # the system has no more threads, or the interpreter is going down
             with self._lock:
                 self._workers.remove(worker)
-                self._out -= 1
+                self._active -= 1
                 self._can_grow = False
-            self._scheduler.pass_on()
-            if self.rest.waiters:
-                self.rest.announce()
+            self._scheduler.wake_another()
+            if self.idle_condition.waiters:
+                self.idle_condition.announce()
             logger.warning("runner %r could not start a thread: %s", self._owner.name, error)
 
     def _work(self, worker: WorkerThread) -> None:
-        worker.adopt_current_thread()
+        worker.bind_current_thread()
         scheduler = self._scheduler
         take = scheduler.take
         urgent, visible, background = scheduler.ready.lanes
-        scheduler.woke_up()
+        scheduler.worker_woke()
         while True:
-            if self.attention and not self._heed(worker):
+            if self.has_requests and not self._handle_requests(worker):
                 break
             try:
                 # The usual case needs no decision between lanes, so save the call.
@@ -199,63 +199,63 @@ class ThreadGroup:
                 self._park(worker)
                 continue
             if entry.run_on(worker) is False:
-                self._owner.shell_passed()
+                self._owner.tombstone_popped()
         self._retire(worker)
 
     def _park(self, worker: WorkerThread) -> None:
         scheduler = self._scheduler
         worker.parked = True
         scheduler.idle.append(worker)
-        if scheduler.ready or (self.attention and self._is_needed_elsewhere()):
+        if scheduler.ready or (self.has_requests and self._is_needed_elsewhere()):
             try:
                 scheduler.idle.remove(worker)
             except ValueError:
                 pass  # another thread is about to open the gate
             else:
                 worker.parked = False
-                worker.wakes += 1  # it has not slept, but `is_at_rest` must see that it was busy
+                worker.wakes += 1  # it has not slept, but `is_idle` must see that it was busy
                 return
-        if self.rest.waiters:
-            self.rest.announce()
+        if self.idle_condition.waiters:
+            self.idle_condition.announce()
         worker.gate.acquire()
         worker.wakes += 1
-        scheduler.woke_up()
+        scheduler.worker_woke()
 
     def _retire(self, worker: WorkerThread) -> None:
         with self._lock:
             self._workers.remove(worker)
             self._retired_completed += worker.completed
             self._retired_failed += worker.failed
-        if self.rest.waiters:
-            self.rest.announce()
+        if self.idle_condition.waiters:
+            self.idle_condition.announce()
 
-    def _heed(self, worker: WorkerThread) -> bool:
+    def _handle_requests(self, worker: WorkerThread) -> bool:
         """Notify waiting threads; move a surplus worker to the reserve; return False if the worker must end."""
         with self._lock:
             if self._stopping:
                 return bool(self._scheduler.ready)  # BLOCK tasks may be left: they must run
-            steps_aside = self._out > self._allowed()
+            steps_aside = self._active > self._allowed()
             if steps_aside:
-                self._out -= 1
+                self._active -= 1
                 worker.reap_entry = self._delays.call_after(
                     self._idle_timeout_ns, partial(self._reap, worker, worker.wakes)
                 )
                 worker.parked = True
                 self._reserve.append(worker)
-            self.attention = self._watchers > 0 or self._out > self._allowed()
-        if self.rest.waiters:
-            self.rest.announce()
+            self.has_requests = self._watchers > 0 or self._active > self._allowed()
+        if self.idle_condition.waiters:
+            self.idle_condition.announce()
         if not steps_aside:
             return True
-        self._scheduler.pass_on()
+        self._scheduler.wake_another()
         worker.gate.acquire()
         worker.wakes += 1
-        self._scheduler.woke_up()
+        self._scheduler.worker_woke()
         return not worker.leaving
 
     def _is_needed_elsewhere(self) -> bool:
         with self._lock:
-            return self._stopping or self._out > self._allowed()
+            return self._stopping or self._active > self._allowed()
 
     def _reap(self, worker: WorkerThread, wakes: int) -> None:
         with self._lock:
@@ -286,7 +286,7 @@ class ThreadGroup:
             return
         with self._lock:
             self._blocked += 1
-            is_at_limit = self._stopping or self._out >= self._allowed()
+            is_at_limit = self._stopping or self._active >= self._allowed()
             is_warning_due = self._blocked == self._max_size > 1 and not self._stopping and not self._has_warned
             self._has_warned |= is_warning_due
             substitute = None if is_at_limit else self._send_substitute()
@@ -306,13 +306,13 @@ class ThreadGroup:
             self._scheduler.wake_one()
 
     def _send_substitute(self) -> WorkerThread:
-        self._out += 1
-        substitute = self._reserve.pop() if self._reserve else self._unborn()
+        self._active += 1
+        substitute = self._reserve.pop() if self._reserve else self._make_unstarted_worker()
         # At the end that `wake_one` reaches last: idle threads are woken first.
         self._scheduler.idle.appendleft(substitute)
         return substitute
 
-    def help_out(self, worker: WorkerThread, is_over: Callable[[], bool]) -> None:
+    def run_ready_inline(self, worker: WorkerThread, is_over: Callable[[], bool]) -> None:
         """Run ready entries inside a waiting task, if no thread can be started to run them."""
         while not self._can_grow and not is_over():
             try:
@@ -321,9 +321,9 @@ class ThreadGroup:
                 return
             with worker.nested(self._owner):
                 if entry.run_on(worker) is False:
-                    self._owner.shell_passed()
+                    self._owner.tombstone_popped()
 
-    def _unborn(self) -> WorkerThread:
+    def _make_unstarted_worker(self) -> WorkerThread:
         worker = WorkerThread(self, self._owner)
         worker.parked = True
         worker.wake = lambda: self._launch(worker)
@@ -335,12 +335,12 @@ class ThreadGroup:
             return
         with self._lock:
             self._blocked -= 1
-            if self._out <= self._allowed():
+            if self._active <= self._allowed():
                 return
-            if self._withdraw_unborn():
-                self._out -= 1
+            if self._withdraw_unstarted():
+                self._active -= 1
                 return
-            self.attention = True
+            self.has_requests = True
         # If a thread is idle, wake it to move to the reserve; else the next one to finish its entry does.
         try:
             surplus = self._scheduler.idle.popleft()
@@ -349,7 +349,7 @@ class ThreadGroup:
         surplus.parked = False
         surplus.wake()
 
-    def _withdraw_unborn(self) -> bool:
+    def _withdraw_unstarted(self) -> bool:
         """Remove a substitute whose thread was never started from the idle list; return whether there was one."""
         for worker in self._scheduler.idle.copy():
             if worker.thread is None:
@@ -362,7 +362,7 @@ class ThreadGroup:
 
     # -- waiting and stopping
 
-    def is_at_rest(self, is_resting: Callable[[WorkerThread], bool]) -> bool:
+    def is_idle(self, is_resting: Callable[[WorkerThread], bool]) -> bool:
         """Return whether nothing is ready and `is_resting` holds for every worker.
 
         Two equal readings of the workers, before and after the check of the queue, make the result consistent.
@@ -379,15 +379,17 @@ class ThreadGroup:
             return False
         with self._lock:
             # If tasks that called shutdown occupy every thread, none becomes free: they wait for each other.
-            return len(self._workers) < self._out or not all(worker.is_shutting_down for worker in self._workers)
+            return len(self._workers) < self._active or not all(
+                worker.is_shutting_down for worker in self._workers
+            )
 
     def wait_until(self, is_reached: Callable[[], bool], deadline: int | None) -> bool:
         """Wait for a condition that may become true at the end of any task; return False after the deadline."""
         with self._lock:
             self._watchers += 1
-            self.attention = True
+            self.has_requests = True
         try:
-            return self.rest.wait(is_reached, deadline)
+            return self.idle_condition.wait(is_reached, deadline)
         finally:
             with self._lock:
                 self._watchers -= 1
@@ -396,7 +398,7 @@ class ThreadGroup:
         """Make every worker end as soon as it has nothing to run."""
         with self._lock:
             self._stopping = True
-            self.attention = True
+            self.has_requests = True
             sleeping = list(self._reserve)
             self._reserve.clear()
         while True:

@@ -20,15 +20,15 @@ from mainspring.clock import Clock, Duration, SystemClock, deadline_after, to_na
 from mainspring.errors import RunnerClosed
 from mainspring.runners.asyncio_runner import AsyncioRunner
 from mainspring.runners.delay_manager import DelayManager
-from mainspring.runners.flush import Barrier, Earlier
+from mainspring.runners.flush import EarlierTasks, FlushBarrier
 from mainspring.runners.group_runner import GroupRunner, SingleThreadRunner
 from mainspring.runners.observer import TaskObserver
+from mainspring.runners.pooled_runners import ParallelRunner, PooledRunner, SequencedRunner
 from mainspring.runners.runner import TaskRunner
 from mainspring.runners.services import Services
-from mainspring.runners.source import ParallelRunner, SequencedRunner, TaskSource
 from mainspring.runners.statistics import PoolStatistics
 from mainspring.runners.task import Priority, Task, TaskFailure, TaskTraits
-from mainspring.runners.task_queue import Entry, FifoTaskQueue, PriorityTaskQueue
+from mainspring.runners.task_queue import FifoTaskQueue, PriorityTaskQueue, QueueEntry
 from mainspring.runners.validation import require_positive
 from mainspring.runners.worker import WorkerThread, current_worker
 
@@ -89,7 +89,7 @@ class ThreadPool(GroupRunner):
         )
         self._numbers = count(1)
         self._runners_lock = Lock()  # guards the attributes below
-        self._sources: WeakSet[TaskSource] = WeakSet()
+        self._pooled: WeakSet[PooledRunner] = WeakSet()
         self._dedicated: list[SingleThreadRunner | AsyncioRunner] = []
         self._ended_totals = (0, 0)  # of dedicated runners that were closed before the pool
         self._process = os.getpid()
@@ -132,7 +132,7 @@ class ThreadPool(GroupRunner):
         finally:
             self.shutdown()
 
-    def closes_with(self) -> list[TaskRunner]:
+    def runners_to_shut_down(self) -> list[TaskRunner]:
         with self._runners_lock:
             self._is_ending = True
         return self._runners()
@@ -168,7 +168,7 @@ class ThreadPool(GroupRunner):
             traits=traits,
             metadata=metadata,
         )
-        self._add(runner, self._sources.add)
+        self._add(runner, self._pooled.add)
         return runner
 
     def parallel(
@@ -192,7 +192,7 @@ class ThreadPool(GroupRunner):
             traits=traits,
             metadata=metadata,
         )
-        self._add(runner, self._sources.add)
+        self._add(runner, self._pooled.add)
         return runner
 
     def single_thread(
@@ -248,7 +248,7 @@ class ThreadPool(GroupRunner):
 
     def _runners(self) -> list[TaskRunner]:
         with self._runners_lock:
-            return [self, *self._sources, *self._dedicated]
+            return [self, *self._pooled, *self._dedicated]
 
     # -- the pool as a runner that includes its runners
 
@@ -296,10 +296,10 @@ class ThreadPool(GroupRunner):
         self, is_resting: Callable[[WorkerThread], bool], deadline: int | None, clock: Clock | None = None
     ) -> bool:
         worker = current_worker()
-        # `standing_in` once and not in each iteration: it wakes threads, and their wake-ups are checked here.
-        with nullcontext() if worker is None else worker.standing_in():
+        # `blocking` once and not in each iteration: it wakes threads, and their wake-ups are checked here.
+        with nullcontext() if worker is None else worker.blocking():
             while not self.is_quiet(is_resting):
-                if not self.rest.wait(lambda: self._group.is_at_rest(is_resting), deadline, clock):
+                if not self.idle_condition.wait(lambda: self._group.is_idle(is_resting), deadline, clock):
                     return False
                 for part in self._parts():
                     if not part.wait_quiet(is_resting, deadline, clock):
@@ -309,7 +309,7 @@ class ThreadPool(GroupRunner):
     def statistics(self) -> PoolStatistics:
         """Return the counts of the pool and all its runners together, and the statistics of the timing wheel."""
         own = super().statistics()
-        tally = self.services.tally
+        counters = self.services.counters
         parts = [part.statistics() for part in self._parts()]
         return PoolStatistics(
             name=own.name,
@@ -319,42 +319,42 @@ class ThreadPool(GroupRunner):
             queued=self._queued_in_group() + sum(part.queued for part in parts),
             delayed=len(self.services.delays),
             workers=own.workers + sum(part.workers for part in parts),
-            rejected=tally.rejected,
-            cancelled=tally.canceled,
-            skipped=tally.skipped,
+            rejected=counters.rejected,
+            cancelled=counters.canceled,
+            skipped=counters.skipped,
             timers=self.services.delays.statistics(),
         )
 
     def _queued_in_group(self) -> int:
-        """Count the tasks in the ready queue, and in sources that are in the ready queue or being served."""
+        """Count the tasks in the ready queue, and in the pooled runners that are in it or being served."""
         entries = self._scheduler.ready.entries()
-        sources = self._busy_sources(entries)
-        tasks = sum(isinstance(entry, Task) for entry in entries) - self._shells
-        return max(0, tasks) + sum(source.waiting() for source in sources)
+        runners = self._busy_runners(entries)
+        tasks = sum(isinstance(entry, Task) for entry in entries) - self._tombstones
+        return max(0, tasks) + sum(runner.waiting() for runner in runners)
 
-    def _busy_sources(self, entries: list[Entry]) -> set[TaskSource]:
+    def _busy_runners(self, entries: list[QueueEntry]) -> set[PooledRunner]:
         served = [worker.runner for worker in self._group.workers()]
-        return {source for source in (*entries, *served) if isinstance(source, TaskSource)}
+        return {runner for runner in (*entries, *served) if isinstance(runner, PooledRunner)}
 
     def all_queued_tasks(self) -> list[Task]:
         tasks = [task for runner in self._runners()[1:] for task in runner.queued_tasks()]
         return tasks + self.queued_tasks()
 
-    def wait_until_ended(self, earlier: Earlier, deadline: int | None) -> bool:
+    def wait_until_ended(self, earlier: EarlierTasks, deadline: int | None) -> bool:
         return super().wait_until_ended(earlier, deadline) and all(
             part.wait_until_ended(earlier, deadline) for part in self._parts()
         )
 
-    def _raise_barriers(self) -> list[Barrier]:
+    def _post_barriers(self) -> list[FlushBarrier]:
         if self.is_open:
             self.start()
-        rest = self.rest
+        idle_condition = self.idle_condition
         lanes = zip(reversed(Priority), self._scheduler.ready.lanes, strict=True)
-        mine = [self.raise_barrier(rest, priority) for priority, lane in lanes if lane]
+        mine = [self.post_barrier(idle_condition, priority) for priority, lane in lanes if lane]
         with self._runners_lock:
-            others: list[TaskRunner] = [source for source in self._sources if not source.is_asleep()]
+            others: list[TaskRunner] = [runner for runner in self._pooled if not runner.is_unserved()]
         others += self._parts()
-        return mine + [runner.raise_barrier(rest) for runner in others]
+        return mine + [runner.post_barrier(idle_condition) for runner in others]
 
     # -- the pool as a member of its clock
 

@@ -79,7 +79,7 @@ class WorkerThread:
         self.wait_is_over: Callable[[], bool] | None = None  # set while its task waits for other tasks or for time
         self.is_shutting_down = False  # its task is inside shutdown() of its own pool, which must not wait for it
 
-    def adopt_current_thread(self) -> None:
+    def bind_current_thread(self) -> None:
         """Make `current_worker()` return this worker on the calling thread."""
         self.ident = get_ident()
         _current.worker = self
@@ -92,7 +92,7 @@ class WorkerThread:
         """Return whether the running task, or a task that it is nested in, belongs to `runner`."""
         return self.current_runner() is runner or runner in self.outer_runners
 
-    def holds_others_up(self) -> bool:
+    def has_tasks_behind(self) -> bool:
         """Return whether tasks of the same sequence wait behind the running one."""
         return self.runner is not self.home and any(task.is_live() for task in self.runner.queued_tasks())
 
@@ -110,13 +110,13 @@ class WorkerThread:
         """Mark the running task as waiting, so that a manual clock may advance meanwhile."""
         outer = self.wait_is_over
         self.wait_is_over = is_over
-        self.home.rest.announce()
+        self.home.idle_condition.announce()
         try:
             yield
         finally:
             self.wait_is_over = outer
 
-    def acting(self) -> WorkerThread:
+    def calling_worker(self) -> WorkerThread:
         """Return the worker of the calling code: this one, or the stand-in of the calling coroutine."""
         return self
 
@@ -124,7 +124,7 @@ class WorkerThread:
         """Mark the calling coroutine as waiting; only the worker of an event loop has coroutines."""
         return nullcontext()
 
-    def standing_in(self) -> AbstractContextManager[None]:
+    def blocking(self) -> AbstractContextManager[None]:
         """Let another thread of the group take tasks while this one waits."""
         return nullcontext() if self.group is None else self.group.blocking(self)
 
@@ -217,5 +217,5 @@ def blocking_for(*runners: TaskRunner) -> Iterator[None]:
     if worker is None or not any(runner.shares_threads_with(worker) for runner in runners):
         yield
     else:
-        with worker.standing_in():
+        with worker.blocking():
             yield

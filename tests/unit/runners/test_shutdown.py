@@ -312,7 +312,7 @@ def test_a_task_that_was_accepted_runs_although_its_poster_has_not_woken_a_worke
 ) -> None:
     runs: list[str] = []
     runner = pool.sequenced(traits=BLOCK) if kind == "sequenced" else pool.parallel(2, traits=BLOCK)
-    runner._sleepers = ()  # as if the thread that posts stood still right after the task was queued
+    runner._wakeable = ()  # as if the thread that posts stood still right after the task was queued
     runner.post(runs.append, "accepted")
     assert pool.shutdown() == ShutdownReport(ran=1, skipped=0, abandoned=0)
     assert runs == ["accepted"]

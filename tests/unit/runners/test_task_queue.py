@@ -26,7 +26,7 @@ class Item:
     def __init__(self, number: int = 0, queued_at: int | None = None) -> None:
         self.number = number
         self.queued_at = queued_at
-        self.turns = 0
+        self.runs_made = 0
 
     def __repr__(self) -> str:
         return f"Item({self.number})"
@@ -213,7 +213,7 @@ def test_a_sequence_that_comes_back_is_not_taken_for_one_that_has_waited_ever_si
     queue.push(sequence, USER_VISIBLE)
     queue.push(urgent, USER_BLOCKING)
     assert queue.pop_up_to(2) == [urgent, sequence]
-    sequence.turns += 1
+    sequence.runs_made += 1
     now.ns = 10 * AGEING_NS
     queue.push(sequence, USER_VISIBLE)  # it has just become ready again
     queue.push(urgent, USER_BLOCKING)

@@ -4,13 +4,13 @@ A sequenced runner is one logical thread: its tasks run in strict order, one at 
 that only these tasks use needs no lock. A parallel runner is a bounded part of a pool: its tasks start in order
 and run concurrently, at most `limit` at once.
 
-A source has one token for each worker that may serve it. `post` appends a task; if a token is free, it takes the
-token and puts the source into the ready queue, with the priority of its head task. A worker runs a slice of at
-most `SLICE` tasks. If other work is ready then, the worker puts the source back into the ready queue, so that no
-source starves another. If no task is left, it returns the token.
+A pooled runner has one token for each worker that may serve it. `post` appends a task; if a token is free, it
+takes the token and puts the runner into the ready queue, with the priority of its head task. A worker runs a slice
+of at most `SLICE` tasks. If other work is ready then, the worker puts the runner back into the ready queue, so
+that no runner starves another. If no task is left, it returns the token.
 
 Invariants
-- A token is in the source, or in the ready queue, or with a worker. Taking it is one atomic `list.pop`.
+- A token is in the runner, or in the ready queue, or with a worker. Taking it is one atomic `list.pop`.
 - No wake-up is lost: a producer appends its task and then checks for a token; a worker returns the token and
   then checks for tasks. The second of the two sees what the first has done.
 - With one token, tasks run strictly in order, one at a time, and each sees the effects of the one before.
@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from mainspring.runners.flush import Earlier
+from mainspring.runners.flush import EarlierTasks
 from mainspring.runners.idle_condition import IdleCondition
 from mainspring.runners.runner import TaskRunner
 from mainspring.runners.task import Priority, Task, TaskTraits, TracedTask
@@ -37,7 +37,7 @@ SLICE = 4
 _SLICE = range(SLICE)
 
 
-class TaskSource(TaskRunner):
+class PooledRunner(TaskRunner):
     """A queue of tasks that at most `limit` workers of a group serve at once."""
 
     __slots__ = (
@@ -47,9 +47,9 @@ class TaskSource(TaskRunner):
         "_group",
         "_has_priorities",
         "_idle",
+        "_idle_condition",
         "_lanes",
         "_limit",
-        "_rest",
         "_scheduler",
         "_tasks",
         "_tokens",
@@ -77,11 +77,11 @@ class TaskSource(TaskRunner):
         self._append_ready = scheduler.ready.appender(Priority.USER_VISIBLE)
         self._idle = scheduler.idle
         self._tokens = [None] * limit
-        self._sleepers = self._tokens
+        self._wakeable = self._tokens
         self._has_priorities = False  # set by the first task whose priority is not USER_VISIBLE
         self._completed = 0
         self._failed = 0
-        self._rest: IdleCondition | None = None  # created when a thread waits for the first time
+        self._idle_condition: IdleCondition | None = None  # created when a thread waits for the first time
         self._open_fast_path()
 
     # -- taking and returning a token
@@ -89,7 +89,7 @@ class TaskSource(TaskRunner):
     def shares_threads_with(self, worker: WorkerThread) -> bool:
         return worker.group is self._group
 
-    def _rouse(self) -> None:
+    def _wake_worker(self) -> None:
         try:
             self._tokens.pop()
         except IndexError:
@@ -116,13 +116,13 @@ class TaskSource(TaskRunner):
             return Priority.USER_VISIBLE
 
     @property
-    def turns(self) -> int:
+    def runs_made(self) -> int:
         """The number of tasks run; a change restarts the time that the ready queue measures for ageing."""
         return self._completed + self._failed
 
     @property
     def queued_at(self) -> int:
-        """When the head task was queued; 0 without a stamp, so that the source does not block those behind it."""
+        """When the head task was queued; 0 without a stamp, so that the runner does not block those behind it."""
         try:
             return self._tasks[0].queued_at or 0
         except IndexError:
@@ -135,7 +135,7 @@ class TaskSource(TaskRunner):
         worker.failed_before_slice = worker.failed
         tasks = self._tasks
         if self._has_priorities or self._limit > 1:
-            self._run_slice_with_care(worker)
+            self._run_slice_by_priority(worker)
         else:
             urgent, visible, background = self._lanes
             take = tasks.popleft
@@ -143,8 +143,8 @@ class TaskSource(TaskRunner):
                 while True:
                     for _ in _SLICE:
                         if not take().run_on(worker):
-                            self.shell_passed()
-                    if visible or urgent or background or self._group.attention or self._has_priorities:
+                            self.tombstone_popped()
+                    if visible or urgent or background or self._group.has_requests or self._has_priorities:
                         break  # other work is ready; if none is, go on without the ready queue
             except IndexError:
                 pass  # the queue is empty; `run_on` of a task does not raise
@@ -155,7 +155,7 @@ class TaskSource(TaskRunner):
         else:
             self._go_idle()
 
-    def _run_slice_with_care(self, worker: WorkerThread) -> None:
+    def _run_slice_by_priority(self, worker: WorkerThread) -> None:
         """Run a slice; end it early if the next task is less urgent or the group needs the worker."""
         priority = self._head_priority()
         for _ in _SLICE:
@@ -164,16 +164,16 @@ class TaskSource(TaskRunner):
             except IndexError:
                 return
             if not task.run_on(worker):
-                self.shell_passed()
-            if self._head_priority() < priority or self._group.attention:
+                self.tombstone_popped()
+            if self._head_priority() < priority or self._group.has_requests:
                 return
 
     def _go_idle(self) -> None:
         self._tokens.append(None)
         if self._tasks:
-            self._rouse()
-        if self._rest is not None:
-            self._rest.announce()
+            self._wake_worker()
+        if self._idle_condition is not None:
+            self._idle_condition.announce()
 
     def _count(self, worker: WorkerThread) -> None:
         completed, failed = worker.completed, worker.failed
@@ -189,13 +189,13 @@ class TaskSource(TaskRunner):
         self._tasks.append(task)
 
     def _waiting(self) -> int:
-        return max(0, len(self._tasks) - self._shells)
+        return max(0, len(self._tasks) - self._tombstones)
 
     def waiting(self) -> int:
         """Return the number of tasks in the queue."""
         return self._waiting()
 
-    def is_asleep(self) -> bool:
+    def is_unserved(self) -> bool:
         """Return whether no task is queued and no worker serves this runner."""
         return not self._tasks and len(self._tokens) == self._limit
 
@@ -220,11 +220,11 @@ class TaskSource(TaskRunner):
         return completed, failed
 
     @property
-    def rest(self) -> IdleCondition:
+    def idle_condition(self) -> IdleCondition:
         with self._lock:
-            if self._rest is None:
-                self._rest = IdleCondition(self.services.clock)
-            return self._rest
+            if self._idle_condition is None:
+                self._idle_condition = IdleCondition(self.services.clock)
+            return self._idle_condition
 
     def is_quiet(self, is_resting: Callable[[WorkerThread], bool]) -> bool:
         # Queue before workers: a worker sets `runner` before it takes a task from the queue.
@@ -246,17 +246,17 @@ class TaskSource(TaskRunner):
     def _worker_count(self) -> int:
         return self._limit
 
-    def wait_until_ended(self, earlier: Earlier, deadline: int | None) -> bool:
+    def wait_until_ended(self, earlier: EarlierTasks, deadline: int | None) -> bool:
         return self._group.wait_until(earlier.have_tasks_ended, deadline)
 
 
-class SequencedRunner(TaskSource):
+class SequencedRunner(PooledRunner):
     """A runner of tasks in strict order, one at a time. Make one with `pool.sequenced()`."""
 
     __slots__ = ()
 
 
-class ParallelRunner(TaskSource):
+class ParallelRunner(PooledRunner):
     """A runner of unordered tasks, at most `limit` at once. Make one with `pool.parallel()`."""
 
     __slots__ = ()

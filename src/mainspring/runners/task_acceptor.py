@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from mainspring.runners.services import Services
 
 
-class State(Enum):
+class RunnerState(Enum):
     """The life-cycle state of a runner."""
 
     OPEN = "open"
@@ -45,7 +45,7 @@ class State(Enum):
     CLOSED = "closed"
 
 
-class Intake(ABC):
+class TaskAcceptor(ABC):
     """The receiving side of a runner. Slots, here and in subclasses, make it small and its attributes fast."""
 
     __slots__ = (
@@ -58,17 +58,17 @@ class Intake(ABC):
         "_is_prepared",
         "_lock",
         "_rejected",
-        "_shells",
         "_skipped",
-        "_sleepers",
         "_state",
+        "_tombstones",
         "_traits",
+        "_wakeable",
         "name",
         "services",
     )
 
     _append: Callable[[Task], None]  # appends a plain task to the queue, in one atomic call
-    _sleepers: Sized  # not empty if a thread may have to be woken for a new task
+    _wakeable: Sized  # not empty if a thread may have to be woken for a new task
 
     def __init__(
         self,
@@ -86,9 +86,9 @@ class Intake(ABC):
         self._traits = DEFAULT_TRAITS if traits is None else require_traits(traits)
         # Guards everything below. Re-entrant, because a signal handler or a finalizer may post at any moment.
         self._lock = RLock()
-        self._state = State.OPEN
+        self._state = RunnerState.OPEN
         self._delayed: set[TracedTask] = set()
-        self._shells = 0  # claimed tasks that are still in the queue
+        self._tombstones = 0  # claimed tasks that are still in the queue
         self._rejected = 0
         self._canceled = 0
         self._skipped = 0
@@ -100,12 +100,12 @@ class Intake(ABC):
         """Put a task into the queue according to its priority; the lock is held."""
 
     @abstractmethod
-    def _rouse(self) -> None:
+    def _wake_worker(self) -> None:
         """Wake a thread to run the tasks, if necessary."""
 
     @abstractmethod
     def _waiting(self) -> int:
-        """Return the number of tasks in the queue without the shells, which are claimed tasks."""
+        """Return the number of tasks in the queue without tombstones, which are claimed tasks."""
 
     @abstractmethod
     def queued_tasks(self) -> list[Task]:
@@ -122,20 +122,20 @@ class Intake(ABC):
     @property
     def is_open(self) -> bool:
         """Whether the runner accepts tasks from all callers."""
-        return self._state is State.OPEN
+        return self._state is RunnerState.OPEN
 
     @property
     def is_closed(self) -> bool:
         """Whether the runner has been shut down and accepts no more tasks."""
-        return self._state is State.CLOSED
+        return self._state is RunnerState.CLOSED
 
     def _open_fast_path(self) -> None:
         with self._lock:
             self._fast = (
-                self._state is State.OPEN
+                self._state is RunnerState.OPEN
                 and self._capacity is None
                 and self._traits == DEFAULT_TRAITS
-                and not self.services.traces
+                and not self.services.records_posts
             )
 
     def post_at(
@@ -185,13 +185,13 @@ class Intake(ABC):
             else:
                 self._enqueue(task)
         if refusal is not None:
-            self.services.rejected(task, refusal)
+            self.services.notify_rejected(task, refusal)
             try:
                 raise refusal
             finally:
                 del refusal  # the exception references this frame
-        if due is None and self._sleepers:
-            self._rouse()
+        if due is None and self._wakeable:
+            self._wake_worker()
         return task
 
     def _prepare_to_post(self) -> None:  # noqa: B027 - most runners need no preparation
@@ -199,7 +199,7 @@ class Intake(ABC):
 
     def _refusal(self, traits: TaskTraits, due: int | None, *, has_place: bool) -> Exception | None:
         """Return the error that refuses a task now, or None; the lock is held."""
-        if self._state is not State.OPEN:
+        if self._state is not RunnerState.OPEN:
             is_blocking = traits.shutdown is ShutdownBehavior.BLOCK and due is None
             if not (is_blocking and self.takes_blocking_tasks()):
                 return RunnerClosed(runner=self.name)
@@ -212,8 +212,8 @@ class Intake(ABC):
 
     def takes_blocking_tasks(self) -> bool:
         """Return whether the caller may post BLOCK tasks; during a shutdown, only tasks of the pool may."""
-        if self._state is not State.CLOSING:
-            return self._state is State.OPEN
+        if self._state is not RunnerState.CLOSING:
+            return self._state is RunnerState.OPEN
         worker = current_worker()
         return worker is not None and worker.home.services is self.services
 
@@ -221,26 +221,26 @@ class Intake(ABC):
         """Put a task that is due into the queue; the lock is held."""
         services = self.services
         now = services.clock.monotonic_ns
-        task.queued_at = now() if services.watches else stamp_for(task.priority, now)
+        task.queued_at = now() if services.is_observed else stamp_for(task.priority, now)
         task.queued = True
         self._push(task)
 
-    def take_ripe(self, task: TracedTask) -> None:
+    def enqueue_due(self, task: TracedTask) -> None:
         """Queue a delayed task that is due now."""
         with self._lock:
             if task not in self._delayed:
                 return
             self._remove_delayed(task)
             self._enqueue(task)
-        if self._sleepers:
-            self._rouse()
+        if self._wakeable:
+            self._wake_worker()
 
     def _withdraw_if_closed(self, task: Task) -> None:
         """Take back a task that was appended while the runner closed, and raise `RunnerClosed`."""
-        if self._state is State.OPEN or not task.claim():
+        if self._state is RunnerState.OPEN or not task.claim():
             return
         with self._lock:
-            self._shells += 1
+            self._tombstones += 1
             self._count_rejected()
         raise RunnerClosed(runner=self.name)
 
@@ -248,13 +248,13 @@ class Intake(ABC):
         """Count a canceled task and, if it is delayed, remove its timer."""
         with self._lock:
             self._canceled += 1
-            self.services.tally.add(canceled=1)
+            self.services.counters.add(canceled=1)
             self._release(task)
 
     def _release(self, task: Task) -> None:
-        """Count the shell of a task that was claimed in the queue, or disarm a delayed one; the lock is held."""
+        """Count a tombstone if the claimed task is queued, or disarm it if it is delayed; the lock is held."""
         if not isinstance(task, TracedTask) or task.queued:
-            self._shells += 1
+            self._tombstones += 1
         elif task in self._delayed:
             self._remove_delayed(task)
             self.services.delays.disarm(task)
@@ -266,18 +266,18 @@ class Intake(ABC):
 
     def _count_rejected(self) -> None:
         self._rejected += 1
-        self.services.tally.add(rejected=1)
+        self.services.counters.add(rejected=1)
 
-    def shell_passed(self) -> None:
-        """Note that a shell, a claimed task, has left the queue."""
+    def tombstone_popped(self) -> None:
+        """Note that a tombstone, a claimed task, has left the queue."""
         with self._lock:
-            self._shells -= 1
+            self._tombstones -= 1
 
     def begin_closing(self) -> None:
         """Refuse new tasks from now on."""
         with self._lock:
-            if self._state is State.OPEN:
-                self._state = State.CLOSING
+            if self._state is RunnerState.OPEN:
+                self._state = RunnerState.CLOSING
             self._fast = False
 
     def drop_unstarted(self, *, keep_blocking: bool) -> int:
@@ -289,10 +289,10 @@ class Intake(ABC):
             queued = [task for task in queued if task.traits.shutdown is not ShutdownBehavior.BLOCK]
         return dropped + self._drop(queued)
 
-    def rouse_for_queued(self) -> None:
+    def wake_for_queued(self) -> None:
         """Wake a worker for queued tasks: a thread that posted one may not have done that yet."""
         if self._waiting():
-            self._rouse()
+            self._wake_worker()
 
     def drop_delayed(self) -> int:
         """Drop all delayed tasks that are not due, and queue the due ones; return the number dropped."""
@@ -301,7 +301,7 @@ class Intake(ABC):
             delayed = list(self._delayed)
         for task in delayed:
             if task.due is not None and task.due <= now:
-                self.take_ripe(task)  # the timer has not handled it yet
+                self.enqueue_due(task)  # the timer has not handled it yet
         return self._drop(task for task in delayed if not task.queued)
 
     def _drop(self, tasks: Iterable[Task]) -> int:
@@ -317,7 +317,7 @@ class Intake(ABC):
             for task in claimed:
                 self._release(task)
             self._skipped += len(claimed)
-            self.services.tally.add(skipped=len(claimed))
+            self.services.counters.add(skipped=len(claimed))
         for wrapper in wrappers:
             wrapper.dropped()
         return len(claimed)
@@ -325,4 +325,4 @@ class Intake(ABC):
     def finish_closing(self) -> None:
         """Refuse even BLOCK tasks, and release the resources of the runner."""
         with self._lock:
-            self._state = State.CLOSED
+            self._state = RunnerState.CLOSED
