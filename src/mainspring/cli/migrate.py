@@ -20,7 +20,7 @@ from mainspring.engines.nats.provider import is_nats
 from mainspring.engines.nats.settings import without_password
 from mainspring.engines.sqlite.departing import Departure
 from mainspring.engines.sqlite.provider import is_sqlite, to_path
-from mainspring.jobs.transfers import Deviation
+from mainspring.jobs.migration_records import MigrationDifference
 from mainspring.moving import Mover, Plan, Undoing, plan, require_move
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ def _show_moved(mover: Mover, planned: Plan, source: str, goal: str, seconds: fl
     write(f"{planned.left_behind:,} COMPLETED and CANCELED jobs stay in {source}, which cannot be used any more")
 
 
-def _show_deviations(deviations: list[Deviation], planned: Plan, goal: str, *, as_json: bool) -> None:
+def _show_deviations(deviations: list[MigrationDifference], planned: Plan, goal: str, *, as_json: bool) -> None:
     if as_json:
         show_json(_fields(planned, goal, "incomplete") | {"deviations": deviations})
     else:

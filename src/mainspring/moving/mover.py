@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from mainspring.engines.sqlite.departing import Departure
 from mainspring.errors import EngineUnavailable, LimitExceeded
-from mainspring.jobs.transfers import Deviation, Stage, TravellingJob
+from mainspring.jobs.migration_records import MigratedJob, MigrationDifference, MigrationStage
 
 if TYPE_CHECKING:
     from mainspring.engines.nats.arriving import Receipt
@@ -46,7 +46,7 @@ class Mover:
         """How many jobs had arrived when this run began."""
         self.is_complete = False
         """Whether the move was complete when this run began."""
-        self.deviations: list[Deviation] = []
+        self.deviations: list[MigrationDifference] = []
         """The jobs, settings and schedules on the target that differ from the file."""
 
     def begin(self) -> None:
@@ -60,14 +60,14 @@ class Mover:
         assert state is not None
         self._id = state.id
         receipt = self._find_receipt(state)
-        if receipt.stage is not Stage.COMPLETE:
+        if receipt.stage is not MigrationStage.COMPLETE:
             self._require_no_workers()
-        self.is_complete = receipt.stage is Stage.COMPLETE
+        self.is_complete = receipt.stage is MigrationStage.COMPLETE
         self.done_before = self._source.count_until(receipt.position)
 
     def _find_receipt(self, state: Leaving) -> Receipt:
         receipt = self._receipts.find(state.id)
-        if state.is_undone or (receipt is not None and receipt.stage is Stage.UNDOING):
+        if state.is_undone or (receipt is not None and receipt.stage is MigrationStage.UNDOING):
             raise EngineUnavailable(
                 engine=self._source.description,
                 reason=f"its move to {state.target} is being taken back",
@@ -75,8 +75,8 @@ class Mover:
             )
         if receipt is None and (state.is_known or state.target != self._url):
             raise wrong_target(self._source, state, self._url)
-        if receipt is not None and receipt.stage is Stage.IN_REVIEW:  # an undo was begun and abandoned
-            self._receipts.turn_to(state.id, Stage.COMPLETE, after=[Stage.IN_REVIEW])
+        if receipt is not None and receipt.stage is MigrationStage.IN_REVIEW:  # an undo was begun and abandoned
+            self._receipts.turn_to(state.id, MigrationStage.COMPLETE, after=[MigrationStage.IN_REVIEW])
         receipt = self._receipts.begin(state.id, name_of(self._source), last=state.last)
         if not state.is_known:
             self._source.note_known()
@@ -133,7 +133,7 @@ class Mover:
             yield len(jobs)
         self.deviations += self._inheritance.compare_schedules(self._id, self._source.schedules())
         receipt = self._receipts.find(self._id)
-        if receipt is not None and receipt.stage is Stage.COMPLETE:
+        if receipt is not None and receipt.stage is MigrationStage.COMPLETE:
             self.deviations.clear()  # another mover was faster, so workers may have started
 
     def finish(self) -> None:
@@ -145,12 +145,14 @@ class Mover:
                 reason="its move was given up meanwhile, so jobs may run here",
                 remedy="--undo takes away what is there, then move anew",
             )
-        self._receipts.turn_to(self._id, Stage.COMPLETE, after=[Stage.MOVING, Stage.IN_REVIEW])
+        self._receipts.turn_to(
+            self._id, MigrationStage.COMPLETE, after=[MigrationStage.MOVING, MigrationStage.IN_REVIEW]
+        )
         if state.finished is None:
             self._source.finish()
 
 
-def pages(source: Departure, after: int, until: int) -> Iterator[list[TravellingJob]]:
+def pages(source: Departure, after: int, until: int) -> Iterator[list[MigratedJob]]:
     """Read jobs in the order of their submission, a page at a time."""
     while page := [job for job in source.jobs(after, PAGE) if job.place <= until]:
         yield page
@@ -171,13 +173,13 @@ def name_of(source: Departure) -> str:
     return f"{source.description} on {platform.node()}"
 
 
-def removing(target: NatsEngine, move_id: str, stage: Stage) -> Iterator[int]:
+def removing(target: NatsEngine, move_id: str, stage: MigrationStage) -> Iterator[int]:
     """Delete what a move at this stage has stored on the target, its receipt last.
 
     Yields the number of jobs after each batch.
     """
     receipts = target.parts.receipts
-    receipts.turn_to(move_id, Stage.UNDOING, after=[stage])
+    receipts.turn_to(move_id, MigrationStage.UNDOING, after=[stage])
     target.parts.inheritance.remove_schedules(move_id)
     yield from target.parts.arrivals.removing(move_id)
     receipts.forget(move_id)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from mainspring.engines.sqlite.departing import Departure
 from mainspring.errors import EngineUnavailable
-from mainspring.jobs.transfers import CHANGED, TAKEN, Stage
+from mainspring.jobs.migration_records import CHANGED, TAKEN, MigrationStage
 from mainspring.moving.mover import name_of, pages, removing, wrong_target
 
 if TYPE_CHECKING:
@@ -48,10 +48,10 @@ class Undoing:
         if receipt is None and state.is_known and not state.is_undone:
             raise wrong_target(self._source, state, self._url)
         if receipt is not None:
-            if receipt.stage is not Stage.UNDOING:
+            if receipt.stage is not MigrationStage.UNDOING:
                 yield from self._reviewing(state, receipt)
             self._source.note_undone()  # before the receipt is deleted: from then on only the file knows
-            yield from removing(self._target, receipt.id, Stage.UNDOING)
+            yield from removing(self._target, receipt.id, MigrationStage.UNDOING)
         self._source.take_back()
 
     def _clearing(self) -> Iterator[int]:
@@ -68,9 +68,9 @@ class Undoing:
         If a mover finishes the move meanwhile, workers may enroll, and it cannot be undone any more.
         """
         stage = receipt.stage
-        if stage is Stage.COMPLETE:
-            stage = Stage.IN_REVIEW
-            self._receipts.turn_to(state.id, stage, after=[Stage.COMPLETE])
+        if stage is MigrationStage.COMPLETE:
+            stage = MigrationStage.IN_REVIEW
+            self._receipts.turn_to(state.id, stage, after=[MigrationStage.COMPLETE])
         try:
             self._require_no_workers()
             for jobs in pages(self._source, 0, receipt.position):
@@ -80,10 +80,10 @@ class Undoing:
             found = self._inheritance.compare_schedules(state.id, self._source.schedules())
             self._require_none([deviation.name for deviation in found if deviation.problem == CHANGED], "schedule")
         except BaseException:
-            if receipt.stage is Stage.COMPLETE:
-                self._receipts.turn_to(state.id, Stage.COMPLETE, after=[Stage.IN_REVIEW])
+            if receipt.stage is MigrationStage.COMPLETE:
+                self._receipts.turn_to(state.id, MigrationStage.COMPLETE, after=[MigrationStage.IN_REVIEW])
             raise
-        self._receipts.turn_to(state.id, Stage.UNDOING, after=[stage])
+        self._receipts.turn_to(state.id, MigrationStage.UNDOING, after=[stage])
 
     def _require_no_workers(self) -> None:
         workers = self._receipts.find_workers()

@@ -36,17 +36,17 @@ from mainspring.engines.nats.workers import Workers
 from mainspring.engines.nats.workspace import TooLarge, Workshop, Workspace
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs.commands import Arrangement, PauseQueue, PutLimit
-from mainspring.jobs.status import JobStatus
-from mainspring.jobs.transfers import (
+from mainspring.jobs.migration_records import (
     CHANGED,
     MISSING,
     TAKEN,
-    Deviation,
-    Stage,
-    TravellingJob,
-    TravellingSchedule,
-    TravellingSettings,
+    MigratedJob,
+    MigratedSchedule,
+    MigratedSettings,
+    MigrationDifference,
+    MigrationStage,
 )
+from mainspring.jobs.status import JobStatus
 
 
 class Receipt(Struct, frozen=True, array_like=True):
@@ -57,7 +57,7 @@ class Receipt(Struct, frozen=True, array_like=True):
     """Where the jobs come from, for display."""
     base: int
     """Added to the places of its jobs, so that they come before all jobs that are submitted later."""
-    stage: Stage = Stage.MOVING
+    stage: MigrationStage = MigrationStage.MOVING
     position: int = 0
     """All jobs up to this place of the source have arrived."""
     has_settings: bool = False
@@ -112,13 +112,13 @@ class Receipts:
     def keep_open(self, workspace: Workspace, move_id: str) -> bool:
         """Return whether a move is under way; if it is, the transaction commits only while it still is."""
         receipt = self.require(workspace, move_id)
-        if receipt.stage not in (Stage.MOVING, Stage.COMPLETE):
+        if receipt.stage not in (MigrationStage.MOVING, MigrationStage.COMPLETE):
             raise self._overtaken(receipt)
-        if receipt.stage is Stage.MOVING:
+        if receipt.stage is MigrationStage.MOVING:
             self.write(workspace, receipt)
-        return receipt.stage is Stage.MOVING
+        return receipt.stage is MigrationStage.MOVING
 
-    def turn_to(self, move_id: str, stage: Stage, *, after: Collection[Stage]) -> None:
+    def turn_to(self, move_id: str, stage: MigrationStage, *, after: Collection[MigrationStage]) -> None:
         """Set the stage of a move, unless it is set already; the stage before must be one of `after`."""
 
         def work(workspace: Workspace) -> None:
@@ -157,7 +157,7 @@ class Receipts:
         return [
             receipt
             for receipt in receipts
-            if receipt.stage is not Stage.COMPLETE and source in (None, receipt.source)
+            if receipt.stage is not MigrationStage.COMPLETE and source in (None, receipt.source)
         ]
 
     def require_no_move(self) -> None:
@@ -202,7 +202,7 @@ class Arrivals:
         """The size limit of a job."""
         return self._workshop.link.max_payload - ROOM_FOR_THE_REST
 
-    def store(self, move_id: str, jobs: Sequence[TravellingJob]) -> None:
+    def store(self, move_id: str, jobs: Sequence[MigratedJob]) -> None:
         """Store jobs that have not arrived yet, and advance the receipt in the same transactions."""
         most = len(jobs)
         while jobs:
@@ -216,7 +216,7 @@ class Arrivals:
                 continue
             jobs = jobs[len(part) :]
 
-    def _store_part(self, move_id: str, part: Sequence[TravellingJob]) -> None:
+    def _store_part(self, move_id: str, part: Sequence[MigratedJob]) -> None:
         tries: list[None] = []
 
         def work(workspace: Workspace) -> None:
@@ -232,7 +232,7 @@ class Arrivals:
 
         self._workshop.carry_through(work)
 
-    def _prefetch(self, workspace: Workspace, jobs: Sequence[TravellingJob], *, is_first_try: bool) -> None:
+    def _prefetch(self, workspace: Workspace, jobs: Sequence[MigratedJob], *, is_first_try: bool) -> None:
         """Read in bulk the records that jobs depend on. The first try assumes that their ids are free."""
         names, records = workspace.names, [job.record for job in jobs]
         if is_first_try:
@@ -250,7 +250,7 @@ class Arrivals:
         gated = [_make_job(job, 0, "") for job in jobs]
         self._gates.prefetch(workspace, [job for job in gated if job.is_gated and not job.is_over])
 
-    def _add(self, workspace: Workspace, job: TravellingJob, receipt: Receipt) -> None:
+    def _add(self, workspace: Workspace, job: MigratedJob, receipt: Receipt) -> None:
         if workspace.job(job.record.id) is not None:
             return  # another job has this id: `compare` reports it
         stored = _make_job(job, receipt.base, receipt.id)
@@ -263,7 +263,7 @@ class Arrivals:
             workspace.put(workspace.names.job(stored.id), encode(stored))
         uniqueness.claim(workspace, stored)
 
-    def compare(self, move_id: str, jobs: Sequence[TravellingJob]) -> list[Deviation]:
+    def compare(self, move_id: str, jobs: Sequence[MigratedJob]) -> list[MigrationDifference]:
         """Read jobs back; return those that differ from the source."""
         receipt = self._receipts.require(self._workshop.open(), move_id)
         names = self._workshop.names
@@ -274,7 +274,7 @@ class Arrivals:
             stored = decode_job(data) if data else None
             problem = _problem_of(job, stored, receipt)
             if problem is not None:
-                deviations.append(Deviation("job", job.record.id, problem))
+                deviations.append(MigrationDifference("job", job.record.id, problem))
         return deviations
 
     def removing(self, move_id: str) -> Iterator[int]:
@@ -297,13 +297,13 @@ class Arrivals:
         uniqueness.release(workspace, freed)
 
 
-def _make_job(job: TravellingJob, base: int, move_id: str) -> StoredJob:
+def _make_job(job: MigratedJob, base: int, move_id: str) -> StoredJob:
     """Return the record of a moved job; the id of the move tells it from other jobs with its id."""
     fields = {name: getattr(job.record, name) for name in job.record.__struct_fields__}
     return StoredJob(**fields, place=base + job.place, turn=job.turn, nonce=move_id)
 
 
-def _fitting(jobs: Sequence[TravellingJob]) -> Sequence[TravellingJob]:
+def _fitting(jobs: Sequence[MigratedJob]) -> Sequence[MigratedJob]:
     """Return as many jobs as fit into one transaction, by estimate."""
     puts = size = 0
     for number, job in enumerate(jobs):
@@ -317,7 +317,7 @@ def _fitting(jobs: Sequence[TravellingJob]) -> Sequence[TravellingJob]:
     return jobs
 
 
-def _problem_of(job: TravellingJob, stored: StoredJob | None, receipt: Receipt) -> str | None:
+def _problem_of(job: MigratedJob, stored: StoredJob | None, receipt: Receipt) -> str | None:
     if stored is None:
         return MISSING
     is_same = to_record(stored) == job.record
@@ -345,14 +345,14 @@ class Inheritance:
 
     # -- settings
 
-    def arrangements(self, settings: TravellingSettings) -> list[Arrangement]:
+    def arrangements(self, settings: MigratedSettings) -> list[Arrangement]:
         """Return the pauses and limits to arrange here; a limit that exists here already stays as it is."""
         self._book.refresh()
         known = {limit.family for limit in self._book.list_limits()}
         limits = [limit for limit in settings.limits if limit.family not in known]
         return [*(PauseQueue(queue, is_paused=True) for queue in settings.paused), *limits]
 
-    def note_settings(self, move_id: str, settings: TravellingSettings) -> None:
+    def note_settings(self, move_id: str, settings: MigratedSettings) -> None:
         """Take over how many tokens of rates are used up, and record that all settings have arrived."""
 
         def use_up(workspace: Workspace, rate: tuple[str, int]) -> None:
@@ -368,27 +368,27 @@ class Inheritance:
     def _prefetch_gates(self, workspace: Workspace, rates: Sequence[tuple[str, int]]) -> None:
         self._gates.prefetch_named(workspace, [bucket for bucket, _ in rates])
 
-    def compare_settings(self, settings: TravellingSettings) -> list[Deviation]:
+    def compare_settings(self, settings: MigratedSettings) -> list[MigrationDifference]:
         """Return the pauses and limits that differ from the source."""
         self._book.refresh()
         here = {limit.family: limit for limit in self._book.list_limits()}
         paused = [
-            Deviation("queue", queue, "is not paused there")
+            MigrationDifference("queue", queue, "is not paused there")
             for queue in settings.paused
             if queue not in self._book.paused
         ]
         return paused + [
-            Deviation("limit", limit.family, TAKEN if limit.family in here else MISSING)
+            MigrationDifference("limit", limit.family, TAKEN if limit.family in here else MISSING)
             for limit in settings.limits
             if not _is_same(limit, here.get(limit.family))
         ]
 
     # -- schedules
 
-    def store_schedules(self, move_id: str, schedules: Sequence[TravellingSchedule]) -> None:
+    def store_schedules(self, move_id: str, schedules: Sequence[MigratedSchedule]) -> None:
         """Store schedules as they were; one that never fired here is only a declaration, and is replaced."""
 
-        def work(workspace: Workspace, schedule: TravellingSchedule) -> None:
+        def work(workspace: Workspace, schedule: MigratedSchedule) -> None:
             record = schedule.record
             there = read_schedule(workspace, record.name)
             if there.nonce == move_id or (there.record is not None and there.record.last_due is not None):
@@ -405,7 +405,7 @@ class Inheritance:
 
         self._workshop.carry_through_many(schedules, work, before=_prefetch_schedules, at_once=AT_ONCE)
 
-    def compare_schedules(self, move_id: str, schedules: Sequence[TravellingSchedule]) -> list[Deviation]:
+    def compare_schedules(self, move_id: str, schedules: Sequence[MigratedSchedule]) -> list[MigrationDifference]:
         """Read schedules back; return those that differ from the source."""
         workspace = self._workshop.open()
         deviations = []
@@ -415,7 +415,7 @@ class Inheritance:
             for schedule in part:
                 problem = _problem_of_schedule(workspace, schedule, move_id)
                 if problem is not None:
-                    deviations.append(Deviation("schedule", schedule.record.name, problem))
+                    deviations.append(MigrationDifference("schedule", schedule.record.name, problem))
         return deviations
 
     def remove_schedules(self, move_id: str) -> None:
@@ -430,7 +430,7 @@ class Inheritance:
         self._workshop.carry_through_many(names, work, before=_prefetch_named, at_once=AT_ONCE)
 
 
-def _problem_of_schedule(workspace: Workspace, schedule: TravellingSchedule, move_id: str) -> str | None:
+def _problem_of_schedule(workspace: Workspace, schedule: MigratedSchedule, move_id: str) -> str | None:
     name = schedule.record.name
     stored = read_schedule(workspace, name)
     if stored.record is None:
@@ -447,7 +447,7 @@ def _problem_of_schedule(workspace: Workspace, schedule: TravellingSchedule, mov
     return None if here == there else CHANGED
 
 
-def _prefetch_schedules(workspace: Workspace, schedules: Sequence[TravellingSchedule]) -> None:
+def _prefetch_schedules(workspace: Workspace, schedules: Sequence[MigratedSchedule]) -> None:
     _prefetch_named(workspace, [schedule.record.name for schedule in schedules])
 
 

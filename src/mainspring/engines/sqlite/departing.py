@@ -28,9 +28,9 @@ from mainspring.engines.sqlite.store import Store
 from mainspring.engines.sqlite.sweeping import Sweeping
 from mainspring.errors import EngineUnavailable, StoreMoved
 from mainspring.jobs.engine import MAX_CRASHES, STALE
+from mainspring.jobs.migration_records import MigratedJob, MigratedSchedule, MigratedSettings
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import to_instant
-from mainspring.jobs.transfers import TravellingJob, TravellingSchedule, TravellingSettings
 
 BUSY_TIMEOUT_SECONDS = 30.0
 KEPT_OCCURRENCES = 100
@@ -63,7 +63,7 @@ DROP_MOVE = "DROP TABLE move"
 RUNNING = "SELECT count(*) FROM jobs WHERE status = 1"
 NAMES_OF_WORKERS = "SELECT id, name FROM workers ORDER BY id"
 # ?1 after, ?2 how many: PENDING jobs and dead letters in the order of submission; the others are skipped
-TRAVELLING = f"""
+MIGRATED_JOBS = f"""
 SELECT {RECORD_COLUMNS}, coalesce(j.turn, j.due) FROM jobs AS j NOT INDEXED JOIN lanes AS l ON l.id = j.lane
 WHERE j.seq > ?1 AND j.status IN (0, 3) ORDER BY j.seq LIMIT ?2
 """
@@ -231,13 +231,16 @@ class Departure:
         with self._database.reader() as connection:
             return count_all(connection, queue=None, type_=None)
 
-    def jobs(self, after: int, most: int) -> list[TravellingJob]:
+    def jobs(self, after: int, most: int) -> list[MigratedJob]:
         """Return the next PENDING jobs and dead letters, in the order of submission."""
-        found: list[TravellingJob] = []
+        found: list[MigratedJob] = []
         size = 0
-        with self._database.reader() as connection, closing(connection.execute(TRAVELLING, (after, most))) as rows:
+        with (
+            self._database.reader() as connection,
+            closing(connection.execute(MIGRATED_JOBS, (after, most))) as rows,
+        ):
             for row in rows:
-                found.append(TravellingJob(row[-2], row[-1], to_record(row)))
+                found.append(MigratedJob(row[-2], row[-1], to_record(row)))
                 size += len(found[-1].record.payload)
                 if size > MOST_BYTES:  # pages of large jobs are smaller
                     break
@@ -254,11 +257,11 @@ class Departure:
             found: Any = connection.execute(LARGEST).fetchone()
             return None if found is None else (found[0], found[1])
 
-    def schedules(self) -> list[TravellingSchedule]:
+    def schedules(self) -> list[MigratedSchedule]:
         """Return all schedules, ordered by name."""
         with self._database.reader() as connection:
             return [
-                TravellingSchedule(
+                MigratedSchedule(
                     record,
                     tuple(strings(connection.execute(ALIVE_OF, (record.name,)).get)),
                     tuple(reversed(read_occurrences(connection, record.name, KEPT_OCCURRENCES))),
@@ -271,12 +274,12 @@ class Departure:
         with self._database.reader() as connection:
             return int(connection.execute("SELECT count(*) FROM schedules").get)
 
-    def settings(self) -> TravellingSettings:
+    def settings(self) -> MigratedSettings:
         """Return the paused queues, the limits and the state of rates."""
         with self._database.reader() as connection:
             paused = sorted(strings(connection.execute(line_statements.PAUSED_QUEUES).get))
             rates: Any = connection.execute(RATES).fetchall()
-            return TravellingSettings(tuple(paused), tuple(read_limits(connection)), dict(rates))
+            return MigratedSettings(tuple(paused), tuple(read_limits(connection)), dict(rates))
 
 
 def _nothing() -> None:

@@ -1,6 +1,6 @@
-"""Records for a move to another store: waiting jobs, dead letters, schedules and settings.
+"""Records of a migration to another store: waiting jobs, dead letters, schedules and settings.
 
-Jobs keep their places in line. A move leaves out all other jobs that have ended.
+The jobs keep their order of submission. Other jobs that have ended are not moved.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MISSING = "is missing there"
 CHANGED = "was changed there meanwhile"
 
 
-class Stage(StrEnum):
+class MigrationStage(StrEnum):
     """The stage of a move, as the target store records it."""
 
     MOVING = "moving"
@@ -28,8 +28,8 @@ class Stage(StrEnum):
     UNDOING = "undoing"
 
 
-class TravellingJob(Struct, frozen=True, gc=False):
-    """A waiting job or a dead letter that is moved."""
+class MigratedJob(Struct, frozen=True, gc=False):
+    """A waiting job or a dead letter, for the target store."""
 
     place: int
     """Its place in the order of submission in the source store."""
@@ -38,8 +38,8 @@ class TravellingJob(Struct, frozen=True, gc=False):
     record: JobRecord
 
 
-class TravellingSchedule(Struct, frozen=True):
-    """A schedule that is moved, with its jobs and its occurrences without a job."""
+class MigratedSchedule(Struct, frozen=True):
+    """A schedule for the target store, with its unfinished jobs and its occurrences without a job."""
 
     record: ScheduleRecord
     alive: tuple[str, ...]
@@ -48,8 +48,8 @@ class TravellingSchedule(Struct, frozen=True):
     """The occurrences for which no job was made, the oldest first."""
 
 
-class TravellingSettings(Struct, frozen=True):
-    """The settings of queues and limits that are moved."""
+class MigratedSettings(Struct, frozen=True):
+    """Paused queues and limits for the target store."""
 
     paused: tuple[str, ...]
     limits: tuple[PutLimit, ...]
@@ -57,7 +57,7 @@ class TravellingSettings(Struct, frozen=True):
     """For each bucket of a rate: the instant at which all tokens are available again."""
 
 
-class Deviation(Struct, frozen=True, gc=False):
+class MigrationDifference(Struct, frozen=True, gc=False):
     """A difference between the source store and the target store."""
 
     what: str
