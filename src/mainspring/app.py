@@ -30,7 +30,7 @@ from mainspring.jobs.info import JobInfo, JobPage
 from mainspring.jobs.manager import DEFAULT_COROUTINES, DEFAULT_GRACE, DEFAULT_STALL, JobManager
 from mainspring.jobs.middleware import Middleware, Middlewares
 from mainspring.jobs.policies import Concurrency, Keep, ProcessSettings, Rate
-from mainspring.jobs.projecting import Projection
+from mainspring.jobs.projection import Projection
 from mainspring.jobs.queues import Queue, queue_names, require_queues
 from mainspring.jobs.recurrence.schedules import Schedules
 from mainspring.jobs.serializers import SERIALIZERS, JsonSerializer, MsgpackSerializer

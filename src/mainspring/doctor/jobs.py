@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from mainspring.doctor.findings import NAMED, Finding, count, error, in_microseconds, info, ok, some, warning
 from mainspring.doctor.snapshot import READ, Snapshot
-from mainspring.jobs.blocked import Blocked
+from mainspring.jobs.blocked_jobs import BlockedGroup
 from mainspring.jobs.limits import describe_bucket
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import MICROSECONDS
@@ -140,11 +140,11 @@ def check_lateness(snapshot: Snapshot) -> Iterator[Finding]:
         yield ok("no job that a worker knows is late")
 
 
-def _wait_behind(blocked: Sequence[Blocked]) -> str:
+def _wait_behind(blocked: Sequence[BlockedGroup]) -> str:
     return count(sum(each.count for each in blocked), "due job waits", "due jobs wait")
 
 
-def _about_blocked(blocked: Blocked, now: int) -> Finding:
+def _about_blocked(blocked: BlockedGroup, now: int) -> Finding:
     """Return which running jobs block others, and the command that says why they have not ended."""
     first = blocked.by[0]
     waits = f"{_wait_behind([blocked])}, the oldest ({blocked.oldest}) for {in_microseconds(now - blocked.since)},"

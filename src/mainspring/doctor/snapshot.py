@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mainspring.app import Mainspring
-from mainspring.jobs.blocked import Blocked, find_blocked
+from mainspring.jobs.blocked_jobs import BlockedGroup, find_blocked
 from mainspring.jobs.engine import STALE, Engine
 from mainspring.jobs.records import JobRecord, Query
 from mainspring.jobs.recurrence.schedule_records import ScheduleRecord
@@ -26,7 +26,7 @@ class Snapshot:
     workers: Sequence[WorkerRecord] = ()
     backlog: Sequence[Backlog] = ()
     paused: frozenset[str] = frozenset()
-    blocked: Sequence[Blocked] = ()
+    blocked: Sequence[BlockedGroup] = ()
     """Due jobs that wait for others to end; empty if `counts` is None."""
     schedules: Sequence[ScheduleRecord] = ()
     counts: Mapping[JobStatus, int] | None = None

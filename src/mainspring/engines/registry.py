@@ -30,7 +30,7 @@ from mainspring.errors import EngineUnavailable
 if TYPE_CHECKING:
     from mainspring.clock import Clock
     from mainspring.jobs.engine import Engine, Retention
-    from mainspring.jobs.projecting import Projection
+    from mainspring.jobs.projection import Projection
 
 ENTRY_POINTS = "mainspring.engines"
 BUILT_IN = {

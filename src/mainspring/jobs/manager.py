@@ -16,7 +16,6 @@ from typing import Any
 from mainspring.clock import NANOSECONDS, Duration, deadline_after, to_nanoseconds
 from mainspring.errors import InvalidTransition, JobNotFound
 from mainspring.jobs.commands import Arrangement, CancelJob, Changed, Command, Reopen, Reschedule
-from mainspring.jobs.completions import Completions
 from mainspring.jobs.context import JobContext
 from mainspring.jobs.engine import Engine
 from mainspring.jobs.event_stream import EventStream
@@ -26,6 +25,7 @@ from mainspring.jobs.handlers import Handler, Registry
 from mainspring.jobs.ids import require_id
 from mainspring.jobs.info import JobInfo, JobPage, to_info
 from mainspring.jobs.io_layer import ARRANGE, CHANGE, FIRE, IoLayer, closed_error
+from mainspring.jobs.job_waiter import JobWaiter
 from mainspring.jobs.layers import Control, Layers
 from mainspring.jobs.limit_registry import LimitRegistry, store_limits
 from mainspring.jobs.middleware import Middlewares
@@ -95,7 +95,7 @@ class JobManager:
         self._before_start = before_start
         self._max_payload = max_payload
         self._runners = (control, io, execution)
-        self._completions = Completions(self.clock, stands_still=virtual_time, layers=self._runners)
+        self._waiter = JobWaiter(self.clock, virtual_time=virtual_time, layers=self._runners)
         self.submission = Submission(
             engine, self._io, book=self._limits, middlewares=self._middlewares, max_payload=max_payload
         )
@@ -216,7 +216,7 @@ class JobManager:
                 f"the store has not confirmed within {seconds} s that job {job_id!r} is canceled; the request is "
                 f"queued and may still take effect: get({job_id!r}) shows whether it has"
             ) from None
-        self._completions.announce([job_id])
+        self._waiter.announce([job_id])
         self.require_done(command, changed)
         return changed.is_done
 
@@ -227,7 +227,7 @@ class JobManager:
         """
         command = CancelJob(require_id(job_id))
         changed = (await self._io.call_async(CHANGE, (command,)))[0]
-        self._completions.announce([job_id])
+        self._waiter.announce([job_id])
         self.require_done(command, changed)
         return changed.is_done
 
@@ -285,12 +285,12 @@ class JobManager:
     def wait_until(self, is_so: Callable[[], bool], timeout: Duration | None, problem: str) -> None:
         """Wait until `is_so` returns True. Raises `TimeoutError`, with `problem`, after `timeout`."""
         self._open_engine()
-        self._completions.wait_until(is_so, deadline_after(self.clock, timeout), problem)
+        self._waiter.wait_until(is_so, deadline_after(self.clock, timeout), problem)
 
     def wait(self, job_id: str, timeout: Duration | None) -> JobStatus:
         """Wait until a job has ended, and return its state. Raises `TimeoutError` after `timeout`."""
         deadline = deadline_after(self.clock, timeout)
-        return self._completions.wait(job_id, lambda: self._state(job_id), deadline)
+        return self._waiter.wait(job_id, lambda: self._state(job_id), deadline)
 
     def _state(self, job_id: str) -> tuple[JobStatus, int]:
         """Return the state of a job, and the nanoseconds until it is due; 0 if it is not PENDING."""
@@ -337,7 +337,7 @@ class JobManager:
             self.registry,
             invoker,
             new_id=self.submission.new_id,
-            on_settled=self._completions.announce,
+            on_settled=self._waiter.announce,
             on_health=self.on_turn,
         )
 

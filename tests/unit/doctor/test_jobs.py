@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from mainspring.doctor import jobs
 from mainspring.doctor.findings import Severity
 from mainspring.doctor.snapshot import READ, Snapshot
-from mainspring.jobs.blocked import Blocked
+from mainspring.jobs.blocked_jobs import BlockedGroup
 from mainspring.jobs.engine import STALE
 from mainspring.jobs.limits import bucket_of
 from mainspring.jobs.records import JobRecord, NewJob
@@ -171,8 +171,8 @@ def test_letters_that_were_not_all_read_are_more_than_counted() -> None:
 # -- jobs behind others
 
 
-def behind(**changes: Any) -> Blocked:
-    blocked = Blocked("customer=7", None, 29, "late-1", NOW - 5 * MINUTE, ("head",))
+def behind(**changes: Any) -> BlockedGroup:
+    blocked = BlockedGroup("customer=7", None, 29, "late-1", NOW - 5 * MINUTE, ("head",))
     return replace(blocked, **changes)
 
 

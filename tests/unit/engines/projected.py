@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from mainspring.jobs.projecting import Projected
+from mainspring.jobs.projection import ProjectedJob
 from mainspring.jobs.records import JobRecord
 from mainspring.jobs.status import JobStatus
 
@@ -41,9 +41,9 @@ def record(job_id: str, **changes: Any) -> JobRecord:
     return msgspec.structs.replace(plain, **changes)
 
 
-def put(place: int, job_id: str, **changes: Any) -> Projected:
-    return Projected(job_id, place, record(job_id, **changes))
+def put(place: int, job_id: str, **changes: Any) -> ProjectedJob:
+    return ProjectedJob(job_id, place, record(job_id, **changes))
 
 
-def forget(job_id: str) -> Projected:
-    return Projected(job_id, 0, None)
+def forget(job_id: str) -> ProjectedJob:
+    return ProjectedJob(job_id, 0, None)

@@ -24,7 +24,7 @@ from mainspring.engines.sqlite import SqliteEngine, projection
 from mainspring.engines.sqlite.projection import SqliteProjection
 from mainspring.errors import EngineUnavailable, StoreCorrupt
 from mainspring.jobs.engine import Engine
-from mainspring.jobs.projecting import Projected, Projection
+from mainspring.jobs.projection import ProjectedJob, Projection
 from mainspring.jobs.records import (
     Attempt,
     FollowUp,
@@ -148,10 +148,10 @@ class Oracle:
     """All jobs in a dict, in the order of their submission."""
 
     def __init__(self) -> None:
-        self.jobs: dict[str, Projected] = {}
+        self.jobs: dict[str, ProjectedJob] = {}
         self._places = 0
 
-    def change(self, job_id: str, fields: dict[str, Any] | None) -> Projected:
+    def change(self, job_id: str, fields: dict[str, Any] | None) -> ProjectedJob:
         """Make or update a job, or forget it; return the change. A job made again has another place."""
         if fields is None:
             self.jobs.pop(job_id, None)
@@ -264,7 +264,7 @@ def test_lists_and_counts_are_those_of_the_engine(bench: Bench, tmp_path: Path) 
     records = bench.engine.find(EVERYTHING).records
     assert len(records) == 9
     with open_projection(tmp_path / "copy.db") as copy:
-        copy.apply([Projected(job.id, place, job) for place, job in enumerate(records, 1)], 1)
+        copy.apply([ProjectedJob(job.id, place, job) for place, job in enumerate(records, 1)], 1)
         assert copy.find(EVERYTHING).records == records
         assert copy.counts() == bench.engine.counts()
         for queue in ("default", "mail", "none"):

@@ -8,7 +8,7 @@ from threading import Semaphore
 import pytest
 
 from mainspring import Cancel, JobFailed, JobHandle, JobNotFound, JobStatus, Mainspring, Retry
-from mainspring.jobs.completions import Completions
+from mainspring.jobs.job_waiter import JobWaiter
 from mainspring.testing import TimeTravel, time_travel
 from tests.support import PATIENCE, Background, Gate, WatchedClock
 from tests.unit.jobs.diary import START
@@ -160,24 +160,24 @@ def test_a_handle_of_no_job_is_not_found(app: Mainspring) -> None:
 
 def test_those_who_wait_are_told_and_look_again() -> None:
     clock = WatchedClock()
-    completions = Completions(clock, stands_still=False)
+    waiter = JobWaiter(clock, virtual_time=False)
     status = [JobStatus.RUNNING]
-    waiting = Background(lambda: completions.wait("a", lambda: (status[0], 0), None), clock)
+    waiting = Background(lambda: waiter.wait("a", lambda: (status[0], 0), None), clock)
     clock.wait_until_asleep(waiting)
     status[0] = JobStatus.COMPLETED
-    completions.announce(["a"])
+    waiter.announce(["a"])
     assert waiting.result() is JobStatus.COMPLETED
 
 
 def test_all_who_wait_for_one_job_are_told_at_once() -> None:
     clock = WatchedClock()
-    completions = Completions(clock, stands_still=False)
+    waiter = JobWaiter(clock, virtual_time=False)
     status = [JobStatus.RUNNING]
-    waiting = [Background(lambda: completions.wait("a", lambda: (status[0], 0), None), clock) for _ in range(5)]
+    waiting = [Background(lambda: waiter.wait("a", lambda: (status[0], 0), None), clock) for _ in range(5)]
     for one in waiting:
         clock.wait_until_asleep(one)
     status[0] = JobStatus.COMPLETED
-    completions.announce(["a"])
+    waiter.announce(["a"])
     assert [one.result(PATIENCE) for one in waiting] == [JobStatus.COMPLETED] * 5
 
 
@@ -202,22 +202,22 @@ class Looks:
 
 def test_events_of_other_jobs_cause_no_query() -> None:
     clock = WatchedClock()
-    completions = Completions(clock, stands_still=False)
+    waiter = JobWaiter(clock, virtual_time=False)
     looks = Looks(JobStatus.RUNNING, JobStatus.COMPLETED)
-    waiting = Background(lambda: completions.wait("a", looks, None), clock)
+    waiting = Background(lambda: waiter.wait("a", looks, None), clock)
     looks.wait_until_asked()
     clock.wait_until_asleep(waiting)
-    completions.announce(["b", "c"])
+    waiter.announce(["b", "c"])
     assert not looks.were_asked()
-    completions.announce(["a"])
+    waiter.announce(["a"])
     assert waiting.result() is JobStatus.COMPLETED
 
 
 def test_what_ends_elsewhere_is_found_by_looking() -> None:
     clock = WatchedClock()
-    completions = Completions(clock, stands_still=False)
+    waiter = JobWaiter(clock, virtual_time=False)
     looks = Looks(JobStatus.PENDING, JobStatus.RUNNING, JobStatus.COMPLETED)
-    waiting = Background(lambda: completions.wait("a", looks, None), clock)
+    waiting = Background(lambda: waiter.wait("a", looks, None), clock)
     for _ in range(2):
         looks.wait_until_asked()
         clock.wait_until_asleep(waiting)
@@ -227,9 +227,9 @@ def test_what_ends_elsewhere_is_found_by_looking() -> None:
 
 def test_a_job_that_is_not_due_is_not_looked_at_until_then_or_for_half_a_second() -> None:
     clock = WatchedClock()
-    completions = Completions(clock, stands_still=False)
+    waiter = JobWaiter(clock, virtual_time=False)
     looks = Looks(JobStatus.PENDING, JobStatus.PENDING, JobStatus.COMPLETED, remaining=3_600 * 10**9)
-    waiting = Background(lambda: completions.wait("a", looks, None), clock)
+    waiting = Background(lambda: waiter.wait("a", looks, None), clock)
     for _ in range(2):
         looks.wait_until_asked()
         clock.wait_until_asleep(waiting)
@@ -242,8 +242,8 @@ def test_a_job_that_is_not_due_is_not_looked_at_until_then_or_for_half_a_second(
 
 def test_a_wait_ends_at_its_deadline() -> None:
     clock = WatchedClock()
-    completions = Completions(clock, stands_still=False)
-    waiting = Background(lambda: completions.wait("a", lambda: (JobStatus.RUNNING, 0), 10**9), clock)
+    waiter = JobWaiter(clock, virtual_time=False)
+    waiting = Background(lambda: waiter.wait("a", lambda: (JobStatus.RUNNING, 0), 10**9), clock)
     clock.wait_until_asleep(waiting)
     clock.jump(1)
     with pytest.raises(TimeoutError, match="job 'a' is still RUNNING"):

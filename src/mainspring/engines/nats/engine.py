@@ -33,7 +33,7 @@ from mainspring.jobs.commands import (
 )
 from mainspring.jobs.engine import Capability, Demand, Pruned, Retention, Situation, Swept, Taken
 from mainspring.jobs.events import EventPage
-from mainspring.jobs.projecting import Projection
+from mainspring.jobs.projection import Projection
 from mainspring.jobs.records import Conflict, Lease, NewJob, Outcome, OutcomeKind, Page, ProgressReport, Query
 from mainspring.jobs.recurrence.schedule_records import Fired, Firing, Occurrence, ScheduleRecord
 from mainspring.jobs.status import JobStatus

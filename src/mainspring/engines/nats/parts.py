@@ -29,7 +29,7 @@ from mainspring.engines.nats.submitting import NatsSubmitting
 from mainspring.engines.nats.taking import LaneReader, NatsTaking
 from mainspring.engines.nats.workers import Workers
 from mainspring.engines.nats.workspace import Workshop
-from mainspring.jobs.projecting import Projection
+from mainspring.jobs.projection import Projection
 
 
 class Parts:

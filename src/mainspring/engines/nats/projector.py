@@ -21,7 +21,7 @@ from mainspring.engines.nats.streams import Streams
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs.commands import Changed, Command, Delete
 from mainspring.jobs.engine import Pruned, Retention
-from mainspring.jobs.projecting import Projected, Projection
+from mainspring.jobs.projection import ProjectedJob, Projection
 from mainspring.jobs.records import JobRecord, Query
 from mainspring.jobs.status import JobStatus
 
@@ -100,11 +100,11 @@ class Projector:
             if done // TELL_EVERY != (done - len(found)) // TELL_EVERY:
                 logger.info("%s: %d changes taken over", projection.description, done)
 
-    def _read(self, subject: str, entry: StreamEntry) -> Projected:
+    def _read(self, subject: str, entry: StreamEntry) -> ProjectedJob:
         if not entry.data:
-            return Projected(from_token(subject.removeprefix(self._names.jobs)), 0, None)
+            return ProjectedJob(from_token(subject.removeprefix(self._names.jobs)), 0, None)
         job = decode_job(entry.data)
-        return Projected(job.id, job.place, to_record(job))
+        return ProjectedJob(job.id, job.place, to_record(job))
 
     def lag(self) -> int:
         """Return by how many revisions of the stream the projection is behind; 0 if there is no projection."""

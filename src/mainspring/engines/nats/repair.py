@@ -28,7 +28,7 @@ from mainspring.engines.nats.workspace import Workshop, Workspace
 from mainspring.jobs import transitions
 from mainspring.jobs.engine import MAX_CRASHES
 from mainspring.jobs.events import EventKind
-from mainspring.jobs.projecting import Projection
+from mainspring.jobs.projection import Projection
 from mainspring.jobs.records import JobRecord, Query
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import MICROSECONDS

@@ -32,7 +32,7 @@ from mainspring.engines.sqlite.ownership import Ownership
 from mainspring.engines.sqlite.reading import count, find, find_queues
 from mainspring.engines.sqlite.schema import MIGRATIONS
 from mainspring.errors import EngineUnavailable, StoreCorrupt
-from mainspring.jobs.projecting import Projected
+from mainspring.jobs.projection import ProjectedJob
 from mainspring.jobs.records import JobRecord, Page, Query
 from mainspring.jobs.status import JobStatus
 
@@ -329,7 +329,7 @@ class SqliteProjection:
 
     # -- changing
 
-    def apply(self, changes: Sequence[Projected], upto: int) -> None:
+    def apply(self, changes: Sequence[ProjectedJob], upto: int) -> None:
         latest = {change.id: change for change in changes}.values()
         forgotten = [change.id for change in latest if change.record is None]
         with self._unit() as writer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mainspring.jobs.blocked import find_blocked
+from mainspring.jobs.blocked_jobs import find_blocked
 from mainspring.jobs.limits import bucket_of
 from mainspring.jobs.records import Cause, OutcomeKind
 from mainspring.testing.conformance.base import EngineSuite

@@ -11,20 +11,20 @@ from mainspring.jobs.status import FINAL, JobStatus
 from mainspring.runners.runner import TaskRunner
 from mainspring.runners.worker import blocking_for
 
-FIRST_LOOK_NS = 5_000_000
-LAST_LOOK_NS = NANOSECONDS // 2  # the pause between polls grows up to this
+FIRST_POLL_NS = 5_000_000  # the first pause between two polls
+LONGEST_PAUSE_NS = NANOSECONDS // 2  # the pause between polls grows up to this
 
 
-class Completions:
-    """The callers that wait for jobs, by the id of the job."""
+class JobWaiter:
+    """Lets callers wait until a job has ended."""
 
-    def __init__(self, clock: Clock, *, stands_still: bool, layers: tuple[TaskRunner, ...] = ()) -> None:
+    def __init__(self, clock: Clock, *, virtual_time: bool, layers: tuple[TaskRunner, ...] = ()) -> None:
         self._clock = clock
-        self._stands_still = stands_still
+        self._virtual_time = virtual_time
         self._layers = layers  # the runners that must go on while a thread waits
         self._changed = Condition()  # guards everything below
         self._waiting: dict[str, int] = {}  # how many callers wait for a job
-        self._news: dict[str, int] = {}  # how often the job was announced
+        self._announced: dict[str, int] = {}  # how often the job was announced
 
     def announce(self, ids: list[str]) -> None:
         """Let the callers that wait for these jobs check them again."""
@@ -32,19 +32,22 @@ class Completions:
             with self._changed:
                 for job_id in ids:
                     if job_id in self._waiting:
-                        self._news[job_id] += 1
+                        self._announced[job_id] += 1
                 self._changed.notify_all()
 
-    def wait(self, job_id: str, look: Callable[[], tuple[JobStatus, int]], deadline: int | None) -> JobStatus:
+    def wait(
+        self, job_id: str, read_status: Callable[[], tuple[JobStatus, int]], deadline: int | None
+    ) -> JobStatus:
         """Wait until a job is in a final state, and return it. Raises `TimeoutError` at the deadline.
 
-        `look` returns the state of the job, and the nanoseconds until it is due, since it cannot end before.
+        `read_status` returns the state of the job, and the nanoseconds until it is due, since it cannot end
+        before.
         """
-        pause = FIRST_LOOK_NS
+        pause = FIRST_POLL_NS
         with blocking_for(*self._layers), self._registered(job_id):
             while True:
-                seen = self._news[job_id]
-                status, remaining = look()
+                seen = self._announced[job_id]
+                status, remaining = read_status()
                 if status in FINAL:
                     return status
                 now = self._clock.monotonic_ns()
@@ -53,29 +56,29 @@ class Completions:
                     raise TimeoutError(
                         f"job {job_id!r} is still {status}{hint if status is JobStatus.PENDING else ''}"
                     )
-                if self._stands_still:
+                if self._virtual_time:
                     raise TimeoutError(
                         f"job {job_id!r} is still {status}, and time stands still; call fast_forward() first"
                     )
-                until = now + max(pause, min(remaining, LAST_LOOK_NS))
-                self._wait_for_news(job_id, seen, until if deadline is None else min(until, deadline))
-                pause = min(LAST_LOOK_NS, pause * 2)
+                until = now + max(pause, min(remaining, LONGEST_PAUSE_NS))
+                self._wait_for_announcement(job_id, seen, until if deadline is None else min(until, deadline))
+                pause = min(LONGEST_PAUSE_NS, pause * 2)
 
     def wait_until(self, is_so: Callable[[], bool], deadline: int | None, problem: str) -> None:
         """Poll, with growing pauses, until `is_so` returns True. Raises `TimeoutError` at the deadline."""
-        pause = FIRST_LOOK_NS
+        pause = FIRST_POLL_NS
         while not is_so():
             now = self._clock.monotonic_ns()
-            if self._stands_still or (deadline is not None and now >= deadline):
-                raise TimeoutError(f"{problem}{', and time stands still' if self._stands_still else ' in time'}")
+            if self._virtual_time or (deadline is not None and now >= deadline):
+                raise TimeoutError(f"{problem}{', and time stands still' if self._virtual_time else ' in time'}")
             until = now + pause if deadline is None else min(now + pause, deadline)
             with blocking_for(*self._layers), self._changed:
                 self._clock.wait(self._changed, until)
-            pause = min(LAST_LOOK_NS, pause * 2)
+            pause = min(LONGEST_PAUSE_NS, pause * 2)
 
-    def _wait_for_news(self, job_id: str, seen: int, until: int) -> None:
+    def _wait_for_announcement(self, job_id: str, seen: int, until: int) -> None:
         with self._changed:
-            while self._news[job_id] == seen:
+            while self._announced[job_id] == seen:
                 if not self._clock.wait(self._changed, until):
                     return
 
@@ -83,11 +86,11 @@ class Completions:
     def _registered(self, job_id: str) -> Iterator[None]:
         with self._changed:
             self._waiting[job_id] = self._waiting.get(job_id, 0) + 1
-            self._news.setdefault(job_id, 0)
+            self._announced.setdefault(job_id, 0)
         try:
             yield
         finally:
             with self._changed:
                 self._waiting[job_id] -= 1
                 if not self._waiting[job_id]:
-                    del self._waiting[job_id], self._news[job_id]
+                    del self._waiting[job_id], self._announced[job_id]

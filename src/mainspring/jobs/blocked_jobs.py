@@ -17,13 +17,13 @@ from mainspring.jobs.records import JobRecord, Query
 from mainspring.jobs.status import JobStatus
 
 PAGE = 1_000
-MOST_READ = 20_000
+MAX_READ = 20_000
 """How many due jobs in sequences and under limits are read at most."""
-MOST_GROUPS = 200
+MAX_GROUPS = 200
 """For how many groups the situation is read at most: those whose jobs have waited longest."""
 
 
-class Blocked(Struct, frozen=True):
+class BlockedGroup(Struct, frozen=True):
     """Due jobs that wait for the same jobs."""
 
     sequence: str | None
@@ -43,23 +43,23 @@ class Blocked(Struct, frozen=True):
 Group: TypeAlias = list[JobRecord]
 
 
-def find_blocked(engine: Engine) -> list[Blocked]:
+def find_blocked(engine: Engine) -> list[BlockedGroup]:
     """Return the groups of due jobs that wait for other jobs, those that have waited longest first."""
     due = list(_due(engine, engine.now()))
     waiting = {record.id for record in due}
-    found: dict[tuple[str | None, str | None], Blocked] = {}
+    found: dict[tuple[str | None, str | None], BlockedGroup] = {}
     for group in _groups(due):
-        blocked = _look_at(engine, group, waiting)
+        blocked = _find_blocker(engine, group, waiting)
         if blocked is not None:
             key = (blocked.sequence, blocked.bucket)
-            found[key] = _together(found[key], blocked) if key in found else blocked
+            found[key] = _merge(found[key], blocked) if key in found else blocked
     return sorted(found.values(), key=lambda blocked: blocked.since)
 
 
 def _due(engine: Engine, now: int) -> Iterator[JobRecord]:
-    """Yield due jobs in sequences and under limits that no worker holds, from at most `MOST_READ` records."""
+    """Yield due jobs in sequences and under limits that no worker holds, from at most `MAX_READ` records."""
     query = Query(status=JobStatus.PENDING, due_until=now, is_bound=True, limit=PAGE)
-    for _ in range(MOST_READ // PAGE):
+    for _ in range(MAX_READ // PAGE):
         page = engine.find(query)
         yield from (record for record in page.records if record.owner is None)
         if page.end is None:
@@ -75,10 +75,10 @@ def _groups(records: Iterable[JobRecord]) -> list[Group]:
         groups.setdefault(key, []).append(record)
     for group in groups.values():
         group.sort(key=lambda record: record.due)
-    return sorted(groups.values(), key=lambda group: group[0].due)[:MOST_GROUPS]
+    return sorted(groups.values(), key=lambda group: group[0].due)[:MAX_GROUPS]
 
 
-def _look_at(engine: Engine, group: Group, waiting: set[str]) -> Blocked | None:
+def _find_blocker(engine: Engine, group: Group, waiting: set[str]) -> BlockedGroup | None:
     """Return what blocks a group; None if it waits for a worker, a token of a rate, or the end of a pause."""
     last = engine.situation(group[-1].id)
     if last is None or last.record.status is not JobStatus.PENDING or last.is_queue_paused:
@@ -86,12 +86,12 @@ def _look_at(engine: Engine, group: Group, waiting: set[str]) -> Blocked | None:
     if last.behind is None:
         return _at_limit(group, last, waiting)
     if last.behind not in waiting:  # the job in front runs, or is due again later
-        return _blocked(group, sequence=last.record.sequence, bucket=None, by=(last.behind,))
+        return _make_blocked(group, sequence=last.record.sequence, bucket=None, by=(last.behind,))
     front = engine.situation(last.behind)
     return None if front is None else _at_limit(group, front, waiting)
 
 
-def _at_limit(group: Group, situation: Situation, waiting: set[str]) -> Blocked | None:
+def _at_limit(group: Group, situation: Situation, waiting: set[str]) -> BlockedGroup | None:
     """Return the limit that blocks a group; None if there is none.
 
     An engine may reserve places of a limit for jobs that only wait for a worker. These do not block the group.
@@ -99,13 +99,13 @@ def _at_limit(group: Group, situation: Situation, waiting: set[str]) -> Blocked 
     holders = situation.bucket_holders
     if situation.full_bucket is None or situation.limited_until is not None or not waiting.isdisjoint(holders):
         return None
-    return _blocked(group, sequence=None, bucket=situation.full_bucket, by=holders) if holders else None
+    return _make_blocked(group, sequence=None, bucket=situation.full_bucket, by=holders) if holders else None
 
 
-def _blocked(group: Group, *, sequence: str | None, bucket: str | None, by: tuple[str, ...]) -> Blocked:
-    return Blocked(sequence, bucket, len(group), group[0].id, group[0].due, by)
+def _make_blocked(group: Group, *, sequence: str | None, bucket: str | None, by: tuple[str, ...]) -> BlockedGroup:
+    return BlockedGroup(sequence, bucket, len(group), group[0].id, group[0].due, by)
 
 
-def _together(one: Blocked, other: Blocked) -> Blocked:
+def _merge(one: BlockedGroup, other: BlockedGroup) -> BlockedGroup:
     older = min(one, other, key=lambda blocked: blocked.since)
     return replace(older, count=one.count + other.count, by=tuple(dict.fromkeys(one.by + other.by)))

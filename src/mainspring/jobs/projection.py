@@ -15,7 +15,7 @@ from mainspring.jobs.records import JobRecord, Page, Query
 from mainspring.jobs.status import JobStatus
 
 
-class Projected(Struct, frozen=True, gc=False):
+class ProjectedJob(Struct, frozen=True, gc=False):
     """A job with its current record, which is None if the job was deleted."""
 
     id: str
@@ -37,7 +37,7 @@ class Projection(Protocol):
         `source` names the stream and its creation. A projection of another source is emptied and starts at 0.
         """
 
-    def apply(self, changes: Sequence[Projected], upto: int) -> None:
+    def apply(self, changes: Sequence[ProjectedJob], upto: int) -> None:
         """Store changes in order, and in the same transaction the sequence number `upto` that they reach."""
 
     def reset(self) -> None:
