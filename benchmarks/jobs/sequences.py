@@ -11,8 +11,7 @@ from benchmarks.jobs.rounds import best_rates, for_each
 from benchmarks.jobs.systems.variants import FEW_KEYS, MANY_KEYS, ONE_KEY, PLAIN, Keyed
 from benchmarks.measure import Line, Section, faster, percentile, times
 from mainspring.jobs.engine import Demand, Engine
-from mainspring.jobs.records import Outcome, OutcomeKind
-from mainspring.jobs.waiting import WorkerInfo
+from mainspring.jobs.records import Outcome, OutcomeKind, WorkerInfo
 
 KEYS, EACH = 100_000, 2
 SUBMITS = 20_000

@@ -14,8 +14,7 @@ from mainspring import CatchUp, Mainspring, current_job
 from mainspring.engines.sqlite import SqliteEngine
 from mainspring.errors import EngineUnavailable, LimitExceeded, StoreMoved
 from mainspring.jobs.commands import PutSchedule
-from mainspring.jobs.records import ConflictKind, NewJob, UniqueKey
-from mainspring.jobs.waiting import WorkerInfo
+from mainspring.jobs.records import ConflictKind, NewJob, UniqueKey, WorkerInfo
 from mainspring.moving import Mover, Undoing, plan
 from mainspring.testing.conformance.bench import Bench
 from tests.nats.moves import ALIVE, Target, departing, fill, move, records_of, source_bench

@@ -11,6 +11,7 @@ from hypothesis.stateful import invariant, precondition, rule
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from mainspring.jobs.backlog import HEAD_START
 from mainspring.jobs.engine import Taken
 from mainspring.jobs.records import (
     SUSPECT_CRASHES,
@@ -23,7 +24,6 @@ from mainspring.jobs.records import (
     Query,
 )
 from mainspring.jobs.status import JobStatus
-from mainspring.jobs.waiting import HEAD_START
 from mainspring.testing.conformance.bench import LEAD_SECONDS, START_LEAD_SECONDS, seconds
 from tests.stress.engine_model import COUNTERS
 from tests.stress.machine_base import TYPES, Stage, delays, jobs, places

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from mainspring.doctor.findings import NAMED, Finding, count, error, in_microseconds, info, ok, some, warning
 from mainspring.doctor.snapshot import READ, Snapshot
+from mainspring.jobs.backlog import Backlog
 from mainspring.jobs.blocked_jobs import BlockedGroup
 from mainspring.jobs.limits import describe_bucket
+from mainspring.jobs.records import WorkerRecord
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import MICROSECONDS
-from mainspring.jobs.waiting import Backlog, WorkerRecord
 
 LATE = 60 * MICROSECONDS
 START = ("Start one:", ("run",))

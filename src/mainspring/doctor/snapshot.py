@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mainspring.app import Mainspring
+from mainspring.jobs.backlog import Backlog
 from mainspring.jobs.blocked_jobs import BlockedGroup, find_blocked
 from mainspring.jobs.engine import STALE, Engine
-from mainspring.jobs.records import JobRecord, Query
+from mainspring.jobs.records import JobRecord, Query, WorkerRecord
 from mainspring.jobs.recurrence.schedule_records import ScheduleRecord
 from mainspring.jobs.status import JobStatus
-from mainspring.jobs.waiting import Backlog, WorkerRecord
 
 READ = 1_000  # jobs of one status that are read, at most
 

@@ -23,6 +23,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from mainspring.jobs.backlog import Backlog, WaitingJobs
 from mainspring.jobs.commands import (
     Arrangement,
     Changed,
@@ -39,6 +40,8 @@ from mainspring.jobs.records import (
     Page,
     ProgressReport,
     Query,
+    WorkerInfo,
+    WorkerRecord,
 )
 from mainspring.jobs.recurrence.schedule_records import (
     Fired,
@@ -48,7 +51,6 @@ from mainspring.jobs.recurrence.schedule_records import (
 )
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import MICROSECONDS
-from mainspring.jobs.waiting import Backlog, Waiting, WorkerInfo, WorkerRecord
 
 STALE = 45 * MICROSECONDS
 """After this time without a heartbeat (three missed) a worker counts as dead, and others take over its jobs."""
@@ -115,7 +117,7 @@ class Swept(Struct, frozen=True):
     """Jobs of dead workers that will run again."""
     quarantined: list[str]
     """Jobs that crashed too often, and are dead letters now."""
-    waiting: tuple[Waiting, ...]
+    waiting: tuple[WaitingJobs, ...]
     """The due jobs that could start, by job type and queue, for all job types."""
 
 

@@ -10,10 +10,9 @@ from enum import StrEnum
 from mainspring.jobs.commands import PutLimit
 from mainspring.jobs.engine import Situation
 from mainspring.jobs.limits import Bucket, describe_bucket, family_of
-from mainspring.jobs.records import JobRecord
+from mainspring.jobs.records import JobRecord, WorkerRecord
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import describe_distance, describe_duration, to_datetime
-from mainspring.jobs.waiting import WorkerRecord
 
 START_ONE = "Start one: app.running(), app.run() or `mainspring run module:app`."
 

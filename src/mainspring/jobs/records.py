@@ -1,4 +1,4 @@
-"""Records of jobs, leases and outcomes: the structs that engines store and exchange with workers.
+"""Records of jobs, leases, outcomes and workers: the structs that engines store and exchange with workers.
 
 Lists of records are paged. A place in the order of submission is never reused. So pages, in both directions,
 neither repeat nor omit a job that exists during the whole listing, even if other jobs are added and deleted.
@@ -286,6 +286,25 @@ class ProgressReport(Struct, frozen=True, gc=False):
     lease: Lease
     progress: Progress | None
     """None if the report only says that the handler begins."""
+
+
+class WorkerInfo(Struct, frozen=True):
+    """A worker as it registers itself: one start of a worker in one process."""
+
+    name: str
+    process: int
+    types: tuple[str, ...]
+
+
+class WorkerRecord(Struct, frozen=True):
+    """A registered worker, as the store has it."""
+
+    number: int
+    info: WorkerInfo
+    heartbeat: int
+    """The time of its last heartbeat."""
+    is_gone: bool
+    """Whether the worker is known to be dead, so that its jobs wait for a rescue. A silent worker may be alive."""
 
 
 class Query(Struct, frozen=True):

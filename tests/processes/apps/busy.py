@@ -9,8 +9,7 @@ from threading import Event, Thread
 from mainspring.engines.sqlite import SqliteEngine
 from mainspring.jobs.engine import Demand
 from mainspring.jobs.io_layer import SETTLE, IoLayer
-from mainspring.jobs.records import Outcome, OutcomeKind
-from mainspring.jobs.waiting import WorkerInfo
+from mainspring.jobs.records import Outcome, OutcomeKind, WorkerInfo
 from mainspring.runners import ThreadPool
 from tests.processes.apps.jobs import app
 from tests.processes.ledger import recorded, say

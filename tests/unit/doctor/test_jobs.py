@@ -8,14 +8,14 @@ from msgspec.structs import replace
 from mainspring.doctor import jobs
 from mainspring.doctor.findings import Severity
 from mainspring.doctor.snapshot import READ, Snapshot
+from mainspring.jobs.backlog import Backlog
 from mainspring.jobs.blocked_jobs import BlockedGroup
 from mainspring.jobs.engine import STALE
 from mainspring.jobs.limits import bucket_of
-from mainspring.jobs.records import JobRecord, NewJob
+from mainspring.jobs.records import JobRecord, NewJob, WorkerInfo, WorkerRecord
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import MICROSECONDS
 from mainspring.jobs.transitions import submitted
-from mainspring.jobs.waiting import Backlog, WorkerInfo, WorkerRecord
 from tests.unit.doctor.judging import is_silent, listed, speaks
 
 NOW = 1_800_000_000 * MICROSECONDS

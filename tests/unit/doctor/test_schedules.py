@@ -6,10 +6,10 @@ from mainspring import Cron, Every
 from mainspring.doctor.findings import Severity
 from mainspring.doctor.schedules import check_schedules
 from mainspring.doctor.snapshot import Snapshot
+from mainspring.jobs.records import WorkerInfo, WorkerRecord
 from mainspring.jobs.recurrence.schedule_records import Overlap, ScheduleRecord
 from mainspring.jobs.recurrence.stored_rules import encode_rule
 from mainspring.jobs.timestamps import MICROSECONDS
-from mainspring.jobs.waiting import WorkerInfo, WorkerRecord
 from tests.unit.doctor.judging import is_silent, speaks
 
 NOW = 1_800_000_000 * MICROSECONDS

@@ -9,7 +9,7 @@ from mainspring.engines.nats.link import Link
 from mainspring.engines.nats.naming import Names
 from mainspring.engines.nats.settings import NatsSettings
 from mainspring.engines.nats.workers import Workers
-from mainspring.jobs.waiting import WorkerInfo
+from mainspring.jobs.records import WorkerInfo
 
 
 class StubLink:

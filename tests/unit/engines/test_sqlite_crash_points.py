@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from mainspring.jobs.commands import CancelJob, Delete, Edit, Reopen, Replay
-from mainspring.jobs.records import Cause, Lease, Outcome, OutcomeKind
+from mainspring.jobs.records import Cause, Lease, Outcome, OutcomeKind, WorkerInfo
 from mainspring.jobs.status import FINAL, JobStatus
-from mainspring.jobs.waiting import WorkerInfo
 from mainspring.testing.conformance.bench import Bench, seconds
 from tests.support import within
 from tests.unit.engines.crashes import (

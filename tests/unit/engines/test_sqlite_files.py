@@ -15,9 +15,8 @@ import pytest
 
 from mainspring.engines.sqlite import SqliteEngine, schema
 from mainspring.errors import EngineUnavailable, StoreCorrupt, StoreTooNew
-from mainspring.jobs.records import OutcomeKind
+from mainspring.jobs.records import OutcomeKind, WorkerInfo
 from mainspring.jobs.status import JobStatus
-from mainspring.jobs.waiting import WorkerInfo
 from mainspring.testing import ManualClock
 from mainspring.testing.conformance.bench import Bench
 from tests.support import PATIENCE

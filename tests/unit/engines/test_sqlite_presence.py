@@ -10,9 +10,8 @@ from threading import Event
 import pytest
 
 from mainspring.engines.sqlite import SqliteEngine, presence
-from mainspring.jobs.records import OutcomeKind
+from mainspring.jobs.records import OutcomeKind, WorkerInfo
 from mainspring.jobs.status import JobStatus
-from mainspring.jobs.waiting import WorkerInfo
 from mainspring.testing import ManualClock
 from mainspring.testing.conformance.bench import Bench
 from tests.support import PATIENCE

@@ -6,8 +6,7 @@ import pytest
 
 from mainspring import JobStatus, current_job
 from mainspring.jobs.engine import Demand
-from mainspring.jobs.records import NewJob, Outcome
-from mainspring.jobs.waiting import WorkerInfo
+from mainspring.jobs.records import NewJob, Outcome, WorkerInfo
 from mainspring.testing import ManualClock
 from tests.support import Gate
 from tests.unit.jobs.workshop import Workshop, workshop

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from mainspring import JobStatus, Mainspring, Priority, Retry
 from mainspring.engines.sqlite.memory import MemoryEngine
+from mainspring.jobs.backlog import WaitingJobs
 from mainspring.jobs.engine import Swept
 from mainspring.jobs.info import decode_any, to_info
 from mainspring.jobs.records import Attempt, Cause, JobRecord, NewJob, Outcome, OutcomeKind, Query
-from mainspring.jobs.waiting import Waiting
 from mainspring.jobs.worker.maintenance import log_rescue
 from mainspring.jobs.worker.reporting import log_refusal
 from mainspring.testing import time_travel
@@ -102,7 +102,7 @@ def test_quarantined_jobs_are_an_error_in_the_log(caplog: pytest.LogCaptureFixtu
 
 
 def test_a_sweep_that_found_nothing_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    log_rescue(Swept([], [], (Waiting("ping", "default", "", 1),)))
+    log_rescue(Swept([], [], (WaitingJobs("ping", "default", "", 1),)))
     assert caplog.messages == []
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mainspring import JobStatus, Mainspring, Reason
-from mainspring.jobs.waiting import WorkerInfo
+from mainspring.jobs.records import WorkerInfo
 from mainspring.testing import ManualClock
 from tests.support import PATIENCE, Gate
 from tests.unit.jobs.engines import TestEngine

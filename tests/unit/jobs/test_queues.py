@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mainspring import JobFunction, JobStatus, Mainspring, Priority, QueueStatistics, Retry
-from mainspring.jobs.waiting import HEAD_START
+from mainspring.jobs.backlog import HEAD_START
 from mainspring.testing import TimeTravel, time_travel
 from tests.support import Background, Gate
 from tests.unit.jobs.diary import START, Diary

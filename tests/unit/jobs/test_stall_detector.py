@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from mainspring import JobStatus
+from mainspring.jobs.backlog import MAX_COUNTED, WaitingJobs
 from mainspring.jobs.timestamps import MICROSECONDS
-from mainspring.jobs.waiting import MOST_COUNTED, Waiting
 from mainspring.jobs.worker.maintenance import StallDetector
 from mainspring.jobs.worker.slots import Kind, Longest, Occupancy
 from mainspring.testing import ManualClock
@@ -37,18 +37,18 @@ class Observation:
             now=lambda: 100_000_000,
         )
 
-    def _kind_of(self, waiting: Waiting) -> Kind | None:
+    def _kind_of(self, waiting: WaitingJobs) -> Kind | None:
         return None if waiting.type == "unknown" else self.kinds.get(waiting.type, Kind.THREADS)
 
-    def watch(self, seconds: int, *waiting: Waiting) -> str | None:
+    def watch(self, seconds: int, *waiting: WaitingJobs) -> str | None:
         for _ in range(seconds):
             self.clock.advance(1)
             self.detector.observe(waiting)
         return self.detector.stall
 
 
-def jobs(mark: str = "a", *, type: str = "ping", queue: str = "default", rank: int | None = None) -> Waiting:
-    return Waiting(type, queue, mark, 3, "order-42", 25_000_000, rank)
+def jobs(mark: str = "a", *, type: str = "ping", queue: str = "default", rank: int | None = None) -> WaitingJobs:
+    return WaitingJobs(type, queue, mark, 3, "order-42", 25_000_000, rank)
 
 
 def test_it_logs_an_error_when_no_worker_takes_anything_for_too_long(caplog: pytest.LogCaptureFixture) -> None:
@@ -153,8 +153,8 @@ def test_zero_turns_it_off() -> None:
 
 def test_many_are_told_as_many_or_more() -> None:
     observation = Observation(after=1)
-    many = Waiting("ping", "default", "a", MOST_COUNTED)
-    assert f"{MOST_COUNTED} or more due jobs of ping in queue default. 8" in (observation.watch(3, many) or "")
+    many = WaitingJobs("ping", "default", "a", MAX_COUNTED)
+    assert f"{MAX_COUNTED} or more due jobs of ping in queue default. 8" in (observation.watch(3, many) or "")
 
 
 def test_a_place_that_is_free_lets_it_suspect_the_worker() -> None:

@@ -20,6 +20,7 @@ from mainspring.engines.nats.settings import NatsSettings, parse_url
 from mainspring.engines.nats.workers import Heartbeat
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs import transitions
+from mainspring.jobs.backlog import Backlog
 from mainspring.jobs.commands import (
     Arrangement,
     Changed,
@@ -34,10 +35,20 @@ from mainspring.jobs.commands import (
 from mainspring.jobs.engine import Capability, Demand, Pruned, Retention, Situation, Swept, Taken
 from mainspring.jobs.events import EventPage
 from mainspring.jobs.projection import Projection
-from mainspring.jobs.records import Conflict, Lease, NewJob, Outcome, OutcomeKind, Page, ProgressReport, Query
+from mainspring.jobs.records import (
+    Conflict,
+    Lease,
+    NewJob,
+    Outcome,
+    OutcomeKind,
+    Page,
+    ProgressReport,
+    Query,
+    WorkerInfo,
+    WorkerRecord,
+)
 from mainspring.jobs.recurrence.schedule_records import Fired, Firing, Occurrence, ScheduleRecord
 from mainspring.jobs.status import JobStatus
-from mainspring.jobs.waiting import Backlog, WorkerInfo, WorkerRecord
 
 START_LEAD = 50_000
 CLUSTER_START_LEAD = 250_000

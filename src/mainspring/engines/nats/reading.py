@@ -23,10 +23,10 @@ from mainspring.engines.nats.settings_book import SettingsBook
 from mainspring.engines.nats.stored import StoredJob, to_record
 from mainspring.engines.nats.streams import Streams
 from mainspring.engines.nats.workspace import Workshop
+from mainspring.jobs.backlog import MAX_COUNTED, Backlog, WaitingJobs
 from mainspring.jobs.engine import Situation
 from mainspring.jobs.records import JobRecord, Page, Query
 from mainspring.jobs.status import JobStatus
-from mainspring.jobs.waiting import MOST_COUNTED, Backlog, Waiting
 
 BACKLOG_PAGE = 100  # messages of a lane whose jobs are read; the others are assumed to wait
 
@@ -96,10 +96,10 @@ class WhatWaits:
         self._lanes = lanes
         self._book = book
         self._turns = {True: 0, False: 0}  # the next lane: with a handler here, and without
-        self._found: dict[NatsLane, Waiting] = {}  # the last result of each lane
+        self._found: dict[NatsLane, WaitingJobs] = {}  # the last result of each lane
         self._looked: dict[NatsLane, int] = {}  # the time of that result
 
-    def look(self, types: frozenset[str]) -> tuple[Waiting, ...]:
+    def look(self, types: frozenset[str]) -> tuple[WaitingJobs, ...]:
         """Return the jobs that could start, of types with a handler here and of others."""
         lanes = [lane for lane in self._lanes.all if lane.queue not in self._book.paused]
         self._found = {lane: found for lane, found in self._found.items() if lane in lanes}
@@ -114,7 +114,7 @@ class WhatWaits:
         others = self._in_turn([lane for lane in lanes if lane.type not in types], MOST_LOOKS_AT_OTHERS)
         pages = self._workshop.link.scan_each([(self._lanes.all[lane], 0) for lane in others], most=1)
         for lane, page in zip(others, pages, strict=True):
-            self._note(lane, Waiting(lane.type, lane.queue, "", 1) if page else None)
+            self._note(lane, WaitingJobs(lane.type, lane.queue, "", 1) if page else None)
         now = self._workshop.now()
         return _by_name(
             {lane: replace(each, age=max(0, now - self._looked[lane])) for lane, each in self._found.items()}
@@ -126,13 +126,13 @@ class WhatWaits:
         turn = self._turns[is_ours] = (self._turns[is_ours] + most) % len(lanes)
         return (lanes[turn:] + lanes[:turn])[:most]
 
-    def _note(self, lane: NatsLane, found: Waiting | None) -> None:
+    def _note(self, lane: NatsLane, found: WaitingJobs | None) -> None:
         self._found.pop(lane, None)
         if found is not None:
             self._found[lane] = found
             self._looked[lane] = self._workshop.now()
 
-    def _look_at(self, lanes: Sequence[NatsLane]) -> dict[NatsLane, Waiting]:
+    def _look_at(self, lanes: Sequence[NatsLane]) -> dict[NatsLane, WaitingJobs]:
         """Check lanes, all at once: it takes the time of three requests, however many there are."""
         infos = self._streams.look_at_ours(self._lanes.all[lane] for lane in lanes)
         told = {lane: infos[subject] for lane in lanes if (subject := self._lanes.all[lane]) in infos}
@@ -162,11 +162,11 @@ def _delivered(info: dict[str, Any]) -> int:
     return int(info["delivered"]["stream_seq"]) if info["num_pending"] else 0
 
 
-def _describe(lane: NatsLane, info: dict[str, Any], jobs: Sequence[StoredJob]) -> Waiting:
+def _describe(lane: NatsLane, info: dict[str, Any], jobs: Sequence[StoredJob]) -> WaitingJobs:
     oldest = min(jobs, key=lambda job: job.due)
-    count = min(MOST_COUNTED, max(len(jobs), info["num_pending"]))
+    count = min(MAX_COUNTED, max(len(jobs), info["num_pending"]))
     mark = f"{info['delivered']['consumer_seq']} {oldest.id}#{oldest.token}"
-    return Waiting(lane.type, lane.queue, mark, count, oldest.id, oldest.due)
+    return WaitingJobs(lane.type, lane.queue, mark, count, oldest.id, oldest.due)
 
 
 def _could_start(job: StoredJob, now: int) -> bool:
@@ -174,9 +174,9 @@ def _could_start(job: StoredJob, now: int) -> bool:
     return is_free and job.due <= now and is_ready(job)
 
 
-def _by_name(found: dict[NatsLane, Waiting]) -> tuple[Waiting, ...]:
+def _by_name(found: dict[NatsLane, WaitingJobs]) -> tuple[WaitingJobs, ...]:
     """Merge the priorities of each type and queue, sorted by name."""
-    together: dict[tuple[str, str], Waiting] = {}
+    together: dict[tuple[str, str], WaitingJobs] = {}
     for lane in sorted(found, key=lambda lane: (lane.type, lane.queue, lane.priority)):
         this, name = found[lane], (lane.type, lane.queue)
         other = together.get(name)
@@ -184,11 +184,11 @@ def _by_name(found: dict[NatsLane, Waiting]) -> tuple[Waiting, ...]:
     return tuple(together.values())
 
 
-def _join(one: Waiting, other: Waiting) -> Waiting:
+def _join(one: WaitingJobs, other: WaitingJobs) -> WaitingJobs:
     older = min(one, other, key=lambda waiting: waiting.since or 0)
-    count = min(MOST_COUNTED, one.count + other.count)
+    count = min(MAX_COUNTED, one.count + other.count)
     age = max(one.age, other.age)
-    return Waiting(one.type, one.queue, f"{one.mark} {other.mark}", count, older.oldest, older.since, age=age)
+    return WaitingJobs(one.type, one.queue, f"{one.mark} {other.mark}", count, older.oldest, older.since, age=age)
 
 
 class Reading:

@@ -22,8 +22,8 @@ from mainspring.engines.nats.naming import Names
 from mainspring.engines.nats.settings import NatsSettings
 from mainspring.engines.nats.stored import decode, encode
 from mainspring.errors import EngineUnavailable
+from mainspring.jobs.records import WorkerInfo, WorkerRecord
 from mainspring.jobs.timestamps import MICROSECONDS
-from mainspring.jobs.waiting import WorkerInfo, WorkerRecord
 
 BEATS_PER_LEASE = 4
 

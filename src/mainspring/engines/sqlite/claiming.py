@@ -27,11 +27,11 @@ from mainspring.engines.sqlite.codec import (
     to_lease,
 )
 from mainspring.engines.sqlite.store import Store
+from mainspring.jobs.backlog import FRESH, HEAD_START, FreshShare
 from mainspring.jobs.engine import Demand, Taken
 from mainspring.jobs.events import EventKind
 from mainspring.jobs.limits import Admission, LimitGates, Refusal
 from mainspring.jobs.records import Lease, is_suspect
-from mainspring.jobs.waiting import FRESH, HEAD_START, FreshShare
 
 _due = attrgetter("due")
 _seq = attrgetter("seq")

@@ -32,6 +32,7 @@ from mainspring.engines.sqlite.store import Store
 from mainspring.engines.sqlite.submitting import Submitting
 from mainspring.engines.sqlite.sweeping import FailureDetector, Sweeping
 from mainspring.errors import EngineUnavailable
+from mainspring.jobs.backlog import Backlog
 from mainspring.jobs.commands import (
     Arrangement,
     Changed,
@@ -45,11 +46,21 @@ from mainspring.jobs.commands import (
 )
 from mainspring.jobs.engine import MAX_CRASHES, Capability, Demand, Pruned, Retention, Situation, Swept, Taken
 from mainspring.jobs.events import EventPage
-from mainspring.jobs.records import Conflict, Lease, NewJob, Outcome, OutcomeKind, Page, ProgressReport, Query
+from mainspring.jobs.records import (
+    Conflict,
+    Lease,
+    NewJob,
+    Outcome,
+    OutcomeKind,
+    Page,
+    ProgressReport,
+    Query,
+    WorkerInfo,
+    WorkerRecord,
+)
 from mainspring.jobs.recurrence.schedule_records import Fired, Firing, Occurrence, ScheduleRecord
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import instants_of
-from mainspring.jobs.waiting import Backlog, WorkerInfo, WorkerRecord
 
 BUSY_TIMEOUT_SECONDS = 30.0
 NEAR = 2_500_000  # microseconds: jobs due sooner wake other processes, which poll once a second for the rest

@@ -18,11 +18,11 @@ from mainspring.engines.sqlite import line_statements
 from mainspring.engines.sqlite.codec import strings, to_json
 from mainspring.engines.sqlite.reading import find
 from mainspring.engines.sqlite.store import Store
+from mainspring.jobs.backlog import MAX_COUNTED, LaneHead, WaitingJobs, merge_lanes
 from mainspring.jobs.engine import Situation
 from mainspring.jobs.limits import Admission, BucketState, Limit, Refusal
 from mainspring.jobs.records import JobRecord, Query
 from mainspring.jobs.status import JobStatus
-from mainspring.jobs.waiting import MOST_COUNTED, First, Waiting, gather
 
 BEHIND = """
 SELECT id FROM jobs WHERE sequence = ?1 AND sequence IS NOT NULL AND status < 2 AND id <> ?2
@@ -123,7 +123,7 @@ class Head(msgspec.Struct, array_like=True, gc=False):
     grp: int | None
 
 
-class _PlainFirst(First, array_like=True, frozen=True, gc=False):
+class _PlainFirst(LaneHead, array_like=True, frozen=True, gc=False):
     """The first job of a lane, as a row."""
 
 
@@ -132,16 +132,16 @@ _firsts = msgspec.json.Decoder(list[_PlainFirst]).decode
 _heads = msgspec.json.Decoder(list[Head]).decode
 
 
-def find_waiting(store: Store, now: int) -> tuple[Waiting, ...]:
+def find_waiting(store: Store, now: int) -> tuple[WaitingJobs, ...]:
     """Return the due jobs that could start; for use inside a unit (one transaction)."""
     write = store.database.write
     is_suspect_busy, lanes = _circumstances(write(CIRCUMSTANCES, (now,)))
-    firsts: list[First] = list(_firsts(write(PLAIN, (now, MOST_COUNTED, is_suspect_busy))))
+    firsts: list[LaneHead] = list(_firsts(write(PLAIN, (now, MAX_COUNTED, is_suspect_busy))))
     if lanes:
-        most = min(MOST_COUNTED, max(FEWEST_HEADS, MOST_HEADS // lanes))
+        most = min(MAX_COUNTED, max(FEWEST_HEADS, MOST_HEADS // lanes))
         heads = _heads(write(BOUND, (now, most, is_suspect_busy)))
         firsts += _first_of_lanes(_admitted(store, heads))
-    return gather(firsts)
+    return merge_lanes(firsts)
 
 
 def _admitted(store: Store, heads: list[Head]) -> list[Head]:
@@ -154,11 +154,11 @@ def _admitted(store: Store, heads: list[Head]) -> list[Head]:
     return [head for head in heads if head.grp is None or admission.refusal(limits[head.grp]) is None]
 
 
-def _first_of_lanes(heads: Iterable[Head]) -> list[First]:
+def _first_of_lanes(heads: Iterable[Head]) -> list[LaneHead]:
     lanes: dict[tuple[str, str, int], list[Head]] = {}
     for head in heads:
         lanes.setdefault((head.type, head.queue, head.priority), []).append(head)
     return [
-        First(*lane, found[0].id, found[0].token, min(head.ready for head in found), len(found))
+        LaneHead(*lane, found[0].id, found[0].token, min(head.ready for head in found), len(found))
         for lane, found in lanes.items()
     ]

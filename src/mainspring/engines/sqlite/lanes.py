@@ -11,8 +11,8 @@ from mainspring.engines.sqlite import statements as sql
 from mainspring.engines.sqlite.codec import to_json
 from mainspring.engines.sqlite.database import Database
 from mainspring.engines.sqlite.settings import paused_queues
+from mainspring.jobs.backlog import HEAD_START
 from mainspring.jobs.records import Lease, NewJob
-from mainspring.jobs.waiting import HEAD_START
 
 _lane_rows = msgspec.json.Decoder(list[tuple[int, str, str, int, int]]).decode
 

@@ -10,9 +10,9 @@ import apsw
 from mainspring.engines.sqlite import statements as sql
 from mainspring.engines.sqlite.codec import CODES, STATUSES, strings, to_json, to_record
 from mainspring.engines.sqlite.schema import DECLARED_DEAD
-from mainspring.jobs.records import Page, Query
+from mainspring.jobs.backlog import Backlog
+from mainspring.jobs.records import Page, Query, WorkerInfo, WorkerRecord
 from mainspring.jobs.status import JobStatus
-from mainspring.jobs.waiting import Backlog, WorkerInfo, WorkerRecord
 
 
 def find(connection: apsw.Connection, query: Query) -> Page:

@@ -18,8 +18,8 @@ from mainspring.jobs.handlers import Registry
 from mainspring.jobs.io_layer import Callback, SingleOperation
 from mainspring.jobs.layers import Layers
 from mainspring.jobs.policies import WorkerSettings
+from mainspring.jobs.records import WorkerInfo
 from mainspring.jobs.recurrence.recurring import PATIENCE_SECONDS, Recurring
-from mainspring.jobs.waiting import WorkerInfo
 from mainspring.jobs.worker.invoker import HandlerInvoker
 from mainspring.jobs.worker.lease_table import LeasedJob
 from mainspring.jobs.worker.maintenance import EVERY_SECONDS, HealthRecorder, Maintenance, StallDetector

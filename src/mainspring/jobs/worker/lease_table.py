@@ -12,11 +12,11 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import TYPE_CHECKING
 
 from mainspring.clock import NANOSECONDS
+from mainspring.jobs.backlog import WaitingJobs
 from mainspring.jobs.context import JobContext
 from mainspring.jobs.engine import Demand
 from mainspring.jobs.handlers import Handler, Registry
 from mainspring.jobs.records import Lease, Outcome, is_suspect
-from mainspring.jobs.waiting import Waiting
 from mainspring.jobs.worker.slots import BatchSlots, Kind, Longest, Occupancy, Slots
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ class LeaseTable:
         for slots in self._kinds:
             slots.adapt(is_more=is_more)
 
-    def kind_of(self, waiting: Waiting) -> Kind | None:
+    def kind_of(self, waiting: WaitingJobs) -> Kind | None:
         """Return where this worker would run jobs that wait; None if it does not serve them."""
         is_served = waiting.type in self._registry and (self._queues is None or waiting.queue in self._queues)
         return self._slots_for(self._registry.get(waiting.type)).kind if is_served else None

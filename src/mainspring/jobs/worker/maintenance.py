@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec.structs import replace
 
 from mainspring.clock import NANOSECONDS, Clock
+from mainspring.jobs.backlog import MAX_COUNTED, WaitingJobs
 from mainspring.jobs.engine import Engine, Pruned, Retention, Swept
 from mainspring.jobs.handlers import Registry
 from mainspring.jobs.io_layer import Callback, SingleOperation
 from mainspring.jobs.layers import Layers
+from mainspring.jobs.records import WorkerInfo
 from mainspring.jobs.timestamps import MICROSECONDS
-from mainspring.jobs.waiting import MOST_COUNTED, Waiting, WorkerInfo
 from mainspring.jobs.worker.slots import Kind, Occupancy
 from mainspring.vital_signs import Health, WorkerState
 
@@ -251,7 +252,7 @@ class HandlerAnnouncer:
 class _Unclaimed:
     """Due jobs of one type and queue, and for how long none of them was claimed."""
 
-    waiting: Waiting
+    waiting: WaitingJobs
     kind: Kind
     ns: int = 0
 
@@ -276,7 +277,7 @@ class StallDetector:
         clock: Clock,
         *,
         after_ns: int,
-        kind_of: Callable[[Waiting], Kind | None],
+        kind_of: Callable[[WaitingJobs], Kind | None],
         occupancy: Callable[[str], Occupancy],
         now: Callable[[], int],
     ) -> None:
@@ -293,7 +294,7 @@ class StallDetector:
         self.stall: str | None = None
         """A description of the stall; None if there is none."""
 
-    def observe(self, waiting: Sequence[Waiting]) -> None:
+    def observe(self, waiting: Sequence[WaitingJobs]) -> None:
         """Compare the jobs that wait now with those of the last time, and log an error if there is a stall."""
         if self._after == 0:
             return
@@ -309,7 +310,7 @@ class StallDetector:
             self.stall = None
             self._stalled = set()
 
-    def _compare(self, waiting: Sequence[Waiting], gap: int) -> None:
+    def _compare(self, waiting: Sequence[WaitingJobs], gap: int) -> None:
         before, self._unclaimed = self._unclaimed, {}
         for found in waiting:
             kind = self._kind_of(found)
@@ -347,8 +348,8 @@ class StallDetector:
         seconds = longest.observed // NANOSECONDS
         return f"no worker has claimed any of these for {seconds} s: {what}{more}. {occupancy}; {occupancy.remedy}"
 
-    def _describe_one(self, waiting: Waiting) -> str:
-        number = f"{waiting.count} or more" if waiting.count >= MOST_COUNTED else f"{waiting.count}"
+    def _describe_one(self, waiting: WaitingJobs) -> str:
+        number = f"{waiting.count} or more" if waiting.count >= MAX_COUNTED else f"{waiting.count}"
         jobs = "job" if waiting.count == 1 else "jobs"
         text = f"{number} due {jobs} of {waiting.type} in queue {waiting.queue}"
         if waiting.oldest is None or waiting.since is None:

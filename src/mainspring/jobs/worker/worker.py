@@ -17,8 +17,7 @@ from mainspring.jobs.handlers import Registry
 from mainspring.jobs.io_layer import START, Callback, Operation, SingleOperation
 from mainspring.jobs.layers import Layers
 from mainspring.jobs.policies import WorkerSettings
-from mainspring.jobs.records import Outcome
-from mainspring.jobs.waiting import WorkerInfo
+from mainspring.jobs.records import Outcome, WorkerInfo
 from mainspring.jobs.worker import machine
 from mainspring.jobs.worker.executors import Calls, Executors
 from mainspring.jobs.worker.invoker import HandlerInvoker

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
+from mainspring.jobs.backlog import WaitingJobs
 from mainspring.jobs.commands import Arrangement, CancelJob, Changed, Command, PauseQueue, PutLimit
 from mainspring.jobs.engine import STALE, Demand, Engine, Situation, Swept, Taken
 from mainspring.jobs.records import (
@@ -19,10 +20,10 @@ from mainspring.jobs.records import (
     Progress,
     ProgressReport,
     Query,
+    WorkerInfo,
 )
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import MICROSECONDS
-from mainspring.jobs.waiting import Waiting, WorkerInfo
 from mainspring.testing.conformance.time import EngineTime
 from mainspring.testing.manual_clock import ManualClock
 
@@ -224,7 +225,7 @@ class Bench(EngineTime):
         quarantined = [job_id for swept in found for job_id in swept.quarantined]
         return Swept(rescued, quarantined, found[-1].waiting)
 
-    def waiting(self, worker: int) -> dict[str, Waiting]:
+    def waiting(self, worker: int) -> dict[str, WaitingJobs]:
         """Return the waiting jobs that a sweep reports, by handler."""
         return {waiting.type: waiting for waiting in self.engine.sweep(worker).waiting}
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from mainspring.jobs.backlog import FRESH_SHARE, HEAD_START
 from mainspring.jobs.engine import Capability, Demand
 from mainspring.jobs.records import OutcomeKind, Query
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import MICROSECONDS
-from mainspring.jobs.waiting import FRESH_SHARE, HEAD_START
 from mainspring.testing.conformance.base import EngineSuite
 from mainspring.testing.conformance.bench import SOON_SECONDS, Bench
 from mainspring.testing.conformance.needs import needs

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from mainspring.jobs.backlog import MAX_COUNTED, WaitingJobs
 from mainspring.jobs.engine import Capability
 from mainspring.jobs.records import SUSPECT_CRASHES
-from mainspring.jobs.waiting import MOST_COUNTED, Waiting
 from mainspring.testing.conformance.base import EngineSuite
 from mainspring.testing.conformance.bench import TYPE, Bench
 from mainspring.testing.conformance.needs import needs
 
 
-def one_that_waits(bench: Bench, worker: int) -> Waiting:
+def one_that_waits(bench: Bench, worker: int) -> WaitingJobs:
     """Return the waiting jobs of the default handler as soon as a sweep reports them."""
-    found: list[Waiting] = []
+    found: list[WaitingJobs] = []
 
     def is_told() -> bool:
         found.extend(waiting for name, waiting in bench.waiting(worker).items() if name == TYPE)
@@ -57,8 +57,8 @@ class WhatWaits(EngineSuite):
         assert (waiting.count, waiting.oldest, waiting.since) == (3, "old", bench.record("old").due)
 
     def test_it_does_not_count_for_ever(self, bench: Bench) -> None:
-        bench.submit(*(f"job-{number}" for number in range(MOST_COUNTED + 50)))
-        assert one_that_waits(bench, self.full_worker(bench)).count == MOST_COUNTED
+        bench.submit(*(f"job-{number}" for number in range(MAX_COUNTED + 50)))
+        assert one_that_waits(bench, self.full_worker(bench)).count == MAX_COUNTED
 
     def test_the_mark_stays_while_no_worker_takes_any(self, bench: Bench) -> None:
         bench.submit("a", "b")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from mainspring.jobs.backlog import Backlog
 from mainspring.jobs.limits import bucket_of
-from mainspring.jobs.records import Cause, OutcomeKind
-from mainspring.jobs.waiting import Backlog, WorkerInfo
+from mainspring.jobs.records import Cause, OutcomeKind, WorkerInfo
 from mainspring.testing.conformance.base import EngineSuite
 from mainspring.testing.conformance.bench import Bench
 

@@ -1,12 +1,12 @@
-"""Workers and waiting jobs, as engines report them, and the share of starts that new jobs get beside a backlog.
+"""Due jobs that wait for a worker, as engines report them, and the share of starts that fresh jobs get.
 
-`Backlog` counts due jobs for operators, also in paused queues. `Waiting` tells a worker with every sweep which due
-jobs lack only a worker with a free slot and the handler. It leaves out jobs that wait for a pause, a limit or a
-sequence, and suspects while another suspect runs. For it the engine reads only the first jobs of each lane (job
+`Backlog` counts due jobs for operators, also in paused queues. `WaitingJobs` tells a worker with every sweep which
+due jobs lack only a worker with a free slot and the handler. It leaves out jobs that wait for a pause, a limit or
+a sequence, and suspects while another suspect runs. For it the engine reads only the first jobs of each lane (job
 type, queue and priority), however many there are. The mark of a report stays the same while no worker claims any
 of these jobs.
 
-A backlog does not starve new jobs: jobs that have just become due get a share of the starts.
+`FreshShare` keeps a backlog from starving new jobs: jobs that have just become due get a share of the starts.
 """
 
 from __future__ import annotations
@@ -16,25 +16,6 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from mainspring.jobs.timestamps import MICROSECONDS
-
-
-class WorkerInfo(Struct, frozen=True):
-    """A worker as it registers itself: one start of a worker in one process."""
-
-    name: str
-    process: int
-    types: tuple[str, ...]
-
-
-class WorkerRecord(Struct, frozen=True):
-    """A registered worker, as the store has it."""
-
-    number: int
-    info: WorkerInfo
-    heartbeat: int
-    """The time of its last heartbeat."""
-    is_gone: bool
-    """Whether the worker is known to be dead, so that its jobs wait for a rescue. A silent worker may be alive."""
 
 
 class Backlog(Struct, frozen=True):
@@ -48,13 +29,13 @@ class Backlog(Struct, frozen=True):
     """Since when the oldest of them could be claimed."""
 
 
-MOST_COUNTED = 100
+MAX_COUNTED = 100
 """A report counts at most this many jobs."""
 HEAD_START = 30 * MICROSECONDS
 """How much waiting time each step of priority is worth. A job that has waited longer is not overtaken any more."""
 
 
-class Waiting(Struct, frozen=True):
+class WaitingJobs(Struct, frozen=True):
     """The due jobs of one job type and queue that could start."""
 
     type: str
@@ -62,7 +43,7 @@ class Waiting(Struct, frozen=True):
     mark: str
     """A value that changes when one of the jobs is claimed, and stays the same while none is."""
     count: int
-    """How many there are; `MOST_COUNTED` means that many or more."""
+    """How many there are; `MAX_COUNTED` means that many or more."""
     oldest: str | None = None
     """The id of the job that has waited longest, if the engine knows it without a search."""
     since: int | None = None
@@ -70,10 +51,10 @@ class Waiting(Struct, frozen=True):
     rank: int | None = None
     """Their place in line: a lower rank is claimed first. None if the engine does not rank types and queues."""
     age: int = 0
-    """How many microseconds ago the engine looked. The jobs may have been claimed since."""
+    """How many microseconds ago the engine read the lanes. The jobs may have been claimed since."""
 
 
-class First(Struct, frozen=True, gc=False):
+class LaneHead(Struct, frozen=True, gc=False):
     """The first job of a lane. A lane has the due jobs of one job type, queue and priority."""
 
     type: str
@@ -86,24 +67,24 @@ class First(Struct, frozen=True, gc=False):
     """How many jobs of this lane could start."""
 
 
-def gather(firsts: Iterable[First]) -> tuple[Waiting, ...]:
+def merge_lanes(heads: Iterable[LaneHead]) -> tuple[WaitingJobs, ...]:
     """Merge the lanes of each job type and queue into one report, sorted by name."""
-    lanes: dict[tuple[str, str], list[First]] = {}
-    for first in firsts:
-        lanes.setdefault((first.type, first.queue), []).append(first)
-    return tuple(_together(*name, lanes[name]) for name in sorted(lanes))
+    lanes: dict[tuple[str, str], list[LaneHead]] = {}
+    for head in heads:
+        lanes.setdefault((head.type, head.queue), []).append(head)
+    return tuple(_merge(*name, lanes[name]) for name in sorted(lanes))
 
 
-def _together(type_: str, queue: str, lanes: list[First]) -> Waiting:
-    oldest = min(lanes, key=lambda first: first.ready)
-    return Waiting(
+def _merge(type_: str, queue: str, lanes: list[LaneHead]) -> WaitingJobs:
+    oldest = min(lanes, key=lambda head: head.ready)
+    return WaitingJobs(
         type_,
         queue,
-        " ".join(sorted(f"{first.id}#{first.token}" for first in lanes)),
-        min(MOST_COUNTED, sum(first.count for first in lanes)),
+        " ".join(sorted(f"{head.id}#{head.token}" for head in lanes)),
+        min(MAX_COUNTED, sum(head.count for head in lanes)),
         oldest.id,
         oldest.ready,
-        min(first.ready - HEAD_START * first.priority for first in lanes),
+        min(head.ready - HEAD_START * head.priority for head in lanes),
     )
 
 
