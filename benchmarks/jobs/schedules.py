@@ -23,7 +23,7 @@ from mainspring.jobs.recurrence.declared import CHUNK
 from mainspring.jobs.recurrence.definitions import define
 from mainspring.jobs.recurrence.planning import plan
 from mainspring.jobs.recurrence.recurring import BATCH
-from mainspring.jobs.recurrence.stored_rules import decode_rule
+from mainspring.jobs.recurrence.rules import decode_rule
 
 T = TypeVar("T")
 

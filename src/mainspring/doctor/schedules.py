@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from mainspring.doctor.findings import NAMED, Finding, count, error, in_microseconds, info, ok, some, warning
 from mainspring.doctor.snapshot import Snapshot
+from mainspring.jobs.recurrence.rules import rule_of
 from mainspring.jobs.recurrence.schedule_records import ScheduleRecord
-from mainspring.jobs.recurrence.stored_rules import rule_of
 from mainspring.jobs.timestamps import MICROSECONDS
 
 LATE = 60 * MICROSECONDS

@@ -7,8 +7,8 @@ from mainspring.doctor.findings import Severity
 from mainspring.doctor.schedules import check_schedules
 from mainspring.doctor.snapshot import Snapshot
 from mainspring.jobs.records import WorkerInfo, WorkerRecord
+from mainspring.jobs.recurrence.rules import encode_rule
 from mainspring.jobs.recurrence.schedule_records import Overlap, ScheduleRecord
-from mainspring.jobs.recurrence.stored_rules import encode_rule
 from mainspring.jobs.timestamps import MICROSECONDS
 from tests.unit.doctor.judging import is_silent, speaks
 

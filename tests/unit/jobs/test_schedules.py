@@ -23,9 +23,9 @@ from mainspring.jobs.handle import ManagerSource
 from mainspring.jobs.policies import CatchUp, Concurrency
 from mainspring.jobs.recurrence.declared import DeclaredSchedules
 from mainspring.jobs.recurrence.planning import plan
+from mainspring.jobs.recurrence.rules import decode_rule
 from mainspring.jobs.recurrence.schedule_records import Firing, OccurrenceKind, Overlap
 from mainspring.jobs.recurrence.schedules import Schedules
-from mainspring.jobs.recurrence.stored_rules import decode_rule
 from mainspring.jobs.timestamps import MICROSECONDS, to_instant
 from mainspring.testing import ManualClock
 from tests.support import amount

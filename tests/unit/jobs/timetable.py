@@ -21,7 +21,7 @@ from mainspring.jobs.io_layer import ARRANGE, FIRE, IoLayer
 from mainspring.jobs.limit_registry import LimitRegistry
 from mainspring.jobs.manager import JobManager
 from mainspring.jobs.records import NewJob
-from mainspring.jobs.recurrence.rules import Every, Rule
+from mainspring.jobs.recurrence.rules import Every, Rule, encode_rule
 from mainspring.jobs.recurrence.schedule_records import (
     Fired,
     Firing,
@@ -30,7 +30,6 @@ from mainspring.jobs.recurrence.schedule_records import (
     Overlap,
     ScheduleRecord,
 )
-from mainspring.jobs.recurrence.stored_rules import encode_rule
 from mainspring.jobs.serializers import JsonSerializer
 from mainspring.jobs.timestamps import to_instant
 from mainspring.testing import ManualClock

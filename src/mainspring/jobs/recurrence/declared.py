@@ -24,9 +24,8 @@ from mainspring.jobs.recurrence.cron import Cron
 from mainspring.jobs.recurrence.definitions import Definition, define
 from mainspring.jobs.recurrence.planning import first_due, plan
 from mainspring.jobs.recurrence.recurring import tell
-from mainspring.jobs.recurrence.rules import Every
+from mainspring.jobs.recurrence.rules import Every, decode_rule, rule_of
 from mainspring.jobs.recurrence.schedule_records import Firing, ScheduleRecord
-from mainspring.jobs.recurrence.stored_rules import decode_rule, rule_of
 
 CHUNK = 500  # schedules in one transaction
 

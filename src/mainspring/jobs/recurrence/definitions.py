@@ -18,9 +18,8 @@ from mainspring.jobs.limit_registry import LimitRegistry
 from mainspring.jobs.policies import CatchUp
 from mainspring.jobs.recurrence.cron import Cron
 from mainspring.jobs.recurrence.planning import MOST
-from mainspring.jobs.recurrence.rules import Every
+from mainspring.jobs.recurrence.rules import Every, encode_rule, rule_of
 from mainspring.jobs.recurrence.schedule_records import Overlap, ScheduleRecord
-from mainspring.jobs.recurrence.stored_rules import encode_rule, rule_of
 from mainspring.jobs.submission import Shape
 from mainspring.jobs.timestamps import to_instant, to_microseconds
 

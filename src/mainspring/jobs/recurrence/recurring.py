@@ -20,8 +20,8 @@ from mainspring.clock import Clock
 from mainspring.jobs.engine import Engine
 from mainspring.jobs.io_layer import FIRE, IoLayer
 from mainspring.jobs.recurrence.planning import plan
+from mainspring.jobs.recurrence.rules import UNREADABLE, decode_rule
 from mainspring.jobs.recurrence.schedule_records import Fired, Firing, ScheduleRecord
-from mainspring.jobs.recurrence.stored_rules import UNREADABLE, decode_rule
 from mainspring.jobs.timestamps import LAST_INSTANT, MICROSECONDS, to_datetime
 from mainspring.timing.timer import Timer
 from mainspring.timing.wheel import TimerEntry

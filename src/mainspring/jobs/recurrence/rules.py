@@ -1,7 +1,8 @@
 """Rules of schedules: they compute the next and the last occurrence, and count occurrences.
 
 `Every` is here, `Cron` in `cron.py`. Rules are immutable values that can be compared and have no clock. Instants
-are microseconds since 1970 (UTC). A store keeps the data of `describe()`; `rule_from` makes an equal rule of it.
+are microseconds since 1970 (UTC). A store keeps the data of `describe()` as JSON; `decode_rule` makes an equal
+rule of it. Equal rules have equal texts.
 """
 
 from __future__ import annotations
@@ -9,15 +10,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any, Protocol
 
+import msgspec
+
 from mainspring.clock import Duration, to_nanoseconds
-from mainspring.errors import ScheduleInvalid
+from mainspring.errors import MainspringError, ScheduleInvalid
 from mainspring.jobs.recurrence.cron import Cron
+from mainspring.jobs.recurrence.schedule_records import ScheduleRecord
 from mainspring.jobs.timestamps import LAST_INSTANT, to_datetime, to_microseconds
 
 _ONE = timedelta(microseconds=1)
 _LONGEST = timedelta.max // _ONE
+
+CACHED_RULES = 20_000
+
+UNREADABLE = (MainspringError, msgspec.MsgspecError, TypeError, ValueError, LookupError)
+"""The exceptions of `decode_rule` for a rule that another version has written and this one cannot read."""
 
 
 class Rule(Protocol):
@@ -117,6 +127,25 @@ def rule_from(description: Mapping[str, Any]) -> Rule:
                 problem="it is neither a whole cron nor a whole every",
                 remedy="give what describe() returned; a newer version may have written this",
             )
+
+
+def encode_rule(rule: Rule) -> str:
+    """Encode a rule as the text that the store keeps."""
+    return msgspec.json.encode(rule.describe(), order="sorted").decode()
+
+
+@lru_cache(CACHED_RULES)
+def decode_rule(text: str) -> Rule:
+    """Decode a rule. Raises one of `UNREADABLE` if a newer version has written it."""
+    return rule_from(msgspec.json.decode(text, type=dict[str, Any]))
+
+
+def rule_of(record: ScheduleRecord) -> Rule | None:
+    """Return the rule of a schedule; None if this version cannot read it."""
+    try:
+        return decode_rule(record.rule)
+    except UNREADABLE:
+        return None
 
 
 def _to_interval(interval: Duration) -> timedelta:

@@ -10,9 +10,8 @@ from mainspring.jobs.info import decode_any
 from mainspring.jobs.policies import CatchUp
 from mainspring.jobs.recurrence.definitions import Misfire
 from mainspring.jobs.recurrence.planning import first_due
-from mainspring.jobs.recurrence.rules import Rule
+from mainspring.jobs.recurrence.rules import Rule, rule_of
 from mainspring.jobs.recurrence.schedule_records import Occurrence, OccurrenceKind, Overlap, ScheduleRecord
-from mainspring.jobs.recurrence.stored_rules import rule_of
 from mainspring.jobs.timestamps import to_datetime
 from mainspring.runners.task import Priority
 from mainspring.runners.validation import require_positive

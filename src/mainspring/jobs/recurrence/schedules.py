@@ -19,7 +19,7 @@ from mainspring.jobs.recurrence.cron import Cron
 from mainspring.jobs.recurrence.declared import store_all
 from mainspring.jobs.recurrence.definitions import CallArguments, Misfire, OverlapName, define
 from mainspring.jobs.recurrence.planning import first_due
-from mainspring.jobs.recurrence.rules import Every
+from mainspring.jobs.recurrence.rules import Every, decode_rule
 from mainspring.jobs.recurrence.schedule_info import (
     OccurrenceInfo,
     ScheduleInfo,
@@ -27,7 +27,6 @@ from mainspring.jobs.recurrence.schedule_info import (
     to_schedule_info,
 )
 from mainspring.jobs.recurrence.schedule_records import Overlap, ScheduleRecord
-from mainspring.jobs.recurrence.stored_rules import decode_rule
 from mainspring.runners.validation import require_positive
 
 Occurrences: TypeAlias = list[OccurrenceInfo]
