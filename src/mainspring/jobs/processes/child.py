@@ -2,7 +2,7 @@
 
 The first connection carries requests and replies. If it ends, the process exits after its current request. The
 second one carries `Stop` messages, and a thread waits on it. If it ends, the worker has died, and the process ends
-even while a handler runs.
+even while a handler runs. A handler is found by its module and its qualified name.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import signal
 import sys
 from collections.abc import Awaitable
 from contextlib import suppress
-from inspect import iscoroutinefunction
+from importlib import import_module
+from inspect import iscoroutinefunction, unwrap
 from multiprocessing.connection import Connection
 from threading import Lock, Thread
 from typing import Any
@@ -21,9 +22,10 @@ from typing import Any
 from mainspring.jobs import context
 from mainspring.jobs.arguments import plain_function, results_of
 from mainspring.jobs.context import JobContext
+from mainspring.jobs.handler_options import HandlerOptions
 from mainspring.jobs.handlers import Handler
-from mainspring.jobs.processes.finding import find
-from mainspring.jobs.processes.locating import Memory, is_child
+from mainspring.jobs.job_function import JobFunction
+from mainspring.jobs.processes.locating import MAIN, REMEDY, Memory, is_child
 from mainspring.jobs.processes.messages import (
     AnswerKind,
     ChildAnswer,
@@ -41,7 +43,7 @@ from mainspring.jobs.processes.messages import (
 )
 from mainspring.jobs.records import Lease
 from mainspring.jobs.retry import Cancel, RetryLater, Snooze
-from mainspring.jobs.serializers import SERIALIZERS
+from mainspring.jobs.serializers import SERIALIZERS, JsonSerializer
 from mainspring.jobs.timestamps import to_microseconds
 from mainspring.jobs.worker.outcomes import UnstorableResult, describe, describe_fault, encode_result, storable
 
@@ -205,8 +207,32 @@ class Child:
     def _find(self, request: Request) -> Handler:
         key = (request.handler, request.module, request.qualname)
         if key not in self._handlers:
-            self._handlers[key] = find(request)
+            self._handlers[key] = find_handler(request)
         return self._handlers[key]
+
+
+class HandlerNotFound(Exception):
+    """A child process cannot find a handler at the place where the worker has it."""
+
+
+def find_handler(request: Request) -> Handler:
+    """Import the handler of a request. Its qualified name leads to the `JobFunction`, or to the plain function."""
+    name, module, qualname = request.handler, request.module, request.qualname
+    try:
+        found: Any = sys.modules["__main__"] if module in MAIN else import_module(module)
+    except ImportError as error:
+        raise HandlerNotFound(
+            f"the process for {name} cannot import {module!r}: {error}; make it importable there, too"
+        ) from error
+    for part in qualname.split("."):
+        found = getattr(found, part, None)
+    if not callable(found):
+        raise HandlerNotFound(f"{module} has no function {qualname!r} in the process for {name}; {REMEDY}")
+    innermost = unwrap(found, stop=lambda one: isinstance(one, JobFunction))
+    if isinstance(innermost, JobFunction):
+        return innermost._handler
+    options = HandlerOptions(batch=len(request.leases) if request.is_batch else None)
+    return Handler(name, found, options, JsonSerializer())
 
 
 def _call(
