@@ -20,7 +20,7 @@ from benchmarks.measure import Line, Section, rates, times
 from mainspring import Mainspring
 from mainspring.jobs.handler_options import Execution, HandlerOptions
 from mainspring.jobs.handlers import Handler
-from mainspring.jobs.processes.messages import AnswerKind, Request
+from mainspring.jobs.processes.messages import AnswerKind, CallRequest
 from mainspring.jobs.processes.pool import ProcessPool
 from mainspring.jobs.records import Lease
 from mainspring.jobs.serializers import JsonSerializer
@@ -113,7 +113,7 @@ class OurPool(Way):
         }
 
     def one(self, function: Function, value: int) -> None:
-        request = Request.of(self._handlers[function], [_lease(function, value)], max_result=MAX_RESULT)
+        request = CallRequest.of(self._handlers[function], [_lease(function, value)], max_result=MAX_RESULT)
         (answer,) = self._pool.run(request, on_start=_ignore, on_note=_ignore).answers
         if answer.kind is not AnswerKind.COMPLETED:
             raise RuntimeError(f"{function.__name__} did not complete: {answer.error}")

@@ -19,11 +19,11 @@ from benchmarks.jobs.systems.every import FULL
 from benchmarks.measure import Line, Section, rates, times
 from mainspring import Cron, Every, JobStatus, Mainspring
 from mainspring.jobs.commands import PutSchedule
-from mainspring.jobs.recurrence.declared import CHUNK
-from mainspring.jobs.recurrence.definitions import define
-from mainspring.jobs.recurrence.planning import plan
-from mainspring.jobs.recurrence.recurring import BATCH
+from mainspring.jobs.recurrence.declared_schedules import CHUNK
+from mainspring.jobs.recurrence.planning import plan_firing
 from mainspring.jobs.recurrence.rules import decode_rule
+from mainspring.jobs.recurrence.schedule_definition import define_schedule
+from mainspring.jobs.recurrence.schedule_firer import BATCH
 
 T = TypeVar("T")
 
@@ -117,7 +117,7 @@ def put(rules: Iterable[tuple[Cron | Every, int]], first_value: int) -> None:
     now = manager.engine.now()
     puts = []
     for number, (every, next_due) in enumerate(rules):
-        definition = define(f"schedule {number}", FULL.job, every, arguments=(first_value + number,))
+        definition = define_schedule(f"schedule {number}", FULL.job, every, arguments=(first_value + number,))
         record = definition.record(None, FULL.app.limits, now)
         puts.append(PutSchedule(replace(record, next_due=next_due), None))
     for first in range(0, len(puts), CHUNK):
@@ -161,7 +161,7 @@ def fire_cost(store: Path) -> FireCost:
             began = perf_counter()
             due = engine.schedules(due_until=now, limit=BATCH)
             read = perf_counter()
-            firings = [plan(record, decode_rule(record.rule), now, new_id) for record in due]
+            firings = [plan_firing(record, decode_rule(record.rule), now, new_id) for record in due]
             planned = perf_counter()
             if not firings:
                 break

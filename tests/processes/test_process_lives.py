@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mainspring.jobs.processes.child_process import ChildDied, Running
+from mainspring.jobs.processes.child_process import ChildDied, RunningRequest
 from mainspring.jobs.processes.pool import ProcessPool
 from tests.support import PATIENCE, Background, eventually, within
 from tests.unit.jobs import process_handlers as handlers
@@ -124,7 +124,7 @@ def test_killing_a_request_that_is_over_does_not_hit_the_next(lone_pool: Process
 
 
 def test_a_kill_that_meets_the_answer_on_its_way_spoils_neither_it_nor_the_next(lone_pool: ProcessPool) -> None:
-    def kill_when_answered(running: Running) -> None:
+    def kill_when_answered(running: RunningRequest) -> None:
         assert running._child._connection.poll(PATIENCE), "no answer has come"
         assert running.kill()
 
@@ -152,7 +152,7 @@ def test_ctrl_c_is_left_to_the_worker(lone_pool: ProcessPool, fifo: str) -> None
 
 
 def test_an_error_of_the_caller_ends_the_child_and_is_passed_on(lone_pool: ProcessPool) -> None:
-    def refuse(_running: Running) -> None:
+    def refuse(_running: RunningRequest) -> None:
         raise OSError("the store is gone")
 
     request = request_for(handlers.spin)

@@ -25,7 +25,7 @@ from mainspring.jobs.job_function import (
 from mainspring.jobs.limit_registry import LimitRegistry
 from mainspring.jobs.policies import CatchUp, Concurrency, Rate, Unique
 from mainspring.jobs.recurrence.cron import Cron
-from mainspring.jobs.recurrence.declared import DeclaredSchedules
+from mainspring.jobs.recurrence.declared_schedules import DeclaredSchedules
 from mainspring.jobs.recurrence.rules import Every
 from mainspring.jobs.retry import Retry
 from mainspring.jobs.serializers import Serializer

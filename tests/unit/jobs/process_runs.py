@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from mainspring.jobs.handler_options import HandlerOptions
 from mainspring.jobs.handlers import Handler
-from mainspring.jobs.processes.child_process import Running
-from mainspring.jobs.processes.messages import AnswerKind, ChildAnswer, ChildReply, Note, Request
+from mainspring.jobs.processes.child_process import RunningRequest
+from mainspring.jobs.processes.messages import AnswerKind, CallRequest, ChildAnswer, ChildReply, ProgressNote
 from mainspring.jobs.processes.pool import ProcessPool
 from mainspring.jobs.serializers import JsonSerializer
 from tests.support import PATIENCE, Background, eventually
@@ -25,23 +25,23 @@ from tests.unit.jobs.leases import make_lease
 class Run:
     """A request on a thread of its own."""
 
-    def __init__(self, pool: ProcessPool, request: Request) -> None:
-        self.notes: list[Note] = []
+    def __init__(self, pool: ProcessPool, request: CallRequest) -> None:
+        self.notes: list[ProgressNote] = []
         self.has_started = Event()
         self.has_spoken = Event()
-        self.running: Running | None = None
+        self.running: RunningRequest | None = None
         self._call = Background(lambda: pool.run(request, on_start=self._start, on_note=self._note))
 
-    def _start(self, running: Running) -> None:
+    def _start(self, running: RunningRequest) -> None:
         assert self.running is None, "a request started twice"
         self.running = running
         self.has_started.set()
 
-    def _note(self, note: Note) -> None:
+    def _note(self, note: ProgressNote) -> None:
         self.notes.append(note)
         self.has_spoken.set()
 
-    def started(self) -> Running:
+    def started(self) -> RunningRequest:
         assert eventually(lambda: self.has_started.is_set() or self._call.is_done), "the handler has not begun"
         if self.running is None:
             self._call.result()  # raises what kept it from starting
@@ -61,9 +61,9 @@ class Run:
         return None if answer.result is None else msgspec.json.decode(answer.result)
 
 
-def request_for(function: Callable[..., Any], *, max_result: int = 1_000_000, **arguments: Any) -> Request:
+def request_for(function: Callable[..., Any], *, max_result: int = 1_000_000, **arguments: Any) -> CallRequest:
     lease = replace(make_lease(msgspec.json.encode(arguments), failures=2), headers={"user": "42"})
-    return Request.of(handler_of(function), [lease], max_result=max_result)
+    return CallRequest.of(handler_of(function), [lease], max_result=max_result)
 
 
 def handler_of(function: Callable[..., Any], **options: Any) -> Handler:

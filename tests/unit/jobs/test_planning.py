@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from mainspring.jobs.records import FollowUp
 from mainspring.jobs.recurrence.cron import Cron
-from mainspring.jobs.recurrence.planning import GRACE, MOST, first_due, plan
+from mainspring.jobs.recurrence.planning import GRACE, MAX_OCCURRENCES, first_due, plan_firing
 from mainspring.jobs.recurrence.rules import Every, Rule
 from mainspring.jobs.recurrence.schedule_records import Firing, Occurrence, OccurrenceKind, Overlap, ScheduleRecord
 from mainspring.jobs.timestamps import LAST_INSTANT, MICROSECONDS, to_instant
@@ -54,7 +54,7 @@ def numbered() -> Callable[[int], str]:
 
 def planned(late: int = 0, rule: Rule = HOURLY, **changes: Any) -> Firing:
     """Plan what is due some microseconds after noon."""
-    return plan(replace(MODEL, **changes), rule, NOON + late, numbered())
+    return plan_firing(replace(MODEL, **changes), rule, NOON + late, numbered())
 
 
 def occurrences(firing: Firing) -> list[int | None]:
@@ -163,16 +163,16 @@ def test_catching_up_never_drops_what_is_on_time() -> None:
 def test_counting_ends_and_says_so(misfire: str) -> None:
     firing = planned(400 * 24 * HOUR, Cron("* * * * *"), misfire=misfire, catch_up=3)
     (record,) = firing.records
-    assert (record.count, record.due) == (MOST, NOON)
+    assert (record.count, record.due) == (MAX_OCCURRENCES, NOON)
     assert record.note.startswith("at least 10,000 occurrences ")
 
 
 def test_no_more_jobs_are_made_at_once_than_are_counted() -> None:
     firing = planned(GRACE, Every(timedelta(milliseconds=1), anchor=0), misfire="skip")
-    assert len(firing.jobs) == MOST
+    assert len(firing.jobs) == MAX_OCCURRENCES
     assert occurrences(firing)[-1] == NOON + GRACE == firing.last_due
     (record,) = firing.records
-    assert (record.count, record.until) == (MOST, NOON + GRACE - MOST * 1_000)
+    assert (record.count, record.until) == (MAX_OCCURRENCES, NOON + GRACE - MAX_OCCURRENCES * 1_000)
 
 
 def test_one_left_out_is_written_down_in_the_singular() -> None:
@@ -288,15 +288,15 @@ def test_every_occurrence_gets_a_job_or_is_counted_and_none_gets_both() -> None:
         end = random.choice([None, first + random.randrange(HOUR)])
         misfire, catch_up = random.choice(list(kinds)), random.randrange(1, 5)
         record = replace(MODEL, next_due=first, misfire=misfire, catch_up=catch_up, end=end)
-        firing = plan(record, rule, now, numbered())
+        firing = plan_firing(record, rule, now, numbered())
         due = [first]
         while (following := rule.next_after(due[-1])) is not None and following <= min(now, end or now):
             due.append(following)
         ran = [job.occurrence for job in firing.jobs]
         assert ran == due[len(due) - len(ran) :]
         left_out = due[: len(due) - len(ran)]
-        stretch = [(left_out[0], left_out[-1], len(left_out), kinds[misfire])] if left_out else []
-        assert [(r.due, r.until, r.count, r.kind) for r in firing.records] == stretch
+        period = [(left_out[0], left_out[-1], len(left_out), kinds[misfire])] if left_out else []
+        assert [(r.due, r.until, r.count, r.kind) for r in firing.records] == period
         assert firing.last_due == due[-1]
         assert firing.next_due == first_due(rule, None, end, now)
         on_time = [occurrence for occurrence in due if occurrence >= now - GRACE]

@@ -18,10 +18,10 @@ from mainspring.jobs.processes import locate
 from mainspring.jobs.processes.child_process import CannotStart
 from mainspring.jobs.processes.messages import (
     AnswerKind,
+    CallRequest,
     ChildAnswer,
     ChildReply,
-    Note,
-    Request,
+    ProgressNote,
     decode_from_child,
     decode_request,
     encode,
@@ -70,7 +70,7 @@ def test_a_child_is_kept_for_the_next_request(own_pool: ProcessPool) -> None:
 def test_the_decorators_job_is_found_and_its_function_called(pool: ProcessPool) -> None:
     for job in (handlers.decorated, handlers.wrapped):
         handler = handlers.app.registry.get("wrapped" if job is handlers.wrapped else job.name)
-        request = Request.of(handler, [make_lease(b'{"number": 3}')], max_result=100)
+        request = CallRequest.of(handler, [make_lease(b'{"number": 3}')], max_result=100)
         assert Run(pool, request).result() == -3
 
 
@@ -97,7 +97,7 @@ def test_a_handler_knows_its_job(pool: ProcessPool) -> None:
 def test_progress_arrives_in_order(pool: ProcessPool) -> None:
     attempt = run(pool, handlers.report, steps=3)
     attempt.reply()
-    assert attempt.notes == [Note(step, 3, f"step {step}") for step in (1, 2, 3)]
+    assert attempt.notes == [ProgressNote(step, 3, f"step {step}") for step in (1, 2, 3)]
 
 
 def test_arguments_are_checked_again_and_nothing_is_called(pool: ProcessPool) -> None:
@@ -108,7 +108,7 @@ def test_arguments_are_checked_again_and_nothing_is_called(pool: ProcessPool) ->
 
 def test_a_result_is_encoded_as_the_arguments_were(pool: ProcessPool) -> None:
     lease = make_lease(msgspec.msgpack.encode({"number": 4}), codec="msgpack")
-    request = Request.of(handler_of(handlers.square), [lease], max_result=100)
+    request = CallRequest.of(handler_of(handlers.square), [lease], max_result=100)
     assert Run(pool, request).answer().result == b"\x10"
 
 
@@ -123,7 +123,7 @@ def test_huge_arguments_arrive_whole(own_pool: ProcessPool) -> None:
 
 def test_a_result_that_is_not_stored_does_not_travel(pool: ProcessPool) -> None:
     handler = handler_of(handlers.make_object)
-    request = Request.of(handler, [make_lease()], max_result=100, keep_result=False)
+    request = CallRequest.of(handler, [make_lease()], max_result=100, keep_result=False)
     assert Run(pool, request).result() is None
 
 
@@ -135,7 +135,7 @@ def test_a_result_that_cannot_be_stored_is_hopeless(
     pool: ProcessPool, function: Callable[..., Any], arguments: dict[str, Any], problem: str
 ) -> None:
     answer = run(pool, function, max_result=100, **arguments).answer()
-    assert answer.kind is AnswerKind.HOPELESS
+    assert answer.kind is AnswerKind.NOT_RETRYABLE
     assert "shop.handler has run, but its result cannot be stored" in (answer.error or "")
     assert problem in (answer.error or "")
 
@@ -192,7 +192,7 @@ def test_exiting_ends_the_attempt_and_not_the_child(
 def test_a_batch_is_one_call_with_an_answer_for_each_job(pool: ProcessPool) -> None:
     payloads = [b'{"numbers": 1}', b'{"numbers": 7}', b'{"numbers": "x"}', b'{"numbers": 4}']
     handler = handler_of(handlers.double_all, batch=10)
-    request = Request.of(handler, [make_lease(p) for p in payloads], max_result=100, is_batch=True)
+    request = CallRequest.of(handler, [make_lease(p) for p in payloads], max_result=100, is_batch=True)
     attempt = Run(pool, request)
     good, seven, bad, last = attempt.reply().answers
     assert (good.result, last.result) == (b"2", b"8")
@@ -204,7 +204,7 @@ def test_a_batch_is_one_call_with_an_answer_for_each_job(pool: ProcessPool) -> N
 def test_what_a_batch_handler_raises_is_charged_to_those_it_was_called_for(pool: ProcessPool) -> None:
     handler = handler_of(handlers.refuse_all, batch=10)
     leases = [make_lease(b'{"numbers": 1}'), make_lease(b'{"numbers": "x"}')]
-    called, bad = Run(pool, Request.of(handler, leases, max_result=100, is_batch=True)).reply().answers
+    called, bad = Run(pool, CallRequest.of(handler, leases, max_result=100, is_batch=True)).reply().answers
     assert (called.error or "").startswith("ValueError: none of 1")
     assert "InvalidArguments" in (bad.error or "")
 
@@ -220,7 +220,7 @@ def test_an_error_of_a_coroutine_shows_its_own_frames_only(pool: ProcessPool) ->
 
 def test_arguments_are_never_unpickled(pool: ProcessPool, tmp_path: Path) -> None:
     trap = tmp_path / "touched"
-    request = Request.of(
+    request = CallRequest.of(
         handler_of(handlers.square), [make_lease(pickle.dumps(handlers.Touch(str(trap))))], max_result=100
     )
     assert Run(pool, request).answer().kind is AnswerKind.FAILED
@@ -246,11 +246,11 @@ def test_what_only_the_engine_understands_does_not_travel() -> None:
 
 
 @pytest.fixture
-def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Request]:
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], CallRequest]:
     """Make a module that only children import, and a request for its handler."""
     monkeypatch.syspath_prepend(tmp_path)
 
-    def make(source: str) -> Request:
+    def make(source: str) -> CallRequest:
         (tmp_path / "troublesome.py").write_text(source)
         return replace(request_for(handlers.process_id), module="troublesome", qualname="handler")
 
@@ -267,7 +267,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], R
     ],
 )
 def test_a_handler_that_cannot_be_imported_is_a_failure_and_no_crash(
-    own_pool: ProcessPool, module: Callable[[str], Request], source: str, error: str
+    own_pool: ProcessPool, module: Callable[[str], CallRequest], source: str, error: str
 ) -> None:
     answer = Run(own_pool, module(source)).answer()
     assert answer.kind is AnswerKind.FAILED
@@ -275,14 +275,14 @@ def test_a_handler_that_cannot_be_imported_is_a_failure_and_no_crash(
 
 
 def test_a_module_that_kills_its_child_never_starts(
-    own_pool: ProcessPool, module: Callable[[str], Request]
+    own_pool: ProcessPool, module: Callable[[str], CallRequest]
 ) -> None:
     run(own_pool, handlers.process_id).reply()
     with pytest.raises(CannotStart, match="exit code 9 before that"):
         Run(own_pool, module("import os; os._exit(9)")).reply()
 
 
-def test_a_module_that_hangs_is_given_up(module: Callable[[str], Request], fifo: str) -> None:
+def test_a_module_that_hangs_is_given_up(module: Callable[[str], CallRequest], fifo: str) -> None:
     pool = ProcessPool(1, start_timeout=1)
     with pytest.raises(CannotStart, match="does importing troublesome take so long"):
         Run(pool, module(f"open({fifo!r}).read()")).reply()

@@ -21,8 +21,8 @@ from mainspring import (
 )
 from mainspring.jobs.handle import ManagerSource
 from mainspring.jobs.policies import CatchUp, Concurrency
-from mainspring.jobs.recurrence.declared import DeclaredSchedules
-from mainspring.jobs.recurrence.planning import plan
+from mainspring.jobs.recurrence.declared_schedules import DeclaredSchedules
+from mainspring.jobs.recurrence.planning import plan_firing
 from mainspring.jobs.recurrence.rules import decode_rule
 from mainspring.jobs.recurrence.schedule_records import Firing, OccurrenceKind, Overlap
 from mainspring.jobs.recurrence.schedules import Schedules
@@ -242,7 +242,9 @@ def test_an_occurrence_that_was_fired_ahead_of_its_time_is_not_repeated_by_the_n
 
 def _firing(timetable: Timetable, name: str) -> Firing:
     (record,) = timetable.schedules(names=[name])
-    return plan(record, decode_rule(record.rule), timetable.now() + timetable.start_lead, lambda _now: "early")
+    return plan_firing(
+        record, decode_rule(record.rule), timetable.now() + timetable.start_lead, lambda _now: "early"
+    )
 
 
 def test_a_definition_that_another_process_stored_meanwhile_is_replaced_in_turn(

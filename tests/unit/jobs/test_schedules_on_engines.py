@@ -20,7 +20,7 @@ from mainspring.jobs.ids import JobIds
 from mainspring.jobs.io_layer import IoLayer
 from mainspring.jobs.policies import CatchUp, Concurrency
 from mainspring.jobs.records import Query
-from mainspring.jobs.recurrence.recurring import Recurring
+from mainspring.jobs.recurrence.schedule_firer import ScheduleFirer
 from mainspring.jobs.recurrence.schedule_records import OccurrenceKind
 from mainspring.jobs.recurrence.schedules import Schedules
 from mainspring.jobs.timestamps import MICROSECONDS
@@ -64,16 +64,16 @@ def report(source: Source) -> JobFunction[..., None]:
 
 
 @pytest.fixture
-def workers(engine: Engine, io: IoLayer, clock: ManualClock) -> Iterator[list[Recurring]]:
+def workers(engine: Engine, io: IoLayer, clock: ManualClock) -> Iterator[list[ScheduleFirer]]:
     """Three firing threads on one store."""
     ids = JobIds()
     with ExitStack() as stack:
         made = [
-            Recurring(engine=engine, io=io, clock=clock, new_id=lambda now: ids.make(now)[0]) for _ in range(3)
+            ScheduleFirer(engine=engine, io=io, clock=clock, new_id=lambda now: ids.make(now)[0]) for _ in range(3)
         ]
-        for recurring in made:
-            stack.enter_context(closing(recurring))
-            recurring.start()
+        for firer in made:
+            stack.enter_context(closing(firer))
+            firer.start()
         yield made
 
 
@@ -85,7 +85,7 @@ def pairs(engine: Engine) -> list[tuple[str | None, int]]:
 def test_several_workers_fire_every_occurrence_once(
     engine: Engine,
     clock: ManualClock,
-    workers: list[Recurring],
+    workers: list[ScheduleFirer],
     schedules: Schedules,
     report: JobFunction[..., None],
 ) -> None:
@@ -93,8 +93,8 @@ def test_several_workers_fire_every_occurrence_once(
     rules = {f"report {number}": every(minutes=1 + number % 3) for number in range(12)}
     for name, rule in rules.items():
         schedules.put(name, report, rule, overlap="allow")
-    for recurring in workers:
-        recurring.expect(min(rule.next_after(began) or 0 for rule in rules.values()))
+    for firer in workers:
+        firer.expect(min(rule.next_after(began) or 0 for rule in rules.values()))
     clock.advance(minutes=30)
     expected = []
     for name, rule in rules.items():
@@ -124,7 +124,7 @@ def test_an_equal_definition_is_equal_after_it_was_stored(
 def test_deploys_at_any_time_neither_lose_nor_double_an_occurrence(
     engine: Engine,
     clock: ManualClock,
-    workers: list[Recurring],
+    workers: list[ScheduleFirer],
     schedules: Schedules,
     report: JobFunction[..., None],
 ) -> None:
@@ -151,7 +151,7 @@ def test_deploys_at_any_time_neither_lose_nor_double_an_occurrence(
 def test_what_was_left_out_is_found_in_the_history(
     engine: Engine,
     clock: ManualClock,
-    workers: list[Recurring],
+    workers: list[ScheduleFirer],
     schedules: Schedules,
     report: JobFunction[..., None],
 ) -> None:
@@ -171,7 +171,7 @@ def test_what_was_left_out_is_found_in_the_history(
 def test_a_paused_schedule_is_not_fired_and_goes_on_when_it_is_resumed(
     engine: Engine,
     clock: ManualClock,
-    workers: list[Recurring],
+    workers: list[ScheduleFirer],
     schedules: Schedules,
     report: JobFunction[..., None],
 ) -> None:

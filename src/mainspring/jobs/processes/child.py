@@ -1,8 +1,8 @@
 """The code inside of a child process: runs one request after another on the main thread.
 
 The first connection carries requests and replies. If it ends, the process exits after its current request. The
-second one carries `Stop` messages, and a thread waits on it. If it ends, the worker has died, and the process ends
-even while a handler runs. A handler is found by its module and its qualified name.
+second one carries `StopMessage` messages, and a thread waits on it. If it ends, the worker has died, and the
+process ends even while a handler runs. A handler is found by its module and its qualified name.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from mainspring.jobs.context import JobContext
 from mainspring.jobs.handler_options import HandlerOptions
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.job_function import JobFunction
-from mainspring.jobs.processes.locating import MAIN, REMEDY, Memory, is_child
+from mainspring.jobs.processes.handler_location import MAIN, REMEDY, ProcessMemory, is_child
 from mainspring.jobs.processes.messages import (
     AnswerKind,
+    CallRequest,
     ChildAnswer,
+    ChildReady,
     ChildReply,
     FromChild,
-    Note,
-    Ready,
-    Request,
-    Started,
-    Stop,
+    HandlerStarted,
+    ProgressNote,
+    StopMessage,
     decode_request,
     decode_stop,
     encode,
@@ -78,7 +78,7 @@ def _prepare_signals() -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # the worker has blocked it until now
 
 
-def _leave() -> None:
+def _exit_now() -> None:
     """End this process and those that a handler has started at once. Another worker will run the job again."""
     if hasattr(os, "killpg") and os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
@@ -92,7 +92,7 @@ class Child:
         self._work = work
         self._control = control
         self._handlers: dict[tuple[str, str, str], Handler] = {}
-        self._memory = Memory()
+        self._memory = ProcessMemory()
         self._sending = Lock()  # guards writing to _work and, with _lock, which jobs may report
         self._lock = Lock()  # guards what follows
         self._number = 0
@@ -100,13 +100,13 @@ class Child:
         if hasattr(os, "register_at_fork"):
             for connection in (work, control):
                 os.set_inheritable(connection.fileno(), False)
-            os.register_at_fork(after_in_child=self._let_go)
+            os.register_at_fork(after_in_child=self._close_connections)
 
     def serve(self) -> None:
         """Run requests and send the replies until the connection ends."""
         Thread(target=self._watch, name="mainspring-control", daemon=True).start()
         with suppress(EOFError, OSError):
-            self._send(Ready())
+            self._send(ChildReady())
             while True:
                 self._send(self._answer(decode_request(self._work.recv_bytes())))
 
@@ -114,7 +114,7 @@ class Child:
         with self._sending:
             self._work.send_bytes(encode(message))
 
-    def _let_go(self) -> None:
+    def _close_connections(self) -> None:
         """Close the connections, in a process that a handler has forked: it must not keep them open."""
         self._work.close()
         self._control.close()
@@ -127,9 +127,9 @@ class Child:
             while True:
                 self._stop(decode_stop(self._control.recv_bytes()))
         except (EOFError, OSError):
-            _leave()
+            _exit_now()
 
-    def _stop(self, stop: Stop) -> None:
+    def _stop(self, stop: StopMessage) -> None:
         with self._lock:
             if stop.number == self._number:  # otherwise it came too late
                 for job in self._jobs:
@@ -140,7 +140,7 @@ class Child:
 
     # -- requests
 
-    def _answer(self, request: Request) -> ChildReply:
+    def _answer(self, request: CallRequest) -> ChildReply:
         with self._lock:
             self._number += 1
             self._jobs = tuple(self._context(place, lease) for place, lease in enumerate(request.leases))
@@ -158,23 +158,25 @@ class Child:
         def report(done: float, total: float | None, note: str | None) -> None:
             with self._sending:
                 if self._jobs and self._number == number:  # otherwise a thread has outlived its attempt
-                    self._work.send_bytes(encode(Note(done, total, note, place)))
+                    self._work.send_bytes(encode(ProgressNote(done, total, note, place)))
 
         return JobContext(lease, report)
 
-    def _run(self, request: Request, jobs: tuple[JobContext, ...]) -> list[ChildAnswer]:
+    def _run(self, request: CallRequest, jobs: tuple[JobContext, ...]) -> list[ChildAnswer]:
         try:
             handler = self._find(request)
             if request.is_batch:
                 return self._run_batch(request, handler, jobs)
             (lease,), (job,) = request.leases, jobs
             positional, named = handler.arguments.decode(lease.payload, lease.codec)
-            self._send(Started())
-            return [_complete(request, lease, _call(handler, job, positional, named))]
+            self._send(HandlerStarted())
+            return [_answer_for_result(request, lease, _call(handler, job, positional, named))]
         except BaseException as error:  # SystemExit in a handler ends the attempt, not this process
-            return [_explain(error)] * len(request.leases)
+            return [_answer_for_error(error)] * len(request.leases)
 
-    def _run_batch(self, request: Request, handler: Handler, jobs: tuple[JobContext, ...]) -> list[ChildAnswer]:
+    def _run_batch(
+        self, request: CallRequest, handler: Handler, jobs: tuple[JobContext, ...]
+    ) -> list[ChildAnswer]:
         answers: dict[int, ChildAnswer] = {}
         items: dict[int, Any] = {}
         for place, lease in enumerate(request.leases):
@@ -182,29 +184,29 @@ class Child:
                 positional, named = handler.arguments.decode(lease.payload, lease.codec)
                 (items[place],) = (*positional, *named.values())
             except Exception as error:  # it is charged to this job alone
-                answers[place] = _explain(error)
+                answers[place] = _answer_for_error(error)
         if items:
-            self._send(Started())
+            self._send(HandlerStarted())
             answers |= self._call_batch(request, handler, jobs, items)
         return [answers[place] for place in range(len(jobs))]
 
     def _call_batch(
-        self, request: Request, handler: Handler, jobs: tuple[JobContext, ...], items: dict[int, Any]
+        self, request: CallRequest, handler: Handler, jobs: tuple[JobContext, ...], items: dict[int, Any]
     ) -> dict[int, ChildAnswer]:
         called = tuple(jobs[place] for place in items)
         try:
             returned = _call(handler, called, (list(items.values()),), {})
             results = results_of(handler.name, returned, len(items))
         except BaseException as error:  # it is charged to all jobs of the call
-            return dict.fromkeys(items, _explain(error))
+            return dict.fromkeys(items, _answer_for_error(error))
         return {
-            place: _explain(value)
+            place: _answer_for_error(value)
             if isinstance(value, BaseException)
-            else _complete(request, request.leases[place], value)
+            else _answer_for_result(request, request.leases[place], value)
             for place, value in zip(items, results, strict=True)
         }
 
-    def _find(self, request: Request) -> Handler:
+    def _find(self, request: CallRequest) -> Handler:
         key = (request.handler, request.module, request.qualname)
         if key not in self._handlers:
             self._handlers[key] = find_handler(request)
@@ -215,7 +217,7 @@ class HandlerNotFound(Exception):
     """A child process cannot find a handler at the place where the worker has it."""
 
 
-def find_handler(request: Request) -> Handler:
+def find_handler(request: CallRequest) -> Handler:
     """Import the handler of a request. Its qualified name leads to the `JobFunction`, or to the plain function."""
     name, module, qualname = request.handler, request.module, request.qualname
     try:
@@ -243,7 +245,7 @@ def _call(
         returned = handler.function(*positional, **named)
         if not iscoroutinefunction(plain_function(handler.function)):
             return returned
-        value, error = asyncio.run(_settle(returned))
+        value, error = asyncio.run(_capture(returned))
         if error is not None:
             raise error
         return value
@@ -251,7 +253,7 @@ def _call(
         context.leave(entered)
 
 
-async def _settle(coroutine: Awaitable[Any]) -> tuple[Any, BaseException | None]:
+async def _capture(coroutine: Awaitable[Any]) -> tuple[Any, BaseException | None]:
     """Return the result or the exception, because an exception raised through the loop would show its frames."""
     try:
         return await coroutine, None
@@ -259,27 +261,27 @@ async def _settle(coroutine: Awaitable[Any]) -> tuple[Any, BaseException | None]
         return None, error
 
 
-def _complete(request: Request, lease: Lease, value: Any) -> ChildAnswer:
+def _answer_for_result(request: CallRequest, lease: Lease, value: Any) -> ChildAnswer:
     if value is None or not request.keep_result:
         return ChildAnswer(AnswerKind.COMPLETED)
     try:
         serializer = _SERIALIZERS[lease.codec]
         result = encode_result(value, serializer, handler=request.handler, limit=request.max_result)
     except UnstorableResult as refusal:
-        return ChildAnswer(AnswerKind.HOPELESS, error=str(refusal))
+        return ChildAnswer(AnswerKind.NOT_RETRYABLE, error=str(refusal))
     return ChildAnswer(AnswerKind.COMPLETED, result=result)
 
 
-def _explain(error: BaseException) -> ChildAnswer:
+def _answer_for_error(error: BaseException) -> ChildAnswer:
     try:
         if isinstance(error, Snooze):
             return ChildAnswer(AnswerKind.SNOOZED, delay=to_microseconds(error.delay, "delay"))
         if isinstance(error, Cancel):
             return ChildAnswer(AnswerKind.CANCELED, error=storable(str(error.reason)))
-        lineage = tuple(full_name(kind) for kind in type(error).__mro__)
+        class_names = tuple(full_name(kind) for kind in type(error).__mro__)
         if isinstance(error, RetryLater):
             delay = to_microseconds(error.delay, "delay")
-            return ChildAnswer(AnswerKind.RETRY_LATER, error=describe(error), delay=delay, lineage=lineage)
-        return ChildAnswer(AnswerKind.FAILED, error=describe(error), lineage=lineage)
+            return ChildAnswer(AnswerKind.RETRY_LATER, error=describe(error), delay=delay, class_names=class_names)
+        return ChildAnswer(AnswerKind.FAILED, error=describe(error), class_names=class_names)
     except Exception as another:  # the exception itself raises errors, but the job must be settled
-        return ChildAnswer(AnswerKind.HOPELESS, error=describe_fault(error, another))
+        return ChildAnswer(AnswerKind.NOT_RETRYABLE, error=describe_fault(error, another))

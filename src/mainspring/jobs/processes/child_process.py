@@ -1,9 +1,9 @@
 """The worker's side of one child process: starts it, sends it one request at a time, stops, kills and reaps it.
 
 The thread that runs a request owns the child meanwhile: only this thread reads, closes the connections and reaps.
-Other threads may stop or kill the child through the `Running` of a request, and only while that request is in
-progress. A kill that comes too late finds another request, or none, and does nothing. A request that has not
-`Started` has had no effect and may go to another child.
+Other threads may stop or kill the child through its `RunningRequest`, and only while that request is in progress.
+A kill that comes too late finds another request, or none, and does nothing. A request without a `HandlerStarted`
+has had no effect and may go to another child.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from threading import Lock
 from typing import TypeAlias
 
 from mainspring.jobs.processes.child import serve
-from mainspring.jobs.processes.locating import PROCESS_NAME
+from mainspring.jobs.processes.handler_location import PROCESS_NAME
 from mainspring.jobs.processes.messages import (
+    CallRequest,
     ChildReply,
     FromChild,
-    Note,
-    Request,
-    Started,
-    Stop,
+    HandlerStarted,
+    ProgressNote,
+    StopMessage,
     decode_from_child,
     encode,
 )
 
 _SPAWN = get_context("spawn")
-_LAST_BREATH = 1.0  # seconds that a process may take to end after it has closed its connection
+_EXIT_SECONDS = 1.0  # seconds that a process may take to end after it has closed its connection
 _processes = Lock()  # guards starting and reaping: multiprocessing reaps ended processes as it starts one
 
-OnStart: TypeAlias = "Callable[[Running], object]"
-OnNote: TypeAlias = Callable[[Note], object]
+OnStart: TypeAlias = "Callable[[RunningRequest], object]"
+OnNote: TypeAlias = Callable[[ProgressNote], object]
 
 
 class CannotStart(Exception):
@@ -54,7 +54,7 @@ class ChildDied(Exception):
     def __init__(self, exit_code: int | None, *, was_killed: bool) -> None:
         self.exit_code = exit_code
         self.was_killed = was_killed
-        """Whether `Running.kill` or the end of the pool killed it."""
+        """Whether `RunningRequest.kill` or the end of the pool killed it."""
         super().__init__(f"the process that ran it {_describe_end(exit_code, was_killed=was_killed)}")
 
     @property
@@ -63,7 +63,7 @@ class ChildDied(Exception):
         return not self.was_killed and self.exit_code == -signal.SIGTERM
 
 
-class Running:
+class RunningRequest:
     """A request in progress, which can be stopped. The methods have no effect once it has been answered."""
 
     __slots__ = ("_child", "pid")
@@ -74,11 +74,11 @@ class Running:
 
     def stop(self) -> None:
         """Set `current_job().cancelled` in the process."""
-        self._child.tell(self, is_shutdown=False)
+        self._child.send_stop(self, is_shutdown=False)
 
     def announce_shutdown(self) -> None:
         """Set `current_job().stopping` in the process."""
-        self._child.tell(self, is_shutdown=True)
+        self._child.send_stop(self, is_shutdown=True)
 
     def kill(self) -> bool:
         """Kill the process and those that it has started. Return False if the request has already ended."""
@@ -99,7 +99,7 @@ class ChildProcess:
         self.jobs = 0
         self._lock = Lock()  # guards what follows
         self._process: SpawnProcess | None = None
-        self._running: Running | None = None
+        self._running: RunningRequest | None = None
         self._number = 0
         self._was_killed = False
 
@@ -122,10 +122,10 @@ class ChildProcess:
         process = _SPAWN.Process(target=serve, args=(work, control), name=PROCESS_NAME)
         self._work, self._control = mine, my_control
         try:
-            with _processes, _interrupts_held_back():
+            with _processes, _interrupts_blocked():
                 process.start()
         except Exception as error:
-            self.let_go()
+            self.close_connections()
             self._work = self._control = None
             raise CannotStart(f"{type(error).__name__}: {error}") from error
         finally:
@@ -138,7 +138,7 @@ class ChildProcess:
 
     # -- by the thread that runs a request
 
-    def run(self, request: Request, on_start: OnStart, on_note: OnNote) -> ChildReply:
+    def run(self, request: CallRequest, on_start: OnStart, on_note: OnNote) -> ChildReply:
         """Run a request and return its reply. After `ChildDied` or `CannotStart` this child cannot be used."""
         place = (request.module, request.qualname)
         patience = None if place in self._imported else self._start_timeout
@@ -151,48 +151,48 @@ class ChildProcess:
             raise self._explain_end(request) from None
         self._number += 1
         while True:
-            news = self._receive(request, patience)
-            if isinstance(news, Started):
+            message = self._receive(request, patience)
+            if isinstance(message, HandlerStarted):
                 self._imported.add(place)
                 patience = None
                 on_start(self._begin())
-            elif isinstance(news, Note):
-                on_note(news)
-            elif isinstance(news, ChildReply):
+            elif isinstance(message, ProgressNote):
+                on_note(message)
+            elif isinstance(message, ChildReply):
                 self._finish(request)
-                return news
+                return message
 
     @property
     def _connection(self) -> Connection:
         assert self._work is not None, "a child runs requests after its start"
         return self._work
 
-    def _receive(self, request: Request, patience: float | None) -> FromChild:
+    def _receive(self, request: CallRequest, patience: float | None) -> FromChild:
         try:
             if patience is None or self._connection.poll(patience):
                 return decode_from_child(self._connection.recv_bytes())
         except (EOFError, OSError):
             raise self._explain_end(request) from None
-        self.bury()
+        self.reap()
         raise CannotStart(
             f"one has been at it for {patience:g} s; does importing {request.module} take so long, or hang?"
         )
 
-    def _begin(self) -> Running:
+    def _begin(self) -> RunningRequest:
         with self._lock:
             assert self._process is not None
-            self._running = Running(self, self._process.pid or 0)
+            self._running = RunningRequest(self, self._process.pid or 0)
             return self._running
 
-    def _finish(self, request: Request) -> None:
+    def _finish(self, request: CallRequest) -> None:
         with self._lock:
             self._running = None
         self.jobs += len(request.leases)
 
-    def _explain_end(self, request: Request) -> Exception:
+    def _explain_end(self, request: CallRequest) -> Exception:
         with self._lock:
             running, self._running = self._running, None
-        exit_code = self.bury(_LAST_BREATH)
+        exit_code = self.reap(_EXIT_SECONDS)
         if running is not None:
             return ChildDied(exit_code, was_killed=self._was_killed)
         end = _describe_end(exit_code, was_killed=self._was_killed)
@@ -206,7 +206,7 @@ class ChildProcess:
             if self._work is not None:
                 self._work.close()
 
-    def bury(self, patience: float = 0) -> int | None:
+    def reap(self, patience: float = 0) -> int | None:
         """Wait for the process to end, kill it after `patience` seconds, and reap it; return the exit code."""
         self.ask_to_end()
         process = self._process
@@ -223,14 +223,14 @@ class ChildProcess:
 
     # -- by any thread
 
-    def tell(self, running: Running, *, is_shutdown: bool) -> None:
+    def send_stop(self, running: RunningRequest, *, is_shutdown: bool) -> None:
         """Tell the handler of this request to stop, or that the worker shuts down."""
         with self._lock:
             if self._running is running and self._control is not None:
                 with suppress(OSError):  # it has just died, and the thread that runs the request will notice
-                    self._control.send_bytes(encode(Stop(self._number, is_shutdown)))
+                    self._control.send_bytes(encode(StopMessage(self._number, is_shutdown)))
 
-    def kill(self, running: Running | None = None) -> bool:
+    def kill(self, running: RunningRequest | None = None) -> bool:
         """Kill the process if it still runs this request; without a request, in any case."""
         with self._lock:
             if running is not None and self._running is not running:
@@ -240,7 +240,7 @@ class ChildProcess:
                 _kill(self._process)
             return True
 
-    def let_go(self) -> None:
+    def close_connections(self) -> None:
         """Close the connections.
 
         If a forked process kept them open, the child would not notice the death of its worker.
@@ -286,7 +286,7 @@ def _describe_end(exit_code: int | None, *, was_killed: bool) -> str:
 
 
 @contextmanager
-def _interrupts_held_back() -> Iterator[None]:
+def _interrupts_blocked() -> Iterator[None]:
     """Block SIGINT (Ctrl-C) for a process that is being spawned, until it ignores the signal by itself."""
     if not hasattr(signal, "pthread_sigmask"):
         yield

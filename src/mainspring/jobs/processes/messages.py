@@ -1,6 +1,7 @@
 """Messages between a worker and its child processes: msgspec structs, encoded as msgpack, never as pickle.
 
-A child gets one request at a time. Both sides count the requests from 1, and `Stop` names a request by its number.
+A child gets one request at a time. Both sides count the requests from 1, and `StopMessage` names a request by its
+number.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mainspring.jobs.handlers import Handler
-from mainspring.jobs.processes.locating import MAIN, locate
+from mainspring.jobs.processes.handler_location import MAIN, locate
 from mainspring.jobs.records import Lease
 
 
-class Request(Struct, frozen=True, array_like=True):
+class CallRequest(Struct, frozen=True, array_like=True):
     """A request to run a handler for one job, or for several jobs of a batch handler."""
 
     handler: str
@@ -37,29 +38,29 @@ class Request(Struct, frozen=True, array_like=True):
         max_result: int,
         keep_result: bool = True,
         is_batch: bool = False,
-    ) -> Request:
+    ) -> CallRequest:
         """Make a request for a registered handler. Its module comes from the registry, never from the store."""
         module, qualname = handler.place or locate(handler.function)
         bare = [replace(lease, ref=None, follow_up=None) for lease in leases]  # the child needs neither
         return cls(handler.name, module, qualname, bare, is_batch, keep_result, max_result)
 
 
-class Stop(Struct, frozen=True, array_like=True):
+class StopMessage(Struct, frozen=True, array_like=True):
     """Sets `current_job().cancelled`, or `.stopping`, for the handler of the request with this number."""
 
     number: int
     is_shutdown: bool
 
 
-class Ready(Struct, frozen=True, array_like=True, tag=0):
+class ChildReady(Struct, frozen=True, array_like=True, tag=0):
     """The child has started and waits for requests."""
 
 
-class Started(Struct, frozen=True, array_like=True, tag=1):
+class HandlerStarted(Struct, frozen=True, array_like=True, tag=1):
     """The handler begins now. If the process dies after this message, the job has crashed."""
 
 
-class Note(Struct, frozen=True, array_like=True, tag=2):
+class ProgressNote(Struct, frozen=True, array_like=True, tag=2):
     """The progress that the handler has reported."""
 
     done: float
@@ -77,7 +78,7 @@ class AnswerKind(StrEnum):
     CANCELED = "canceled"
     RETRY_LATER = "retry later"
     FAILED = "failed"
-    HOPELESS = "hopeless"
+    NOT_RETRYABLE = "not retryable"
     """The attempt failed, and a retry would not help: for example, the result cannot be stored."""
 
 
@@ -89,12 +90,12 @@ class ChildAnswer(Struct, frozen=True, array_like=True):
     error: str | None = None
     delay: int = 0
     """In microseconds, for SNOOZED and RETRY_LATER."""
-    lineage: tuple[str, ...] = ()
+    class_names: tuple[str, ...] = ()
     """The names of the class of the error and of its base classes, because classes cannot be sent."""
 
     def is_one_of(self, classes: tuple[type[BaseException], ...]) -> bool:
         """Return whether the error is an instance of one of these classes, such as `retry.give_up_on`."""
-        return any(full_name(kind) in self.lineage for kind in classes)
+        return any(full_name(kind) in self.class_names for kind in classes)
 
 
 class ChildReply(Struct, frozen=True, array_like=True, tag=3):
@@ -104,11 +105,11 @@ class ChildReply(Struct, frozen=True, array_like=True, tag=3):
     memory: int
 
 
-FromChild: TypeAlias = Ready | Started | Note | ChildReply
+FromChild: TypeAlias = ChildReady | HandlerStarted | ProgressNote | ChildReply
 
 encode = msgspec.msgpack.Encoder().encode
-decode_request = msgspec.msgpack.Decoder(Request).decode
-decode_stop = msgspec.msgpack.Decoder(Stop).decode
+decode_request = msgspec.msgpack.Decoder(CallRequest).decode
+decode_stop = msgspec.msgpack.Decoder(StopMessage).decode
 _from_child: msgspec.msgpack.Decoder[FromChild] = msgspec.msgpack.Decoder(FromChild)
 decode_from_child = _from_child.decode
 

@@ -16,13 +16,13 @@ from weakref import WeakSet
 from mainspring.clock import NANOSECONDS, Duration, SystemClock, to_nanoseconds
 from mainspring.jobs.processes.child import require_main_guard
 from mainspring.jobs.processes.child_process import CannotStart, ChildProcess, OnNote, OnStart
-from mainspring.jobs.processes.messages import ChildReply, Request
+from mainspring.jobs.processes.messages import CallRequest, ChildReply
 from mainspring.runners.validation import require_positive
 
 START_TIMEOUT = 60.0
 """Seconds that a process may take to start and to import modules, before the handler begins."""
-_RETIREMENT = 10.0  # seconds that a replaced process may take to exit
-_MOMENT = 1.0  # seconds that an idle process may take to exit
+_RETIRE_SECONDS = 10.0  # seconds that a replaced process may take to exit
+_IDLE_EXIT_SECONDS = 1.0  # seconds that an idle process may take to exit
 _CLOSING_ROUNDS = 100  # tenths of a second
 
 
@@ -54,12 +54,12 @@ class ProcessPool:
         _pools.add(self)
         atexit.register(self.close, 0)  # before multiprocessing waits for all children without a limit
 
-    def run(self, request: Request, *, on_start: OnStart, on_note: OnNote) -> ChildReply:
+    def run(self, request: CallRequest, *, on_start: OnStart, on_note: OnNote) -> ChildReply:
         """Run a request in a child and wait for its reply, on this thread.
 
-        When the handler begins, `on_start` is called with a `Running`, by which it can be stopped. `on_note` is
-        called with its progress. Raises `ChildDied` if the process ended while the handler ran, and `CannotStart`
-        if the handler did not begin.
+        When the handler begins, `on_start` is called with a `RunningRequest`, by which it can be stopped.
+        `on_note` is called with its progress. Raises `ChildDied` if the process ended while the handler ran, and
+        `CannotStart` if the handler did not begin.
         """
         with self._changed:
             self._require_room()
@@ -90,17 +90,17 @@ class ProcessPool:
             self._children.add(child)
             return child
 
-    def _run_on(self, child: ChildProcess, request: Request, on_start: OnStart, on_note: OnNote) -> ChildReply:
+    def _run_on(self, child: ChildProcess, request: CallRequest, on_start: OnStart, on_note: OnNote) -> ChildReply:
         try:
             child.start()
             reply = child.run(request, on_start, on_note)
         except BaseException:
-            self._bury(child, patience=0)
+            self._remove(child, patience=0)
             raise
         if child.is_usable:
             self._put_back(child, reply.memory)
         else:
-            self._bury(child, patience=0)
+            self._remove(child, patience=0)
         return reply
 
     def _put_back(self, child: ChildProcess, memory: int) -> None:
@@ -122,13 +122,13 @@ class ProcessPool:
         if successor is not None:
             with suppress(CannotStart):  # the next request tries again, and raises the error
                 successor.start()
-        self._bury(child, patience=_RETIREMENT)
+        self._remove(child, patience=_RETIRE_SECONDS)
         with self._changed:
             self._leaving -= 1
             self._changed.notify_all()
 
-    def _bury(self, child: ChildProcess, *, patience: float) -> None:
-        child.bury(patience)
+    def _remove(self, child: ChildProcess, *, patience: float) -> None:
+        child.reap(patience)
         with self._changed:
             self._children.discard(child)
 
@@ -151,7 +151,7 @@ class ProcessPool:
         for child in idle:
             child.ask_to_end()
         for child in idle:
-            self._bury(child, patience=max(_MOMENT, remaining()))
+            self._remove(child, patience=max(_IDLE_EXIT_SECONDS, remaining()))
         with self._changed:
             self._changed.wait_for(self._is_quiet, remaining())
             for _ in range(_CLOSING_ROUNDS):
@@ -165,19 +165,19 @@ class ProcessPool:
     def _is_quiet(self) -> bool:
         return not self._busy and not self._leaving
 
-    def let_go(self) -> None:
+    def close_connections(self) -> None:
         """Close the connections to the children, in a forked process: the children belong to its parent."""
         for child in self._children:
-            child.let_go()
+            child.close_connections()
 
 
 _pools: WeakSet[ProcessPool] = WeakSet()
 
 
-def _let_go_after_fork() -> None:
+def _close_connections_after_fork() -> None:
     for pool in _pools:
-        pool.let_go()
+        pool.close_connections()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_let_go_after_fork)
+    os.register_at_fork(after_in_child=_close_connections_after_fork)

@@ -1,6 +1,6 @@
 """Cron rules: occurrences by the wall clock of a time zone.
 
-`cronsim` parses an expression and enumerates its wall times, without a time zone. The stretches of the zone
+`cronsim` parses an expression and enumerates its wall times, without a time zone. The periods of the zone
 (`zones.py`) convert them to instants. A time in a gap is shifted or skipped; of a time in a fold the first, the
 second or both count. Two wall times that fall on one instant are one occurrence. Occurrences come in the order of
 instants, which is not the order of wall times when clocks change. Each search takes a few steps of cronsim,
@@ -29,9 +29,9 @@ from mainspring.jobs.recurrence.zones import (
     LAST_YEAR,
     DstFold,
     DstGap,
-    Stretch,
+    OffsetPeriod,
+    offset_periods,
     start_of,
-    stretches,
     to_second,
     to_wall,
     year_of,
@@ -198,7 +198,7 @@ class Cron:
         final = min(year + _YEARS, LAST_YEAR)
         while year <= final:
             best: int | None = None
-            for begin, end, offset in self._stretches(year):
+            for begin, end, offset in self._offset_periods(year):
                 start = max(begin, second)
                 if start >= end or (best is not None and start >= best):
                     continue
@@ -222,7 +222,7 @@ class Cron:
         final = max(year - _YEARS, year_of(lowest))
         while year >= final:
             best: int | None = None
-            for begin, end, offset in reversed(self._stretches(year)):
+            for begin, end, offset in reversed(self._offset_periods(year)):
                 start = min(end - 1, second)
                 if start < begin or (best is not None and start <= best):
                     continue
@@ -254,7 +254,7 @@ class Cron:
         second = instant // MICROSECONDS
         moved = [
             second + offset
-            for begin, end, offset in self._stretches(year_of(second))
+            for begin, end, offset in self._offset_periods(year_of(second))
             if begin <= second < end and self._first_wall(second + offset) == second + offset
         ]
         if moved and wall not in moved:
@@ -274,8 +274,8 @@ class Cron:
             "dst_fold": self.dst_fold,
         }
 
-    def _stretches(self, year: int) -> tuple[Stretch, ...]:
-        return stretches(self.tz, self.dst_gap, self.dst_fold, year)
+    def _offset_periods(self, year: int) -> tuple[OffsetPeriod, ...]:
+        return offset_periods(self.tz, self.dst_gap, self.dst_fold, year)
 
     def _first_wall(self, second: int) -> int | None:
         """Return the first wall time that matches, not before `second`."""

@@ -23,7 +23,7 @@ from mainspring.jobs.timestamps import LAST_INSTANT, MICROSECONDS, to_datetime
 
 GRACE = 60 * MICROSECONDS
 """The age up to which an occurrence is on time."""
-MOST = 10_000
+MAX_OCCURRENCES = 10_000
 """How many occurrences one firing counts, or makes jobs for, at most."""
 
 _KINDS = {
@@ -33,14 +33,14 @@ _KINDS = {
 }
 
 
-def plan(record: ScheduleRecord, rule: Rule, now: int, new_id: Callable[[int], str]) -> Firing:
+def plan_firing(record: ScheduleRecord, rule: Rule, now: int, new_id: Callable[[int], str]) -> Firing:
     """Decide about all occurrences from the schedule's next one, which must be due, until now."""
     first = record.next_due
     if first is None or first > now:
         raise ValueError(f"schedule {record.name!r} is not due at {now}: its next occurrence is {first}")
     following = first_due(rule, record.start, record.end, first)
     is_alone = following is None or following > now  # nearly always
-    latest = first if is_alone else rule.last_until(_until(record, now), first) or first
+    latest = first if is_alone else rule.last_until(_end_of_span(record, now), first) or first
     chosen = _choose(record, rule, first, latest, now)
     is_serial = record.overlap in (Overlap.QUEUE, Overlap.REPLACE) or (
         record.overlap is Overlap.SKIP and len(chosen) > 1
@@ -69,7 +69,7 @@ def first_due(rule: Rule, start: int | None, end: int | None, after: int) -> int
     return None if found is None or (end is not None and found > end) else found
 
 
-def _until(record: ScheduleRecord, now: int) -> int:
+def _end_of_span(record: ScheduleRecord, now: int) -> int:
     return now if record.end is None else min(now, record.end)
 
 
@@ -80,7 +80,7 @@ def _choose(record: ScheduleRecord, rule: Rule, first: int, latest: int, now: in
         return [latest]
     made_up = record.catch_up if record.misfire == "all" else 0
     chosen: list[int] = []
-    for occurrence in islice(_backwards(rule, first, latest), MOST):
+    for occurrence in islice(_backwards(rule, first, latest), MAX_OCCURRENCES):
         if occurrence < on_time and len(chosen) >= made_up:
             break
         chosen.append(occurrence)
@@ -127,11 +127,11 @@ def _delay(record: ScheduleRecord, occurrence: int) -> int:
 def _left_out(rule: Rule, first: int, latest: int, chosen: list[int]) -> tuple[int, int]:
     """Return the last occurrence without a job, and the number of them. They are the oldest occurrences."""
     last = (rule.last_until(chosen[0] - 1, first) or first) if chosen else latest
-    return last, 1 + rule.count_between(first, last, MOST - 1)
+    return last, 1 + rule.count_between(first, last, MAX_OCCURRENCES - 1)
 
 
 def _note(kind: OccurrenceKind, count: int, chosen: list[int]) -> str:
-    number = f"at least {MOST:,}" if count >= MOST else f"{count:,}"
+    number = f"at least {MAX_OCCURRENCES:,}" if count >= MAX_OCCURRENCES else f"{count:,}"
     what = f"{number} occurrence{'' if count == 1 else 's'}"
     match kind:
         case OccurrenceKind.SKIPPED:

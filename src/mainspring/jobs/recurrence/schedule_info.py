@@ -8,9 +8,9 @@ from typing import Any
 
 from mainspring.jobs.info import decode_any
 from mainspring.jobs.policies import CatchUp
-from mainspring.jobs.recurrence.definitions import Misfire
 from mainspring.jobs.recurrence.planning import first_due
 from mainspring.jobs.recurrence.rules import Rule, rule_of
+from mainspring.jobs.recurrence.schedule_definition import Misfire
 from mainspring.jobs.recurrence.schedule_records import Occurrence, OccurrenceKind, Overlap, ScheduleRecord
 from mainspring.jobs.timestamps import to_datetime
 from mainspring.runners.task import Priority

@@ -16,10 +16,10 @@ from mainspring.jobs.handle import ManagerSource
 from mainspring.jobs.ids import require_id
 from mainspring.jobs.job_function import JobFunction
 from mainspring.jobs.recurrence.cron import Cron
-from mainspring.jobs.recurrence.declared import store_all
-from mainspring.jobs.recurrence.definitions import CallArguments, Misfire, OverlapName, define
+from mainspring.jobs.recurrence.declared_schedules import store_schedules
 from mainspring.jobs.recurrence.planning import first_due
 from mainspring.jobs.recurrence.rules import Every, decode_rule
+from mainspring.jobs.recurrence.schedule_definition import CallArguments, Misfire, OverlapName, define_schedule
 from mainspring.jobs.recurrence.schedule_info import (
     OccurrenceInfo,
     ScheduleInfo,
@@ -57,7 +57,7 @@ class Schedules:
         fired by the old rule, so that none is lost or doubled. An `Every` without an anchor begins one interval
         from now, or at `start`. Its occurrences stay the same when it is put again.
         """
-        definition = define(
+        definition = define_schedule(
             name,
             job,
             rule,
@@ -69,7 +69,7 @@ class Schedules:
             end=end,
         )
         manager = self._source.manager()
-        store_all(manager, [definition], manager.engine.schedules(names=[name]), self._source.limits)
+        store_schedules(manager, [definition], manager.engine.schedules(names=[name]), self._source.limits)
         return self.get(name)
 
     def get(self, name: str) -> ScheduleInfo:

@@ -1,14 +1,14 @@
-"""Time zones and clock changes for cron rules: divides a year into stretches with a constant offset from UTC.
+"""Time zones and clock changes for cron rules: divides a year into periods with a constant offset from UTC.
 
 All values are whole seconds: instants since 1970 (UTC), and wall times since 1970 on the wall clock of the zone.
-The stretches of a year define which instants a recurring wall time has when clocks change:
+The periods of a year define which instants a recurring wall time has when clocks change:
 
 - A wall time that does not exist (gap): with `"shift"` it is moved by the length of the gap, 02:30 to 03:30; with
   `"skip"` it does not occur.
 - A wall time that exists twice (fold): with `"first"` the earlier one counts, with `"second"` the later one, with
   `"both"` both do.
 
-Stretches of a year are in order of their beginnings. They overlap only where a gap is shifted.
+Periods of a year are in order of their beginnings. They overlap only where a gap is shifted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NAIVE_EPOCH = EPOCH.replace(tzinfo=None)
 _STEP = 2 * DAY  # between two checks of an offset; no zone has ever changed twice within six days
 
 
-class Stretch(NamedTuple):
+class OffsetPeriod(NamedTuple):
     """From `begin` up to, but not including, `end`, an instant has the wall time `instant + offset`."""
 
     begin: int
@@ -41,33 +41,33 @@ class Stretch(NamedTuple):
     offset: int
 
 
-class _Change(NamedTuple):
+class _OffsetChange(NamedTuple):
     at: int
     before: int
     after: int
 
 
 @lru_cache(maxsize=4096)
-def stretches(tz: str, dst_gap: DstGap, dst_fold: DstFold, year: int) -> tuple[Stretch, ...]:
-    """Return the stretches of a UTC year; every occurrence in that year is in one of them."""
+def offset_periods(tz: str, dst_gap: DstGap, dst_fold: DstFold, year: int) -> tuple[OffsetPeriod, ...]:
+    """Return the periods of a UTC year; every occurrence in that year is in one of them."""
     # Include the neighbouring years: a change at New Year may shift or drop times on the other side of it.
     changes = [change for near in (year - 1, year, year + 1) for change in _changes(tz, near)]
     begin, offset = start_of(year - 1), _offset(ZoneInfo(tz), start_of(year - 1) - 1)
     found = []
     for at, before, after in changes:
         gap, fold = max(after - before, 0), max(before - after, 0)
-        found.append(Stretch(begin, at - fold if dst_fold == "second" else at, before))
+        found.append(OffsetPeriod(begin, at - fold if dst_fold == "second" else at, before))
         if dst_gap == "shift":
-            found.append(Stretch(at, at + gap, before))
+            found.append(OffsetPeriod(at, at + gap, before))
         begin, offset = (at + fold if dst_fold == "first" else at), after
-    found.append(Stretch(begin, start_of(year + 2), offset))
+    found.append(OffsetPeriod(begin, start_of(year + 2), offset))
     first, last = start_of(year), start_of(year + 1)
-    clipped = (Stretch(max(s.begin, first), min(s.end, last), s.offset) for s in found)
-    return tuple(stretch for stretch in clipped if stretch.begin < stretch.end)
+    clipped = (OffsetPeriod(max(s.begin, first), min(s.end, last), s.offset) for s in found)
+    return tuple(period for period in clipped if period.begin < period.end)
 
 
 @lru_cache(maxsize=4096)
-def _changes(tz: str, year: int) -> tuple[_Change, ...]:
+def _changes(tz: str, year: int) -> tuple[_OffsetChange, ...]:
     """Return the changes of the offset in a UTC year, found by a search, because zoneinfo does not list them."""
     zone = ZoneInfo(tz)
     found = []
@@ -79,7 +79,7 @@ def _changes(tz: str, year: int) -> tuple[_Change, ...]:
         if after != before:
             between = range(low + 1, high + 1)
             at = between[bisect_left(between, True, key=lambda second: _offset(zone, second) == after)]
-            found.append(_Change(at, before, after))
+            found.append(_OffsetChange(at, before, after))
         low, before = high, after
     return tuple(found)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from mainspring.jobs.layers import Layers
 from mainspring.jobs.policies import ProcessSettings
-from mainspring.jobs.processes.messages import ChildAnswer, Note, Request
+from mainspring.jobs.processes.messages import CallRequest, ChildAnswer, ProgressNote
 from mainspring.jobs.records import Outcome, is_suspect
 from mainspring.jobs.worker.invoker import HandlerInvoker
 from mainspring.jobs.worker.lease_table import LeasedJob
@@ -32,7 +32,7 @@ from mainspring.timing.timer import Timer
 from mainspring.timing.wheel import TimerEntry
 
 if TYPE_CHECKING:
-    from mainspring.jobs.processes.child_process import Running
+    from mainspring.jobs.processes.child_process import RunningRequest
     from mainspring.jobs.processes.pool import ProcessPool
 
 logger = logging.getLogger("mainspring.worker")
@@ -374,7 +374,7 @@ class ProcessExecutor:
         outcomes = self._invoker.invoke_remote(call.jobs, lambda: self._ask(remote, request))
         self._calls.end(call, outcomes, remote.began)
 
-    def _ask(self, remote: _RemoteCall, request: Request) -> list[ChildAnswer]:
+    def _ask(self, remote: _RemoteCall, request: CallRequest) -> list[ChildAnswer]:
         with self._slots:
             return remote.run(self._pool, request)
 
@@ -392,7 +392,7 @@ class _RemoteCall:
         self._calls = calls
         self.began: int | None = None
 
-    def run(self, pool: ProcessPool, request: Request) -> list[ChildAnswer]:
+    def run(self, pool: ProcessPool, request: CallRequest) -> list[ChildAnswer]:
         """Send the request and wait for the answers."""
         from mainspring.jobs.processes.child_process import ChildDied  # noqa: PLC0415 - see `ProcessExecutor`
 
@@ -405,7 +405,7 @@ class _RemoteCall:
                 raise Killed(str(death)) from None
             raise Crashed(str(death)) from None
 
-    def _begin(self, child: Running) -> None:
+    def _begin(self, child: RunningRequest) -> None:
         call = self._call
         call.announce, call.warn, call.kill = child.announce_shutdown, child.stop, child.kill
         self.began = self._calls.begin(call)
@@ -414,13 +414,13 @@ class _RemoteCall:
         if call.is_unwanted:  # the request to stop came while the process started
             child.kill()
 
-    def _report(self, note: Note) -> None:
+    def _report(self, note: ProgressNote) -> None:
         self._call.jobs[note.place].context.progress(note.done, note.total, note.note)
 
 
-def _request(call: Call, max_result: int) -> Request:
+def _request(call: Call, max_result: int) -> CallRequest:
     handler = call.jobs[0].handler
-    return Request.of(
+    return CallRequest.of(
         handler,
         [job.lease for job in call.jobs],
         max_result=max_result,

@@ -19,7 +19,7 @@ from mainspring.jobs.io_layer import Callback, SingleOperation
 from mainspring.jobs.layers import Layers
 from mainspring.jobs.policies import WorkerSettings
 from mainspring.jobs.records import WorkerInfo
-from mainspring.jobs.recurrence.recurring import PATIENCE_SECONDS, Recurring
+from mainspring.jobs.recurrence.schedule_firer import PATIENCE_SECONDS, ScheduleFirer
 from mainspring.jobs.worker.invoker import HandlerInvoker
 from mainspring.jobs.worker.lease_table import LeasedJob
 from mainspring.jobs.worker.maintenance import EVERY_SECONDS, HealthRecorder, Maintenance, StallDetector
@@ -88,7 +88,7 @@ class WorkerHost:
         self._settings = settings
         self._registry = registry
         self._health = HealthRecorder(layers.clock, on_health)
-        self._recurring = Recurring(
+        self._firer = ScheduleFirer(
             engine=layers.engine, io=layers.io, clock=layers.clock, new_id=lambda _: new_id()
         )
         self._worker = Worker(
@@ -98,7 +98,7 @@ class WorkerHost:
             registry,
             invoker,
             on_settled=on_settled,
-            on_firing=self._recurring.expect,
+            on_firing=self._firer.expect,
         )
         self._shutdown = _Shutdown(self._worker, layers)
         self.wake = self._worker.wake
@@ -123,11 +123,11 @@ class WorkerHost:
             raise
 
     def _start_parts(self) -> None:
-        self._recurring.start()
+        self._firer.start()
         try:
             self._worker.start()
         except BaseException:
-            self._recurring.close()
+            self._firer.close()
             raise
         self._layers.control.post(self._health.answered)
         self._enter(WorkerState.READY)
@@ -174,7 +174,7 @@ class WorkerHost:
     def clock_jumped(self) -> None:
         """Time jobs and schedules again, because the wall clock was set."""
         self._worker.clock_jumped()
-        self._recurring.retime()
+        self._firer.retime()
 
     def announce_handlers(self) -> None:
         """Tell the store about handlers that were registered after the start, and fetch their jobs."""
@@ -200,7 +200,7 @@ class WorkerHost:
         self._enter(WorkerState.STOPPING)
         if self._maintenance is not None:
             self._maintenance.stop()
-        self._recurring.end()
+        self._firer.end()
         has_left = False
         try:
             report = self._shutdown.run(grace)
@@ -208,7 +208,7 @@ class WorkerHost:
             return report
         finally:
             # If the store does not answer, a firing that waits for it is left: the stop has waited long enough.
-            self._recurring.close(PATIENCE_SECONDS if has_left else 0)
+            self._firer.close(PATIENCE_SECONDS if has_left else 0)
             self._end_health_reports()
 
 

@@ -101,7 +101,7 @@ class Outcomes:
         match answer.kind:
             case AnswerKind.COMPLETED:
                 return self._complete_with(job, answer.result)
-            case AnswerKind.HOPELESS:
+            case AnswerKind.NOT_RETRYABLE:
                 return Outcome(lease, OutcomeKind.FAILED, error=error, cause=Cause.FAILURE)
             case AnswerKind.SNOOZED:
                 return Outcome(lease, OutcomeKind.SNOOZED, due=self._after(answer.delay))

@@ -17,7 +17,7 @@ from mainspring.jobs.job_function import JobFunction
 from mainspring.jobs.limit_registry import LimitRegistry
 from mainspring.jobs.policies import CatchUp
 from mainspring.jobs.recurrence.cron import Cron
-from mainspring.jobs.recurrence.planning import MOST
+from mainspring.jobs.recurrence.planning import MAX_OCCURRENCES
 from mainspring.jobs.recurrence.rules import Every, encode_rule, rule_of
 from mainspring.jobs.recurrence.schedule_records import Overlap, ScheduleRecord
 from mainspring.jobs.submission import Shape
@@ -27,11 +27,11 @@ Misfire: TypeAlias = Literal["skip", "once"] | CatchUp
 OverlapName: TypeAlias = Literal["skip", "queue", "replace", "allow"]
 CallArguments: TypeAlias = tuple[Any, ...] | Mapping[str, Any]
 
-CARRIED = ("queue", "priority", "expires", "steps_aside", "then")  # the submit options that a schedule keeps
+KEPT_OPTIONS = ("queue", "priority", "expires", "steps_aside", "then")  # the submit options that a schedule keeps
 
 
 @dataclass(frozen=True, slots=True)
-class Definition:
+class ScheduleDefinition:
     """A schedule as its author has defined it."""
 
     name: str
@@ -81,7 +81,7 @@ class Definition:
         return encode_rule(Every(rule.interval, anchor=now if self.start is None else self.start))
 
 
-def define(
+def define_schedule(
     name: str,
     job: JobFunction[..., Any],
     rule: Cron | Every | str,
@@ -92,12 +92,12 @@ def define(
     jitter: Duration = 0,
     start: datetime | None = None,
     end: datetime | None = None,
-) -> Definition:
+) -> ScheduleDefinition:
     """Check the arguments of a schedule, and return its definition."""
     _check_job(name, job)
     bind = job.handler.arguments.bind
     given = bind((), arguments) if isinstance(arguments, Mapping) else bind(tuple(arguments), {})
-    definition = Definition(
+    definition = ScheduleDefinition(
         name=require_id(name, "name"),
         job=job,
         rule=_to_rule(rule),
@@ -117,13 +117,13 @@ def _check_job(name: str, job: object) -> None:
     if not isinstance(job, JobFunction):
         raise TypeError(f"schedule {name!r}: job must be what @app.job made of a function, got {job!r}")
     default = type(job.chosen)()
-    chosen = [field for field in type(default).__dataclass_fields__ if field not in CARRIED]
+    chosen = [field for field in type(default).__dataclass_fields__ if field not in KEPT_OPTIONS]
     lost = [field for field in chosen if getattr(job.chosen, field) != getattr(default, field)]
     if job.handler.options.sequence_by is not None:
         lost.append("sequence_by")
     if lost:
         raise ValueError(
-            f"schedule {name!r}: a schedule keeps {', '.join(CARRIED)} of a job's options, and not "
+            f"schedule {name!r}: a schedule keeps {', '.join(KEPT_OPTIONS)} of a job's options, and not "
             f"{', '.join(lost)}; leave it out"
         )
 
@@ -138,8 +138,10 @@ def _to_rule(rule: object) -> Cron | Every:
 
 def _require_misfire(misfire: object) -> Misfire:
     if isinstance(misfire, CatchUp):
-        if misfire.limit > MOST:
-            raise ValueError(f"CatchUp makes up for {MOST:,} occurrences at most, got {misfire.limit:,}")
+        if misfire.limit > MAX_OCCURRENCES:
+            raise ValueError(
+                f"CatchUp makes up for {MAX_OCCURRENCES:,} occurrences at most, got {misfire.limit:,}"
+            )
         return misfire
     if misfire in ("skip", "once"):
         return misfire

@@ -21,22 +21,25 @@ from mainspring.jobs.job_function import JobFunction
 from mainspring.jobs.limit_registry import LimitRegistry
 from mainspring.jobs.manager import JobManager
 from mainspring.jobs.recurrence.cron import Cron
-from mainspring.jobs.recurrence.definitions import Definition, define
-from mainspring.jobs.recurrence.planning import first_due, plan
-from mainspring.jobs.recurrence.recurring import tell
+from mainspring.jobs.recurrence.planning import first_due, plan_firing
 from mainspring.jobs.recurrence.rules import Every, decode_rule, rule_of
+from mainspring.jobs.recurrence.schedule_definition import ScheduleDefinition, define_schedule
+from mainspring.jobs.recurrence.schedule_firer import log_skipped
 from mainspring.jobs.recurrence.schedule_records import Firing, ScheduleRecord
 
 CHUNK = 500  # schedules in one transaction
 
 
-def store_all(
-    manager: JobManager, definitions: Sequence[Definition], stored: Iterable[ScheduleRecord], book: LimitRegistry
+def store_schedules(
+    manager: JobManager,
+    definitions: Sequence[ScheduleDefinition],
+    stored: Iterable[ScheduleRecord],
+    book: LimitRegistry,
 ) -> None:
     """Store the definitions that differ from the stored schedules. If none differs, nothing is written."""
     while definitions:
         found = {record.name: record for record in stored}
-        refused: list[Definition] = []
+        refused: list[ScheduleDefinition] = []
         changed = _changed(manager, definitions, found, book)
         for first in range(0, len(changed), CHUNK):
             refused += _store(manager, changed[first : first + CHUNK])
@@ -45,11 +48,14 @@ def store_all(
             stored = manager.engine.schedules(names=[definition.name for definition in definitions])
 
 
-_Change = tuple[Definition, ScheduleRecord, ScheduleRecord | None]
+_Change = tuple[ScheduleDefinition, ScheduleRecord, ScheduleRecord | None]
 
 
 def _changed(
-    manager: JobManager, definitions: Sequence[Definition], found: dict[str, ScheduleRecord], book: LimitRegistry
+    manager: JobManager,
+    definitions: Sequence[ScheduleDefinition],
+    found: dict[str, ScheduleRecord],
+    book: LimitRegistry,
 ) -> list[_Change]:
     now = manager.engine.now()
     changed: list[_Change] = []
@@ -62,10 +68,10 @@ def _changed(
     return changed
 
 
-def _store(manager: JobManager, changes: list[_Change]) -> list[Definition]:
+def _store(manager: JobManager, changes: list[_Change]) -> list[ScheduleDefinition]:
     """Store changes; return the definitions of schedules that another process has changed meanwhile."""
     now = manager.engine.now()
-    late = _fire_owed(manager, [before for _, _, before in changes if before is not None], now)
+    late = _fire_due_before(manager, [before for _, _, before in changes if before is not None], now)
     current = [change for change in changes if change[1].name not in late]
     puts = [_put(record, before, now) for _, record, before in current]
     answers = manager.arrange(puts) if puts else []
@@ -79,23 +85,23 @@ def _put(record: ScheduleRecord, before: ScheduleRecord | None, now: int) -> Put
     return PutSchedule(replace(record, next_due=next_due), None if before is None else before.revision)
 
 
-def _fire_owed(manager: JobManager, stored: list[ScheduleRecord], now: int) -> set[str]:
+def _fire_due_before(manager: JobManager, stored: list[ScheduleRecord], now: int) -> set[str]:
     """Fire the occurrences of schedules until now; return the names of those that another process has changed."""
-    firings = [firing for record in stored if (firing := _owed(manager, record, now)) is not None]
+    firings = [firing for record in stored if (firing := _plan_due(manager, record, now)) is not None]
     if not firings:
         return set()
     answers = manager.fire(firings)
     for firing, fired in zip(firings, answers, strict=True):
         if fired.is_done:
-            tell(firing, fired)
+            log_skipped(firing, fired)
     return {firing.schedule for firing, fired in zip(firings, answers, strict=True) if not fired.is_done}
 
 
-def _owed(manager: JobManager, record: ScheduleRecord, now: int) -> Firing | None:
+def _plan_due(manager: JobManager, record: ScheduleRecord, now: int) -> Firing | None:
     rule = rule_of(record)
     if rule is None or record.is_paused or record.next_due is None or record.next_due > now:
         return None
-    return plan(record, rule, now, lambda _now: manager.submission.new_id())
+    return plan_firing(record, rule, now, lambda _now: manager.submission.new_id())
 
 
 class DeclaredSchedules:
@@ -104,7 +110,7 @@ class DeclaredSchedules:
     def __init__(self, book: LimitRegistry) -> None:
         self._book = book
         self._lock = Lock()
-        self._definitions: dict[str, Definition] = {}  # guarded by _lock
+        self._definitions: dict[str, ScheduleDefinition] = {}  # guarded by _lock
 
     def add(self, name: str, job: JobFunction[..., Any], rule: Cron | Every | str, **policies: Any) -> None:
         """Declare a schedule of a handler without required parameters.
@@ -117,7 +123,7 @@ class DeclaredSchedules:
                 f"{job.name} cannot recur by a decorator: no caller would pass {', '.join(required)}; give its "
                 "parameters defaults, or use app.schedules.put(name, job, rule, arguments=...)"
             )
-        definition = define(name, job, rule, **policies)
+        definition = define_schedule(name, job, rule, **policies)
         with self._lock:
             other = self._definitions.get(name)
             if other is not None and (other.job.name != job.name or other.job.handler is job.handler):
@@ -144,4 +150,4 @@ class DeclaredSchedules:
         with self._lock:
             definitions = list(self._definitions.values())
         if definitions:
-            store_all(manager, definitions, manager.engine.schedules(), self._book)
+            store_schedules(manager, definitions, manager.engine.schedules(), self._book)

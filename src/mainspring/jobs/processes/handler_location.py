@@ -1,4 +1,4 @@
-"""Locates handlers by module and qualified name for child processes, and measures the memory of a process.
+"""Locates handlers by module and qualified name for child processes, and reads the memory use of a process.
 
 A handler that a child could not import is refused when it is registered, not when its first job runs. The pool
 replaces a child that uses too much memory.
@@ -62,7 +62,7 @@ def _refusal(function: Callable[..., Any], problem: str) -> TypeError:
     return TypeError(f"execution='process' cannot run {function!r} in another process: {problem}; {REMEDY}")
 
 
-class Memory:
+class ProcessMemory:
     """Reads the resident memory of this process; on systems without /proc, the largest amount so far."""
 
     def __init__(self) -> None:

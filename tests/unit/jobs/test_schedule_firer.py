@@ -14,7 +14,7 @@ import pytest
 from mainspring.jobs.commands import PauseSchedule, RemoveSchedule
 from mainspring.jobs.engine import Engine
 from mainspring.jobs.io_layer import BatchCall, IoLayer
-from mainspring.jobs.recurrence.recurring import BATCH, BATCH_JOBS, Recurring
+from mainspring.jobs.recurrence.schedule_firer import BATCH, BATCH_JOBS, ScheduleFirer
 from mainspring.jobs.recurrence.schedule_records import Fired, Firing, OccurrenceKind, Overlap
 from mainspring.jobs.timestamps import MICROSECONDS
 from mainspring.testing import ManualClock
@@ -40,23 +40,23 @@ def timetable(clock: ManualClock) -> Timetable:
 
 
 @contextmanager
-def firing(timetable: Timetable) -> Iterator[Recurring]:
+def firing(timetable: Timetable) -> Iterator[ScheduleFirer]:
     numbers = count(1)
-    recurring = Recurring(
+    firer = ScheduleFirer(
         engine=cast(Engine, timetable),
         io=cast(IoLayer, DirectIo(timetable)),
         clock=timetable.clock,
         new_id=lambda _now: f"job-{next(numbers)}",
     )
-    recurring.start()
+    firer.start()
     try:
-        yield recurring
+        yield firer
     finally:
-        recurring.close()
+        firer.close()
 
 
 @pytest.fixture
-def recurring(timetable: Timetable) -> Iterator[Recurring]:
+def firer(timetable: Timetable) -> Iterator[ScheduleFirer]:
     with firing(timetable) as made:
         yield made
 
@@ -67,10 +67,10 @@ def warnings(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     return lambda: [record.getMessage() for record in caplog.records]
 
 
-def test_a_job_is_stored_a_start_lead_before_its_occurrence(timetable: Timetable, recurring: Recurring) -> None:
+def test_a_job_is_stored_a_start_lead_before_its_occurrence(timetable: Timetable, firer: ScheduleFirer) -> None:
     due = timetable.put("report", every(minutes=1)).next_due
     assert due is not None
-    recurring.expect(due)
+    firer.expect(due)
     timetable.clock.advance(60 - 0.011)
     assert timetable.jobs == []
     timetable.clock.advance(0.001)
@@ -79,91 +79,91 @@ def test_a_job_is_stored_a_start_lead_before_its_occurrence(timetable: Timetable
     assert timetable.stored_at == [due - timetable.start_lead]
 
 
-def test_once_set_going_it_goes_on(timetable: Timetable, recurring: Recurring) -> None:
+def test_once_set_going_it_goes_on(timetable: Timetable, firer: ScheduleFirer) -> None:
     due = timetable.put("report", every(minutes=1)).next_due
     assert due is not None
-    recurring.expect(due)
+    firer.expect(due)
     timetable.clock.advance(hours=1)
     assert [job.due for job in timetable.jobs] == [due + minute * MINUTE for minute in range(60)]
     assert timetable.stored_at == [job.due - timetable.start_lead for job in timetable.jobs]
 
 
-def test_schedules_of_all_kinds_are_fired_in_order(timetable: Timetable, recurring: Recurring) -> None:
+def test_schedules_of_all_kinds_are_fired_in_order(timetable: Timetable, firer: ScheduleFirer) -> None:
     timetable.put("often", every(minutes=7))
     timetable.put("seldom", every(minutes=20))
-    recurring.expect(timetable.next_firing)
+    firer.expect(timetable.next_firing)
     timetable.clock.advance(hours=2)
     assert sorted(timetable.due_times()) == timetable.due_times()
     assert (len(timetable.due_times("often")), len(timetable.due_times("seldom"))) == (17, 6)
 
 
-def test_without_schedules_it_sleeps(timetable: Timetable, recurring: Recurring) -> None:
-    recurring.expect(None)
+def test_without_schedules_it_sleeps(timetable: Timetable, firer: ScheduleFirer) -> None:
+    firer.expect(None)
     timetable.clock.advance(days=1)
-    assert (timetable.calls.total(), recurring.next_due()) == (0, None)
+    assert (timetable.calls.total(), firer.next_due()) == (0, None)
 
 
-def test_a_schedule_that_has_ended_lets_it_sleep(timetable: Timetable, recurring: Recurring) -> None:
+def test_a_schedule_that_has_ended_lets_it_sleep(timetable: Timetable, firer: ScheduleFirer) -> None:
     record = timetable.put("report", every(minutes=1), end=timetable.now() + 2 * MINUTE)
-    recurring.expect(record.next_due)
+    firer.expect(record.next_due)
     timetable.clock.advance(hours=1)
     assert len(timetable.jobs) == 2
-    assert recurring.next_due() is None
+    assert firer.next_due() is None
 
 
-def test_being_told_what_is_known_costs_no_look_at_the_store(timetable: Timetable, recurring: Recurring) -> None:
+def test_being_told_what_is_known_costs_no_look_at_the_store(timetable: Timetable, firer: ScheduleFirer) -> None:
     due = timetable.put("report", every(minutes=1)).next_due
     assert due is not None
     for told in (due, due, due + MINUTE, None):
-        recurring.expect(told)
+        firer.expect(told)
     timetable.clock.advance(30)
     assert timetable.calls["schedules"] == 0
 
 
-def test_an_earlier_occurrence_is_fired_earlier(timetable: Timetable, recurring: Recurring) -> None:
+def test_an_earlier_occurrence_is_fired_earlier(timetable: Timetable, firer: ScheduleFirer) -> None:
     timetable.put("seldom", every(hours=5))
-    recurring.expect(timetable.next_firing)
+    firer.expect(timetable.next_firing)
     timetable.clock.advance(60)
     due = timetable.put("soon", every(minutes=1)).next_due
-    recurring.expect(due)
+    firer.expect(due)
     timetable.clock.advance(60)
     assert [job.occurrence for job in timetable.jobs] == [due]
 
 
-def test_a_later_occurrence_does_not_hide_the_earlier_one(timetable: Timetable, recurring: Recurring) -> None:
+def test_a_later_occurrence_does_not_hide_the_earlier_one(timetable: Timetable, firer: ScheduleFirer) -> None:
     due = timetable.put("report", every(minutes=1)).next_due
     assert due is not None
-    recurring.expect(due)
-    recurring.expect(due + 100 * MINUTE)
+    firer.expect(due)
+    firer.expect(due + 100 * MINUTE)
     timetable.clock.advance(61)
     assert len(timetable.jobs) == 1
 
 
-def test_old_news_does_no_harm(timetable: Timetable, recurring: Recurring) -> None:
+def test_old_news_does_no_harm(timetable: Timetable, firer: ScheduleFirer) -> None:
     due = timetable.put("report", every(minutes=1)).next_due
-    recurring.expect(due)
+    firer.expect(due)
     timetable.clock.advance(90)
-    recurring.expect(due)
+    firer.expect(due)
     timetable.clock.advance(60)
     assert len(timetable.jobs) == 2
 
 
 @pytest.mark.parametrize("arrangement", [RemoveSchedule("report"), PauseSchedule("report", True, None)])
 def test_a_schedule_that_is_removed_or_paused_is_not_fired(
-    timetable: Timetable, recurring: Recurring, arrangement: RemoveSchedule | PauseSchedule
+    timetable: Timetable, firer: ScheduleFirer, arrangement: RemoveSchedule | PauseSchedule
 ) -> None:
-    recurring.expect(timetable.put("report", every(minutes=1)).next_due)
+    firer.expect(timetable.put("report", every(minutes=1)).next_due)
     timetable.arrange([arrangement])
     timetable.clock.advance(hours=1)
-    assert (timetable.jobs, recurring.next_due()) == ([], None)
+    assert (timetable.jobs, firer.next_due()) == ([], None)
 
 
 def test_occurrences_that_were_due_while_no_worker_ran_are_planned_by_their_policy(
-    timetable: Timetable, recurring: Recurring, warnings: Callable[[], list[str]]
+    timetable: Timetable, firer: ScheduleFirer, warnings: Callable[[], list[str]]
 ) -> None:
     due = timetable.put("report", every(hours=1)).next_due
     timetable.clock.jump(timedelta(hours=5, minutes=30))
-    recurring.expect(due)
+    firer.expect(due)
     timetable.clock.settle()
     assert [str(due) for due in timetable.due_times()] == ["2026-01-01 05:00:00+00:00"]
     (record,) = timetable.occurrences("report", 9)
@@ -176,10 +176,10 @@ def test_occurrences_that_were_due_while_no_worker_ran_are_planned_by_their_poli
 
 
 def test_an_occurrence_that_finds_an_earlier_job_alive_is_told(
-    timetable: Timetable, recurring: Recurring, warnings: Callable[[], list[str]]
+    timetable: Timetable, firer: ScheduleFirer, warnings: Callable[[], list[str]]
 ) -> None:
     timetable.alive["report"] = "job-0"
-    recurring.expect(timetable.put("report", every(minutes=1), overlap=Overlap.SKIP).next_due)
+    firer.expect(timetable.put("report", every(minutes=1), overlap=Overlap.SKIP).next_due)
     timetable.clock.advance(60)
     assert timetable.jobs == []
     assert warnings() == [
@@ -188,31 +188,31 @@ def test_an_occurrence_that_finds_an_earlier_job_alive_is_told(
 
 
 def test_a_job_that_is_alive_is_not_told_of_when_there_was_nothing_to_skip_for_it(
-    timetable: Timetable, recurring: Recurring, warnings: Callable[[], list[str]]
+    timetable: Timetable, firer: ScheduleFirer, warnings: Callable[[], list[str]]
 ) -> None:
     timetable.alive["report"] = "job-0"
     due = timetable.put("report", every(hours=1), overlap=Overlap.SKIP, misfire="skip").next_due
     timetable.clock.jump(timedelta(hours=1, minutes=30))
-    recurring.expect(due)
+    firer.expect(due)
     timetable.clock.settle()
     assert ["found too late" in warning for warning in warnings()] == [True]
 
 
-def test_many_schedules_are_fired_in_a_few_commits(timetable: Timetable, recurring: Recurring) -> None:
+def test_many_schedules_are_fired_in_a_few_commits(timetable: Timetable, firer: ScheduleFirer) -> None:
     for number in range(2 * BATCH + 50):
         timetable.put(f"report {number}", every(hours=1))
-    recurring.expect(timetable.next_firing)
+    firer.expect(timetable.next_firing)
     timetable.clock.advance(hours=1)
     assert len(timetable.jobs) == 2 * BATCH + 50
     assert timetable.calls["fire"] == 3
 
 
-def test_a_commit_does_not_make_up_for_too_much_at_once(timetable: Timetable, recurring: Recurring) -> None:
+def test_a_commit_does_not_make_up_for_too_much_at_once(timetable: Timetable, firer: ScheduleFirer) -> None:
     for number in range(3):
         timetable.put(f"report {number}", every(seconds=1), misfire="all", catch_up=BATCH_JOBS)
     due = timetable.next_firing
     timetable.clock.jump(timedelta(hours=2))
-    recurring.expect(due)
+    firer.expect(due)
     timetable.clock.settle()
     assert (len(timetable.jobs), timetable.calls["fire"]) == (3 * BATCH_JOBS, 3)
 
@@ -224,15 +224,15 @@ def test_several_workers_fire_every_occurrence_once(timetable: Timetable) -> Non
     for number in range(20):
         timetable.put(f"report {number}", every(minutes=1 + number % 3))
     with firing(timetable) as one, firing(timetable) as other, firing(timetable) as third:
-        for recurring in (one, other, third):
-            recurring.expect(timetable.next_firing)
+        for firer in (one, other, third):
+            firer.expect(timetable.next_firing)
         timetable.clock.advance(hours=1)
     pairs = [(job.schedule, job.occurrence) for job in timetable.jobs]
     assert len(set(pairs)) == len(pairs) == 7 * 60 + 7 * 30 + 6 * 20
 
 
 def test_a_worker_that_fires_second_logs_nothing_and_goes_on(
-    timetable: Timetable, recurring: Recurring, warnings: Callable[[], list[str]]
+    timetable: Timetable, firer: ScheduleFirer, warnings: Callable[[], list[str]]
 ) -> None:
     due = timetable.put("report", every(hours=1)).next_due
     timetable.clock.jump(timedelta(hours=2))
@@ -244,7 +244,7 @@ def test_a_worker_that_fires_second_logs_nothing_and_goes_on(
             other.settle(PATIENCE)
 
     timetable.before_fire = be_quicker
-    recurring.expect(due)
+    firer.expect(due)
     timetable.clock.advance(hours=1)
     assert (len(timetable.jobs), len(warnings())) == (2, 1)  # the word of the first
 
@@ -254,12 +254,12 @@ def test_a_worker_that_fires_second_logs_nothing_and_goes_on(
 
 @pytest.mark.parametrize("verb", ["schedules", "fire"])
 def test_a_store_that_fails_is_asked_again_in_a_second(
-    timetable: Timetable, recurring: Recurring, warnings: Callable[[], list[str]], verb: str
+    timetable: Timetable, firer: ScheduleFirer, warnings: Callable[[], list[str]], verb: str
 ) -> None:
     due = timetable.put("report", every(minutes=1)).next_due
     assert due is not None
     timetable.errors[verb] = 2
-    recurring.expect(due)
+    firer.expect(due)
     timetable.clock.advance(62)
     assert timetable.stored_at == [due - timetable.start_lead + 2 * MICROSECONDS]
     message = f"schedules cannot be fired, trying again in a second: timetable: {verb} fails; try again"
@@ -268,7 +268,7 @@ def test_a_store_that_fails_is_asked_again_in_a_second(
 
 def test_a_store_that_does_not_do_its_duty_is_not_asked_without_end(
     timetable: Timetable,
-    recurring: Recurring,
+    firer: ScheduleFirer,
     warnings: Callable[[], list[str]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -276,7 +276,7 @@ def test_a_store_that_does_not_do_its_duty_is_not_asked_without_end(
         return Fired(False)
 
     monkeypatch.setattr(timetable, "_fire", refuse)
-    recurring.expect(timetable.put("report", every(minutes=1)).next_due)
+    firer.expect(timetable.put("report", every(minutes=1)).next_due)
     timetable.clock.advance(60)
     assert timetable.calls["fire"] == 1
     assert ["the store neither fires 'report'" in warning for warning in warnings()] == [True]
@@ -284,11 +284,11 @@ def test_a_store_that_does_not_do_its_duty_is_not_asked_without_end(
 
 @pytest.mark.parametrize("rule", ['{"kind":"moon"}', "no json", '{"kind":"every","interval":0,"anchor":0}', "[]"])
 def test_a_rule_that_cannot_be_read_is_told_once_and_left_alone(
-    timetable: Timetable, recurring: Recurring, warnings: Callable[[], list[str]], rule: str
+    timetable: Timetable, firer: ScheduleFirer, warnings: Callable[[], list[str]], rule: str
 ) -> None:
     timetable.put("a moon", rule, next_due=timetable.now() + MINUTE)
     timetable.put("report", every(minutes=1))
-    recurring.expect(timetable.next_firing)
+    firer.expect(timetable.next_firing)
     timetable.clock.advance(hours=1)
     assert len(timetable.due_times("report")) == len(timetable.jobs) == 60
     (warning,) = warnings()
@@ -296,44 +296,44 @@ def test_a_rule_that_cannot_be_read_is_told_once_and_left_alone(
 
 
 def test_many_rules_that_cannot_be_read_keep_no_other_from_firing(
-    timetable: Timetable, recurring: Recurring
+    timetable: Timetable, firer: ScheduleFirer
 ) -> None:
     for number in range(BATCH + 1):
         timetable.put(f"moon {number}", "{}", next_due=timetable.now() + MICROSECONDS)
     timetable.put("report", every(minutes=1))
-    recurring.expect(timetable.next_firing)
+    firer.expect(timetable.next_firing)
     timetable.clock.advance(minutes=5)
     assert len(timetable.jobs) == 5
 
 
 def test_a_policy_that_is_not_known_is_left_alone_too(
-    timetable: Timetable, recurring: Recurring, warnings: Callable[[], list[str]]
+    timetable: Timetable, firer: ScheduleFirer, warnings: Callable[[], list[str]]
 ) -> None:
-    recurring.expect(timetable.put("report", every(minutes=1), misfire="newest").next_due)
+    firer.expect(timetable.put("report", every(minutes=1), misfire="newest").next_due)
     timetable.clock.advance(minutes=5)
     assert (timetable.jobs, len(warnings())) == ([], 1)
 
 
 def test_a_schedule_that_was_puzzling_is_tried_again_when_it_was_changed(
-    timetable: Timetable, recurring: Recurring
+    timetable: Timetable, firer: ScheduleFirer
 ) -> None:
-    recurring.expect(timetable.put("report", "{}", next_due=timetable.now() + MINUTE).next_due)
+    firer.expect(timetable.put("report", "{}", next_due=timetable.now() + MINUTE).next_due)
     timetable.clock.advance(minutes=5)
-    recurring.expect(timetable.put("report", every(minutes=1)).next_due)
+    firer.expect(timetable.put("report", every(minutes=1)).next_due)
     timetable.clock.advance(minutes=5)
     assert len(timetable.jobs) == 5
 
 
 def test_a_puzzling_schedule_does_not_hide_new_ones_and_costs_a_look_a_second(
-    timetable: Timetable, recurring: Recurring
+    timetable: Timetable, firer: ScheduleFirer
 ) -> None:
     timetable.put("moon", "{}", next_due=timetable.now() + MICROSECONDS)
-    recurring.expect(timetable.next_firing)
+    firer.expect(timetable.next_firing)
     timetable.clock.advance(5)
     timetable.put("report", every(minutes=1))
     before = timetable.calls["schedules"]
     for _ in range(9):
-        recurring.expect(timetable.next_firing)  # the moon's
+        firer.expect(timetable.next_firing)  # the moon's
         timetable.clock.advance(0.1)
     assert timetable.calls["schedules"] - before == 2  # what is due, and what comes next
     timetable.clock.advance(60)
@@ -344,18 +344,18 @@ def test_a_puzzling_schedule_does_not_hide_new_ones_and_costs_a_look_a_second(
 
 
 def test_a_wall_clock_that_was_set_forward_makes_occurrences_due(
-    timetable: Timetable, recurring: Recurring
+    timetable: Timetable, firer: ScheduleFirer
 ) -> None:
-    recurring.expect(timetable.put("report", every(hours=1)).next_due)
+    firer.expect(timetable.put("report", every(hours=1)).next_due)
     timetable.clock.advance(60)
     timetable.clock.step_wall(3_600)
-    recurring.retime()
+    firer.retime()
     timetable.clock.settle()
     assert len(timetable.jobs) == 1
 
 
-def test_a_wall_clock_that_was_set_back_puts_occurrences_off(timetable: Timetable, recurring: Recurring) -> None:
-    recurring.expect(timetable.put("report", every(hours=1)).next_due)
+def test_a_wall_clock_that_was_set_back_puts_occurrences_off(timetable: Timetable, firer: ScheduleFirer) -> None:
+    firer.expect(timetable.put("report", every(hours=1)).next_due)
     timetable.clock.step_wall(-60)
     timetable.clock.advance(3_600)
     assert timetable.calls["schedules"] == 0  # it need not ask to know that it is too early
@@ -367,10 +367,10 @@ def test_a_wall_clock_that_was_set_back_puts_occurrences_off(timetable: Timetabl
 
 
 def test_nothing_is_fired_after_the_end(timetable: Timetable) -> None:
-    with firing(timetable) as recurring:
-        recurring.expect(timetable.put("report", every(minutes=1)).next_due)
-    recurring.expect(timetable.next_firing)
-    recurring.retime()
+    with firing(timetable) as firer:
+        firer.expect(timetable.put("report", every(minutes=1)).next_due)
+    firer.expect(timetable.next_firing)
+    firer.retime()
     timetable.clock.advance(hours=1)
     assert timetable.jobs == []
 
@@ -378,17 +378,17 @@ def test_nothing_is_fired_after_the_end(timetable: Timetable) -> None:
 def test_the_end_waits_for_what_is_being_fired(timetable: Timetable) -> None:
     gate = Gate()
     timetable.before_fire = gate
-    with firing(timetable) as recurring:
-        recurring.expect(timetable.put("report", every(minutes=1)).next_due)
+    with firing(timetable) as firer:
+        firer.expect(timetable.put("report", every(minutes=1)).next_due)
         timetable.clock.jump(60)
         gate.wait_until_entered()
 
         def close() -> int:
-            recurring.close()
+            firer.close()
             return len(timetable.jobs)
 
         end = Background(close)
-        assert eventually(lambda: recurring._is_closed)
+        assert eventually(lambda: firer._is_closed)
         assert not end.is_done
         gate.open()
         assert end.result() == 1, "it has not waited for what was being fired"
@@ -397,10 +397,10 @@ def test_the_end_waits_for_what_is_being_fired(timetable: Timetable) -> None:
 def test_a_firing_that_does_not_come_to_rest_has_a_name(timetable: Timetable) -> None:
     gate = Gate()
     timetable.before_fire = gate
-    with firing(timetable) as recurring:
-        recurring.expect(timetable.put("report", every(minutes=1)).next_due)
+    with firing(timetable) as firer:
+        firer.expect(timetable.put("report", every(minutes=1)).next_due)
         timetable.clock.jump(60)
         gate.wait_until_entered()
-        assert recurring.settle(0.01) == "the schedules of a worker"
+        assert firer.settle(0.01) == "the schedules of a worker"
         gate.open()
-        assert recurring.settle(PATIENCE) is None
+        assert firer.settle(PATIENCE) is None

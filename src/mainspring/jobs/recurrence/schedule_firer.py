@@ -19,7 +19,7 @@ from threading import Lock
 from mainspring.clock import Clock
 from mainspring.jobs.engine import Engine
 from mainspring.jobs.io_layer import FIRE, IoLayer
-from mainspring.jobs.recurrence.planning import plan
+from mainspring.jobs.recurrence.planning import plan_firing
 from mainspring.jobs.recurrence.rules import UNREADABLE, decode_rule
 from mainspring.jobs.recurrence.schedule_records import Fired, Firing, ScheduleRecord
 from mainspring.jobs.timestamps import LAST_INSTANT, MICROSECONDS, to_datetime
@@ -28,14 +28,14 @@ from mainspring.timing.wheel import TimerEntry
 
 BATCH = 200  # schedules that are fired in one transaction
 BATCH_JOBS = 5_000  # a transaction with this many jobs fires no more schedules
-PAUSE = MICROSECONDS  # until the next try after an error of the store
+RETRY_DELAY = MICROSECONDS  # until the next try after an error of the store
 PATIENCE_SECONDS = 10.0  # of real time that `close` waits for the store
 
 logger = logging.getLogger("mainspring.schedules")
 
 
-class Recurring:
-    """The firing thread of one worker. `new_id` makes the id of a job for an instant."""
+class ScheduleFirer:
+    """Fires the schedules that are due, for one worker. `new_id` makes the id of a job for an instant."""
 
     def __init__(self, *, engine: Engine, io: IoLayer, clock: Clock, new_id: Callable[[int], str]) -> None:
         self._engine = engine
@@ -43,13 +43,13 @@ class Recurring:
         self._clock = clock
         self._new_id = new_id
         self._timer = Timer(clock, name="mainspring-schedules")
-        self._round = Lock()  # held while schedules are fired; guards the next three
-        self._rounds = 0
-        self._looked_until = 0
-        self._puzzles: dict[str, int] = {}  # revisions of schedules that this version cannot read
+        self._firing = Lock()  # held while schedules are fired; guards the next three
+        self._firings = 0
+        self._checked_until = 0
+        self._unreadable: dict[str, int] = {}  # revisions of schedules that this version cannot read
         self._lock = Lock()  # guards what follows
         self._armed_at: int | None = None
-        self._alarm: TimerEntry | None = None
+        self._timer_entry: TimerEntry | None = None
         self._is_closed = False
 
     def start(self) -> None:
@@ -61,9 +61,10 @@ class Recurring:
         armed_at = self._armed_at
         if next_firing is None or (armed_at is not None and armed_at <= next_firing):
             return
-        if self._puzzles and next_firing <= self._looked_until:
-            # A schedule that cannot be read hides the next occurrence of the others: read the store a pause later.
-            next_firing = self._looked_until + PAUSE
+        if self._unreadable and next_firing <= self._checked_until:
+            # A schedule that cannot be read hides the next occurrence of the others: read the store again after
+            # `RETRY_DELAY`.
+            next_firing = self._checked_until + RETRY_DELAY
         self._arm(next_firing)
 
     def retime(self) -> None:
@@ -82,8 +83,8 @@ class Recurring:
         """Stop firing, and wait up to `patience` seconds for a firing in progress."""
         self.end()
         self._clock.detach(self)
-        if self._round.acquire(timeout=patience):
-            self._round.release()
+        if self._firing.acquire(timeout=patience):
+            self._firing.release()
 
     # -- timing
 
@@ -95,24 +96,24 @@ class Recurring:
             self._disarm()
             wait = instant - self._engine.start_lead - self._engine.now()
             self._armed_at = instant
-            self._alarm = self._timer.call_at(self._clock.monotonic_ns() + wait * 1_000, self._ring)
+            self._timer_entry = self._timer.call_at(self._clock.monotonic_ns() + wait * 1_000, self._on_timer)
 
     def _disarm(self) -> None:
-        if self._alarm is not None:
-            self._timer.cancel(self._alarm)
-        self._armed_at = self._alarm = None
+        if self._timer_entry is not None:
+            self._timer.cancel(self._timer_entry)
+        self._armed_at = self._timer_entry = None
 
-    def _ring(self) -> None:
+    def _on_timer(self) -> None:
         with self._lock:
             instant = self._armed_at
-            self._armed_at = self._alarm = None
+            self._armed_at = self._timer_entry = None
         if instant is None:  # the timer was just set again
             return
         if instant > self._horizon():  # the clocks differ a little, or the wall clock was set back
             self._arm(instant)
             return
-        with self._round:
-            self._rounds += 1
+        with self._firing:
+            self._firings += 1
             following = self._fire_and_look_ahead()
         if following is not None:
             self._arm(following)
@@ -126,35 +127,35 @@ class Recurring:
         """Fire the schedules that are due, and return the next occurrence."""
         try:
             self._fire_due()
-            ahead = self._engine.schedules(due_until=LAST_INSTANT, limit=1 + len(self._puzzles))
+            ahead = self._engine.schedules(due_until=LAST_INSTANT, limit=1 + len(self._unreadable))
         except Exception as error:  # later occurrences must be fired, whatever the error is
             if not self._is_closed:
                 logger.error("schedules cannot be fired, trying again in a second: %s", error)
-            return self._horizon() + PAUSE
-        return min((r.next_due for r in ahead if r.next_due is not None and self._is_clear(r)), default=None)
+            return self._horizon() + RETRY_DELAY
+        return min((r.next_due for r in ahead if r.next_due is not None and self._is_readable(r)), default=None)
 
     def _fire_due(self) -> None:
         before: list[tuple[str, int, int]] = []
         while not self._is_closed:
-            self._looked_until = horizon = self._horizon()
-            due = self._engine.schedules(due_until=horizon, limit=BATCH + len(self._puzzles))
-            firings = self._plan([record for record in due if self._is_clear(record)], horizon)
+            self._checked_until = horizon = self._horizon()
+            due = self._engine.schedules(due_until=horizon, limit=BATCH + len(self._unreadable))
+            firings = self._plan([record for record in due if self._is_readable(record)], horizon)
             expected = [(firing.schedule, firing.revision, firing.expected) for firing in firings]
             if not firings:
                 return
             if expected == before:
                 raise RuntimeError(f"the store neither fires {before[0][0]!r} nor says that another worker did")
             before = expected
-            self._tell(firings, self._io.call(FIRE, firings))
+            self._log_skipped(firings, self._io.call(FIRE, firings))
 
     def _plan(self, due: list[ScheduleRecord], horizon: int) -> list[Firing]:
         firings: list[Firing] = []
         jobs = 0
         for record in due:
             try:
-                firing = plan(record, decode_rule(record.rule), horizon, self._new_id)
+                firing = plan_firing(record, decode_rule(record.rule), horizon, self._new_id)
             except UNREADABLE as error:
-                self._puzzles[record.name] = record.revision
+                self._unreadable[record.name] = record.revision
                 logger.error(
                     "schedule %r is left alone, this version does not understand it: %s", record.name, error
                 )
@@ -165,13 +166,13 @@ class Recurring:
                 break
         return firings
 
-    def _is_clear(self, record: ScheduleRecord) -> bool:
-        return self._puzzles.get(record.name) != record.revision
+    def _is_readable(self, record: ScheduleRecord) -> bool:
+        return self._unreadable.get(record.name) != record.revision
 
-    def _tell(self, firings: list[Firing], answers: list[Fired]) -> None:
+    def _log_skipped(self, firings: list[Firing], answers: list[Fired]) -> None:
         for firing, fired in zip(firings, answers, strict=True):
             if fired.is_done:
-                tell(firing, fired)
+                log_skipped(firing, fired)
 
     # -- as a member of its clock
 
@@ -180,15 +181,15 @@ class Recurring:
         return self._timer.next_due()
 
     def activity(self) -> object:
-        """Return a value that changes with every round of firing."""
-        return self._rounds
+        """Return a value that changes with every firing."""
+        return self._firings
 
     def settle(self, real_seconds: float) -> str | None:
         """Wait until all due schedules have been fired; return what is still busy after `real_seconds`."""
         return None if self._timer.settle(real_seconds) else "the schedules of a worker"
 
 
-def tell(firing: Firing, fired: Fired) -> None:
+def log_skipped(firing: Firing, fired: Fired) -> None:
     """Log the occurrences of a firing for which no job was made."""
     for record in firing.records:
         logger.warning(
