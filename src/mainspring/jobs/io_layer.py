@@ -27,7 +27,7 @@ from mainspring.runners.worker import blocking_for, current_worker
 T = TypeVar("T")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-Answer_contra = TypeVar("Answer_contra", contravariant=True)
+Value_contra = TypeVar("Value_contra", contravariant=True)
 
 MAX_ITEMS = 5_000  # in one transaction, so that no caller waits long behind a bulk operation
 MAX_BYTES = 16_777_216
@@ -58,10 +58,10 @@ START: BatchCall[Lease, bool] = BatchCall(6, lambda engine, worker, leases: engi
 OTHER_CALLS = 7  # the place of calls that are not merged; `take` is one of them
 
 
-class Reply(Protocol[Answer_contra]):
+class Reply(Protocol[Value_contra]):
     """The receiver of the answer to an operation."""
 
-    def resolve(self, value: Answer_contra) -> None:
+    def resolve(self, value: Value_contra) -> None:
         """Called when the transaction was committed."""
 
     def fail(self, error: Exception) -> None:
@@ -100,7 +100,7 @@ class Operation(Generic[Item, Result]):
         return self.place, self.worker
 
 
-class LateOperation(Operation[Item, Result]):
+class DeferredOperation(Operation[Item, Result]):
     """An operation whose batch is collected right before the transaction begins."""
 
     __slots__ = ("_collect",)
@@ -196,25 +196,25 @@ class IoLayer:
 
         An operation that timed out stays queued: the engine may still carry it out.
         """
-        answer: Answer[list[Result]] = Answer(self._runner)
+        answer: BlockingReply[list[Result]] = BlockingReply(self._runner)
         self.dispatch(Operation(call, items, answer, worker=worker, size=size))
         return answer.get(seconds)
 
     def run(self, call: Callable[[Engine], Result]) -> Result:
         """Queue a single call of the engine and wait for its result."""
-        answer: Answer[Result] = Answer(self._runner)
+        answer: BlockingReply[Result] = BlockingReply(self._runner)
         self.dispatch(SingleOperation(call, answer))
         return answer.get()
 
-    def make_answer(self) -> Answer[Any]:
+    def make_reply(self) -> BlockingReply[Any]:
         """Make a reply for a thread that waits."""
-        return Answer(self._runner)
+        return BlockingReply(self._runner)
 
     async def call_async(
         self, call: BatchCall[Item, Result], items: Sequence[Item], *, size: int = 0
     ) -> list[Result]:
         """Queue a batch and await its results."""
-        answer: AsyncAnswer[list[Result]] = AsyncAnswer(asyncio.get_running_loop())
+        answer: AsyncReply[list[Result]] = AsyncReply(asyncio.get_running_loop())
         self.dispatch(Operation(call, items, answer, size=size))
         return await answer.future
 
@@ -223,9 +223,9 @@ class IoLayer:
             if self._is_closed:
                 self._refuse(operations)
             else:
-                self._carry_out_all(operations)
+                self._commit_all(operations)
 
-    def _carry_out_all(self, operations: list[AnyOperation]) -> None:
+    def _commit_all(self, operations: list[AnyOperation]) -> None:
         for operation in operations:
             operation.load()
         parts = [operations] if self._is_atomic else _by_call(operations)
@@ -240,7 +240,7 @@ class IoLayer:
     def _commit(self, batch: list[AnyOperation]) -> None:
         try:
             with self._engine.unit(durable=any(operation.durable for operation in batch)):
-                answers = self._carry_out(batch)
+                answers = self._call_engine(batch)
         except EngineUnavailable as error:
             for operation in batch:
                 operation.reply.fail(error)
@@ -254,7 +254,7 @@ class IoLayer:
             for operation, value in answers:
                 operation.reply.resolve(value)
 
-    def _carry_out(self, batch: list[AnyOperation]) -> list[tuple[AnyOperation, Any]]:
+    def _call_engine(self, batch: list[AnyOperation]) -> list[tuple[AnyOperation, Any]]:
         groups: dict[tuple[int, int], list[AnyOperation]] = {}
         for operation in batch:
             key = operation.merge_key
@@ -333,7 +333,7 @@ def _bounded(operations: list[AnyOperation]) -> Iterator[list[AnyOperation]]:
     yield batch
 
 
-class Answer(Generic[T]):
+class BlockingReply(Generic[T]):
     """A reply that a thread waits for."""
 
     __slots__ = ("_arrived", "_error", "_runners", "_value")
@@ -372,7 +372,7 @@ class Answer(Generic[T]):
         return self._value
 
 
-class AsyncAnswer(Generic[T]):
+class AsyncReply(Generic[T]):
     """A reply that a coroutine awaits. It is dropped if the event loop is closed by then."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -394,7 +394,7 @@ class AsyncAnswer(Generic[T]):
             self._loop.call_soon_threadsafe(settle_unless_done)
 
 
-class Callback(Generic[T]):
+class CallbackReply(Generic[T]):
     """A reply that calls back."""
 
     __slots__ = ("_fail", "_resolve")

@@ -32,7 +32,7 @@ Ts = TypeVarTuple("Ts")
 SLICE = 64  # calls that one thread makes in a row before the runner takes over
 
 
-class Control:
+class ControlLayer:
     """Runs calls one after another, on the threads of their callers if possible, otherwise on `runner`."""
 
     def __init__(self, runner: TaskRunner) -> None:
@@ -52,10 +52,10 @@ class Control:
         """Make a call and return its result. Inside of another call it is made at once."""
         if self._holder == get_ident():
             return function(*arguments)
-        answer = _CallResult(function, arguments, self._runner)
-        self._calls.append((answer.find, ()))
+        result = _CallResult(function, arguments, self._runner)
+        self._calls.append((result.run, ()))
         self._serve()
-        return answer.get()  # type: ignore[no-any-return]
+        return result.get()  # type: ignore[no-any-return]
 
     def _serve(self) -> None:
         # A thread tries to get the turn after it has appended its call. The holder of the turn checks for calls
@@ -102,7 +102,7 @@ class Control:
 class _CallResult:
     """The result of a call, for the thread that waits for it."""
 
-    __slots__ = ("_arguments", "_error", "_found", "_function", "_runner", "_value")
+    __slots__ = ("_arguments", "_error", "_function", "_is_done", "_runner", "_value")
 
     def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...], runner: TaskRunner) -> None:
         self._runner = runner  # makes the call, unless a caller does
@@ -110,21 +110,21 @@ class _CallResult:
         self._arguments = arguments
         self._value: Any = None
         self._error: BaseException | None = None
-        self._found = Lock()
-        self._found.acquire()
+        self._is_done = Lock()
+        self._is_done.acquire()
 
-    def find(self) -> None:
+    def run(self) -> None:
         try:
             self._value = self._function(*self._arguments)
         except BaseException as error:  # raised again in the thread that waits
             self._error = error
         finally:
-            self._found.release()
+            self._is_done.release()
 
     def get(self) -> Any:
-        if not self._found.acquire(blocking=False):  # another thread, or the runner, makes the call
+        if not self._is_done.acquire(blocking=False):  # another thread, or the runner, makes the call
             with blocking_for(self._runner):
-                self._found.acquire()
+                self._is_done.acquire()
         if self._error is not None:
             raise self._error
         return self._value
@@ -135,7 +135,7 @@ class Layers:
     """The layers that the parts of a worker use."""
 
     engine: Engine
-    control: Control
+    control: ControlLayer
     control_runner: TaskRunner
     io: IoLayer
     execution: TaskRunner

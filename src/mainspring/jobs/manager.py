@@ -26,7 +26,7 @@ from mainspring.jobs.ids import require_id
 from mainspring.jobs.info import JobInfo, JobPage, to_info
 from mainspring.jobs.io_layer import ARRANGE, CHANGE, FIRE, IoLayer, closed_error
 from mainspring.jobs.job_waiter import JobWaiter
-from mainspring.jobs.layers import Control, Layers
+from mainspring.jobs.layers import ControlLayer, Layers
 from mainspring.jobs.limit_registry import LimitRegistry, store_limits
 from mainspring.jobs.middleware import Middlewares
 from mainspring.jobs.policies import Keep, ProcessSettings, WorkerSettings
@@ -79,7 +79,7 @@ class JobManager:
         self.serializer: Serializer = serializer or JsonSerializer()
         self.registry = registry or Registry()
         self.clock = control.services.clock
-        self._control = Control(control)
+        self._control = ControlLayer(control)
         self._io = IoLayer(engine, io)
         self._layers = Layers(engine, self._control, control, self._io, execution, self.clock)
         self._settings = WorkerSettings(

@@ -29,7 +29,7 @@ from mainspring.jobs.engine import Capability, Engine
 from mainspring.jobs.handler_options import FollowingJob, require_following_job, require_headers
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.ids import MAX_ID_LENGTH, JobIds, require_id
-from mainspring.jobs.io_layer import MAX_BYTES, SUBMIT, Answer, IoLayer, Operation
+from mainspring.jobs.io_layer import MAX_BYTES, SUBMIT, BlockingReply, IoLayer, Operation
 from mainspring.jobs.limit_registry import LimitRegistry
 from mainspring.jobs.middleware import Middlewares, Submit
 from mainspring.jobs.policies import Unique, names_of
@@ -338,21 +338,21 @@ class Submission:
         return _ids_of(jobs, conflicts, shape.unique)
 
     def _store(self, chunks: list[list[NewJob]]) -> list[Conflict | None]:
-        answers: list[Answer[Any]] = []
+        answers: list[BlockingReply[Any]] = []
         conflicts: list[Conflict | None] = []
         done = 0
         for chunk in chunks:
             if len(answers) - done >= CHUNKS_IN_FLIGHT:
                 conflicts += self._confirm(chunks, answers, done)
                 done += 1
-            answers.append(self._io.make_answer())
+            answers.append(self._io.make_reply())
             self._io.dispatch(Operation(SUBMIT, chunk, answers[-1], size=_size(chunk)))
         for place in range(done, len(answers)):
             conflicts += self._confirm(chunks, answers, place)
         return conflicts
 
     def _confirm(
-        self, chunks: list[list[NewJob]], answers: list[Answer[Any]], place: int
+        self, chunks: list[list[NewJob]], answers: list[BlockingReply[Any]], place: int
     ) -> list[Conflict | None]:
         try:
             return answers[place].get()  # type: ignore[no-any-return]
@@ -360,7 +360,7 @@ class Submission:
             raise self._partial(chunks, answers, place, error) from error
 
     def _partial(
-        self, chunks: list[list[NewJob]], answers: list[Answer[Any]], place: int, error: MainspringError
+        self, chunks: list[list[NewJob]], answers: list[BlockingReply[Any]], place: int, error: MainspringError
     ) -> MainspringError:
         if len(chunks) == 1:
             return error

@@ -6,7 +6,7 @@ from threading import Thread, current_thread, get_ident
 import pytest
 
 from mainspring import TaskFailure, ThreadPool
-from mainspring.jobs.layers import SLICE, Control
+from mainspring.jobs.layers import SLICE, ControlLayer
 from tests.support import Background, Gate, within
 
 
@@ -17,28 +17,30 @@ def pool(failures: list[TaskFailure]) -> Iterator[ThreadPool]:
 
 
 @pytest.fixture
-def control(pool: ThreadPool) -> Control:
-    return Control(pool.sequenced(name="control"))
+def control(pool: ThreadPool) -> ControlLayer:
+    return ControlLayer(pool.sequenced(name="control"))
 
 
-def test_a_call_on_an_idle_sequence_runs_in_its_caller(control: Control) -> None:
+def test_a_call_on_an_idle_sequence_runs_in_its_caller(control: ControlLayer) -> None:
     ran_on: list[int] = []
     control.post(lambda: ran_on.append(get_ident()))
     assert ran_on == [get_ident()]
 
 
-def test_an_answer_is_returned(control: Control) -> None:
+def test_an_answer_is_returned(control: ControlLayer) -> None:
     assert control.run(lambda a, b: a + b, 40, 2) == 42
 
 
-def test_an_error_is_raised_where_the_answer_was_asked_for(control: Control, failures: list[TaskFailure]) -> None:
+def test_an_error_is_raised_where_the_answer_was_asked_for(
+    control: ControlLayer, failures: list[TaskFailure]
+) -> None:
     with pytest.raises(ZeroDivisionError):
         control.run(lambda: 1 // 0)
     assert failures == []
 
 
 def test_an_error_of_a_posted_call_is_reported_and_the_next_call_runs(
-    control: Control, failures: list[TaskFailure]
+    control: ControlLayer, failures: list[TaskFailure]
 ) -> None:
     ran: list[str] = []
     control.post(lambda: 1 // 0)
@@ -47,7 +49,7 @@ def test_an_error_of_a_posted_call_is_reported_and_the_next_call_runs(
     assert [(type(failure.error), failure.runner) for failure in failures] == [(ZeroDivisionError, "control")]
 
 
-def test_a_system_exit_stops_nothing(control: Control, failures: list[TaskFailure]) -> None:
+def test_a_system_exit_stops_nothing(control: ControlLayer, failures: list[TaskFailure]) -> None:
     def leave() -> None:
         raise SystemExit(3)
 
@@ -56,7 +58,7 @@ def test_a_system_exit_stops_nothing(control: Control, failures: list[TaskFailur
     assert [type(failure.error) for failure in failures] == [SystemExit]
 
 
-def test_a_call_posted_inside_of_a_call_comes_after_it(control: Control) -> None:
+def test_a_call_posted_inside_of_a_call_comes_after_it(control: ControlLayer) -> None:
     seen: list[str] = []
 
     def outer() -> None:
@@ -67,11 +69,11 @@ def test_a_call_posted_inside_of_a_call_comes_after_it(control: Control) -> None
     assert seen == ["outer", "inner"]
 
 
-def test_an_answer_asked_for_inside_of_a_call_is_found_at_once(control: Control) -> None:
+def test_an_answer_asked_for_inside_of_a_call_is_found_at_once(control: ControlLayer) -> None:
     assert within(lambda: control.run(lambda: control.run(lambda: "inner") + "!")) == "inner!"
 
 
-def test_posts_of_one_thread_keep_their_order_while_the_sequence_is_busy(control: Control) -> None:
+def test_posts_of_one_thread_keep_their_order_while_the_sequence_is_busy(control: ControlLayer) -> None:
     gate = Gate()
     seen: list[int] = []
     busy = Background(lambda: control.post(gate))
@@ -85,7 +87,7 @@ def test_posts_of_one_thread_keep_their_order_while_the_sequence_is_busy(control
     assert seen == list(range(200))
 
 
-def test_a_post_never_waits_for_the_call_that_is_busy(control: Control) -> None:
+def test_a_post_never_waits_for_the_call_that_is_busy(control: ControlLayer) -> None:
     gate = Gate()
     busy = Background(lambda: control.post(gate))
     gate.wait_until_entered()
@@ -94,7 +96,7 @@ def test_a_post_never_waits_for_the_call_that_is_busy(control: Control) -> None:
     busy.result()
 
 
-def test_a_caller_serves_others_for_a_while_and_then_hands_over_to_the_runner(control: Control) -> None:
+def test_a_caller_serves_others_for_a_while_and_then_hands_over_to_the_runner(control: ControlLayer) -> None:
     gate = Gate()
     threads: list[str] = []
     busy = Background(lambda: control.post(gate))
@@ -109,7 +111,7 @@ def test_a_caller_serves_others_for_a_while_and_then_hands_over_to_the_runner(co
     assert threads[0] == "background"
 
 
-def test_after_the_shutdown_of_its_runner_a_caller_serves_on(pool: ThreadPool, control: Control) -> None:
+def test_after_the_shutdown_of_its_runner_a_caller_serves_on(pool: ThreadPool, control: ControlLayer) -> None:
     gate = Gate()
     seen: list[int] = []
     busy = Background(lambda: control.post(gate))
@@ -122,7 +124,7 @@ def test_after_the_shutdown_of_its_runner_a_caller_serves_on(pool: ThreadPool, c
     assert seen == list(range(5 * SLICE))
 
 
-def test_calls_of_many_threads_are_never_two_at_once_and_none_is_lost(control: Control) -> None:
+def test_calls_of_many_threads_are_never_two_at_once_and_none_is_lost(control: ControlLayer) -> None:
     counts = {"now": 0, "most": 0, "all": 0}
 
     def call() -> None:
@@ -147,7 +149,7 @@ def test_calls_of_many_threads_are_never_two_at_once_and_none_is_lost(control: C
     assert counts == {"now": 0, "most": 1, "all": 16_000}
 
 
-def test_each_of_many_threads_sees_its_own_calls_in_order(control: Control) -> None:
+def test_each_of_many_threads_sees_its_own_calls_in_order(control: ControlLayer) -> None:
     seen: list[tuple[int, int]] = []
 
     def post(thread: int) -> None:

@@ -19,8 +19,8 @@ from mainspring.jobs.io_layer import (
     MAX_ITEMS,
     SETTLE,
     SUBMIT,
-    Answer,
     BatchCall,
+    BlockingReply,
     IoLayer,
     Operation,
     SingleOperation,
@@ -99,14 +99,14 @@ def io(recorder: Recorder, pool: ThreadPool) -> IoLayer:
     return IoLayer(cast(Engine, recorder), pool)
 
 
-def ask(io: IoLayer, verb: str, items: Sequence[int], **options: Any) -> Answer[Any]:
-    answer: Answer[Any] = Answer()
+def ask(io: IoLayer, verb: str, items: Sequence[int], **options: Any) -> BlockingReply[Any]:
+    answer: BlockingReply[Any] = BlockingReply()
     io.dispatch(Operation(CALLS[verb], items, answer, **options))
     return answer
 
 
-def ask_alone(io: IoLayer, call: Callable[[Any], Any]) -> Answer[Any]:
-    answer: Answer[Any] = Answer()
+def ask_alone(io: IoLayer, call: Callable[[Any], Any]) -> BlockingReply[Any]:
+    answer: BlockingReply[Any] = BlockingReply()
     io.dispatch(SingleOperation(call, answer))
     return answer
 

@@ -12,7 +12,7 @@ import pytest
 
 from mainspring import JobStatus, Mainspring, ThreadPool, current_job
 from mainspring.jobs import JobManager
-from mainspring.jobs.layers import SLICE, Control
+from mainspring.jobs.layers import SLICE, ControlLayer
 from tests.support import PATIENCE, Gate
 from tests.unit.jobs.one_pool import ENGINES, in_sequences, make_engine
 
@@ -118,7 +118,7 @@ def test_a_task_that_waits_for_control_lets_control_run_on_its_pool() -> None:
     """The holder of the turn makes `SLICE` calls and leaves the rest to the runner, whose worker waits."""
     pool = ThreadPool(1)
     try:
-        control = Control(pool.sequenced())
+        control = ControlLayer(pool.sequenced())
         control._calls = calls = _Calls(SLICE + 1)
         turn, order = Gate(), list[int]()
         holder = Thread(target=control.post, args=(turn.__call__,))

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from mainspring.clock import Duration, SystemClock, deadline_after, to_nanoseconds
 from mainspring.jobs.handlers import Registry
-from mainspring.jobs.io_layer import Callback, SingleOperation
+from mainspring.jobs.io_layer import CallbackReply, SingleOperation
 from mainspring.jobs.layers import Layers
 from mainspring.jobs.policies import WorkerSettings
 from mainspring.jobs.records import WorkerInfo
@@ -279,7 +279,7 @@ class _Shutdown:
 
     def _leave(self) -> None:
         number = self._machine.number
-        reply: Callback[None] = Callback(
+        reply: CallbackReply[None] = CallbackReply(
             lambda _answer: self._control.post(self._confirm), lambda error: self._control.post(self._fail, error)
         )
         self._io.dispatch(SingleOperation(lambda engine: engine.leave(number), reply))

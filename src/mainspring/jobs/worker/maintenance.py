@@ -18,7 +18,7 @@ from mainspring.clock import NANOSECONDS, Clock
 from mainspring.jobs.backlog import MAX_COUNTED, WaitingJobs
 from mainspring.jobs.engine import Engine, Pruned, Retention, Swept
 from mainspring.jobs.handlers import Registry
-from mainspring.jobs.io_layer import Callback, SingleOperation
+from mainspring.jobs.io_layer import CallbackReply, SingleOperation
 from mainspring.jobs.layers import Layers
 from mainspring.jobs.records import WorkerInfo
 from mainspring.jobs.timestamps import MICROSECONDS
@@ -86,7 +86,7 @@ class Maintenance:
             self._prune(MOST_PRUNES)
 
     def _call(self, what: str, call: Callable[[Engine], T], then: Callable[[T], None]) -> None:
-        reply = Callback(then, lambda error: self._failed(what, error))
+        reply = CallbackReply(then, lambda error: self._failed(what, error))
         self._io.dispatch(SingleOperation(call, reply, durable=False))
 
     def _failed(self, what: str, error: Exception) -> None:
@@ -228,7 +228,7 @@ class HandlerAnnouncer:
         if self.is_busy or number == 0 or types == self._info.types:
             return
         self.is_busy = True
-        reply: Callback[bool] = Callback(
+        reply: CallbackReply[bool] = CallbackReply(
             lambda is_alive: self._control.post(self._answered, number, types, is_alive),
             lambda error: self._control.post(self._failed, error),
         )

@@ -24,7 +24,7 @@ from typing import TypeAlias
 
 from mainspring.clock import NANOSECONDS
 from mainspring.errors import EngineUnavailable
-from mainspring.jobs.io_layer import MAX_BYTES, REPORT, SETTLE, Callback, LateOperation, Operation
+from mainspring.jobs.io_layer import MAX_BYTES, REPORT, SETTLE, CallbackReply, DeferredOperation, Operation
 from mainspring.jobs.layers import Layers
 from mainspring.jobs.records import Cause, Lease, Outcome, OutcomeKind, Progress, ProgressReport
 from mainspring.jobs.worker.lease_table import LeasedJob
@@ -89,7 +89,9 @@ class ProgressWriter:
             with self._lock:
                 self._in_flight += 1
                 self.sent += 1
-            reply: Callback[list[bool]] = Callback(lambda _: self._answer_one(), lambda _: self._answer_one())
+            reply: CallbackReply[list[bool]] = CallbackReply(
+                lambda _: self._answer_one(), lambda _: self._answer_one()
+            )
             reports = [ProgressReport(lease, None)]
             self._io.dispatch(Operation(REPORT, reports, reply, worker=self._worker(), durable=False))
 
@@ -124,7 +126,7 @@ class ProgressWriter:
             report = self._next_report(progress)
             is_over = report is None and self._forget(progress)
         if report is not None:
-            reply: Callback[list[bool]] = Callback(
+            reply: CallbackReply[list[bool]] = CallbackReply(
                 lambda _answers: self._answered(progress), lambda _error: self._answered(progress)
             )
             self._io.dispatch(Operation(REPORT, [report], reply, worker=self._worker(), durable=False))
@@ -252,12 +254,12 @@ class OutcomeWriter:
         if not queue.is_queued:
             queue.is_queued = True
             batch: list[Outcome] = []
-            reply: Callback[list[bool]] = Callback(
+            reply: CallbackReply[list[bool]] = CallbackReply(
                 lambda answers: self._control.post(self._answered, batch, answers),
                 lambda error: self._control.post(self._failed, worker, batch, error),
             )
             self._io.dispatch(
-                LateOperation(SETTLE, lambda: self._collect(worker, queue, batch), reply, worker=worker)
+                DeferredOperation(SETTLE, lambda: self._collect(worker, queue, batch), reply, worker=worker)
             )
 
     def _collect(self, worker: int, queue: _OutcomeQueue, batch: list[Outcome]) -> list[Outcome]:
@@ -297,7 +299,7 @@ class OutcomeWriter:
     def _store_alone(self, worker: int, outcome: Outcome) -> None:
         batch = [outcome]
         self._in_flight.add(id(batch))
-        reply: Callback[list[bool]] = Callback(
+        reply: CallbackReply[list[bool]] = CallbackReply(
             lambda answers: self._control.post(self._answered, batch, answers),
             lambda error: self._control.post(self._failed_alone, worker, batch, error),
         )

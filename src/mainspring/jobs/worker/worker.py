@@ -14,7 +14,7 @@ from typing import Concatenate, ParamSpec
 from mainspring.clock import SystemClock, deadline_after
 from mainspring.jobs.engine import Engine, Taken
 from mainspring.jobs.handlers import Registry
-from mainspring.jobs.io_layer import START, Callback, Operation, SingleOperation
+from mainspring.jobs.io_layer import START, CallbackReply, Operation, SingleOperation
 from mainspring.jobs.layers import Layers
 from mainspring.jobs.policies import WorkerSettings
 from mainspring.jobs.records import Outcome, WorkerInfo
@@ -193,7 +193,7 @@ class Worker:
         def take(engine: Engine) -> Taken:
             return engine.take(fetch.worker, fetch.demands, lead=fetch.lead, start_lead=fetch.start_lead)
 
-        reply: Callback[Taken] = Callback(
+        reply: CallbackReply[Taken] = CallbackReply(
             lambda taken: self._control.post(self._handle, self.machine.fetched, fetch.worker, taken),
             lambda error: self._control.post(self._handle, self.machine.fetch_failed, error),
         )
@@ -209,7 +209,7 @@ class Worker:
 
     def _commit_starts(self, commit: machine.CommitStarts) -> None:
         jobs = commit.jobs
-        reply: Callback[list[bool]] = Callback(
+        reply: CallbackReply[list[bool]] = CallbackReply(
             lambda answers: self._control.post(self._handle, self.machine.starts_answered, jobs, answers),
             lambda error: self._control.post(self._handle, self.machine.starts_failed, jobs, error),
         )
@@ -222,14 +222,14 @@ class Worker:
 
     def _enroll(self) -> None:
         info = self._announcer.introduce()
-        reply: Callback[int] = Callback(
+        reply: CallbackReply[int] = CallbackReply(
             lambda number: self._control.post(self._handle, self.machine.enrolled, number),
             lambda error: self._control.post(self._handle, self.machine.enroll_failed, error),
         )
         self._io.dispatch(SingleOperation(lambda engine: engine.enroll(info), reply))
 
     def _leave(self, number: int) -> None:
-        reply: Callback[None] = Callback(_ignore, _ignore)
+        reply: CallbackReply[None] = CallbackReply(_ignore, _ignore)
         self._io.dispatch(SingleOperation(lambda engine: engine.leave(number), reply, durable=False))
         self._announcer.update()
 
