@@ -8,7 +8,7 @@ import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from msgspec.structs import asdict
 
-from mainspring.jobs.commands import Delete, Regroup, Reopen, Replay, Reschedule
+from mainspring.jobs.commands import ChangeLimits, Delete, Reopen, Replay, Reschedule
 from mainspring.jobs.engine import Engine, Retention
 from mainspring.jobs.limits import bucket_of
 from mainspring.jobs.records import Lease, NewJob, Query, UniqueKey
@@ -132,7 +132,9 @@ class Stage(RuleBasedStateMachine):
         if place % 2:
             assert self.bench.change(Reschedule(job_id, due)).is_done == self.model.reschedule(job_id, due)
         else:
-            assert self.bench.change(Regroup(job_id, limits)).is_done == self.model.regroup(job_id, limits)
+            assert self.bench.change(ChangeLimits(job_id, limits)).is_done == self.model.change_limits(
+                job_id, limits
+            )
 
     @rule(retention=retentions)
     def prune(self, retention: Retention) -> None:

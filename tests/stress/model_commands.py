@@ -74,7 +74,7 @@ class Commands(Jobs):
         self.move(job, due)
         return True
 
-    def regroup(self, job_id: str, limits: tuple[str, ...]) -> bool:
+    def change_limits(self, job_id: str, limits: tuple[str, ...]) -> bool:
         job = self.jobs.get(job_id)
         if job is None or job["status"] is not JobStatus.PENDING:
             return False

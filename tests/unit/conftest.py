@@ -42,7 +42,7 @@ LONG = frozenset(
         "pruning",
         "queues",
         "recurring_jobs",
-        "regrouping",
+        "limit_changes",
         "schedules_on_engines",
         "sequences",
         "sqlite_lines",

@@ -57,14 +57,14 @@ class Delete(Struct, frozen=True, gc=False):
     """Delete it only if it is in this state."""
 
 
-class Regroup(Struct, frozen=True, gc=False):
+class ChangeLimits(Struct, frozen=True, gc=False):
     """Change the limits of a job that has not started."""
 
     id: str
     limits: tuple[str, ...]
 
 
-Command: TypeAlias = CancelJob | Reschedule | Reopen | Replay | Edit | Delete | Regroup
+Command: TypeAlias = CancelJob | Reschedule | Reopen | Replay | Edit | Delete | ChangeLimits
 
 
 class Changed(Struct, frozen=True, gc=False):

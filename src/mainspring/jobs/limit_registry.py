@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from mainspring.jobs.commands import Arrangement, Command, DropLimit, PutLimit, Regroup
+from mainspring.jobs.commands import Arrangement, ChangeLimits, Command, DropLimit, PutLimit
 from mainspring.jobs.engine import Engine
 from mainspring.jobs.handlers import Handler, Registry
 from mainspring.jobs.info import decode_any
@@ -27,7 +27,7 @@ from mainspring.runners.validation import require_instance
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class LimitFamily:
     """A declared limit, with a bucket for each value of the parameters `by`."""
 
     name: str
@@ -43,8 +43,8 @@ class LimitRegistry:
     """The limits that are declared in this process."""
 
     def __init__(self) -> None:
-        self._queues: dict[str, tuple[Family, ...]] = {}
-        self._found: dict[tuple[Handler, str], tuple[Family, ...]] = {}  # a cache, because each submit asks
+        self._queues: dict[str, tuple[LimitFamily, ...]] = {}
+        self._found: dict[tuple[Handler, str], tuple[LimitFamily, ...]] = {}  # a cache, because each submit asks
 
     def limit_queue(self, queue: str, concurrency: Concurrency | None, rate: Rate | None) -> None:
         """Declare the limits of a queue."""
@@ -59,11 +59,11 @@ class LimitRegistry:
         """Return the queues that have limits."""
         return tuple(self._queues)
 
-    def of_queue(self, queue: str) -> tuple[Family, ...]:
+    def of_queue(self, queue: str) -> tuple[LimitFamily, ...]:
         """Return the limits of a queue."""
         return self._queues.get(queue, ())
 
-    def families(self, handler: Handler, queue: str) -> tuple[Family, ...]:
+    def families(self, handler: Handler, queue: str) -> tuple[LimitFamily, ...]:
         """Return the limits of a job of this handler in this queue."""
         found = self._found.get((handler, queue))
         if found is None:
@@ -90,10 +90,10 @@ class LimitRegistry:
         return [*puts, *(DropLimit(name) for name in possible if name not in known)]
 
 
-def _families(of: str, concurrency: Concurrency | None, rate: Rate | None) -> tuple[Family, ...]:
+def _families(of: str, concurrency: Concurrency | None, rate: Rate | None) -> tuple[LimitFamily, ...]:
     policies = (("concurrency", concurrency), ("rate", rate))
     return tuple(
-        Family(f"{kind} of {of}", policy.limit, names_of(policy.by))
+        LimitFamily(f"{kind} of {of}", policy.limit, names_of(policy.by))
         for kind, policy in policies
         if policy is not None
     )
@@ -110,32 +110,32 @@ def store_limits(
     arrange: Callable[[Sequence[Arrangement]], object],
     change: Callable[[Sequence[Command]], object],
     registry: Registry,
-    book: LimitRegistry,
+    declared: LimitRegistry,
 ) -> None:
     """Store the declared limits, and apply those that have changed to waiting jobs."""
-    arrangements = book.arrangements(registry.all())
+    arrangements = declared.arrangements(registry.all())
     stored = {limit.family: limit.by for limit in engine.limits()}
     arrange(arrangements)
-    declared = [a for a in arrangements if isinstance(a, PutLimit)]
+    puts = [a for a in arrangements if isinstance(a, PutLimit)]
     # If the store has no limits yet, jobs that have limits were submitted by code that declares them as this does.
-    changed = {limit.family for limit in declared if stored and stored.get(limit.family) != limit.by}
-    if declared:
-        regroup(engine, change, registry, book, changed)
+    changed = {limit.family for limit in puts if stored and stored.get(limit.family) != limit.by}
+    if puts:
+        apply_limits(engine, change, registry, declared, changed)
 
 
-def regroup(
+def apply_limits(
     engine: Engine,
     change: Callable[[Sequence[Command]], object],
     registry: Registry,
-    book: LimitRegistry,
+    declared: LimitRegistry,
     changed: set[str],
 ) -> None:
     """Apply the declared limits to waiting jobs. `changed` names the families whose keys have changed."""
     commands: list[Command] = []
     moved = 0
-    for record, limits in _concerned(engine, registry, book, changed):
+    for record, limits in _affected_jobs(engine, registry, declared, changed):
         if limits != record.limits:
-            commands.append(Regroup(record.id, limits))
+            commands.append(ChangeLimits(record.id, limits))
         if len(commands) == PAGE:
             change(commands)
             moved += len(commands)
@@ -146,44 +146,44 @@ def regroup(
         logger.info("%d waiting jobs were put under changed limits", moved + len(commands))
 
 
-def _concerned(
-    engine: Engine, registry: Registry, book: LimitRegistry, changed: set[str]
+def _affected_jobs(
+    engine: Engine, registry: Registry, declared: LimitRegistry, changed: set[str]
 ) -> Iterator[tuple[JobRecord, tuple[str, ...]]]:
     """Yield waiting jobs that may need a change, each with the buckets that it should have."""
     by_type = (
         (Query(status=JobStatus.PENDING, type=handler.name, limit=PAGE), families)
         for handler in registry.all()
-        if (families := book.families(handler, ""))
+        if (families := declared.families(handler, ""))
     )
     by_queue = (
         (Query(status=JobStatus.PENDING, queue=queue, limit=PAGE), families)
-        for queue in book.queues()
-        if (families := book.of_queue(queue))
+        for queue in declared.queues()
+        if (families := declared.of_queue(queue))
     )
     for query, families in chain(by_type, by_queue):
-        with_limits = _to_limits(registry, book)
+        with_limits = _with_limits(registry, declared)
         first = with_limits(engine.find(replace(query, limit=SAMPLE, is_limited=True)).records)
         must_see_all = any(family.name in changed for family in families)
         if must_see_all or any(limits != record.limits for record, limits in first):
-            yield from with_limits(_all(engine, query))
+            yield from with_limits(_find_all(engine, query))
         else:
-            yield from with_limits(_all(engine, replace(query, is_limited=False)))
+            yield from with_limits(_find_all(engine, replace(query, is_limited=False)))
 
 
-def _to_limits(
-    registry: Registry, book: LimitRegistry
+def _with_limits(
+    registry: Registry, declared: LimitRegistry
 ) -> Callable[[Iterable[JobRecord]], Iterator[tuple[JobRecord, tuple[str, ...]]]]:
     def with_limits(records: Iterable[JobRecord]) -> Iterator[tuple[JobRecord, tuple[str, ...]]]:
         for record in records:
             if record.type in registry:
                 given = decode_any(record.payload, record.codec)
                 handler = registry.get(record.type)
-                yield record, book.buckets(handler, record.queue, given if isinstance(given, dict) else {})
+                yield record, declared.buckets(handler, record.queue, given if isinstance(given, dict) else {})
 
     return with_limits
 
 
-def _all(engine: Engine, query: Query) -> Iterator[JobRecord]:
+def _find_all(engine: Engine, query: Query) -> Iterator[JobRecord]:
     while True:
         page = engine.find(query)
         yield from page.records

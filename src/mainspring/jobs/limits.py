@@ -75,8 +75,8 @@ def is_fair(buckets: Iterable[Bucket]) -> bool:
     return any(not bucket.endswith(SEPARATOR) for bucket in buckets)
 
 
-class _AdmissionTally:
-    """The state that all gates of one admission share."""
+class _AdmissionState:
+    """The state that all limits of one admission share."""
 
     __slots__ = ("changed", "is_tight", "now")
 
@@ -86,40 +86,40 @@ class _AdmissionTally:
         self.is_tight = False
 
 
-class _LimitGate:
+class _BucketLimit:
     """The limit and the state of one bucket in one admission."""
 
-    __slots__ = ("bucket", "interval", "most", "state", "tally")
+    __slots__ = ("bucket", "interval", "most", "shared", "state")
 
-    def __init__(self, bucket: Bucket, limit: Limit, state: BucketState, tally: _AdmissionTally) -> None:
+    def __init__(self, bucket: Bucket, limit: Limit, state: BucketState, shared: _AdmissionState) -> None:
         self.bucket = bucket
         self.most = limit.most
         self.interval = None if limit.per is None else limit.interval
         self.state = state
-        self.tally = tally
+        self.shared = shared
 
     def room(self) -> int:
         """Return how many more jobs the bucket would admit."""
         state, interval = self.state, self.interval
         if interval is None:
             return self.most - state.running
-        missing = state.full_at - self.tally.now
+        missing = state.full_at - self.shared.now
         return self.most if missing <= 0 else self.most + -missing // interval
 
     def count(self, starts: int) -> None:
         """Count jobs that start."""
-        state, interval, tally = self.state, self.interval, self.tally
+        state, interval, shared = self.state, self.interval, self.shared
         if interval is None:
             state.running += starts
         else:
-            state.full_at = max(state.full_at, tally.now) + interval * starts
-        tally.changed[self.bucket] = state
+            state.full_at = max(state.full_at, shared.now) + interval * starts
+        shared.changed[self.bucket] = state
 
     def vacate(self, ends: int) -> None:
         """Subtract jobs that do not run any more."""
         if self.interval is None:
             self.state.running = max(0, self.state.running - ends)
-            self.tally.changed[self.bucket] = self.state
+            self.shared.changed[self.bucket] = self.state
 
     def refusal(self) -> Refusal:
         """Return until when the bucket admits no job."""
@@ -128,45 +128,45 @@ class _LimitGate:
         return Refusal(self.bucket, self.state.full_at - self.interval * (self.most - 1))
 
 
-class LimitGates:
+class CombinedLimit:
     """The buckets that must all admit a job, for jobs with the same buckets in one admission."""
 
-    __slots__ = ("_gates", "_tally")
+    __slots__ = ("_limits", "_shared")
 
-    def __init__(self, gates: list[_LimitGate], tally: _AdmissionTally) -> None:
-        self._gates = gates
-        self._tally = tally
+    def __init__(self, limits: list[_BucketLimit], shared: _AdmissionState) -> None:
+        self._limits = limits
+        self._shared = shared
 
     def room(self, most: int) -> int:
         """Return how many more jobs would be admitted, at most `most`."""
-        for gate in self._gates:
-            most = min(most, gate.room())
+        for limit in self._limits:
+            most = min(most, limit.room())
         return max(0, most)
 
     def admit(self, wanted: int) -> int:
         """Admit and count as many of `wanted` jobs as there is room for; return how many."""
-        gates = self._gates
-        for gate in gates:
-            room = gate.room()
+        limits = self._limits
+        for limit in limits:
+            room = limit.room()
             if room <= wanted:
                 wanted = room
-                self._tally.is_tight = True
+                self._shared.is_tight = True
         if wanted <= 0:
             return 0
-        for gate in gates:
-            gate.count(wanted)
+        for limit in limits:
+            limit.count(wanted)
         return wanted
 
     def vacate(self, ends: int) -> None:
         """Subtract jobs that do not run any more from all buckets."""
-        for gate in self._gates:
-            gate.vacate(ends)
+        for limit in self._limits:
+            limit.vacate(ends)
 
     def refusal(self) -> Refusal | None:
         """Return the refusal of the bucket that would not admit a job; None if it would be admitted."""
-        for gate in self._gates:
-            if gate.room() <= 0:
-                return gate.refusal()
+        for limit in self._limits:
+            if limit.room() <= 0:
+                return limit.refusal()
         return None
 
 
@@ -180,27 +180,27 @@ class Admission:
     def __init__(self, limits: Mapping[str, Limit], states: Mapping[Bucket, BucketState], now: int) -> None:
         self._limits = limits
         self._states = dict(states)
-        self._tally = _AdmissionTally(now)
-        self._gates: dict[tuple[Bucket, ...], LimitGates] = {}
+        self._shared = _AdmissionState(now)
+        self._combined: dict[tuple[Bucket, ...], CombinedLimit] = {}
 
     @property
     def changed(self) -> dict[Bucket, BucketState]:
         """The buckets whose states have changed, with their new states."""
-        return self._tally.changed
+        return self._shared.changed
 
     @property
     def is_tight(self) -> bool:
         """Whether one of the buckets that were asked for admission since `begin` may be full."""
-        return self._tally.is_tight
+        return self._shared.is_tight
 
     def __len__(self) -> int:
         """Return how many buckets and combinations of buckets are cached."""
-        return len(self._states) + len(self._gates)
+        return len(self._states) + len(self._combined)
 
     def begin(self, now: int) -> None:
         """Continue at the time `now`."""
-        self._tally.now = now
-        self._tally.is_tight = False
+        self._shared.now = now
+        self._shared.is_tight = False
 
     def learn(self, states: Mapping[Bucket, BucketState]) -> None:
         """Add the states of further buckets."""
@@ -208,7 +208,7 @@ class Admission:
 
     def refusal(self, buckets: tuple[Bucket, ...]) -> Refusal | None:
         """Return the refusal of the bucket that would not admit a job; None if it would be admitted."""
-        return self.gates(buckets).refusal()
+        return self.limit_for(buckets).refusal()
 
     def admit(self, buckets: tuple[Bucket, ...]) -> Refusal | None:
         """Admit and count a job, or return the refusal of its full bucket."""
@@ -216,23 +216,23 @@ class Admission:
 
     def admit_many(self, buckets: tuple[Bucket, ...], wanted: int) -> int:
         """Admit and count as many of `wanted` jobs as there is room for; return how many."""
-        return self.gates(buckets).admit(wanted)
+        return self.limit_for(buckets).admit(wanted)
 
     def room(self, buckets: tuple[Bucket, ...], most: int) -> int:
         """Return how many more jobs with these buckets would be admitted, at most `most`."""
-        return self.gates(buckets).room(most)
+        return self.limit_for(buckets).room(most)
 
-    def gates(self, buckets: tuple[Bucket, ...]) -> LimitGates:
-        """Return the gates that jobs with these buckets must pass."""
-        gates = self._gates.get(buckets)
-        if gates is None:
+    def limit_for(self, buckets: tuple[Bucket, ...]) -> CombinedLimit:
+        """Return the limit of jobs with these buckets, all of which must admit them."""
+        combined = self._combined.get(buckets)
+        if combined is None:
             found = [
-                _LimitGate(bucket, limit, self._state(bucket), self._tally)
+                _BucketLimit(bucket, limit, self._state(bucket), self._shared)
                 for bucket, family in _in_order(buckets)
                 if (limit := self._limits.get(family)) is not None
             ]
-            gates = self._gates[buckets] = LimitGates(found, self._tally)
-        return gates
+            combined = self._combined[buckets] = CombinedLimit(found, self._shared)
+        return combined
 
     def _state(self, bucket: Bucket) -> BucketState:
         state = self._states.get(bucket)

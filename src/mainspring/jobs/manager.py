@@ -97,7 +97,7 @@ class JobManager:
         self._runners = (control, io, execution)
         self._waiter = JobWaiter(self.clock, virtual_time=virtual_time, layers=self._runners)
         self.submission = Submission(
-            engine, self._io, book=self._limits, middlewares=self._middlewares, max_payload=max_payload
+            engine, self._io, limits=self._limits, middlewares=self._middlewares, max_payload=max_payload
         )
         self._host: WorkerHost | None = None
         self._last_stop: StopReport | None = None

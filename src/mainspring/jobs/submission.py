@@ -125,10 +125,10 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-class Shape:
+class JobTemplate:
     """The values that all jobs of one submit have in common. `job` makes one of these jobs."""
 
-    def __init__(self, handler: Handler, options: SubmitOptions, book: LimitRegistry, now: int) -> None:
+    def __init__(self, handler: Handler, options: SubmitOptions, limits: LimitRegistry, now: int) -> None:
         own = handler.options
         self._handler = handler
         self._options = options
@@ -136,7 +136,7 @@ class Shape:
         self.due = options.due(now)
         self.queue = options.queue or own.queue
         self.priority = int(own.priority if options.priority is None else options.priority)
-        self._families = book.families(handler, self.queue)
+        self._families = limits.families(handler, self.queue)
         self.unique: Unique | None = options.unique or own.unique  # type: ignore[assignment]
         ambient = current_headers()
         self.headers: dict[str, str] = {**ambient, **(options.headers or {})} if ambient or options.headers else {}
@@ -216,7 +216,7 @@ def short_key(key: str) -> str:
     return key if len(key) <= MAX_ID_LENGTH else f"{key[:80]}... {sha256(key.encode()).hexdigest()}"
 
 
-def describe_follow_up(handler: Handler, options: SubmitOptions, book: LimitRegistry) -> FollowUp:
+def describe_follow_up(handler: Handler, options: SubmitOptions, limits: LimitRegistry) -> FollowUp:
     """Return the description of a job that follows another. Its first parameter, if any, gets the result."""
     own = handler.options
     names = handler.arguments.names
@@ -233,7 +233,7 @@ def describe_follow_up(handler: Handler, options: SubmitOptions, book: LimitRegi
         options.sequence,
         own.steps_aside if options.steps_aside is None else options.steps_aside,
         handler.expires if options.expires is None else options.expires,
-        tuple((family.name, family.by) for family in book.families(handler, queue)),
+        tuple((family.name, family.by) for family in limits.families(handler, queue)),
         None if then is None else then.follow_up(),
     )
 
@@ -273,11 +273,11 @@ class Submission:
     """Stores new jobs."""
 
     def __init__(
-        self, engine: Engine, io: IoLayer, *, book: LimitRegistry, middlewares: Middlewares, max_payload: int
+        self, engine: Engine, io: IoLayer, *, limits: LimitRegistry, middlewares: Middlewares, max_payload: int
     ) -> None:
         self._engine = engine
         self._io = io
-        self._book = book
+        self._limits = limits
         self._middlewares = middlewares
         self._max_payload = max_payload
         self._ids = JobIds()
@@ -287,11 +287,11 @@ class Submission:
         self, handler: Handler, options: SubmitOptions, positional: tuple[Any, ...], named: Mapping[str, Any]
     ) -> str:
         """Store one job and return its id. The job is durable when this returns."""
-        shape = self._shape(handler, options)
-        with self._around(handler, shape, 1):
-            job = self._make(handler, options, shape, positional, named)
+        template = self._template(handler, options)
+        with self._around(handler, template, 1):
+            job = self._make(handler, options, template, positional, named)
             (conflict,) = self._io.call(SUBMIT, (job,), size=len(job.payload))
-        job_id = _resolve(conflict, job, shape.unique)
+        job_id = _resolve(conflict, job, template.unique)
         self.after_submit()
         return job_id
 
@@ -299,11 +299,11 @@ class Submission:
         self, handler: Handler, options: SubmitOptions, positional: tuple[Any, ...], named: Mapping[str, Any]
     ) -> str:
         """Store one job and return its id, without blocking the event loop."""
-        shape = self._shape(handler, options)
-        with self._around(handler, shape, 1):
-            job = self._make(handler, options, shape, positional, named)
+        template = self._template(handler, options)
+        with self._around(handler, template, 1):
+            job = self._make(handler, options, template, positional, named)
             (conflict,) = await self._io.call_async(SUBMIT, (job,), size=len(job.payload))
-        job_id = _resolve(conflict, job, shape.unique)
+        job_id = _resolve(conflict, job, template.unique)
         self.after_submit()
         return job_id
 
@@ -313,29 +313,29 @@ class Submission:
         """Store many jobs and return their ids. All are checked before the first is stored."""
         if options.id is not None:
             raise ValueError(f"submit_many() makes the ids itself, and id={options.id!r} is one; leave it out")
-        shape = self._shape(handler, options)
+        template = self._template(handler, options)
         if atomic and Capability.ATOMIC_BATCH not in self._engine.capabilities:
             raise RefusedByStore(
                 engine=self._engine.description,
                 reason="it cannot store many jobs all or none (atomic=True)",
                 remedy="submit without atomic=True, or use a store that can",
             )
-        if atomic and shape.unique is not None and shape.unique.on_conflict == "raise":
+        if atomic and template.unique is not None and template.unique.on_conflict == "raise":
             raise ValueError("atomic=True and on_conflict='raise' contradict each other; use on_conflict='return'")
         calls: Iterable[Any] = arguments
         given: list[dict[str, Any]] | None = None
-        if shape.needs_arguments:
+        if template.needs_arguments:
             given = [handler.arguments.bind_one_of_many(call) for call in arguments]
             calls = given
         payloads = handler.arguments.encode_many(calls)
         self.check_size(handler.name, max(payloads, key=len, default=b""))
         if atomic:
             _check_atomic(payloads)
-        with self._around(handler, shape, len(payloads)):
-            jobs = self._make_many(shape, payloads, given)
+        with self._around(handler, template, len(payloads)):
+            jobs = self._make_many(template, payloads, given)
             conflicts = self._store([jobs] if atomic else list(_chunks(jobs)))
         self.after_submit()
-        return _ids_of(jobs, conflicts, shape.unique)
+        return _ids_of(jobs, conflicts, template.unique)
 
     def _store(self, chunks: list[list[NewJob]]) -> list[Conflict | None]:
         answers: list[BlockingReply[Any]] = []
@@ -375,33 +375,35 @@ class Submission:
         failed = [job.id for number, chunk in enumerate(chunks) if number not in stored for job in chunk]
         return PartialSubmit(done=done, failed=failed, cause=str(error))
 
-    def _around(self, handler: Handler, shape: Shape, count: int) -> AbstractContextManager[object]:
+    def _around(self, handler: Handler, template: JobTemplate, count: int) -> AbstractContextManager[object]:
         """Return the context manager of the middleware around a submit."""
         if self._middlewares.is_empty:
             return _NO_MIDDLEWARE
-        return self._middlewares.submitting(Submit(handler.name, shape.queue, count, shape.headers))
+        return self._middlewares.submitting(Submit(handler.name, template.queue, count, template.headers))
 
-    def _shape(self, handler: Handler, options: SubmitOptions) -> Shape:
-        return Shape(handler, options, self._book, self._engine.now())
+    def _template(self, handler: Handler, options: SubmitOptions) -> JobTemplate:
+        return JobTemplate(handler, options, self._limits, self._engine.now())
 
     def _make(
         self,
         handler: Handler,
         options: SubmitOptions,
-        shape: Shape,
+        template: JobTemplate,
         positional: tuple[Any, ...],
         named: Mapping[str, Any],
     ) -> NewJob:
         given = handler.arguments.bind(positional, named)
         payload = handler.arguments.encode_stored(given)
         self.check_size(handler.name, payload)
-        return shape.job(options.id or self._ids.make(shape.now)[0], payload, given)
+        return template.job(options.id or self._ids.make(template.now)[0], payload, given)
 
-    def _make_many(self, shape: Shape, payloads: list[bytes], given: list[dict[str, Any]] | None) -> list[NewJob]:
+    def _make_many(
+        self, template: JobTemplate, payloads: list[bytes], given: list[dict[str, Any]] | None
+    ) -> list[NewJob]:
         ids = self._ids.make(self._engine.now(), len(payloads))
         if given is not None:
-            return [shape.job(*parts) for parts in zip(ids, payloads, given, strict=True)]
-        return shape.jobs(ids, payloads)
+            return [template.job(*parts) for parts in zip(ids, payloads, given, strict=True)]
+        return template.jobs(ids, payloads)
 
     def check_size(self, handler: str, payload: bytes) -> None:
         """Refuse arguments that are too large."""

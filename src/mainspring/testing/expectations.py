@@ -15,7 +15,7 @@ from mainspring.jobs.info import JobInfo, decode_any
 from mainspring.jobs.job_function import JobFunction
 from mainspring.jobs.records import JobRecord
 from mainspring.jobs.serializers import JsonSerializer
-from mainspring.jobs.submission import Shape
+from mainspring.jobs.submission import JobTemplate
 from mainspring.jobs.timestamps import to_datetime, to_instant, to_microseconds
 
 
@@ -91,8 +91,8 @@ class Expectation:
         ]
         if chosen.unique is not None:
             source, handler = self._job.source, self._job.handler
-            shape = Shape(handler, chosen, source.limits, record.created)
-            unique = shape.job(record.id, record.payload, _plain_arguments(record)).unique
+            template = JobTemplate(handler, chosen, source.limits, record.created)
+            unique = template.job(record.id, record.payload, _plain_arguments(record)).unique
             if unique is None or unique.key != record.unique_key:
                 different.append(f"unique key is {record.unique_key!r}, not {unique.key if unique else None!r}")
         return different

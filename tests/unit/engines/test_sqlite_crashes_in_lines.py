@@ -13,11 +13,11 @@ import pytest
 
 from mainspring.jobs.commands import (
     CancelJob,
+    ChangeLimits,
     DropLimit,
     PauseQueue,
     PauseSchedule,
     PutLimit,
-    Regroup,
     RemoveSchedule,
     Reopen,
     Replay,
@@ -210,7 +210,7 @@ OPERATIONS: dict[str, Operation] = {
     "sweep": lambda world: world.engine.sweep(world.worker),
     "cancel heads": change(CancelJob("s2"), CancelJob("a2"), CancelJob("retried"), CancelJob("b2")),
     "reschedule": change(Reschedule("s2", 2**50), Reschedule("a2", 2**50), Reschedule("retried", 2**50)),
-    "regroup": change(Regroup("a2", one("b")), Regroup("due", one("new")), Regroup("r2", ())),
+    "regroup": change(ChangeLimits("a2", one("b")), ChangeLimits("due", one("new")), ChangeLimits("r2", ())),
     "reopen": change(Reopen("letter", 0)),
     "replay": change(Replay("letter", "copy", 0)),
     "raise limits": arrange(PutLimit("one", 2, None), PutLimit("all", 9, None), PutLimit("rate", 9, seconds(1))),

@@ -9,7 +9,7 @@ import pytest
 
 from mainspring.engines.sqlite import SqliteEngine, waiting_groups
 from mainspring.engines.sqlite.codec import limits_of, number_of, to_group
-from mainspring.jobs.commands import Delete, Regroup, Reschedule
+from mainspring.jobs.commands import ChangeLimits, Delete, Reschedule
 from mainspring.jobs.engine import Retention
 from mainspring.jobs.limits import bucket_of
 from mainspring.jobs.records import Cause, OutcomeKind, Query
@@ -153,7 +153,7 @@ def test_jobs_that_never_start_keep_no_other_waiting(bench: Bench) -> None:
     submit(bench, a=6)
     bench.cancel("a0")
     bench.cancel("a3")
-    bench.engine.change([Reschedule("a1", bench.now + seconds(60)), Regroup("a4", of("b"))])
+    bench.engine.change([Reschedule("a1", bench.now + seconds(60)), ChangeLimits("a4", of("b"))])
     assert bench.take_ids(bench.enroll()) == ["a2", "a4", "a5"]
 
 
@@ -173,9 +173,9 @@ def test_a_group_is_forgotten_with_the_last_of_its_jobs(bench: Bench, path: Path
 
 def test_jobs_that_change_their_group_take_their_count_along(bench: Bench, path: Path) -> None:
     submit(bench, a=1)
-    bench.engine.change([Regroup("a0", of("b"))])
+    bench.engine.change([ChangeLimits("a0", of("b"))])
     assert names_of_groups(path) == {of("b")}
-    bench.engine.change([Regroup("a0", ())])
+    bench.engine.change([ChangeLimits("a0", ())])
     assert names_of_groups(path) == set()
 
 

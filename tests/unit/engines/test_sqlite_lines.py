@@ -9,7 +9,7 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from mainspring.jobs.commands import Command, DropLimit, Regroup, Reopen, Replay, Reschedule
+from mainspring.jobs.commands import ChangeLimits, Command, DropLimit, Reopen, Replay, Reschedule
 from mainspring.jobs.limits import bucket_of
 from mainspring.jobs.records import Cause, JobRecord, Lease, OutcomeKind, Query, UniqueKey
 from mainspring.jobs.status import FINAL, JobStatus
@@ -130,7 +130,7 @@ class Chaos:
             job_id = self.random.choice(waiting).id
             after = self.bench.now + seconds(self.random.choice([-9, 0, 4]))
             limits = tuple(self.random.sample(BUCKETS, self.random.randint(0, 2)))
-            commands: list[Command] = [Reschedule(job_id, after), Regroup(job_id, limits)]
+            commands: list[Command] = [Reschedule(job_id, after), ChangeLimits(job_id, limits)]
             self.bench.change(self.random.choice(commands))
 
     def revive(self) -> None:

@@ -17,7 +17,17 @@ from mainspring.engines.nats.stored_schedules import remember_job
 from mainspring.engines.nats.submitting import NatsSubmitting
 from mainspring.engines.nats.workspace import Workshop, Workspace
 from mainspring.jobs import transitions
-from mainspring.jobs.commands import CancelJob, Changed, Command, Delete, Edit, Regroup, Reopen, Replay, Reschedule
+from mainspring.jobs.commands import (
+    CancelJob,
+    Changed,
+    ChangeLimits,
+    Command,
+    Delete,
+    Edit,
+    Reopen,
+    Replay,
+    Reschedule,
+)
 from mainspring.jobs.events import EventKind
 from mainspring.jobs.status import FINAL, JobStatus
 
@@ -82,7 +92,7 @@ class NatsCommands:
                 freed = self._take_away(workspace, job)
                 self._queueing.enqueue(workspace, change(freed, due=command.due, turn=command.due))
                 self._journal.write(workspace, EventKind.RESCHEDULED, job)
-            case Regroup() if job.status is JobStatus.PENDING:
+            case ChangeLimits() if job.status is JobStatus.PENDING:
                 freed = self._take_away(workspace, job)
                 self._queueing.enqueue(workspace, change(freed, limits=command.limits))
             case _:

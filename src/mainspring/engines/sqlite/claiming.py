@@ -30,7 +30,7 @@ from mainspring.engines.sqlite.store import Store
 from mainspring.jobs.backlog import FRESH, HEAD_START, FreshShare
 from mainspring.jobs.engine import Demand, Taken
 from mainspring.jobs.events import EventKind
-from mainspring.jobs.limits import Admission, LimitGates, Refusal
+from mainspring.jobs.limits import Admission, CombinedLimit, Refusal
 from mainspring.jobs.records import Lease, is_suspect
 
 _due = attrgetter("due")
@@ -136,7 +136,7 @@ class Admitting:
 class _Count:
     """Counts what one claim admits and refuses, by group number."""
 
-    def __init__(self, gates: dict[int, LimitGates], admission: Admission) -> None:
+    def __init__(self, gates: dict[int, CombinedLimit], admission: Admission) -> None:
         self._gates = gates
         self._admission = admission
         self._with_suspects: set[int] = set()

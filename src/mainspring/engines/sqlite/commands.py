@@ -8,7 +8,17 @@ from mainspring.engines.sqlite import statements as sql
 from mainspring.engines.sqlite.codec import STATUSES, number_of, pairs, to_group, to_json, to_stored
 from mainspring.engines.sqlite.store import Store
 from mainspring.engines.sqlite.waiting_groups import Places
-from mainspring.jobs.commands import CancelJob, Changed, Command, Delete, Edit, Regroup, Reopen, Replay, Reschedule
+from mainspring.jobs.commands import (
+    CancelJob,
+    Changed,
+    ChangeLimits,
+    Command,
+    Delete,
+    Edit,
+    Reopen,
+    Replay,
+    Reschedule,
+)
 from mainspring.jobs.events import EventKind
 from mainspring.jobs.status import FINAL, JobStatus
 
@@ -68,7 +78,7 @@ class Commands:
                 return self._revive(command, status)
             case Reschedule() if status is JobStatus.PENDING:
                 write(sql.RESCHEDULE, (command.id, command.due))
-            case Regroup() if status is JobStatus.PENDING:
+            case ChangeLimits() if status is JobStatus.PENDING:
                 places.add([(None, self._regroup(command))])
             case Edit() if status is JobStatus.FAILED:
                 write(sql.EDIT, (command.id, to_stored(command.payload, command.codec), command.codec))
@@ -78,7 +88,7 @@ class Commands:
                 return Changed(False, status)
         return Changed(True, status)
 
-    def _regroup(self, command: Regroup) -> str | None:
+    def _regroup(self, command: ChangeLimits) -> str | None:
         lane = self._lanes.lane_under(command.id, command.limits)
         group = to_group(lane, command.limits)
         if group is not None:

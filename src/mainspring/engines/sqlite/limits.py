@@ -20,7 +20,7 @@ from mainspring.engines.sqlite import line_statements as sql
 from mainspring.engines.sqlite.codec import REMEMBERED, to_json
 from mainspring.engines.sqlite.database import Database
 from mainspring.jobs.commands import PutLimit
-from mainspring.jobs.limits import SEPARATOR, Admission, BucketState, Limit, LimitGates
+from mainspring.jobs.limits import SEPARATOR, Admission, BucketState, CombinedLimit, Limit
 
 _rows = msgspec.json.Decoder(list[tuple[str, int, int | None, list[str]]]).decode
 
@@ -75,7 +75,7 @@ class Buckets:
         self._now = now
         self._version: int | None = None  # `Database.version` for which the states were read
         self._states: dict[str, _Counted] = {}
-        self._gates: dict[int, LimitGates] = {}  # by group number
+        self._gates: dict[int, CombinedLimit] = {}  # by group number
         self._admission = Admission({}, {}, 0)
         self._is_counting = False  # whether this unit counts, and so writes the counts before it commits
 
@@ -83,7 +83,7 @@ class Buckets:
 
     def begin(
         self, groups: Iterable[int], limits: Mapping[int, tuple[str, ...]]
-    ) -> tuple[Admission, dict[int, LimitGates]]:
+    ) -> tuple[Admission, dict[int, CombinedLimit]]:
         """Return the admission, and the gates by group number; `limits` has the buckets by group number."""
         self._count_in_unit()
         self._refresh()
@@ -91,7 +91,7 @@ class Buckets:
         unknown = [number for number in groups if number not in gates]
         if unknown:
             self._read(bucket for number in unknown for bucket in limits[number])
-            gates.update((number, admission.gates(limits[number])) for number in unknown)
+            gates.update((number, admission.limit_for(limits[number])) for number in unknown)
         admission.begin(self._now())
         return admission, gates
 
@@ -106,7 +106,7 @@ class Buckets:
         """Subtract jobs that no longer run from their buckets; `jobs` has their number by buckets."""
         self._count_in_unit()
         self._read(bucket for limits in jobs for bucket in limits)
-        gates = self._admission.gates
+        gates = self._admission.limit_for
         for limits, count in jobs.items():
             gates(limits).vacate(count)
 

@@ -34,13 +34,13 @@ def store_schedules(
     manager: JobManager,
     definitions: Sequence[ScheduleDefinition],
     stored: Iterable[ScheduleRecord],
-    book: LimitRegistry,
+    limits: LimitRegistry,
 ) -> None:
     """Store the definitions that differ from the stored schedules. If none differs, nothing is written."""
     while definitions:
         found = {record.name: record for record in stored}
         refused: list[ScheduleDefinition] = []
-        changed = _changed(manager, definitions, found, book)
+        changed = _changed(manager, definitions, found, limits)
         for first in range(0, len(changed), CHUNK):
             refused += _store(manager, changed[first : first + CHUNK])
         definitions = refused
@@ -55,13 +55,13 @@ def _changed(
     manager: JobManager,
     definitions: Sequence[ScheduleDefinition],
     found: dict[str, ScheduleRecord],
-    book: LimitRegistry,
+    limits: LimitRegistry,
 ) -> list[_Change]:
     now = manager.engine.now()
     changed: list[_Change] = []
     for definition in definitions:
         before = found.get(definition.name)
-        record = definition.record(before, book, now)
+        record = definition.record(before, limits, now)
         if before is None or not record.has_definition_of(before):
             manager.submission.check_size(record.type, record.payload)
             changed.append((definition, record, before))
@@ -107,8 +107,8 @@ def _plan_due(manager: JobManager, record: ScheduleRecord, now: int) -> Firing |
 class DeclaredSchedules:
     """The schedules that `@app.cron` and `@app.every` have declared."""
 
-    def __init__(self, book: LimitRegistry) -> None:
-        self._book = book
+    def __init__(self, limits: LimitRegistry) -> None:
+        self._limits = limits
         self._lock = Lock()
         self._definitions: dict[str, ScheduleDefinition] = {}  # guarded by _lock
 
@@ -142,7 +142,9 @@ class DeclaredSchedules:
         with self._lock:
             definitions = dict(sorted(self._definitions.items()))
         missing = [name for name in definitions if name not in found]
-        records = [definitions[name].record(found[name], self._book, now) for name in definitions if name in found]
+        records = [
+            definitions[name].record(found[name], self._limits, now) for name in definitions if name in found
+        ]
         return missing, [record.name for record in records if not record.has_definition_of(found[record.name])]
 
     def store(self, manager: JobManager) -> None:
@@ -150,4 +152,4 @@ class DeclaredSchedules:
         with self._lock:
             definitions = list(self._definitions.values())
         if definitions:
-            store_schedules(manager, definitions, manager.engine.schedules(), self._book)
+            store_schedules(manager, definitions, manager.engine.schedules(), self._limits)

@@ -20,7 +20,7 @@ from mainspring.jobs.recurrence.cron import Cron
 from mainspring.jobs.recurrence.planning import MAX_OCCURRENCES
 from mainspring.jobs.recurrence.rules import Every, encode_rule, rule_of
 from mainspring.jobs.recurrence.schedule_records import Overlap, ScheduleRecord
-from mainspring.jobs.submission import Shape
+from mainspring.jobs.submission import JobTemplate
 from mainspring.jobs.timestamps import to_instant, to_microseconds
 
 Misfire: TypeAlias = Literal["skip", "once"] | CatchUp
@@ -44,11 +44,11 @@ class ScheduleDefinition:
     start: int | None
     end: int | None
 
-    def record(self, stored: ScheduleRecord | None, book: LimitRegistry, now: int) -> ScheduleRecord:
+    def record(self, stored: ScheduleRecord | None, limits: LimitRegistry, now: int) -> ScheduleRecord:
         """Make the record for the store, without a next occurrence. `stored` is the present record, if any."""
         handler = self.job.handler
         payload = handler.arguments.encode_stored(self.given)
-        model = Shape(handler, self.job.chosen, book, now=0).job("", payload, self.given)
+        model = JobTemplate(handler, self.job.chosen, limits, now=0).job("", payload, self.given)
         return ScheduleRecord(
             name=self.name,
             type=model.type,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mainspring.jobs.commands import Delete, Edit, Regroup, Reopen, Replay, Reschedule
+from mainspring.jobs.commands import ChangeLimits, Delete, Edit, Reopen, Replay, Reschedule
 from mainspring.jobs.engine import MAX_CRASHES, Capability, Retention
 from mainspring.jobs.events import Event, EventKind
 from mainspring.jobs.records import Cause, OutcomeKind, UniqueKey
@@ -243,7 +243,7 @@ class Events(EngineSuite):
         bench.bury("letter")
         bench.submit("pending", after=60)
         listener = Listener(bench)
-        for command in (Edit("letter", b"2", "json"), Delete("letter"), Regroup("pending", ("a\x1f",))):
+        for command in (Edit("letter", b"2", "json"), Delete("letter"), ChangeLimits("pending", ("a\x1f",))):
             assert bench.change(command).is_done
         bench.engine.prune(Retention(0, 0, 0))
         assert listener.hear() == []

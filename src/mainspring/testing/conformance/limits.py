@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mainspring.jobs.commands import Changed, Delete, DropLimit, PutLimit, Regroup, Reopen, Replay, Reschedule
+from mainspring.jobs.commands import Changed, ChangeLimits, Delete, DropLimit, PutLimit, Reopen, Replay, Reschedule
 from mainspring.jobs.engine import Capability
 from mainspring.jobs.limits import bucket_of
 from mainspring.jobs.records import SUSPECT_CRASHES, Cause, Lease, OutcomeKind
@@ -19,7 +19,7 @@ B = (bucket_of("by tenant", "b"),)
 
 
 class Limits(EngineSuite):
-    """Tests of `limits`, `PutLimit`, `DropLimit` and `Regroup`."""
+    """Tests of `limits`, `PutLimit`, `DropLimit` and `ChangeLimits`."""
 
     # -- concurrency
 
@@ -310,14 +310,14 @@ class Limits(EngineSuite):
         assert not again.limit("all", 1)
         assert again.take(again.enroll()) == []
 
-    # -- regrouping
+    # -- changed limits
 
     def test_a_pending_job_can_be_put_under_other_limits(self, bench: Bench) -> None:
         bench.limit("by tenant", 1)
         worker, lease = bench.begin("a1", limits=A)
         bench.submit("a2", limits=A)
         before = bench.wakes
-        assert bench.change(Regroup("a2", B)) == Changed(True, JobStatus.PENDING)
+        assert bench.change(ChangeLimits("a2", B)) == Changed(True, JobStatus.PENDING)
         assert bench.is_woken(before)
         assert bench.record("a2").limits == B
         bench.complete(worker, lease)
@@ -329,21 +329,21 @@ class Limits(EngineSuite):
         bench.limit("by tenant", 1)
         worker, _ = bench.begin("a1", limits=A)
         bench.submit("a2", limits=A)
-        assert bench.change(Regroup("a2", ())).is_done
+        assert bench.change(ChangeLimits("a2", ())).is_done
         assert bench.ids_when_there(worker, 1) == ["a2"]
 
     def test_a_held_job_that_is_put_under_limits_is_taken_from_its_worker(self, bench: Bench) -> None:
         worker, lease = bench.begin("job", after=SOON_SECONDS)
-        assert bench.change(Regroup("job", A)).is_done
+        assert bench.change(ChangeLimits("job", A)).is_done
         assert bench.engine.start(worker, [lease]) == [False]
         assert (bench.record().owner, bench.record().token) == (None, lease.token + 1)
 
-    def test_a_job_that_has_started_is_not_regrouped(self, bench: Bench) -> None:
-        assert bench.change(Regroup("job", B)) == Changed(False, None)
+    def test_the_limits_of_a_started_job_do_not_change(self, bench: Bench) -> None:
+        assert bench.change(ChangeLimits("job", B)) == Changed(False, None)
         worker, lease = bench.begin("job", limits=A)
-        assert bench.change(Regroup("job", B)) == Changed(False, JobStatus.RUNNING)
+        assert bench.change(ChangeLimits("job", B)) == Changed(False, JobStatus.RUNNING)
         bench.complete(worker, lease)
-        assert bench.change(Regroup("job", B)) == Changed(False, JobStatus.COMPLETED)
+        assert bench.change(ChangeLimits("job", B)) == Changed(False, JobStatus.COMPLETED)
         assert bench.record().limits == A
 
     def test_a_dead_letter_comes_back_under_its_limits(self, bench: Bench) -> None:

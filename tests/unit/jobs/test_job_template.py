@@ -13,7 +13,7 @@ from mainspring.jobs.limits import bucket_of
 from mainspring.jobs.policies import ALIVE
 from mainspring.jobs.records import FollowUp, NewJob, UniqueKey
 from mainspring.jobs.status import JobStatus
-from mainspring.jobs.submission import Shape
+from mainspring.jobs.submission import JobTemplate
 from mainspring.jobs.timestamps import LAST_INSTANT
 
 NOW = 1_900_000_000_000_000
@@ -28,13 +28,13 @@ def app() -> Mainspring:
 def mail(tenant: str, text: str = "hello") -> None: ...
 
 
-def shape(app: Mainspring, job: JobFunction[..., Any], **given: Any) -> NewJob:
-    made = Shape(job.handler, job.chosen, app.limits, NOW)
+def template(app: Mainspring, job: JobFunction[..., Any], **given: Any) -> NewJob:
+    made = JobTemplate(job.handler, job.chosen, app.limits, NOW)
     return made.job("id", b"{}", given)
 
 
 def unique_key(app: Mainspring, job: JobFunction[..., Any], **given: Any) -> UniqueKey:
-    key = shape(app, job, **given).unique
+    key = template(app, job, **given).unique
     assert key is not None
     return key
 
@@ -49,7 +49,7 @@ def make(app: Mainspring, function: Callable[..., Any] = mail, **options: Any) -
 
 
 def test_a_job_without_policies_is_plain(app: Mainspring) -> None:
-    made = Shape(make(app).handler, make(app).chosen, app.limits, NOW)
+    made = JobTemplate(make(app).handler, make(app).chosen, app.limits, NOW)
     assert not made.needs_arguments
     assert made.job("id", b"{}", {}) == NewJob("id", "shop.mail", "default", 1, NOW, b"{}", "json")
     assert made.jobs(["a", "b"], [b"1", b"2"]) == [
@@ -60,7 +60,7 @@ def test_a_job_without_policies_is_plain(app: Mainspring) -> None:
 
 def test_jobs_made_together_are_as_those_made_one_by_one(app: Mainspring) -> None:
     job = make(app).options(sequence="s", expires=5, headers={"user": "42"}, steps_aside=True, then=make(app))
-    made = Shape(job.handler, job.chosen, app.limits, NOW)
+    made = JobTemplate(job.handler, job.chosen, app.limits, NOW)
     assert made.jobs(["a", "b"], [b"1", b"2"]) == [made.job("a", b"1", {}), made.job("b", b"2", {})]
     assert made.jobs(["a"], [b"1"])[0].headers == {"user": "42"}
 
@@ -68,8 +68,8 @@ def test_jobs_made_together_are_as_those_made_one_by_one(app: Mainspring) -> Non
 def test_a_handler_with_options_of_its_own_is_followed_unless_a_submit_says_otherwise(app: Mainspring) -> None:
     job = make(app, queue="mail", priority=Priority.BEST_EFFORT, expires=5, steps_aside=True)
     plain, other = (
-        shape(app, job.after(10)),
-        shape(app, job.options(queue="slow", priority=Priority.USER_BLOCKING, expires=7, steps_aside=False)),
+        template(app, job.after(10)),
+        template(app, job.options(queue="slow", priority=Priority.USER_BLOCKING, expires=7, steps_aside=False)),
     )
     assert (plain.queue, plain.priority, plain.steps_aside) == ("mail", 0, True)
     assert (plain.due, plain.expires) == (NOW + 10 * SECOND, NOW + 15 * SECOND)
@@ -77,7 +77,7 @@ def test_a_handler_with_options_of_its_own_is_followed_unless_a_submit_says_othe
 
 
 def test_what_expires_after_the_end_of_time_expires_then(app: Mainspring) -> None:
-    assert shape(app, make(app).options(expires=10**12)).expires == LAST_INSTANT
+    assert template(app, make(app).options(expires=10**12)).expires == LAST_INSTANT
 
 
 # -- unique keys
@@ -139,15 +139,17 @@ def test_a_long_key_is_cut_to_its_hash_and_stays_one_of_its_kind(app: Mainspring
 
 def test_a_sequence_may_be_made_of_arguments(app: Mainspring) -> None:
     job = make(app, sequence_by=("tenant", "text"))
-    same = [shape(app, job, tenant="a").sequence, shape(app, job, tenant="a", text="hello").sequence]
+    same = [template(app, job, tenant="a").sequence, template(app, job, tenant="a", text="hello").sequence]
     assert same[0] is not None
-    assert same[0] == same[1] != shape(app, job, tenant="b").sequence
-    assert shape(app, job.options(sequence="mine"), tenant="a").sequence == "mine"
+    assert same[0] == same[1] != template(app, job, tenant="b").sequence
+    assert template(app, job.options(sequence="mine"), tenant="a").sequence == "mine"
 
 
 def test_a_sequence_of_long_arguments_is_cut_to_its_hash(app: Mainspring) -> None:
     job = make(app, sequence_by="text")
-    keys = [shape(app, job, tenant="a", text="x" * length).sequence or "" for length in (10_000, 10_001, 10_000)]
+    keys = [
+        template(app, job, tenant="a", text="x" * length).sequence or "" for length in (10_000, 10_001, 10_000)
+    ]
     assert keys[0] == keys[2] != keys[1]
     assert all(0 < len(key) <= 200 for key in keys)
 
@@ -158,7 +160,7 @@ def test_a_sequence_of_long_arguments_is_cut_to_its_hash(app: Mainspring) -> Non
 def test_a_job_has_a_bucket_for_each_limit_of_its_handler_and_its_queue(app: Mainspring) -> None:
     app.queue("mail", concurrency=Concurrency(9), rate=Rate(5, by="tenant"))
     job = make(app, queue="mail", concurrency=Concurrency(2, by=("tenant", "text")), rate=Rate(10, per=60))
-    assert shape(app, job, tenant="acme").limits == (
+    assert template(app, job, tenant="acme").limits == (
         bucket_of("concurrency of handler shop.mail", 'tenant="acme", text="hello"'),
         bucket_of("rate of handler shop.mail"),
         bucket_of("concurrency of queue mail"),
@@ -170,13 +172,13 @@ def test_a_job_in_another_queue_has_the_limits_of_that_queue(app: Mainspring) ->
     app.queue("mail", concurrency=Concurrency(9))
     app.queue("slow", concurrency=Concurrency(1))
     job = make(app, queue="mail").options(queue="slow")
-    assert shape(app, job, tenant="a").limits == (bucket_of("concurrency of queue slow"),)
+    assert template(app, job, tenant="a").limits == (bucket_of("concurrency of queue slow"),)
 
 
 def test_limits_of_a_queue_hold_for_jobs_without_the_parameter_as_one_key(app: Mainspring) -> None:
     app.queue("mail", concurrency=Concurrency(1, by="region"))
     job = make(app, queue="mail")
-    assert shape(app, job, tenant="a").limits == shape(app, job, tenant="b").limits
+    assert template(app, job, tenant="a").limits == template(app, job, tenant="b").limits
 
 
 # -- what follows
@@ -204,7 +206,10 @@ def test_a_submit_may_say_what_follows_instead_of_the_handler(app: Mainspring) -
 
     follower = app.job(name="shop.other")(other)
     job = make(app, then=follower)
-    own, chosen = shape(app, job).follow_up, shape(app, job.options(then=follower.options(queue="slow"))).follow_up
+    own, chosen = (
+        template(app, job).follow_up,
+        template(app, job.options(then=follower.options(queue="slow"))).follow_up,
+    )
     assert own is not None
     assert chosen is not None
     assert (own.type, own.queue, own.argument) == ("shop.other", "default", None)
@@ -216,7 +221,7 @@ def test_what_needs_two_arguments_cannot_follow(app: Mainspring) -> None:
 
     follower = app.job(name="shop.pair")(pair)
     with pytest.raises(TypeError, match=r"shop\.pair cannot follow another job: it has 2 parameters without a"):
-        shape(app, make(app).options(then=follower))
+        template(app, make(app).options(then=follower))
 
 
 @pytest.mark.parametrize(
