@@ -140,7 +140,7 @@ def test_a_worker_whose_places_hang_is_unhealthy_and_one_that_is_stopped_does_no
         f"mainspring: worker {worker.pid} on {store}: no worker has claimed any of these for "
     )
     assert "1 due job of slow.ping in queue orders (the oldest, ping, for " in complaint
-    assert "1 of 1 places (threads) of this worker are occupied, the longest by job hang (slow.hang)" in complaint
+    assert "1 of 1 slots (threads) of this worker are occupied, the longest by job hang (slow.hang)" in complaint
     told = json.loads(ward.check("--json").output)
     assert (told["healthy"], told["workers"][0]["pid"], told["workers"][0]["state"]) == (
         False,

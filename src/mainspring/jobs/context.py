@@ -116,7 +116,7 @@ class JobContext:
         """Set `stopping`."""
         self._is_shutdown = True
 
-    def fall_silent(self) -> None:
+    def drop_progress(self) -> None:
         """Drop progress from now on: the attempt is over, but threads of the handler may still report it."""
         self._report = None
 

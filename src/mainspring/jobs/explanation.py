@@ -63,7 +63,7 @@ class Explanation:
 
 
 @dataclass(frozen=True, slots=True)
-class _Case:
+class _JobFacts:
     """A job with its situation, and the workers and limits that exist."""
 
     situation: Situation
@@ -82,7 +82,7 @@ class _Case:
         return next((worker for worker in self.workers if worker.number == self.record.owner), None)
 
     @property
-    def knowing(self) -> int:
+    def handler_count(self) -> int:
         """How many workers have its handler."""
         return sum(self.record.type in worker.info.types for worker in self.workers)
 
@@ -137,114 +137,114 @@ def explain(
 def _explain(
     situation: Situation, workers: Sequence[WorkerRecord], limits: Sequence[PutLimit], now: int
 ) -> Explanation:
-    case = _Case(situation, [worker for worker in workers if not worker.is_gone], limits, now)
-    if case.record.status is JobStatus.PENDING:
+    facts = _JobFacts(situation, [worker for worker in workers if not worker.is_gone], limits, now)
+    if facts.record.status is JobStatus.PENDING:
         for find in _CAUSES:
-            found = find(case)
+            found = find(facts)
             if found is not None:
                 return found
-    return _ended(case) if case.record.status.is_final else _running(case)
+    return _ended(facts) if facts.record.status.is_final else _running(facts)
 
 
-def _taken(case: _Case) -> Explanation | None:
-    record = case.record
+def _taken(facts: _JobFacts) -> Explanation | None:
+    record = facts.record
     if record.owner is None:
         return None
-    if case.owner is None:
-        return _abandoned(case, "was taken")
-    text = f"is in the hands of worker {case.owner.info.name} and starts at {case.at(record.due)}."
-    return case.explain(Reason.TAKEN, text, until=record.due)
+    if facts.owner is None:
+        return _abandoned(facts, "was taken")
+    text = f"is in the hands of worker {facts.owner.info.name} and starts at {facts.at(record.due)}."
+    return facts.explain(Reason.TAKEN, text, until=record.due)
 
 
-def _abandoned(case: _Case, how: str) -> Explanation:
-    text = f"{how} by worker {case.record.owner}, which is gone; another worker takes it over within seconds."
+def _abandoned(facts: _JobFacts, how: str) -> Explanation:
+    text = f"{how} by worker {facts.record.owner}, which is gone; another worker takes it over within seconds."
     remedy = None
-    if not case.workers:
-        text = f"{how} by worker {case.record.owner}, which is gone, and no other worker is running."
+    if not facts.workers:
+        text = f"{how} by worker {facts.record.owner}, which is gone, and no other worker is running."
         remedy = START_ONE
-    return case.explain(Reason.ABANDONED, text, remedy=remedy)
+    return facts.explain(Reason.ABANDONED, text, remedy=remedy)
 
 
-def _not_due(case: _Case) -> Explanation | None:
-    record = case.record
-    if record.due <= case.now:
+def _not_due(facts: _JobFacts) -> Explanation | None:
+    record = facts.record
+    if record.due <= facts.now:
         return None
     if record.failures + record.timeouts + record.crashes:
-        text = f"is tried again at {case.at(record.due)}, after attempt {record.starts}: {_error(record)}."
-        return case.explain(Reason.RETRYING, text, until=record.due)
-    return case.explain(Reason.NOT_DUE, f"is due at {case.at(record.due)}.", until=record.due)
+        text = f"is tried again at {facts.at(record.due)}, after attempt {record.starts}: {_error(record)}."
+        return facts.explain(Reason.RETRYING, text, until=record.due)
+    return facts.explain(Reason.NOT_DUE, f"is due at {facts.at(record.due)}.", until=record.due)
 
 
-def _paused(case: _Case) -> Explanation | None:
-    record = case.record
-    if not case.situation.is_queue_paused:
+def _paused(facts: _JobFacts) -> Explanation | None:
+    record = facts.record
+    if not facts.situation.is_queue_paused:
         return None
-    due = f"; it is due at {case.at(record.due)}" if record.due > case.now else ""
+    due = f"; it is due at {facts.at(record.due)}" if record.due > facts.now else ""
     remedy = f"app.queue({record.queue!r}).resume() lets it go on."
-    return case.explain(Reason.PAUSED, f"waits because queue {record.queue!r} is paused{due}.", remedy=remedy)
+    return facts.explain(Reason.PAUSED, f"waits because queue {record.queue!r} is paused{due}.", remedy=remedy)
 
 
-def _behind(case: _Case) -> Explanation | None:
-    behind = case.situation.behind
+def _behind(facts: _JobFacts) -> Explanation | None:
+    behind = facts.situation.behind
     if behind is None:
         return None
-    text = f"waits in sequence {case.record.sequence!r} behind job {behind}, and goes on when that one has ended."
+    text = f"waits in sequence {facts.record.sequence!r} behind job {behind}, and goes on when that one has ended."
     remedy = f"app.explain({behind!r}) says how that one is."
-    return case.explain(Reason.BEHIND, text, remedy=remedy, blocked_by=(behind,))
+    return facts.explain(Reason.BEHIND, text, remedy=remedy, blocked_by=(behind,))
 
 
-def _limited(case: _Case) -> Explanation | None:
-    situation = case.situation
+def _limited(facts: _JobFacts) -> Explanation | None:
+    situation = facts.situation
     if situation.full_bucket is None:
         return None
-    limit = f"{describe_bucket(situation.full_bucket)}{_size(case, situation.full_bucket)}"
+    limit = f"{describe_bucket(situation.full_bucket)}{_size(facts, situation.full_bucket)}"
     if situation.limited_until is not None:
-        text = f"is held back by the {limit}, until {case.at(situation.limited_until)}."
-        return case.explain(Reason.RATE_LIMITED, text, until=situation.limited_until)
+        text = f"is held back by the {limit}, until {facts.at(situation.limited_until)}."
+        return facts.explain(Reason.RATE_LIMITED, text, until=situation.limited_until)
     holders = situation.bucket_holders
     those = "that one has ended" if len(holders) == 1 else "one of them has ended"
     text = f"waits because the {limit} is reached by {', '.join(holders)}; it starts when {those}."
-    return case.explain(Reason.LIMIT_REACHED, text, blocked_by=holders)
+    return facts.explain(Reason.LIMIT_REACHED, text, blocked_by=holders)
 
 
-def _size(case: _Case, bucket: Bucket) -> str:
+def _size(facts: _JobFacts, bucket: Bucket) -> str:
     """Return how much a limit allows, in words."""
-    for limit in case.limits:
+    for limit in facts.limits:
         if limit.family == family_of(bucket):
             allowed = "at once" if limit.per is None else f"in {describe_duration(limit.per)}"
             return f" ({limit.most:,} {allowed})"
     return ""  # the limit was dropped just now
 
 
-def _unserved(case: _Case) -> Explanation | None:
-    record = case.record
-    due = f"has been due since {case.at(record.due)}"
-    if not case.workers:
-        return case.explain(Reason.NO_WORKER, f"{due}, and no worker is running.", remedy=START_ONE)
-    if not case.knowing:
+def _unserved(facts: _JobFacts) -> Explanation | None:
+    record = facts.record
+    due = f"has been due since {facts.at(record.due)}"
+    if not facts.workers:
+        return facts.explain(Reason.NO_WORKER, f"{due}, and no worker is running.", remedy=START_ONE)
+    if not facts.handler_count:
         whom = (
             "the one worker does not know"
-            if len(case.workers) == 1
-            else f"none of {len(case.workers)} workers knows"
+            if len(facts.workers) == 1
+            else f"none of {len(facts.workers)} workers knows"
         )
         remedy = "Import its module in the worker with Mainspring(include=[...]), or name it as an alias."
         text = f"{due}, and {whom} its handler {record.type!r}."
-        return case.explain(Reason.UNKNOWN_HANDLER, text, remedy=remedy)
+        return facts.explain(Reason.UNKNOWN_HANDLER, text, remedy=remedy)
     return None
 
 
-def _queued(case: _Case) -> Explanation:
-    record = case.record
-    them = "one worker knows" if case.knowing == 1 else f"{case.knowing} workers know"
+def _queued(facts: _JobFacts) -> Explanation:
+    record = facts.record
+    them = "one worker knows" if facts.handler_count == 1 else f"{facts.handler_count} workers know"
     text = (
-        f"has been due since {case.at(record.due)} and waits for a free place in queue {record.queue!r}; "
+        f"has been due since {facts.at(record.due)} and waits for a free place in queue {record.queue!r}; "
         f"{them} its handler."
     )
     remedy = "If it stays like this, all are busy or serve other queues: add workers or threads."
-    return case.explain(Reason.QUEUED, text, remedy=remedy)
+    return facts.explain(Reason.QUEUED, text, remedy=remedy)
 
 
-_CAUSES: tuple[Callable[[_Case], Explanation | None], ...] = (
+_CAUSES: tuple[Callable[[_JobFacts], Explanation | None], ...] = (
     _taken,
     _paused,
     _not_due,
@@ -255,39 +255,39 @@ _CAUSES: tuple[Callable[[_Case], Explanation | None], ...] = (
 )
 
 
-def _running(case: _Case) -> Explanation:
-    record = case.record
-    if case.owner is None:
-        return _abandoned(case, "was run")
+def _running(facts: _JobFacts) -> Explanation:
+    record = facts.record
+    if facts.owner is None:
+        return _abandoned(facts, "was run")
     asked = ", and was asked to stop" if record.stop_requested else ""
-    text = f"has been running since {case.at(record.started)} on worker {case.owner.info.name}{asked}."
-    return case.explain(Reason.RUNNING, text)
+    text = f"has been running since {facts.at(record.started)} on worker {facts.owner.info.name}{asked}."
+    return facts.explain(Reason.RUNNING, text)
 
 
-def _ended(case: _Case) -> Explanation:
-    record = case.record
-    at = f"at {case.at(record.finished)}"
+def _ended(facts: _JobFacts) -> Explanation:
+    record = facts.record
+    at = f"at {facts.at(record.finished)}"
     if record.status is JobStatus.COMPLETED:
-        return case.explain(Reason.COMPLETED, f"completed {at}.")
+        return facts.explain(Reason.COMPLETED, f"completed {at}.")
     if record.status is JobStatus.CANCELED:
         why = "" if record.error is None else f": {_error(record)}"
-        return case.explain(Reason.CANCELED, f"was canceled {at}{why}.")
+        return facts.explain(Reason.CANCELED, f"was canceled {at}{why}.")
     again = f"app.retry({record.id!r}) runs it again."
     if record.replayed_as is not None:
         text = f"failed {at} and was replayed as {record.replayed_as}."
-        return case.explain(Reason.FAILED, text, blocked_by=(record.replayed_as,))
-    holder = case.situation.unique_holder
+        return facts.explain(Reason.FAILED, text, blocked_by=(record.replayed_as,))
+    holder = facts.situation.unique_holder
     if holder is not None:
         text = f"failed {at}, and cannot run again while job {holder} has its unique key {record.unique_key!r}."
-        return case.explain(Reason.UNIQUE_BLOCKED, text, blocked_by=(holder,))
+        return facts.explain(Reason.UNIQUE_BLOCKED, text, blocked_by=(holder,))
     if (record.error or "").startswith("quarantined"):
         text = f"was put into quarantine {at}, a dead letter now: {_error(record).removeprefix('quarantined: ')}."
         remedy = f"Find out what kills its process or its worker; then {again}"
-        return case.explain(Reason.QUARANTINED, text, remedy=remedy)
+        return facts.explain(Reason.QUARANTINED, text, remedy=remedy)
     if (record.error or "").startswith("expired"):
-        return case.explain(Reason.EXPIRED, f"expired {at}: it did not start within its time.", remedy=again)
+        return facts.explain(Reason.EXPIRED, f"expired {at}: it did not start within its time.", remedy=again)
     text = f"was given up {at}, after attempt {record.starts}: {_error(record)}."
-    return case.explain(Reason.FAILED, text, remedy=again)
+    return facts.explain(Reason.FAILED, text, remedy=again)
 
 
 def _error(record: JobRecord) -> str:

@@ -61,7 +61,7 @@ class Unique:
                 )
 
     @property
-    def states_in_the_way(self) -> tuple[JobStatus, ...]:
+    def conflicting_states(self) -> tuple[JobStatus, ...]:
         """The states in which a job conflicts with a new one, with the defaults applied."""
         if self.on_conflict == "replace":
             return (JobStatus.PENDING,)

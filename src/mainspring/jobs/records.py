@@ -12,7 +12,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from mainspring.jobs.status import JobStatus, require_move
+from mainspring.jobs.status import JobStatus, require_transition
 
 SUSPECT_CRASHES = 2
 """The number of crashes that makes a job a suspect. A single crash is charged to all jobs that the worker ran."""
@@ -249,7 +249,7 @@ STATUS_AFTER = {
     OutcomeKind.HANDED_BACK: JobStatus.PENDING,
 }
 for _status in STATUS_AFTER.values():
-    require_move(JobStatus.RUNNING, _status)
+    require_transition(JobStatus.RUNNING, _status)
 
 
 class Cause(StrEnum):

@@ -37,10 +37,10 @@ TRANSITIONS: dict[JobStatus, frozenset[JobStatus]] = {
     JobStatus.COMPLETED: frozenset(),
     JobStatus.CANCELED: frozenset(),
 }
-"""The transitions that engines make. `require_move` refuses all others; the conformance suite tries them."""
+"""The transitions that engines make. `require_transition` refuses all others; the conformance suite tries them."""
 
 
-def require_move(before: JobStatus, after: JobStatus) -> JobStatus:
+def require_transition(before: JobStatus, after: JobStatus) -> JobStatus:
     """Return the new state; raise `ValueError` if the table does not allow the transition."""
     if after not in TRANSITIONS[before]:
         raise ValueError(f"a job cannot move from {before} to {after}")

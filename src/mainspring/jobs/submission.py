@@ -208,7 +208,7 @@ class JobTemplate:
             parts.append(handler.arguments.key(given, names or handler.arguments.names))
         key = short_key(": ".join(parts))
         window = None if policy.window is None else to_microseconds(policy.window, "window")
-        return UniqueKey(key, policy.states_in_the_way, window, policy.on_conflict == "replace")
+        return UniqueKey(key, policy.conflicting_states, window, policy.on_conflict == "replace")
 
 
 def short_key(key: str) -> str:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from mainspring.jobs.commands import Replay
 from mainspring.jobs.engine import MAX_CRASHES
 from mainspring.jobs.records import STATUS_AFTER, Attempt, Cause, JobRecord, Lease, NewJob, Outcome, OutcomeKind
-from mainspring.jobs.status import JobStatus, require_move
+from mainspring.jobs.status import JobStatus, require_transition
 
 R = TypeVar("R", bound=JobRecord)
 
@@ -63,7 +63,7 @@ def submitted(kind: type[R], job: NewJob, now: int, **own: Any) -> R:
 
 
 def _move(job: R, status: JobStatus, **changes: Any) -> R:
-    return replace(job, status=require_move(job.status, status), **changes)
+    return replace(job, status=require_transition(job.status, status), **changes)
 
 
 def held(job: R, worker: int) -> R:
@@ -81,7 +81,7 @@ def started_by_holder(job: R, now: int) -> R:
     return _move(job, JobStatus.RUNNING, starts=job.starts + 1, started=max(now, job.due))
 
 
-def taken_back(job: R) -> R:
+def lease_revoked(job: R) -> R:
     """Take a PENDING job from the worker that holds it, so that its start is refused."""
     return job if job.owner is None else replace(job, owner=None, token=job.token + 1)
 
@@ -91,7 +91,7 @@ def is_leased(job: JobRecord, lease: Lease, worker: int, status: JobStatus) -> b
     return (job.token, job.owner, job.status) == (lease.token, worker, status)
 
 
-def is_good(job: JobRecord, outcome: Outcome, worker: int) -> bool:
+def can_settle(job: JobRecord, outcome: Outcome, worker: int) -> bool:
     """Return whether a worker may still settle a job with this outcome."""
     is_held = outcome.kind is OutcomeKind.HANDED_BACK and not outcome.lease.is_started
     return is_leased(job, outcome.lease, worker, JobStatus.PENDING if is_held else JobStatus.RUNNING)
@@ -105,7 +105,7 @@ def settled(job: R, outcome: Outcome, now: int) -> R:
         status = JobStatus.CANCELED
     is_completed = status is JobStatus.COMPLETED
     if status is not job.status:  # a held job that is handed back stays PENDING
-        require_move(job.status, status)
+        require_transition(job.status, status)
     return replace(
         job,
         status=status,
@@ -177,7 +177,7 @@ def reopened(job: R, due: int) -> R:
 def replaced(job: R, new: NewJob) -> R:
     """Give a job the arguments and times of a new job with the same unique key."""
     return replace(
-        taken_back(job),
+        lease_revoked(job),
         payload=new.payload,
         codec=new.codec,
         due=new.due,

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from mainspring.jobs.records import Lease
-from mainspring.jobs.worker.executors import calls_of
+from mainspring.jobs.worker.executors import split_into_calls
 from mainspring.jobs.worker.lease_table import LeasedJob
 from tests.unit.jobs.leases import make_active, make_lease
 
@@ -17,7 +17,7 @@ def batch_job(number: int, crashes: int = 0) -> LeasedJob:
 
 
 def ids_of(jobs: list[LeasedJob]) -> list[list[str]]:
-    return [[job.lease.id for job in call.jobs] for call in calls_of(jobs)]
+    return [[job.lease.id for job in call.jobs] for call in split_into_calls(jobs)]
 
 
 def test_a_batch_is_cut_into_calls_in_order() -> None:
@@ -33,7 +33,7 @@ def test_a_job_that_another_thread_has_claimed_is_in_no_call() -> None:
 
 def test_a_call_is_claimed_when_its_turn_comes() -> None:
     jobs = [batch_job(number) for number in range(4)]
-    next(calls_of(jobs))
+    next(split_into_calls(jobs))
     assert [job.is_waiting for job in jobs] == [False, False, False, True]
 
 

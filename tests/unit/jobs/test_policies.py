@@ -38,7 +38,7 @@ PENDING, RUNNING, COMPLETED, FAILED = (
     ids=repr,
 )
 def test_a_unique_policy_says_which_states_are_in_the_way(policy: Unique, states: tuple[JobStatus, ...]) -> None:
-    assert policy.states_in_the_way == states
+    assert policy.conflicting_states == states
 
 
 def test_states_may_be_given_by_name() -> None:

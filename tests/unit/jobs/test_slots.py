@@ -44,7 +44,7 @@ def test_types_and_queues_are_passed_on() -> None:
 
 def test_places_that_batch_handlers_use_are_not_asked_for() -> None:
     slots = make(4)
-    slots.lent = 3
+    slots.used_by_batches = 3
     assert slots.demand(TYPES).starts == 1
 
 
@@ -53,7 +53,7 @@ def test_the_window_opens_while_jobs_start_quickly_and_there_is_more() -> None:
     asked = []
     for _ in range(4):
         asked.append(slots.demand(TYPES).starts)
-        slots.waited(QUICK_NS - 1)
+        slots.record_wait(QUICK_NS - 1)
         slots.adapt(is_more=True)
     assert asked == [4, 12, 20, 36]
 
@@ -77,7 +77,7 @@ def test_the_window_is_halved_each_time_that_jobs_had_to_wait() -> None:
         slots.adapt(is_more=True)
     asked = [slots.demand(TYPES).starts]
     for _ in range(6):
-        slots.waited(SLOW_NS + 1)
+        slots.record_wait(SLOW_NS + 1)
         slots.adapt(is_more=True)
         asked.append(slots.demand(TYPES).starts)
     assert asked == [4 + 2 * window for window in (32, 16, 8, 4, 2, 1, 0)]
@@ -88,7 +88,7 @@ def test_the_window_stays_as_it_is_in_between(wait: int) -> None:
     slots = make(4)
     slots.adapt(is_more=True)
     wide = slots.demand(TYPES).starts
-    slots.waited(wait)
+    slots.record_wait(wait)
     slots.adapt(is_more=True)
     assert slots.demand(TYPES).starts == wide
 
@@ -98,25 +98,25 @@ def test_the_longest_wait_decides() -> None:
     slots.adapt(is_more=True)
     wide = slots.demand(TYPES).starts
     for wait in (1, SLOW_NS + 1, 1):
-        slots.waited(wait)
+        slots.record_wait(wait)
     slots.adapt(is_more=True)
     assert slots.demand(TYPES).starts < wide
 
 
 def test_a_wait_counts_once() -> None:
     slots = make(4)
-    slots.waited(SLOW_NS + 1)
+    slots.record_wait(SLOW_NS + 1)
     slots.adapt(is_more=True)
-    shut = slots.demand(TYPES).starts
+    close_window = slots.demand(TYPES).starts
     slots.adapt(is_more=True)
-    assert slots.demand(TYPES).starts > shut
+    assert slots.demand(TYPES).starts > close_window
 
 
 def test_the_window_is_shut_when_a_job_found_no_slot_in_time() -> None:
     slots = make(4)
     for _ in range(5):
         slots.adapt(is_more=True)
-    slots.shut()
+    slots.close_window()
     assert slots.demand(TYPES).starts == 4
 
 
@@ -145,7 +145,7 @@ def test_a_batch_handler_that_found_no_place_waits_until_there_is_one() -> None:
     slots = BatchSlots(100, None, threads)
     threads.started = 1
     asked = [slots.demand(TYPES).starts]
-    slots.shut()
+    slots.close_window()
     asked.append(slots.demand(TYPES).starts)
     threads.started = 0
     asked.append(slots.demand(TYPES).starts)

@@ -11,34 +11,34 @@ from mainspring import JobStatus
 from mainspring.jobs.backlog import MAX_COUNTED, WaitingJobs
 from mainspring.jobs.timestamps import MICROSECONDS
 from mainspring.jobs.worker.maintenance import StallDetector
-from mainspring.jobs.worker.slots import Kind, Longest, Occupancy
+from mainspring.jobs.worker.slots import ExecutionKind, LongestJob, Occupancy
 from mainspring.testing import ManualClock
 from mainspring.vital_signs import Health
 from tests.support import PATIENCE
 from tests.unit.jobs.workshop import Workshop, workshop
 
 SECONDS = 1_000_000_000
-FULL = Occupancy(Kind.THREADS, 8, 8, Longest(90.0, "job-1", "slow"))
+FULL = Occupancy(ExecutionKind.THREADS, 8, 8, LongestJob(90.0, "job-1", "slow"))
 
 
 class Observation:
     """A watchdog that is shown what waits, once a second."""
 
-    def __init__(self, *, after: float = 60, kinds: dict[str, Kind] | None = None) -> None:
+    def __init__(self, *, after: float = 60, kinds: dict[str, ExecutionKind] | None = None) -> None:
         self.clock = ManualClock()
         self.kinds = kinds or {}
         self.detector = StallDetector(
             self.clock,
             after_ns=round(after * SECONDS),
             kind_of=lambda waiting: (
-                None if waiting.type == "unknown" else self.kinds.get(waiting.type, Kind.THREADS)
+                None if waiting.type == "unknown" else self.kinds.get(waiting.type, ExecutionKind.THREADS)
             ),
             occupancy=lambda _type: FULL,
             now=lambda: 100_000_000,
         )
 
-    def _kind_of(self, waiting: WaitingJobs) -> Kind | None:
-        return None if waiting.type == "unknown" else self.kinds.get(waiting.type, Kind.THREADS)
+    def _kind_of(self, waiting: WaitingJobs) -> ExecutionKind | None:
+        return None if waiting.type == "unknown" else self.kinds.get(waiting.type, ExecutionKind.THREADS)
 
     def watch(self, seconds: int, *waiting: WaitingJobs) -> str | None:
         for _ in range(seconds):
@@ -57,8 +57,8 @@ def test_it_logs_an_error_when_no_worker_takes_anything_for_too_long(caplog: pyt
     assert caplog.messages == []
     assert observation.watch(1, jobs()) == (
         "no worker has claimed any of these for 60 s: 3 due jobs of ping in queue default (the oldest, order-42, "
-        "for 75 s). 8 of 8 places (threads) of this worker are occupied, the longest by job job-1 (slow) for "
-        "90 s; give handlers a timeout=, this worker more places, or start more workers"
+        "for 75 s). 8 of 8 slots (threads) of this worker are occupied, the longest by job job-1 (slow) for "
+        "90 s; give handlers a timeout=, this worker more slots, or start more workers"
     )
     assert [record.levelname for record in caplog.records] == ["ERROR"]
     assert caplog.messages == [observation.detector.stall]
@@ -104,7 +104,7 @@ def test_jobs_that_stand_before_those_that_are_taken_were_overlooked() -> None:
 
 
 def test_places_of_another_kind_help_no_job() -> None:
-    observation = Observation(kinds={"encode": Kind.PROCESSES})
+    observation = Observation(kinds={"encode": ExecutionKind.PROCESSES})
     for mark in "abcdefg":
         observation.watch(10, jobs(type="encode", rank=20), jobs(mark, rank=10))
     assert "jobs of encode" in (observation.detector.stall or "")
@@ -158,7 +158,7 @@ def test_many_are_told_as_many_or_more() -> None:
 
 
 def test_a_place_that_is_free_lets_it_suspect_the_worker() -> None:
-    places = Occupancy(Kind.LOOP, 3, 100)
+    places = Occupancy(ExecutionKind.LOOP, 3, 100)
     assert str(places) == "3 of 100 places (loop) of this worker are occupied"
     assert places.remedy == "its log may say why; else restart it, and if that helps, please report it"
 
@@ -218,7 +218,7 @@ def test_a_worker_whose_places_are_all_occupied_says_so_and_recovers(shop: Works
     assert turns.jump(until_stall=True) >= 60
     stall = turns.last.stall or ""
     assert f"1 due job of ping in queue default (the oldest, {waits}, for " in stall
-    assert f"1 of 1 places (threads) of this worker are occupied, the longest by job {hanging} (hang)" in stall
+    assert f"1 of 1 slots (threads) of this worker are occupied, the longest by job {hanging} (hang)" in stall
     over.set()
     shop.clock.advance(2)
     assert shop.manager.get(waits).status is JobStatus.COMPLETED

@@ -4,7 +4,7 @@ import pytest
 
 from mainspring import JobStatus
 from mainspring.jobs.records import STATUS_AFTER, OutcomeKind
-from mainspring.jobs.status import TRANSITIONS, require_move
+from mainspring.jobs.status import TRANSITIONS, require_transition
 
 
 @pytest.mark.parametrize("status", JobStatus)
@@ -34,7 +34,7 @@ def test_a_state_reads_as_its_name() -> None:
 @pytest.mark.parametrize("after", JobStatus)
 def test_a_move_that_is_not_in_the_table_is_refused(before: JobStatus, after: JobStatus) -> None:
     if after in TRANSITIONS[before]:
-        assert require_move(before, after) is after
+        assert require_transition(before, after) is after
     else:
         with pytest.raises(ValueError, match=f"a job cannot move from {before} to {after}"):
-            require_move(before, after)
+            require_transition(before, after)

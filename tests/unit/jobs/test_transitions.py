@@ -23,13 +23,14 @@ from mainspring.jobs.records import (
 )
 from mainspring.jobs.status import TRANSITIONS, JobStatus
 from mainspring.jobs.transitions import (
+    can_settle,
     canceled,
     copy_of,
     expired,
     held,
-    is_good,
     is_leased,
     lease_of,
+    lease_revoked,
     reopened,
     replaced,
     rescued,
@@ -37,7 +38,6 @@ from mainspring.jobs.transitions import (
     started,
     started_by_holder,
     submitted,
-    taken_back,
 )
 
 DUE, NOW = 1_000, 5_000
@@ -99,7 +99,7 @@ STEPS = {
     "held": (FILED, HELD),
     "started": (FILED, RUNNING),
     "started by its holder": (HELD, started_by_holder(HELD, NOW)),
-    "taken back": (HELD, taken_back(HELD)),
+    "taken back": (HELD, lease_revoked(HELD)),
     "canceled": (HELD, canceled(HELD, NOW)),
     "expired": (FILED, expired(FILED, NOW)),
     "reopened": (LETTER, reopened(LETTER, NOW)),
@@ -179,13 +179,13 @@ def test_a_start_ahead_of_its_due_time_counts_from_then() -> None:
 
 def test_a_held_job_that_is_taken_back_is_free_and_its_lease_is_no_longer_good() -> None:
     lease = lease_of(HELD, 1, is_started=False)
-    free = taken_back(HELD)
+    free = lease_revoked(HELD)
     assert differences(HELD, free) == {"owner": None, "token": 2}
     assert not is_leased(held(free, WORKER), lease, WORKER, JobStatus.PENDING)
 
 
 def test_a_job_without_a_holder_is_taken_back_as_it_is() -> None:
-    assert taken_back(FILED) is FILED
+    assert lease_revoked(FILED) is FILED
 
 
 # -- leases
@@ -211,17 +211,17 @@ def test_a_lease_carries_what_its_job_has() -> None:
 def test_a_lease_is_good_for_one_worker_token_and_state(job: Filed, worker: int, *, is_good_still: bool) -> None:
     outcome = outcome_of(RUNNING, OutcomeKind.COMPLETED)
     assert is_leased(job, outcome.lease, worker, JobStatus.RUNNING) is is_good_still
-    assert is_good(job, outcome, worker) is is_good_still
+    assert can_settle(job, outcome, worker) is is_good_still
 
 
 @pytest.mark.parametrize("kind", OutcomeKind)
 def test_what_is_only_held_can_be_handed_back_and_nothing_else(kind: OutcomeKind) -> None:
-    assert is_good(HELD, outcome_of(HELD, kind), WORKER) is (kind is OutcomeKind.HANDED_BACK)
+    assert can_settle(HELD, outcome_of(HELD, kind), WORKER) is (kind is OutcomeKind.HANDED_BACK)
 
 
 def test_a_held_job_that_runs_by_now_is_not_handed_back_as_held() -> None:
     outcome = outcome_of(HELD, OutcomeKind.HANDED_BACK)
-    assert not is_good(started_by_holder(HELD, NOW), outcome, WORKER)
+    assert not can_settle(started_by_holder(HELD, NOW), outcome, WORKER)
 
 
 # -- settling
@@ -376,7 +376,7 @@ def test_a_replaced_job_takes_over_arguments_and_times_and_nothing_else() -> Non
 
 
 def test_a_replaced_job_is_taken_from_its_holder() -> None:
-    assert replaced(HELD, NEW) == taken_back(HELD)
+    assert replaced(HELD, NEW) == lease_revoked(HELD)
 
 
 def test_the_copy_of_a_letter_is_like_it_but_for_key_schedule_and_expiry() -> None:

@@ -34,8 +34,8 @@ class Driver:
         self.monotonic = 0
         self._number_of_leases = 0
 
-    def now(self) -> m.Now:
-        return m.Now(self.engine_time, self.monotonic, START_LEAD)
+    def now(self) -> m.ClockReading:
+        return m.ClockReading(self.engine_time, self.monotonic, START_LEAD)
 
     def report(self, event: Any, *arguments: Any) -> list[m.Decision]:
         """Report an event, and return the decisions except those about schedules."""
@@ -172,11 +172,11 @@ def test_after_a_suspect_it_fetches_the_next_one(driver: Driver) -> None:
 def test_a_fetch_that_failed_is_repeated_after_a_pause(driver: Driver) -> None:
     error = OSError("the disk is gone")
     assert driver.report(driver.machine.fetch_failed, error) == []
-    assert (driver.machine.trouble, driver.wakeup()) == (error, SECOND)
+    assert (driver.machine.fetch_error, driver.wakeup()) == (error, SECOND)
     assert driver.pass_time(SECOND - 1) == []
     assert kinds(driver.pass_time(1)) == [m.Fetch]
     driver.answer()
-    assert driver.machine.trouble is None
+    assert driver.machine.fetch_error is None
 
 
 # -- held jobs

@@ -152,7 +152,7 @@ class WorkerStory(RuleBasedStateMachine):
     # -- the driver
 
     def report(self, event: Callable[..., None], *arguments: Any) -> None:
-        now = m.Now(self.engine_time, self.monotonic, START_LEAD)
+        now = m.ClockReading(self.engine_time, self.monotonic, START_LEAD)
         event(now, *arguments)
         self.machine.time_passed(now)
         for decision in self.machine.take_decisions():
@@ -271,10 +271,11 @@ class WorkerStory(RuleBasedStateMachine):
             self.report(self.machine.enrolled, self.store.enroll())
 
     @rule(
-        trouble=st.sampled_from(["clock", "clock", "death", "silent death", "stop"]), jump=st.sampled_from(JUMPS)
+        fetch_error=st.sampled_from(["clock", "clock", "death", "silent death", "stop"]),
+        jump=st.sampled_from(JUMPS),
     )
-    def have_trouble(self, trouble: str, jump: int) -> None:
-        match trouble:
+    def have_trouble(self, fetch_error: str, jump: int) -> None:
+        match fetch_error:
             case "clock":
                 self.engine_time += jump
                 self.report(self.machine.clock_jumped)
@@ -305,7 +306,7 @@ class WorkerStory(RuleBasedStateMachine):
         committing = self.commit.jobs if self.commit is not None else []
         for job in self.table.jobs():
             if job.ready_ns is None and job.is_waiting:
-                assert job.is_starting or self.machine.next_wakeup(m.Now(0, 0, 0)) is not None
+                assert job.is_starting or self.machine.next_wakeup(m.ClockReading(0, 0, 0)) is not None
             if job.is_starting and self.commit is None:
                 raise AssertionError("a job starts, and nothing is in flight")
             places = [job in committing, job in self.ready, job in self.running, id(job.lease) in ending]
@@ -360,7 +361,7 @@ class WorkerStory(RuleBasedStateMachine):
         return True
 
     def sleep(self) -> bool:
-        now = m.Now(self.engine_time, self.monotonic, START_LEAD)
+        now = m.ClockReading(self.engine_time, self.monotonic, START_LEAD)
         wakeup = self.machine.next_wakeup(now)
         if wakeup is None:
             if self.machine.is_stopping or self.machine.number in self.store.workers:

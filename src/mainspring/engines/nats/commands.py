@@ -113,7 +113,7 @@ class NatsCommands:
 
     def _take_away(self, workspace: Workspace, job: StoredJob) -> StoredJob:
         """Remove a waiting job from its queue, and from the worker that may hold it."""
-        return transitions.taken_back(self._queueing.dequeue(workspace, job))
+        return transitions.lease_revoked(self._queueing.dequeue(workspace, job))
 
     def _run_again(self, workspace: Workspace, job: StoredJob, command: Reopen | Replay) -> Changed:
         if job.replayed_as is not None:

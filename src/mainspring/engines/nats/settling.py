@@ -115,7 +115,7 @@ class NatsSettling:
     def _settle(self, workspace: Workspace, worker: int, outcome: Outcome, nonce: str) -> bool:
         job = workspace.job(outcome.lease.id)
         outcome = _with_lost_start(job, outcome, worker)
-        if job is None or job.place != outcome.lease.ref or not transitions.is_good(job, outcome, worker):
+        if job is None or job.place != outcome.lease.ref or not transitions.can_settle(job, outcome, worker):
             return False
         if outcome.kind is not OutcomeKind.HANDED_BACK:
             self._journal.tell_start(workspace, job, outcome.began)

@@ -185,7 +185,7 @@ class NatsTaking:
         job = workspace.job(hand.job.id)
         is_held = job is not None and (job.owner, job.status) == (hand.worker, JobStatus.PENDING)
         if job is not None and is_held:
-            self._queueing.enqueue(workspace, transitions.taken_back(job))
+            self._queueing.enqueue(workspace, transitions.lease_revoked(job))
         workspace.draft.send(hand.reply, ACK if is_held else nak(0))
         workspace.draft.then(partial(self._hands.drop, hand.job.id))
 

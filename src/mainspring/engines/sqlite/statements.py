@@ -9,12 +9,12 @@ sequences, groups and limits are in `line_statements`, those for schedules in `s
 from __future__ import annotations
 
 from mainspring.engines.sqlite.codec import CODES, LEASE_COLUMNS, RECORD_COLUMNS
-from mainspring.jobs.status import JobStatus, require_move
+from mainspring.jobs.status import JobStatus, require_transition
 
 
 def _move(before: JobStatus, after: JobStatus) -> int:
     """Return the number of the state after a transition, which `status.TRANSITIONS` must allow."""
-    return CODES[require_move(before, after)]
+    return CODES[require_transition(before, after)]
 
 
 _START = _move(JobStatus.PENDING, JobStatus.RUNNING)

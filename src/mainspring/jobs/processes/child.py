@@ -45,7 +45,13 @@ from mainspring.jobs.records import Lease
 from mainspring.jobs.retry import Cancel, RetryLater, Snooze
 from mainspring.jobs.serializers import SERIALIZERS, JsonSerializer
 from mainspring.jobs.timestamps import to_microseconds
-from mainspring.jobs.worker.outcomes import UnstorableResult, describe, describe_fault, encode_result, storable
+from mainspring.jobs.worker.outcomes import (
+    UnstorableResult,
+    describe_error,
+    describe_fault,
+    encode_result,
+    to_storable_text,
+)
 
 ORPHANED = 75  # EX_TEMPFAIL: another worker will run the job
 
@@ -277,11 +283,13 @@ def _answer_for_error(error: BaseException) -> ChildAnswer:
         if isinstance(error, Snooze):
             return ChildAnswer(AnswerKind.SNOOZED, delay=to_microseconds(error.delay, "delay"))
         if isinstance(error, Cancel):
-            return ChildAnswer(AnswerKind.CANCELED, error=storable(str(error.reason)))
+            return ChildAnswer(AnswerKind.CANCELED, error=to_storable_text(str(error.reason)))
         class_names = tuple(full_name(kind) for kind in type(error).__mro__)
         if isinstance(error, RetryLater):
             delay = to_microseconds(error.delay, "delay")
-            return ChildAnswer(AnswerKind.RETRY_LATER, error=describe(error), delay=delay, class_names=class_names)
-        return ChildAnswer(AnswerKind.FAILED, error=describe(error), class_names=class_names)
+            return ChildAnswer(
+                AnswerKind.RETRY_LATER, error=describe_error(error), delay=delay, class_names=class_names
+            )
+        return ChildAnswer(AnswerKind.FAILED, error=describe_error(error), class_names=class_names)
     except Exception as another:  # the exception itself raises errors, but the job must be settled
         return ChildAnswer(AnswerKind.NOT_RETRYABLE, error=describe_fault(error, another))

@@ -21,9 +21,9 @@ from mainspring.jobs.processes.messages import CallRequest, ChildAnswer, Progres
 from mainspring.jobs.records import Outcome, is_suspect
 from mainspring.jobs.worker.invoker import HandlerInvoker
 from mainspring.jobs.worker.lease_table import LeasedJob
-from mainspring.jobs.worker.outcomes import Crashed, Interrupted, Killed, needs_result
+from mainspring.jobs.worker.outcomes import ProcessCrashed, ProcessInterrupted, ProcessKilled, needs_result
 from mainspring.jobs.worker.reporting import OutcomeWriter, ProgressWriter
-from mainspring.jobs.worker.slots import Kind, Slots
+from mainspring.jobs.worker.slots import ExecutionKind, Slots
 from mainspring.runners.asyncio_runner import AsyncioRunner
 from mainspring.runners.func_queue import FuncQueue
 from mainspring.runners.runner import TaskRunner
@@ -38,37 +38,39 @@ if TYPE_CHECKING:
 logger = logging.getLogger("mainspring.worker")
 
 
-class Call:
+class HandlerCall:
     """A call of a handler that times out or can be stopped."""
 
-    __slots__ = ("_timers", "announce", "jobs", "kill", "warn")
+    __slots__ = ("_timers", "announce_shutdown", "jobs", "kill", "request_stop")
 
     def __init__(self, jobs: Sequence[LeasedJob]) -> None:
         self.jobs = jobs
         self._timers: list[TimerEntry] = []
-        self.announce: Callable[[], object] | None = None
+        self.announce_shutdown: Callable[[], object] | None = None
         """Tells the child process that the worker shuts down."""
-        self.warn: Callable[[], object] | None = None
+        self.request_stop: Callable[[], object] | None = None
         """Tells the child process that the handler is asked to stop."""
         self.kill: Callable[[], object] | None = None
         """Ends the handler; None if that is impossible."""
 
     @property
-    def is_unwanted(self) -> bool:
+    def is_stop_requested(self) -> bool:
         """Whether all of its jobs were asked to stop."""
         return all(job.context.cancelled for job in self.jobs)
 
-    def watch(self, timer: Timer, now_ns: int) -> None:
+    def arm_timeouts(self, timer: Timer, now_ns: int) -> None:
         """Set the timers for its timeouts."""
         handler = self.jobs[0].handler
         if handler.soft_timeout is not None:
             due = now_ns + handler.soft_timeout * 1_000
-            self._timers.append(timer.call_at(due, lambda: self._time_out(handler.soft_timeout or 0, self.warn)))
+            self._timers.append(
+                timer.call_at(due, lambda: self._time_out(handler.soft_timeout or 0, self.request_stop))
+            )
         if handler.timeout is not None:
             due = now_ns + handler.timeout * 1_000
             self._timers.append(timer.call_at(due, lambda: self._time_out(handler.timeout or 0, self.kill)))
 
-    def finish(self, timer: Timer) -> None:
+    def cancel_timeouts(self, timer: Timer) -> None:
         """Cancel the timers."""
         for entry in self._timers:
             timer.cancel(entry)
@@ -86,7 +88,7 @@ class Call:
                 then()
 
 
-def calls_of(jobs: Sequence[LeasedJob]) -> Iterator[Call]:
+def split_into_calls(jobs: Sequence[LeasedJob]) -> Iterator[HandlerCall]:
     """Divide the ready jobs of a batch handler into calls, and claim the start of each call's jobs in turn.
 
     A suspect is called alone: if it kills its process again, no other job is charged for that.
@@ -99,10 +101,10 @@ def calls_of(jobs: Sequence[LeasedJob]) -> Iterator[Call]:
         waiting = [job for job in others if is_suspect(job.lease)] + waiting[max(1, most) :]
         claimed = [job for job in chosen if job.claim_start()]
         if claimed:
-            yield Call(claimed)
+            yield HandlerCall(claimed)
 
 
-class Calls:
+class CallTracker:
     """Begins and ends calls: reports the begin, sets timeouts, passes outcomes on. From any thread."""
 
     def __init__(self, layers: Layers, timer: Timer, progress: ProgressWriter, outcomes: OutcomeWriter) -> None:
@@ -115,33 +117,33 @@ class Calls:
         """Begin the call of a handler that nothing can stop; return when it began, by the engine's clock."""
         now = self._clock.monotonic_ns()
         self._report_begin(job.lease)
-        job.slots.waited(job.waited(now))
+        job.slots.record_wait(job.waited(now))
         handler = job.handler
         if handler.timeout is not None or handler.soft_timeout is not None:
-            job.call = Call((job,))
-            job.call.watch(self._timer, now)
+            job.call = HandlerCall((job,))
+            job.call.arm_timeouts(self._timer, now)
         return job.began(now)
 
     def end_job(self, job: LeasedJob, outcome: Outcome, began: int) -> None:
         """Pass the outcome of a job on."""
         if job.call is not None:
-            job.call.finish(self._timer)
+            job.call.cancel_timeouts(self._timer)
         outcome.began = began
         self._end_jobs((job,), (outcome,))
 
-    def begin(self, call: Call) -> int:
+    def begin(self, call: HandlerCall) -> int:
         """Begin a call that can be stopped; return when it began, by the engine's clock."""
         now = self._clock.monotonic_ns()
         for job in call.jobs:
             self._report_begin(job.lease)
-            job.slots.waited(job.waited(now))
+            job.slots.record_wait(job.waited(now))
             job.call = call
-        call.watch(self._timer, now)
+        call.arm_timeouts(self._timer, now)
         return call.jobs[0].began(now)
 
-    def end(self, call: Call, outcomes: Sequence[Outcome], began: int | None) -> None:
+    def end(self, call: HandlerCall, outcomes: Sequence[Outcome], began: int | None) -> None:
         """Pass the outcomes of a call's jobs on."""
-        call.finish(self._timer)
+        call.cancel_timeouts(self._timer)
         for outcome in outcomes:
             outcome.began = began
         self._end_jobs(call.jobs, outcomes)
@@ -169,18 +171,18 @@ class Executors:
         self,
         layers: Layers,
         invoker: HandlerInvoker,
-        calls: Calls,
+        calls: CallTracker,
         *,
         threads: int,
         coroutines: int,
         processes: ProcessSettings,
     ) -> None:
-        self._makers: dict[Kind, Callable[[], Executor]] = {
-            Kind.THREADS: lambda: ThreadExecutor(layers.execution, threads, invoker, calls),
-            Kind.LOOP: lambda: LoopExecutor(layers, coroutines, invoker, calls),
-            Kind.PROCESSES: lambda: ProcessExecutor(layers, processes, invoker, calls),
+        self._makers: dict[ExecutionKind, Callable[[], Executor]] = {
+            ExecutionKind.THREADS: lambda: ThreadExecutor(layers.execution, threads, invoker, calls),
+            ExecutionKind.LOOP: lambda: LoopExecutor(layers, coroutines, invoker, calls),
+            ExecutionKind.PROCESSES: lambda: ProcessExecutor(layers, processes, invoker, calls),
         }
-        self._executors: dict[Kind, Executor] = {}
+        self._executors: dict[ExecutionKind, Executor] = {}
 
     def run(self, jobs: Iterable[LeasedJob]) -> None:
         """Run jobs as soon as there are slots for them."""
@@ -194,7 +196,7 @@ class Executors:
             else:
                 executor.run_batch(group)
 
-    def _executor(self, kind: Kind) -> Executor:
+    def _executor(self, kind: ExecutionKind) -> Executor:
         executor = self._executors.get(kind)
         if executor is None:
             executor = self._executors[kind] = self._makers[kind]()
@@ -205,8 +207,8 @@ class Executors:
         for job in jobs:
             job.context.announce_shutdown()
         for call in _distinct_calls(jobs):
-            if call.announce is not None:
-                call.announce()
+            if call.announce_shutdown is not None:
+                call.announce_shutdown()
 
     def stop(self, jobs: list[LeasedJob], *, also_batches: bool) -> None:
         """Ask handlers to stop, and end those that can be ended; calls of several jobs with `also_batches`."""
@@ -222,14 +224,14 @@ class Executors:
             executor.close()
 
 
-def _distinct_calls(jobs: list[LeasedJob]) -> set[Call]:
+def _distinct_calls(jobs: list[LeasedJob]) -> set[HandlerCall]:
     return {job.call for job in jobs if job.call is not None}
 
 
 class BatchQueues:
     """A queue of ready jobs for each batch handler, so that one call of it runs at a time."""
 
-    def __init__(self, runner: TaskRunner, run: Callable[[Call], object]) -> None:
+    def __init__(self, runner: TaskRunner, run: Callable[[HandlerCall], object]) -> None:
         self._runner = runner
         self._run = run
         self._queues: dict[str, FuncQueue[LeasedJob]] = {}
@@ -244,14 +246,14 @@ class BatchQueues:
         queue.dispatch_all(jobs)
 
     def _run_all(self, jobs: list[LeasedJob]) -> None:
-        for call in calls_of(jobs):
+        for call in split_into_calls(jobs):
             self._run(call)
 
 
 class ThreadExecutor:
     """Runs plain functions on a runner. They cannot be ended: they look at `current_job().cancelled`."""
 
-    def __init__(self, runner: TaskRunner, size: int, invoker: HandlerInvoker, calls: Calls) -> None:
+    def __init__(self, runner: TaskRunner, size: int, invoker: HandlerInvoker, calls: CallTracker) -> None:
         self._invoker = invoker
         self._calls = calls
         self._ready: FuncQueue[LeasedJob] = FuncQueue(self._run, runner, concurrency=size, name="mainspring-ready")
@@ -264,7 +266,7 @@ class ThreadExecutor:
             began = self._calls.begin_job(job)
             self._calls.end_job(job, self._invoker.invoke(job), began)
 
-    def _run_batch(self, call: Call) -> None:
+    def _run_batch(self, call: HandlerCall) -> None:
         began = self._calls.begin(call)
         self._calls.end(call, self._invoker.invoke_batch(call.jobs), began)
 
@@ -275,7 +277,7 @@ class ThreadExecutor:
 class LoopExecutor:
     """Awaits coroutine functions on an event loop. A timeout or a request to stop cancels them."""
 
-    def __init__(self, layers: Layers, size: int, invoker: HandlerInvoker, calls: Calls) -> None:
+    def __init__(self, layers: Layers, size: int, invoker: HandlerInvoker, calls: CallTracker) -> None:
         self._own_pool: ThreadPool | None = None
         self._loop = self._make_loop(layers)
         self._invoker = invoker
@@ -302,7 +304,7 @@ class LoopExecutor:
     async def _run(self, job: LeasedJob) -> None:
         async with self._slots:
             if job.claim_start():
-                await self._call(Call((job,)), self._invoke(job))
+                await self._call(HandlerCall((job,)), self._invoke(job))
 
     async def _invoke(self, job: LeasedJob) -> list[Outcome]:
         return [await self._invoker.invoke_async(job)]
@@ -316,15 +318,15 @@ class LoopExecutor:
         while self._waiting[name]:
             async with self._slots:
                 waiting, self._waiting[name] = self._waiting[name], []
-                for call in calls_of(waiting):
+                for call in split_into_calls(waiting):
                     await self._call(call, self._invoker.invoke_batch_async(call.jobs))
         del self._waiting[name]
 
-    async def _call(self, call: Call, work: Coroutine[Any, Any, list[Outcome]]) -> None:
+    async def _call(self, call: HandlerCall, work: Coroutine[Any, Any, list[Outcome]]) -> None:
         task = asyncio.ensure_future(work)
         call.kill = partial(asyncio.get_running_loop().call_soon_threadsafe, task.cancel)
         began = self._calls.begin(call)
-        if call.is_unwanted:  # the request came while the job waited for its slot
+        if call.is_stop_requested:  # the request came while the job waited for its slot
             task.cancel()
         try:
             outcomes = await task
@@ -332,7 +334,7 @@ class LoopExecutor:
             if not task.cancelled():
                 raise
             # The task was canceled before its first step.
-            outcomes = [self._invoker.explain(job, error) for job in call.jobs]
+            outcomes = [self._invoker.outcome_for_error(job, error) for job in call.jobs]
         self._calls.end(call, outcomes, began)
 
     def close(self) -> None:
@@ -350,7 +352,9 @@ class ProcessExecutor:
     no thread for plain handlers is used up.
     """
 
-    def __init__(self, layers: Layers, settings: ProcessSettings, invoker: HandlerInvoker, calls: Calls) -> None:
+    def __init__(
+        self, layers: Layers, settings: ProcessSettings, invoker: HandlerInvoker, calls: CallTracker
+    ) -> None:
         from mainspring.jobs.processes.pool import ProcessPool  # noqa: PLC0415 - most applications need none
 
         size = settings.count
@@ -366,9 +370,9 @@ class ProcessExecutor:
 
     def _run(self, job: LeasedJob) -> None:
         if job.claim_start():
-            self._run_call(Call((job,)))
+            self._run_call(HandlerCall((job,)))
 
-    def _run_call(self, call: Call) -> None:
+    def _run_call(self, call: HandlerCall) -> None:
         remote = _RemoteCall(call, self._calls)
         request = _request(call, self._invoker.max_result)
         outcomes = self._invoker.invoke_remote(call.jobs, lambda: self._ask(remote, request))
@@ -387,7 +391,7 @@ class ProcessExecutor:
 class _RemoteCall:
     """A call in a child process."""
 
-    def __init__(self, call: Call, calls: Calls) -> None:
+    def __init__(self, call: HandlerCall, calls: CallTracker) -> None:
         self._call = call
         self._calls = calls
         self.began: int | None = None
@@ -400,25 +404,25 @@ class _RemoteCall:
             return pool.run(request, on_start=self._begin, on_note=self._report).answers
         except ChildDied as death:
             if death.was_asked_to_end:
-                raise Interrupted(str(death)) from None
+                raise ProcessInterrupted(str(death)) from None
             if death.was_killed:
-                raise Killed(str(death)) from None
-            raise Crashed(str(death)) from None
+                raise ProcessKilled(str(death)) from None
+            raise ProcessCrashed(str(death)) from None
 
     def _begin(self, child: RunningRequest) -> None:
         call = self._call
-        call.announce, call.warn, call.kill = child.announce_shutdown, child.stop, child.kill
+        call.announce_shutdown, call.request_stop, call.kill = child.announce_shutdown, child.stop, child.kill
         self.began = self._calls.begin(call)
         if call.jobs[0].context.stopping:  # the shutdown began while the process started
             child.announce_shutdown()
-        if call.is_unwanted:  # the request to stop came while the process started
+        if call.is_stop_requested:  # the request to stop came while the process started
             child.kill()
 
     def _report(self, note: ProgressNote) -> None:
         self._call.jobs[note.place].context.progress(note.done, note.total, note.note)
 
 
-def _request(call: Call, max_result: int) -> CallRequest:
+def _request(call: HandlerCall, max_result: int) -> CallRequest:
     handler = call.jobs[0].handler
     return CallRequest.of(
         handler,

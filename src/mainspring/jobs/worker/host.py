@@ -28,7 +28,7 @@ from mainspring.runners.repeat import Repetition
 from mainspring.vital_signs import Health, WorkerState
 
 PATIENCE_FOR_ANSWERS = 10.0  # real seconds, after the grace, that a stop waits for the store
-MOST_NAMED = 5  # jobs, in the text of a report
+MAX_NAMED = 5  # jobs, in the text of a report
 
 logger = logging.getLogger("mainspring.worker")
 
@@ -62,7 +62,7 @@ class StopReport:
         if self.left:
             parts.append(
                 f"the store did not confirm the end of {len(self.left)} jobs in time ("
-                f"{', '.join(self.left[:MOST_NAMED])}{', ...' if len(self.left) > MOST_NAMED else ''}), "
+                f"{', '.join(self.left[:MAX_NAMED])}{', ...' if len(self.left) > MAX_NAMED else ''}), "
                 "other workers rescue them"
             )
         if not self.has_left:
@@ -159,7 +159,7 @@ class WorkerHost:
             self._layers.control.post(self._report_health)
 
     def _report_health(self) -> None:
-        self._health.report(len(self._worker.table), self._worker.machine.trouble)
+        self._health.report(len(self._worker.table), self._worker.machine.fetch_error)
 
     def _end_health_reports(self) -> None:
         if self._health_reports is not None:

@@ -18,7 +18,7 @@ from mainspring.jobs.processes.messages import AnswerKind, ChildAnswer
 from mainspring.jobs.records import Outcome
 from mainspring.jobs.serializers import Serializer
 from mainspring.jobs.worker.lease_table import LeasedJob
-from mainspring.jobs.worker.outcomes import FollowUps, Outcomes, RemoteError
+from mainspring.jobs.worker.outcomes import FollowUpFactory, OutcomeFactory, RemoteError
 
 
 class HandlerInvoker:
@@ -35,12 +35,12 @@ class HandlerInvoker:
         middlewares: Middlewares | None = None,
     ) -> None:
         ids = JobIds()
-        follow_ups = FollowUps(registry or Registry(), new_id or (lambda: ids.make(now())[0]), now)
-        self._outcomes = Outcomes(serializer, now, follow_ups, max_result=max_result)
+        follow_ups = FollowUpFactory(registry or Registry(), new_id or (lambda: ids.make(now())[0]), now)
+        self._outcomes = OutcomeFactory(serializer, now, follow_ups, max_result=max_result)
         self._middlewares = middlewares or Middlewares()
         self.max_result = max_result
-        self._complete = self._outcomes.complete
-        self.explain = self._outcomes.explain
+        self._complete = self._outcomes.for_result
+        self.outcome_for_error = self._outcomes.for_error
 
     # -- one job
 
@@ -55,7 +55,7 @@ class HandlerInvoker:
                 value = _call(job)
             return self._complete(job, value)
         except BaseException as error:  # SystemExit in a handler ends the attempt, not the worker
-            return self.explain(job, error)
+            return self.outcome_for_error(job, error)
         finally:
             context.leave(entered)
 
@@ -68,7 +68,7 @@ class HandlerInvoker:
                 value = await _call(job)
             return self._complete(job, value)
         except BaseException as error:  # a canceled attempt has an outcome, too
-            return self.explain(job, error)
+            return self.outcome_for_error(job, error)
         finally:
             context.leave(entered)
 
@@ -86,7 +86,7 @@ class HandlerInvoker:
                 value = batch.function(batch.items)
             batch.complete(value)
         except BaseException as error:
-            batch.explain(error)
+            batch.fail(error)
         finally:
             context.leave(entered)
         return batch.outcomes()
@@ -103,7 +103,7 @@ class HandlerInvoker:
                 value = await batch.function(batch.items)
             batch.complete(value)
         except BaseException as error:
-            batch.explain(error)
+            batch.fail(error)
         finally:
             context.leave(entered)
         return batch.outcomes()
@@ -122,9 +122,9 @@ class HandlerInvoker:
                 if not is_batch and given[0].kind in (AnswerKind.FAILED, AnswerKind.RETRY_LATER):
                     raise RemoteError(given[0])
                 answers = given
-            return [self._outcomes.answer(job, answer) for job, answer in zip(jobs, answers, strict=True)]
+            return [self._outcomes.for_answer(job, answer) for job, answer in zip(jobs, answers, strict=True)]
         except BaseException as error:
-            return [self._outcomes.explain(job, error) for job in jobs]
+            return [self._outcomes.for_error(job, error) for job in jobs]
         finally:
             context.leave(entered)
 
@@ -137,7 +137,7 @@ def _call(job: LeasedJob) -> Any:
 class _Batch:
     """The jobs of one call. Those whose arguments cannot be decoded have failed before it."""
 
-    def __init__(self, jobs: Sequence[LeasedJob], outcomes: Outcomes) -> None:
+    def __init__(self, jobs: Sequence[LeasedJob], outcomes: OutcomeFactory) -> None:
         self._jobs = jobs
         self._outcomes = outcomes
         self._ended: dict[LeasedJob, Outcome] = {}
@@ -148,7 +148,7 @@ class _Batch:
                 positional, named = job.handler.arguments.decode(job.lease.payload, job.lease.codec)
                 (item,) = (*positional, *named.values())
             except Exception as error:  # charged to this job alone
-                self._ended[job] = outcomes.explain(job, error)
+                self._ended[job] = outcomes.for_error(job, error)
             else:
                 self._called.append(job)
                 self.items.append(item)
@@ -159,18 +159,18 @@ class _Batch:
         """Complete each job with what the handler returned for it."""
         for job, value in zip(self._called, self._results(returned), strict=True):
             if isinstance(value, BaseException):
-                self._ended[job] = self._outcomes.explain(job, value)
+                self._ended[job] = self._outcomes.for_error(job, value)
             else:
-                self._ended[job] = self._outcomes.complete(job, value)
+                self._ended[job] = self._outcomes.for_result(job, value)
 
     def _results(self, returned: Any) -> list[Any]:
         return results_of(self._jobs[0].handler.name, returned, len(self._called))
 
-    def explain(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
         """Charge an error to each job that has not ended."""
         for job in self._called:
             if job not in self._ended:
-                self._ended[job] = self._outcomes.explain(job, error)
+                self._ended[job] = self._outcomes.for_error(job, error)
 
     def outcomes(self) -> list[Outcome]:
         """Return the outcome of each job."""

@@ -17,10 +17,10 @@ from mainspring.jobs.context import JobContext
 from mainspring.jobs.engine import Demand
 from mainspring.jobs.handlers import Handler, Registry
 from mainspring.jobs.records import Lease, Outcome, is_suspect
-from mainspring.jobs.worker.slots import BatchSlots, Kind, Longest, Occupancy, Slots
+from mainspring.jobs.worker.slots import BatchSlots, ExecutionKind, LongestJob, Occupancy, Slots
 
 if TYPE_CHECKING:
-    from mainspring.jobs.worker.executors import Call
+    from mainspring.jobs.worker.executors import HandlerCall
 
 PROCESS_WINDOW = 16
 
@@ -68,7 +68,7 @@ class LeasedJob:
         self.handler = handler
         self.slots = slots
         self.context = LeaseContext(lease, report)
-        self.call: Call | None = None  # the call of the handler, if it can be stopped or times out
+        self.call: HandlerCall | None = None  # the call of the handler, if it can be stopped or times out
         self.counts_as_started = lease.is_started
         self.is_starting = False  # the store has not yet answered whether the job may start
         self.ready_ns: int | None = None  # when the job was ready to run, by the monotonic clock
@@ -132,9 +132,11 @@ class LeaseTable:
         self._jobs: dict[tuple[Hashable, int], LeasedJob] = {}  # by ref and token: a job may be leased again
         self._threads = Slots(threads, queues)
         # All coroutines start at once, so a window of waiting jobs would be of no use.
-        self._loop = Slots(coroutines, queues, kind=Kind.LOOP, max_window=0)
+        self._loop = Slots(coroutines, queues, kind=ExecutionKind.LOOP, max_window=0)
         # Jobs in processes are usually long. A small window spares short ones a fetch each.
-        self._processes = Slots(processes, queues, kind=Kind.PROCESSES, max_window=PROCESS_WINDOW * processes)
+        self._processes = Slots(
+            processes, queues, kind=ExecutionKind.PROCESSES, max_window=PROCESS_WINDOW * processes
+        )
         self._kinds = (self._threads, self._loop, self._processes)
         self._batches: dict[str, BatchSlots] = {}  # by the name of the handler
         self._slots: dict[Handler, Slots] = {}
@@ -152,7 +154,7 @@ class LeaseTable:
         names: dict[Slots, list[str]] = {}
         for name in self._registry.names():
             names.setdefault(self._slots_for(self._registry.get(name)), []).append(name)
-        self._count_lent()
+        self._count_batch_slots()
         return [slots.demand(tuple(types), suspects=self._suspects == 0) for slots, types in names.items()]
 
     def add(self, lease: Lease, worker: int) -> LeasedJob:
@@ -199,15 +201,15 @@ class LeaseTable:
     def is_crowded(self) -> bool:
         """Return whether some jobs have to wait for a slot."""
         if self._batches:
-            self._count_lent()
-        return any(slots.started + slots.lent > slots.size for slots in self._kinds)
+            self._count_batch_slots()
+        return any(slots.started + slots.used_by_batches > slots.size for slots in self._kinds)
 
     def adapt(self, *, is_more: bool) -> None:
         """Adapt the windows of the slots to how long jobs had to wait."""
         for slots in self._kinds:
             slots.adapt(is_more=is_more)
 
-    def kind_of(self, waiting: WaitingJobs) -> Kind | None:
+    def kind_of(self, waiting: WaitingJobs) -> ExecutionKind | None:
         """Return where this worker would run jobs that wait; None if it does not serve them."""
         is_served = waiting.type in self._registry and (self._queues is None or waiting.queue in self._queues)
         return self._slots_for(self._registry.get(waiting.type)).kind if is_served else None
@@ -218,14 +220,14 @@ class LeaseTable:
         is_batch = slots.batch is not None and slots.started > 0
         if not is_batch:
             slots = next(kind for kind in self._kinds if kind.kind is slots.kind)
-        self._count_lent()
+        self._count_batch_slots()
         running = [job for job in self._jobs.values() if job.is_running]
         here = [job for job in running if (job.slots is slots if is_batch else job.slots.kind is slots.kind)]
-        times = [Longest(job.waited(now_ns) / NANOSECONDS, job.lease.id, job.lease.type) for job in here]
+        times = [LongestJob(job.waited(now_ns) / NANOSECONDS, job.lease.id, job.lease.type) for job in here]
         longest = max(times, default=None)
         if is_batch:
             return Occupancy(slots.kind, 1, 1, longest, is_batch=True)
-        return Occupancy(slots.kind, min(slots.places, slots.size), slots.size, longest)
+        return Occupancy(slots.kind, min(slots.occupied, slots.size), slots.size, longest)
 
     def _slots_for(self, handler: Handler) -> Slots:
         slots = self._processes if handler.is_process else self._loop if handler.is_async else self._threads
@@ -240,7 +242,9 @@ class LeaseTable:
             slots = self._batches[handler.name] = BatchSlots(handler.options.batch or 1, self._queues, kind)
         return slots
 
-    def _count_lent(self) -> None:
+    def _count_batch_slots(self) -> None:
         """Count the slots that calls of batch handlers occupy."""
         for slots in self._kinds:
-            slots.lent = sum(1 for batch in self._batches.values() if batch.started and batch.kind is slots.kind)
+            slots.used_by_batches = sum(
+                1 for batch in self._batches.values() if batch.started and batch.kind is slots.kind
+            )

@@ -42,7 +42,7 @@ PATIENCE_NS = 100_000_000  # how long a due job waits for a slot before it is ha
 logger = logging.getLogger("mainspring.worker")
 
 
-class Now(NamedTuple):
+class ClockReading(NamedTuple):
     """The time of an event, by both clocks."""
 
     engine: int
@@ -123,7 +123,7 @@ class WorkerMachine:
         self.table = table
         self.number = 0
         """The number under which the engine knows this worker; 0 before it is enrolled."""
-        self.trouble: Exception | None = None
+        self.fetch_error: Exception | None = None
         """The error of the last fetch, if it failed."""
         self.interrupted: int | None = None
         """How many running handlers a shutdown interrupted; None before it did."""
@@ -155,7 +155,7 @@ class WorkerMachine:
         decisions, self._decisions = self._decisions, []
         return decisions
 
-    def next_wakeup(self, now: Now) -> int | None:
+    def next_wakeup(self, now: ClockReading) -> int | None:
         """Return the monotonic instant at which `time_passed` is needed next."""
         instant = self._fetch_at
         if self._starts and (instant is None or self._starts[0][0] < instant):
@@ -181,7 +181,7 @@ class WorkerMachine:
 
     # -- events: fetching
 
-    def enrolled(self, now: Now, number: int) -> None:
+    def enrolled(self, now: ClockReading, number: int) -> None:
         """The engine has registered this worker under a number."""
         before, self.number = self.number, number
         self._is_enrolling = False
@@ -193,12 +193,12 @@ class WorkerMachine:
             self._decisions.append(Leave(before))
         self._fetch(now)
 
-    def enroll_failed(self, now: Now, error: Exception) -> None:
+    def enroll_failed(self, now: ClockReading, error: Exception) -> None:
         """The engine could not register this worker again."""
         self._is_enrolling = False
         self._retry_later(now, error)
 
-    def declared_dead(self, _now: Now, number: int) -> None:
+    def declared_dead(self, _now: ClockReading, number: int) -> None:
         """Another worker declared the worker with this number dead, and takes over its jobs."""
         if number == self.number:
             self._enroll_again()
@@ -210,11 +210,11 @@ class WorkerMachine:
         self._is_enrolling = True
         self._decisions.append(Enroll())
 
-    def woken(self, now: Now) -> None:
+    def woken(self, now: ClockReading) -> None:
         """Jobs may have become available."""
         self._fetch(now)
 
-    def _fetch(self, now: Now) -> None:
+    def _fetch(self, now: ClockReading) -> None:
         if self.is_stopping or self.number == 0:
             return
         if self._is_fetching or self._is_enrolling:
@@ -225,21 +225,21 @@ class WorkerMachine:
         self._had_room = any(demand.starts for demand in demands)
         self._decisions.append(Fetch(self.number, demands, LEAD, now.start_lead))
 
-    def fetch_failed(self, now: Now, error: Exception) -> None:
+    def fetch_failed(self, now: ClockReading, error: Exception) -> None:
         """The engine could not lease jobs."""
         self._is_fetching = False
         self._retry_later(now, error)
 
-    def _retry_later(self, now: Now, error: Exception) -> None:
-        self.trouble = error
+    def _retry_later(self, now: ClockReading, error: Exception) -> None:
+        self.fetch_error = error
         self._must_fetch = False
         if not self.is_stopping:
             logger.error("no jobs can be taken, trying again in a second: %s", error)
             self._retry_ns = now.monotonic + RETRY_NS
 
-    def fetched(self, now: Now, worker: int, taken: Taken) -> None:
+    def fetched(self, now: ClockReading, worker: int, taken: Taken) -> None:
         """The engine has leased jobs, or none, to this worker under a number."""
-        self._is_fetching, self.trouble = False, None
+        self._is_fetching, self.fetch_error = False, None
         if worker != self.number:  # the fetch was made under a former number: the engine takes its leases back
             self._fetch(now)
             return
@@ -269,7 +269,7 @@ class WorkerMachine:
                 job.is_asked_to_stop = True
             self._decisions.append(StopHandlers(jobs))
 
-    def _plan_fetch(self, now: Now, taken: Taken) -> None:
+    def _plan_fetch(self, now: ClockReading, taken: Taken) -> None:
         if taken.next_due is not None and self._had_room:
             # A job due within the lead was left for lack of room: fetch it when there is some, or when it is due.
             self._is_more_ahead = taken.next_due <= now.engine + LEAD
@@ -283,7 +283,7 @@ class WorkerMachine:
         if self._fetch_at is None or instant < self._fetch_at:
             self._fetch_at = instant
 
-    def clock_jumped(self, now: Now) -> None:
+    def clock_jumped(self, now: ClockReading) -> None:
         """The wall clock was set: hand held jobs back, and fetch them again in time."""
         self._hand_back([job for job in self.table.jobs() if job.ready_ns is None])
         self._forget_held()
@@ -292,7 +292,7 @@ class WorkerMachine:
 
     # -- events: time
 
-    def time_passed(self, now: Now) -> None:
+    def time_passed(self, now: ClockReading) -> None:
         """Do everything whose time has come."""
         while self._starts and self._starts[0][0] <= now.engine:
             self._start(now, heappop(self._starts)[2])
@@ -310,7 +310,7 @@ class WorkerMachine:
 
     # -- events: starting
 
-    def _start(self, now: Now, job: LeasedJob) -> None:
+    def _start(self, now: ClockReading, job: LeasedJob) -> None:
         self.table.count_as_started(job)
         job.is_starting = True
         self._to_commit.append(job)
@@ -324,7 +324,7 @@ class WorkerMachine:
             self._is_committing = True
             self._decisions.append(CommitStarts(self.number, jobs))
 
-    def starts_answered(self, now: Now, jobs: Sequence[LeasedJob], answers: Sequence[bool]) -> None:
+    def starts_answered(self, now: ClockReading, jobs: Sequence[LeasedJob], answers: Sequence[bool]) -> None:
         """The engine has accepted or refused the starts of jobs."""
         self._is_committing = False
         self._commit_starts()
@@ -343,7 +343,7 @@ class WorkerMachine:
         if len(accepted) < len(jobs):
             self._use_new_room(now)
 
-    def starts_failed(self, _now: Now, jobs: Sequence[LeasedJob], error: Exception) -> None:
+    def starts_failed(self, _now: ClockReading, jobs: Sequence[LeasedJob], error: Exception) -> None:
         """The engine could not store the starts of jobs."""
         logger.error("the start of %d jobs could not be stored, so they are handed back: %s", len(jobs), error)
         self._is_committing = False
@@ -352,7 +352,7 @@ class WorkerMachine:
             job.is_starting = False
         self._hand_back(jobs)
 
-    def _release(self, now: Now, jobs: list[LeasedJob]) -> None:
+    def _release(self, now: ClockReading, jobs: list[LeasedJob]) -> None:
         """Make started jobs ready when they are due, those of the same instant together."""
         early: dict[int, list[LeasedJob]] = {}
         for job in jobs:
@@ -362,7 +362,7 @@ class WorkerMachine:
             heappush(self._releases, (due, next(self._order), group))
         self._make_ready(now, [job for job in jobs if job.lease.due <= now.engine] if early else jobs)
 
-    def _make_ready(self, now: Now, jobs: list[LeasedJob]) -> None:
+    def _make_ready(self, now: ClockReading, jobs: list[LeasedJob]) -> None:
         if not jobs:
             return
         for job in jobs:
@@ -374,19 +374,19 @@ class WorkerMachine:
     def _hand_back_late(self, jobs: list[LeasedJob]) -> None:
         late = [job for job in jobs if job.is_waiting and job.claim_start()]
         for job in late:
-            job.slots.shut()
+            job.slots.close_window()
         self._end(late, OutcomeKind.HANDED_BACK)
 
     # -- events: ending
 
-    def settled(self, now: Now, outcomes: Iterable[Outcome]) -> None:
+    def settled(self, now: ClockReading, outcomes: Iterable[Outcome]) -> None:
         """The engine has accepted or refused the outcomes of jobs."""
         had_suspect = self.table.drop_settled(outcomes)
         self._is_more |= had_suspect  # suspects are leased one at a time: there may be another
         self.table.adapt(is_more=self._is_more)
         self._use_new_room(now)
 
-    def _use_new_room(self, now: Now) -> None:
+    def _use_new_room(self, now: ClockReading) -> None:
         """Fetch jobs that were left for lack of room, because slots became free."""
         if self._is_left or self._is_more:
             self._fetch(now)
@@ -409,7 +409,7 @@ class WorkerMachine:
 
     # -- events: shutdown
 
-    def stop_requested(self, _now: Now) -> None:
+    def stop_requested(self, _now: ClockReading) -> None:
         """Fetch no more jobs, and hand back those that have not started."""
         if self.is_stopping:
             return
@@ -421,7 +421,7 @@ class WorkerMachine:
         self._forget_held()
         self._patience.clear()
 
-    def interrupt_requested(self, _now: Now) -> None:
+    def interrupt_requested(self, _now: ClockReading) -> None:
         """Give up the handlers that still run: their jobs run again on another worker."""
         running = [job for job in self.table.jobs() if job.is_running]
         self.interrupted = len(running)

@@ -22,7 +22,7 @@ from mainspring.jobs.io_layer import CallbackReply, SingleOperation
 from mainspring.jobs.layers import Layers
 from mainspring.jobs.records import WorkerInfo
 from mainspring.jobs.timestamps import MICROSECONDS
-from mainspring.jobs.worker.slots import Kind, Occupancy
+from mainspring.jobs.worker.slots import ExecutionKind, Occupancy
 from mainspring.vital_signs import Health, WorkerState
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ T = TypeVar("T")
 EVERY_SECONDS = 1.0
 HEARTBEAT_TICKS = 15
 PRUNE_TICKS = 60  # once a minute, and every second while there is more to prune
-MOST_PRUNES = 10  # small prunes in a row
+MAX_PRUNES = 10  # small prunes in a row
 JUMP_NS = 100_000_000  # a difference between the clocks that counts as a jump
 LONGEST_GAP_NS = 5 * NANOSECONDS  # the stall detector counts no more than this between two observations
 LONGEST_SILENCE_NS = 3_600 * NANOSECONDS  # between two reports of the same stall
@@ -83,7 +83,7 @@ class Maintenance:
             self._is_sweeping = True
             self._call("sweep", lambda engine: engine.sweep(number), self._swept)
         if self._ticks % PRUNE_TICKS == 0 or self._is_more_to_prune:
-            self._prune(MOST_PRUNES)
+            self._prune(MAX_PRUNES)
 
     def _call(self, what: str, call: Callable[[Engine], T], then: Callable[[T], None]) -> None:
         reply = CallbackReply(then, lambda error: self._failed(what, error))
@@ -177,23 +177,23 @@ class HealthRecorder:
         self._clock = clock
         self._on_turn = on_turn
         self._answered: int | None = None
-        self._trouble: str | None = None
+        self._error: str | None = None
         self.state = WorkerState.STARTING
         self.stall: str | None = None
 
     def answered(self) -> None:
         """Record that the engine has answered."""
         self._answered = self._clock.monotonic_ns()
-        self._trouble = None
+        self._error = None
 
     def failed(self, error: Exception) -> None:
         """Record that the engine has refused a call, or cannot be reached."""
-        self._trouble = str(error)
+        self._error = str(error)
 
-    def report(self, jobs: int, trouble: Exception | None) -> None:
+    def report(self, jobs: int, fetch_error: Exception | None) -> None:
         """Report the health, with the number of jobs and the error of the last fetch, if it failed."""
-        told = str(trouble) if trouble is not None else self._trouble
-        self._on_turn(Health(self.state, self._clock.monotonic_ns(), self._answered, told, self.stall, jobs))
+        text = str(fetch_error) if fetch_error is not None else self._error
+        self._on_turn(Health(self.state, self._clock.monotonic_ns(), self._answered, text, self.stall, jobs))
 
 
 class HandlerAnnouncer:
@@ -217,7 +217,7 @@ class HandlerAnnouncer:
         self.is_busy = False
         """Whether the engine owes an answer."""
 
-    def introduce(self) -> WorkerInfo:
+    def current_info(self) -> WorkerInfo:
         """Return the worker with the handlers that are registered now, to enroll it."""
         self._info = replace(self._info, types=self._registry.names())
         return self._info
@@ -249,11 +249,11 @@ class HandlerAnnouncer:
 
 
 @dataclass(slots=True)
-class _Unclaimed:
+class _UnclaimedJobs:
     """Due jobs of one type and queue, and for how long none of them was claimed."""
 
     waiting: WaitingJobs
-    kind: Kind
+    kind: ExecutionKind
     ns: int = 0
 
     @property
@@ -277,7 +277,7 @@ class StallDetector:
         clock: Clock,
         *,
         after_ns: int,
-        kind_of: Callable[[WaitingJobs], Kind | None],
+        kind_of: Callable[[WaitingJobs], ExecutionKind | None],
         occupancy: Callable[[str], Occupancy],
         now: Callable[[], int],
     ) -> None:
@@ -287,7 +287,7 @@ class StallDetector:
         self._occupancy = occupancy  # of the slots for a job type
         self._now = now  # by the engine's clock
         self._observed_ns = clock.monotonic_ns()
-        self._unclaimed: dict[tuple[str, str], _Unclaimed] = {}
+        self._unclaimed: dict[tuple[str, str], _UnclaimedJobs] = {}
         self._stalled: set[tuple[str, str]] = set()
         self._next_report = 0
         self._pause = 0
@@ -319,17 +319,17 @@ class StallDetector:
             last = before.get((found.type, found.queue))
             is_same = last is not None and last.waiting.mark == found.mark
             ns = last.ns + gap if last is not None and is_same else 0
-            self._unclaimed[found.type, found.queue] = _Unclaimed(found, kind, ns)
+            self._unclaimed[found.type, found.queue] = _UnclaimedJobs(found, kind, ns)
         claimed = [jobs for name, jobs in before.items() if self._was_claimed(name, jobs)]
         for jobs in self._unclaimed.values():
-            if any(_stand_before(others, jobs) for others in claimed):
+            if any(_come_before(others, jobs) for others in claimed):
                 jobs.ns = 0
 
-    def _was_claimed(self, name: tuple[str, str], before: _Unclaimed) -> bool:
+    def _was_claimed(self, name: tuple[str, str], before: _UnclaimedJobs) -> bool:
         after = self._unclaimed.get(name)
         return after is None or after.waiting.mark != before.waiting.mark
 
-    def _report(self, stalled: dict[tuple[str, str], _Unclaimed], now: int) -> None:
+    def _report(self, stalled: dict[tuple[str, str], _UnclaimedJobs], now: int) -> None:
         self.stall = self._describe(list(stalled.values()))
         is_news = not self._stalled >= stalled.keys()
         self._stalled = set(stalled)
@@ -340,7 +340,7 @@ class StallDetector:
             self._next_report = now + self._pause
             self._pause = min(2 * self._pause, LONGEST_SILENCE_NS)
 
-    def _describe(self, stalled: list[_Unclaimed]) -> str:
+    def _describe(self, stalled: list[_UnclaimedJobs]) -> str:
         longest = max(stalled, key=lambda jobs: jobs.observed)
         what = "; ".join(self._describe_one(jobs.waiting) for jobs in stalled[:5])
         more = f"; and of {len(stalled) - 5} more handlers" if len(stalled) > 5 else ""
@@ -358,7 +358,7 @@ class StallDetector:
         return f"{text} (the oldest, {waiting.oldest}, for {seconds} s)"
 
 
-def _stand_before(claimed: _Unclaimed, others: _Unclaimed) -> bool:
+def _come_before(claimed: _UnclaimedJobs, others: _UnclaimedJobs) -> bool:
     """Return whether jobs that are being claimed come before others that wait for the same slots."""
     first, second = claimed.waiting.rank, others.waiting.rank
     return claimed.kind is others.kind and first is not None and second is not None and first <= second

@@ -39,32 +39,32 @@ class RemoteError(Exception):
         super().__init__(answer.error or "")
 
 
-class Crashed(Exception):
+class ProcessCrashed(Exception):
     """The process of a handler died."""
 
 
-class Killed(Exception):
+class ProcessKilled(Exception):
     """The worker killed the process of a handler: at its timeout, or because it was asked to stop."""
 
 
-class Interrupted(Exception):
+class ProcessInterrupted(Exception):
     """The process of a handler was ended together with its worker."""
 
 
-class Outcomes:
+class OutcomeFactory:
     """Makes the outcomes of jobs."""
 
     def __init__(
-        self, serializer: Serializer, now: Callable[[], int], follow_ups: FollowUps, *, max_result: int
+        self, serializer: Serializer, now: Callable[[], int], follow_ups: FollowUpFactory, *, max_result: int
     ) -> None:
         self._serializers: dict[str, Serializer] = {name: make() for name, make in SERIALIZERS.items()}
         self._serializers[serializer.name] = serializer
         self._now = now
         self._follow_ups = follow_ups
         self._max_result = max_result
-        self._chance = random.Random()
+        self._random = random.Random()
 
-    def complete(self, job: LeasedJob, value: Any) -> Outcome:
+    def for_result(self, job: LeasedJob, value: Any) -> Outcome:
         """Return the outcome of a job whose handler returned."""
         if (value is None or not job.handler.options.keep_result) and job.lease.follow_up is None:
             return Outcome(job.lease, OutcomeKind.COMPLETED)
@@ -94,7 +94,7 @@ class Outcomes:
             outcome.follow_up = self._follow_ups.make(lease, lease.follow_up, passed, serializer)
         return outcome
 
-    def answer(self, job: LeasedJob, answer: ChildAnswer) -> Outcome:
+    def for_answer(self, job: LeasedJob, answer: ChildAnswer) -> Outcome:
         """Return the outcome of a job whose process answered."""
         lease = job.lease
         error = answer.error or ""
@@ -112,31 +112,33 @@ class Outcomes:
                 delay = answer.delay if answer.kind is AnswerKind.RETRY_LATER else None
                 return self._fail(job, error, is_final=is_final, delay=delay)
 
-    def explain(self, job: LeasedJob, error: BaseException) -> Outcome:
+    def for_error(self, job: LeasedJob, error: BaseException) -> Outcome:
         """Return the outcome of a job whose handler raised an exception."""
         try:
-            return self._conclude(job, error)
+            return self._for_known_error(job, error)
         except Exception as another:  # the exception itself is faulty: the job must be settled all the same
             reason = describe_fault(error, another)
             return Outcome(job.lease, OutcomeKind.FAILED, error=reason, cause=Cause.FAILURE)
 
-    def _conclude(self, job: LeasedJob, error: BaseException) -> Outcome:
+    def _for_known_error(self, job: LeasedJob, error: BaseException) -> Outcome:
         lease = job.lease
         if isinstance(error, Snooze):
             return Outcome(lease, OutcomeKind.SNOOZED, due=self._after(to_microseconds(error.delay, "delay")))
         if isinstance(error, Cancel):
-            return Outcome(lease, OutcomeKind.CANCELED, error=storable(str(error.reason)))
+            return Outcome(lease, OutcomeKind.CANCELED, error=to_storable_text(str(error.reason)))
         if isinstance(error, RemoteError):
-            return self.answer(job, error.answer)
-        if isinstance(error, Interrupted):
+            return self.for_answer(job, error.answer)
+        if isinstance(error, ProcessInterrupted):
             return Outcome(lease, OutcomeKind.INTERRUPTED)
-        if isinstance(error, Crashed):
+        if isinstance(error, ProcessCrashed):
             return self._crash(job, str(error))
-        if isinstance(error, Killed):
+        if isinstance(error, ProcessKilled):
             return self._fail(job, str(error), is_final=False, delay=None)
         is_final = isinstance(error, job.handler.options.retry.give_up_on)
         delay = to_microseconds(error.delay, "delay") if isinstance(error, RetryLater) else None
-        return self._fail(job, describe(error), is_final=is_final, delay=delay, brief=line(error))
+        return self._fail(
+            job, describe_error(error), is_final=is_final, delay=delay, brief=describe_briefly(error)
+        )
 
     def _fail(
         self, job: LeasedJob, error: str, *, is_final: bool, delay: int | None, brief: str | None = None
@@ -151,7 +153,7 @@ class Outcomes:
         if limit is not None:
             cause = Cause.TIMEOUT
             error = f"timeout after {limit / 1_000_000:g} s: {error}"
-        wait = job.handler.options.retry.delay_after(lease.failures + lease.timeouts + 1, self._chance)
+        wait = job.handler.options.retry.delay_after(lease.failures + lease.timeouts + 1, self._random)
         if wait is None or is_final:
             return Outcome(lease, OutcomeKind.FAILED, error=error, cause=cause)
         due = self._after(wait if delay is None else delay)
@@ -184,7 +186,7 @@ def _anything(**arguments: Any) -> None: ...
 _UNKNOWN = Arguments("a handler that is not known here", _anything, JsonSerializer())
 
 
-class FollowUps:
+class FollowUpFactory:
     """Makes the job that is stored in the same transaction that completes the job before it."""
 
     def __init__(self, registry: Registry, new_id: Callable[[], str], now: Callable[[], int]) -> None:
@@ -242,14 +244,14 @@ def encode_result(value: Any, serializer: Serializer, *, handler: str, limit: in
 
 def _unstorable(handler: str, problem: str) -> UnstorableResult:
     return UnstorableResult(
-        storable(
+        to_storable_text(
             f"{handler} has run, but its result cannot be stored: {problem}; return plain data, or "
             "register it with keep_result=False"
         )
     )
 
 
-def line(error: BaseException) -> str:
+def describe_briefly(error: BaseException) -> str:
     """Describe an exception in one line."""
     name = type(error).__name__
     if isinstance(error, asyncio.CancelledError):
@@ -258,25 +260,25 @@ def line(error: BaseException) -> str:
         text = str(error)
     except Exception:  # the fault of the exception: the job must be settled all the same
         text = "(its message cannot be read)"
-    return storable(f"{name}: {text}" if text else name)
+    return to_storable_text(f"{name}: {text}" if text else name)
 
 
-def describe(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Describe an exception in the first line, and its traceback below, without frames of Mainspring."""
     if isinstance(error, RetryLater):
-        return line(error)
+        return describe_briefly(error)
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OWN_FRAMES):
         trace = trace.tb_next
     where = "".join(traceback.format_tb(trace))
-    return storable(f"{line(error)}\n{where}".rstrip()[:MAX_ERROR_LENGTH])
+    return to_storable_text(f"{describe_briefly(error)}\n{where}".rstrip()[:MAX_ERROR_LENGTH])
 
 
 def describe_fault(error: BaseException, another: BaseException) -> str:
     """Describe an exception whose own description raises another one."""
-    return storable(f"{type(error).__name__}, which cannot be described ({type(another).__name__})")
+    return to_storable_text(f"{type(error).__name__}, which cannot be described ({type(another).__name__})")
 
 
-def storable(text: str) -> str:
+def to_storable_text(text: str) -> str:
     """Replace characters that are not valid text."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

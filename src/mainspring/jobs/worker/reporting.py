@@ -215,7 +215,7 @@ class OutcomeWriter:
         """Store the outcomes of handlers, except of jobs whose end was claimed by a shutdown. From any thread."""
         if len(jobs) == 1 and self._progress.is_quiet:  # nearly always
             if jobs[0].claim_end():
-                jobs[0].context.fall_silent()
+                jobs[0].context.drop_progress()
                 self._settle(jobs[0].worker, [outcomes[0]])
         else:
             self.settle([end for end in zip(jobs, outcomes, strict=True) if end[0].claim_end()])
@@ -223,7 +223,7 @@ class OutcomeWriter:
     def settle(self, ends: Sequence[tuple[LeasedJob, Outcome]]) -> None:
         """Store outcomes of jobs whose ends are claimed, each after the last progress report of its job."""
         for job, _ in ends:
-            job.context.fall_silent()
+            job.context.drop_progress()
         if not self._progress.is_quiet:
             for job, outcome in ends:
                 self._progress.finish(job.lease, partial(self._settle, job.worker, [outcome]))

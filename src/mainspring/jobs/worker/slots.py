@@ -20,7 +20,7 @@ QUICK_NS = 10_000_000
 SLOW_NS = 50_000_000
 
 
-class Kind(Enum):
+class ExecutionKind(Enum):
     """Where handlers run."""
 
     THREADS = "threads"
@@ -29,10 +29,15 @@ class Kind(Enum):
 
 
 class Slots:
-    """The slots of one kind of execution. Used in the control sequence, except `waited`."""
+    """The slots of one kind of execution. Used in the control sequence, except `record_wait`."""
 
     def __init__(
-        self, size: int, queues: tuple[str, ...] | None, *, kind: Kind = Kind.THREADS, max_window: int = MAX_WINDOW
+        self,
+        size: int,
+        queues: tuple[str, ...] | None,
+        *,
+        kind: ExecutionKind = ExecutionKind.THREADS,
+        max_window: int = MAX_WINDOW,
     ) -> None:
         self.size = size
         """How many jobs run at once."""
@@ -45,12 +50,12 @@ class Slots:
         self.kind = kind
         self.started = 0
         self.held = 0
-        self.lent = 0
+        self.used_by_batches = 0
         """How many slots are occupied by calls of batch handlers."""
 
     def demand(self, types: tuple[str, ...], *, suspects: bool = True) -> Demand:
         """Return how many jobs of these types to fetch, and whether a suspect may be among them."""
-        starts = max(0, self.size + 2 * self._window - self.started - self.lent)
+        starts = max(0, self.size + 2 * self._window - self.started - self.used_by_batches)
         return Demand(
             types=types,
             starts=starts,
@@ -60,16 +65,16 @@ class Slots:
         )
 
     @property
-    def places(self) -> int:
+    def occupied(self) -> int:
         """How many slots are occupied."""
-        return self.started + self.lent
+        return self.started + self.used_by_batches
 
     @property
     def wants_ahead(self) -> bool:
         """Whether at least half of the credit for held jobs is free."""
         return self.held * 2 <= AHEAD_FACTOR * self.size
 
-    def waited(self, nanoseconds: int) -> None:
+    def record_wait(self, nanoseconds: int) -> None:
         """Record how long a job waited for its slot. From any thread: losing a value does no harm."""
         self._longest_wait = max(self._longest_wait, nanoseconds)
 
@@ -81,7 +86,7 @@ class Slots:
         elif longest < QUICK_NS and is_more:
             self._window = min(self._max_window, max(self.size, 2 * self._window))
 
-    def shut(self) -> None:
+    def close_window(self) -> None:
         """Close the window, because a job found no slot in time."""
         self._window = 0
         self._longest_wait = SLOW_NS + 1  # so that the next `adapt` does not open it
@@ -93,13 +98,13 @@ class BatchSlots(Slots):
     def __init__(self, batch: int, queues: tuple[str, ...] | None, kind: Slots) -> None:
         super().__init__(batch, queues, kind=kind.kind, max_window=0)
         self.batch = batch
-        self._among = kind
-        self._is_shut = False
+        self._kind_slots = kind
+        self._is_waiting_for_slot = False
 
     def demand(self, types: tuple[str, ...], *, suspects: bool = True) -> Demand:
         """Return how many jobs to fetch for the next call: none during a call, and none before they are due."""
-        self._is_shut &= self._among.places >= self._among.size
-        starts = 0 if self.started or self._is_shut else self.size
+        self._is_waiting_for_slot &= self._kind_slots.occupied >= self._kind_slots.size
+        starts = 0 if self.started or self._is_waiting_for_slot else self.size
         return Demand(types=types, starts=starts, ahead=0, queues=self._queues, suspects=suspects)
 
     @property
@@ -107,14 +112,14 @@ class BatchSlots(Slots):
         """False: a batch handler holds no jobs before they are due."""
         return False
 
-    def shut(self) -> None:
+    def close_window(self) -> None:
         """Fetch nothing until a slot of its kind is free, and close the window of that kind."""
-        self._is_shut = True
-        self._among.shut()
+        self._is_waiting_for_slot = True
+        self._kind_slots.close_window()
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Longest:
+class LongestJob:
     """The job that has run longest."""
 
     seconds: float
@@ -129,22 +134,22 @@ class Longest:
 class Occupancy:
     """How busy the slots of one kind are, or the one slot of a batch handler, as text for operators."""
 
-    kind: Kind
+    kind: ExecutionKind
     running: int
-    places: int
-    longest: Longest | None = None
+    slots: int
+    longest: LongestJob | None = None
     is_batch: bool = False
 
     def __str__(self) -> str:
         if self.is_batch and self.running:
             what = "a call of this batch handler runs here already"
         else:
-            what = f"{self.running} of {self.places} places ({self.kind.value}) of this worker are occupied"
+            what = f"{self.running} of {self.slots} slots ({self.kind.value}) of this worker are occupied"
         return what if self.longest is None else f"{what}, the longest by {self.longest}"
 
     @property
     def remedy(self) -> str:
         """What to do about it."""
-        if self.running >= self.places:
-            return "give handlers a timeout=, this worker more places, or start more workers"
+        if self.running >= self.slots:
+            return "give handlers a timeout=, this worker more slots, or start more workers"
         return "its log may say why; else restart it, and if that helps, please report it"

@@ -19,10 +19,10 @@ from mainspring.jobs.layers import Layers
 from mainspring.jobs.policies import WorkerSettings
 from mainspring.jobs.records import Outcome, WorkerInfo
 from mainspring.jobs.worker import machine
-from mainspring.jobs.worker.executors import Calls, Executors
+from mainspring.jobs.worker.executors import CallTracker, Executors
 from mainspring.jobs.worker.invoker import HandlerInvoker
 from mainspring.jobs.worker.lease_table import LeasedJob, LeaseTable
-from mainspring.jobs.worker.machine import Decision, Now, WorkerMachine
+from mainspring.jobs.worker.machine import ClockReading, Decision, WorkerMachine
 from mainspring.jobs.worker.maintenance import HandlerAnnouncer, log_rescue
 from mainspring.jobs.worker.reporting import OutcomeWriter, ProgressWriter
 from mainspring.runners.idle_condition import IdleCondition
@@ -75,7 +75,7 @@ class Worker:
         self._executors = Executors(
             layers,
             invoker,
-            Calls(layers, self._timer, self._progress, self._outcomes),
+            CallTracker(layers, self._timer, self._progress, self._outcomes),
             threads=threads,
             coroutines=settings.coroutines,
             processes=settings.processes,
@@ -95,7 +95,7 @@ class Worker:
     def start(self) -> None:
         """Enroll, rescue the jobs of dead workers, and fetch jobs."""
         _require_main_guard()
-        info = self._announcer.introduce()
+        info = self._announcer.current_info()
         number = self._io.run(lambda engine: engine.enroll(info))
         try:
             log_rescue(self._io.run(lambda engine: engine.sweep(number)))
@@ -155,9 +155,11 @@ class Worker:
 
     # -- in the control sequence
 
-    def _handle(self, event: Callable[Concatenate[Now, P], None], *args: P.args, **kwargs: P.kwargs) -> None:
+    def _handle(
+        self, event: Callable[Concatenate[ClockReading, P], None], *args: P.args, **kwargs: P.kwargs
+    ) -> None:
         """Report an event to the machine, and perform its decisions."""
-        now = Now(self._engine.now(), self._clock.monotonic_ns(), self._engine.start_lead)
+        now = ClockReading(self._engine.now(), self._clock.monotonic_ns(), self._engine.start_lead)
         event(now, *args, **kwargs)
         self.machine.time_passed(now)
         wakeup = self.machine.next_wakeup(now)
@@ -205,7 +207,7 @@ class Worker:
         except Exception as error:  # the other decisions must be performed, or the machine waits for their answers
             logger.exception("the handlers of %d jobs could not be run", len(jobs))
             failed = [job for job in jobs if job.claim_start() and job.claim_end()]
-            self._outcomes.settle([(job, self._invoker.explain(job, error)) for job in failed])
+            self._outcomes.settle([(job, self._invoker.outcome_for_error(job, error)) for job in failed])
 
     def _commit_starts(self, commit: machine.CommitStarts) -> None:
         jobs = commit.jobs
@@ -221,7 +223,7 @@ class Worker:
         self._handle(self.machine.settled, [outcome for outcome, _ in settled])
 
     def _enroll(self) -> None:
-        info = self._announcer.introduce()
+        info = self._announcer.current_info()
         reply: CallbackReply[int] = CallbackReply(
             lambda number: self._control.post(self._handle, self.machine.enrolled, number),
             lambda error: self._control.post(self._handle, self.machine.enroll_failed, error),
@@ -239,9 +241,9 @@ class Worker:
         if self._timer_entry is not None:
             self._timer.cancel(self._timer_entry)
         self._wakeup = wakeup
-        self._timer_entry = self._timer.call_at(wakeup, lambda: self._control.post(self._ring))
+        self._timer_entry = self._timer.call_at(wakeup, lambda: self._control.post(self._on_timer))
 
-    def _ring(self) -> None:
+    def _on_timer(self) -> None:
         self._wakeup = self._timer_entry = None
         self._handle(self.machine.time_passed)
 
