@@ -21,7 +21,7 @@ PROBE = "import ensurepip, sys; print('{}.{}'.format(*sys.version_info))"
 
 JOBS = (
     "argument_types arguments context control cron decorators invoker handle handlers ids instants io_layer "
-    "manager processes retry serializers shaping stall_detector worker worker_trouble"
+    "manager processes retry serializers job_template stall_detector worker worker_trouble"
 )
 # What a Python may do differently: threads and their end, asyncio, time, signatures and types, pickling, the start
 # of processes, signals, files. Of each engine a little: the rest tests the storage more than the interpreter.

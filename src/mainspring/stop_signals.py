@@ -15,10 +15,10 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 ENDING = (signal.SIGTERM, signal.SIGINT)
-OVER = b"\0"
+END = b"\0"
 
 
-class Signals:
+class StopSignals:
     """A context manager that listens for SIGTERM and SIGINT. For the main thread."""
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Signals:
 
     def __enter__(self) -> Self:
         self._fd_before = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
-        self._before = {number: signal.signal(number, _note) for number in ENDING}
+        self._before = {number: signal.signal(number, _ignore_signal) for number in ENDING}
         return self
 
     def __exit__(
@@ -40,7 +40,7 @@ class Signals:
         for number, handler in self._before.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._fd_before)
-        self._writer.send(OVER)
+        self._writer.send(END)
         if self._follower is not None:
             self._follower.join()
         self._reader.close()
@@ -50,12 +50,12 @@ class Signals:
         """Wait for a signal; return False when the `with` block has ended."""
         while True:
             byte = self._reader.recv(1)
-            if byte in (OVER, b""):
+            if byte in (END, b""):
                 return False
             if byte[0] in ENDING:
                 return True
 
-    def then(self, act: Callable[[], None]) -> None:
+    def call_on_next(self, act: Callable[[], None]) -> None:
         """Call `act` at the next signal, on a thread of its own."""
 
         def follow() -> None:
@@ -66,5 +66,5 @@ class Signals:
         self._follower.start()
 
 
-def _note(_number: int, _frame: FrameType | None) -> None:
+def _ignore_signal(_number: int, _frame: FrameType | None) -> None:
     """Do nothing: the byte is written already, and the interrupted code may hold any lock."""

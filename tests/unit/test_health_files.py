@@ -25,10 +25,10 @@ from mainspring.foreground.health_files import (
     start_of,
 )
 from mainspring.foreground.publishing import Publisher, Systemd
-from mainspring.vital_signs import Health, WorkerState
+from mainspring.worker_health import WorkerHealth, WorkerState
 from tests.support import PATIENCE
 
-WELL = Health(WorkerState.READY, 1, 1, None, None, 3)
+WELL = WorkerHealth(WorkerState.READY, 1, 1, None, None, 3)
 STARTING = msgspec.structs.replace(WELL, state=WorkerState.STARTING)
 STOPPING = msgspec.structs.replace(WELL, state=WorkerState.STOPPING)
 SECONDS = 1_000_000_000
@@ -127,7 +127,7 @@ def test_a_publisher_writes_what_it_is_told_and_takes_it_along(folder: Path) -> 
     written = Event()
 
     class Noted(HealthFile):
-        def write(self, health: Health) -> None:
+        def write(self, health: WorkerHealth) -> None:
             super().write(health)
             written.set()
 
@@ -194,7 +194,7 @@ def test_the_file_is_there_when_systemd_hears_of_it(folder: Path) -> None:
     told = Event()
 
     class Reading(Systemd):
-        def tell(self, health: Health) -> None:
+        def tell(self, health: WorkerHealth) -> None:
             seen.append(read_signs(folder))
             told.set()
 

@@ -146,7 +146,7 @@ def _preview(
         arguments = letter.arguments
         if changes or without:  # refuse here what the replay would refuse
             arguments = with_changes(arguments, changes, without)
-            application.registry.get(letter.type).arguments.encode_stored(arguments)
+            application.registry.get(letter.type).arguments.encode_bound(arguments)
         rows.append((letter, arguments))
     if as_json:
         found = [{"letter": letter.id, "type": letter.type, "arguments": data} for letter, data in rows]

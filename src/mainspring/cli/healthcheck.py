@@ -19,7 +19,7 @@ from mainspring.cli.target import find_target
 from mainspring.clock import NANOSECONDS, SystemClock
 from mainspring.engines.registry import provider_for
 from mainspring.foreground.health_files import Sign, choose_folder, read_signs
-from mainspring.vital_signs import WorkerState
+from mainspring.worker_health import WorkerState
 
 
 class Wanted(IntEnum):

@@ -41,7 +41,7 @@ def read_calls(handler: Handler, file: Path, skip: int) -> Calls:
         positional, named = call_of(decoded(line, where), where)
         try:
             given = handler.arguments.bind(positional, named)
-            handler.arguments.encode_stored(given)
+            handler.arguments.encode_bound(given)
         except InvalidArguments as error:
             raise InvalidArguments(
                 handler=f"{where}: {error.handler}", parameter=error.parameter, problem=error.problem

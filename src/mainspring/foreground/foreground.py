@@ -15,11 +15,11 @@ from mainspring.errors import EngineUnavailable
 from mainspring.foreground.greeting import Greeting, PlainVoice, ScheduledNext, Voice
 from mainspring.foreground.health_files import HealthFile, Identity, choose_folder
 from mainspring.foreground.publishing import Publisher, Systemd
-from mainspring.jobs.handlers import Registry
+from mainspring.jobs.handlers import HandlerRegistry
 from mainspring.jobs.manager import JobManager
 from mainspring.jobs.policies import ProcessSettings
 from mainspring.jobs.recurrence.schedules import Schedules
-from mainspring.stop_signals import Signals
+from mainspring.stop_signals import StopSignals
 
 NO_HANDLERS = "import the modules that have some where the application is, or with Mainspring(include=[...])"
 SWITCH_SECONDS = 0.0005  # a CPU-bound handler yields the interpreter ten times as often as by default
@@ -35,7 +35,7 @@ class Application(Protocol):
     coroutines: int
     processes: ProcessSettings
     queues: tuple[str, ...] | None
-    registry: Registry
+    registry: HandlerRegistry
     schedules: Schedules
 
     def load_handlers(self) -> None:
@@ -83,7 +83,7 @@ class Foreground:
         interval = sys.getswitchinterval()
         sys.setswitchinterval(SWITCH_SECONDS)
         try:
-            with Signals() as signals:
+            with StopSignals() as signals:
                 self._app.load_handlers()
                 self._voice.greet(Greeting.of(self._app))  # before the worker starts: handlers may print, too
                 if not self._app.registry.all():
@@ -93,7 +93,7 @@ class Foreground:
                     signals.wait()
                     self._app.manager().stop_taking()  # before the message that says so
                     self._voice.tell_stopping()
-                    signals.then(self._app.manager().hurry)
+                    signals.call_on_next(self._app.manager().hurry)
                 self._voice.tell_stopped()
         finally:
             sys.setswitchinterval(interval)

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import msgspec
 
-from mainspring.vital_signs import Health
+from mainspring.worker_health import WorkerHealth
 
 GONE = "ZX"  # states of a process that has ended, but whose parent has not waited for it
 
@@ -118,7 +118,7 @@ class Sign(msgspec.Struct, frozen=True):
     """The content of a health file."""
 
     worker: Identity
-    health: Health
+    health: WorkerHealth
 
     @property
     def is_gone(self) -> bool:
@@ -137,7 +137,7 @@ class HealthFile:
         self.identity = identity
         self._name = f"{identity.pid}-{identity.number}{SUFFIX}"
 
-    def write(self, health: Health) -> None:
+    def write(self, health: WorkerHealth) -> None:
         """Replace the content of the file atomically."""
         data = msgspec.json.encode(Sign(self.identity, health))
         draft = f".{self._name}.new"

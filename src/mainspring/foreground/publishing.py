@@ -18,7 +18,7 @@ from threading import Condition, Thread
 from types import TracebackType
 
 from mainspring.foreground.health_files import VARIABLE, HealthFile, remove_gone
-from mainspring.vital_signs import Health, WorkerState
+from mainspring.worker_health import WorkerHealth, WorkerState
 
 logger = logging.getLogger("mainspring.worker")
 
@@ -40,7 +40,7 @@ class Systemd:
         has_watchdog = meant and environment.get("WATCHDOG_USEC", "").isdigit()
         return cls(environment.get("NOTIFY_SOCKET") or None, has_watchdog=has_watchdog)
 
-    def tell(self, health: Health) -> None:
+    def tell(self, health: WorkerHealth) -> None:
         """Send what has changed and, if there is a watchdog, that the worker is alive."""
         lines = []
         if health.state is not WorkerState.STARTING:
@@ -75,7 +75,7 @@ class Systemd:
                 logger.warning("systemd does not listen at NOTIFY_SOCKET %r: %s", self._address, error)
 
 
-def _status(health: Health) -> str:
+def _status(health: WorkerHealth) -> str:
     """Return the state of a worker and its problem as one line; without counts, so that it changes rarely."""
     problem = health.trouble or health.stall
     return str(health.state) if problem is None else f"{health.state}, but {problem}".replace("\n", " ")
@@ -92,7 +92,7 @@ class Publisher:
         self._systemd = systemd
         self._thread = Thread(target=self._publish_all, name="mainspring-health", daemon=True)
         self._changed = Condition()  # guards the attributes below
-        self._news: Health | None = None
+        self._news: WorkerHealth | None = None
         self._is_over = False
         self._has_failed = False
 
@@ -108,7 +108,7 @@ class Publisher:
             self._changed.notify()
         self._thread.join(PATIENCE_SECONDS)
 
-    def tell(self, health: Health) -> None:
+    def tell(self, health: WorkerHealth) -> None:
         """Publish the health soon; it replaces one that is not published yet."""
         with self._changed:
             self._news = health
@@ -131,7 +131,7 @@ class Publisher:
         except OSError as error:
             self._complain(error)
 
-    def _publish(self, health: Health) -> None:
+    def _publish(self, health: WorkerHealth) -> None:
         try:
             self._file.write(health)
         except OSError as error:

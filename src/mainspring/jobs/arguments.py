@@ -57,9 +57,9 @@ class Arguments:
 
     def encode(self, positional: tuple[Any, ...], named: Mapping[str, Any]) -> bytes:
         """Bind and encode the arguments of a call. `InvalidArguments` names the wrong parameter."""
-        return self.encode_stored(self.bind(positional, named))
+        return self.encode_bound(self.bind(positional, named))
 
-    def encode_stored(self, given: dict[str, Any]) -> bytes:
+    def encode_bound(self, given: dict[str, Any]) -> bytes:
         """Encode arguments that are already bound to their names."""
         try:
             payload = self._serializer.encode(given)
@@ -74,7 +74,7 @@ class Arguments:
         payloads: list[bytes] = []
         for call in calls:
             try:
-                given = self.bind_one_of_many(call)
+                given = self.bind_item(call)
                 try:
                     payload = encode(given)
                     decode(payload)
@@ -116,7 +116,7 @@ class Arguments:
         parameter = self._signature.parameters.get(name)
         return None if parameter is None or parameter.default is Parameter.empty else parameter.default
 
-    def bind_one_of_many(self, call: Any) -> dict[str, Any]:
+    def bind_item(self, call: Any) -> dict[str, Any]:
         """Bind the arguments of one item of a `submit_many`."""
         if isinstance(call, Mapping):
             return call if self._is_plain and type(call) is dict else self.bind((), call)
@@ -253,7 +253,7 @@ def _make_struct(name: str, function: Callable[..., Any], of: Signature) -> type
             fields.append((parameter.name, kind | msgspec.UnsetType if kind is not Any else Any, msgspec.UNSET))
     try:
         struct = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
-        msgspec.json.Decoder(struct, dec_hook=_never)
+        msgspec.json.Decoder(struct, dec_hook=_pass_through)
     except TypeError as error:
         raise TypeError(
             f"handler {name!r}: its parameters cannot be carried: {error}; annotate them with types that can be "
@@ -262,7 +262,7 @@ def _make_struct(name: str, function: Callable[..., Any], of: Signature) -> type
     return struct
 
 
-def _never(_kind: type[Any], data: Any) -> Any:
+def _pass_through(_kind: type[Any], data: Any) -> Any:
     return data
 
 
@@ -281,7 +281,7 @@ def _quoted(text: str) -> str | None:
     return found[1] if found else None
 
 
-def one_of_batch(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def single_item_function(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function with the signature of a submit for a batch handler: one element of its list."""
     parameters = list(signature(function).parameters.values())
     kinds = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
@@ -315,7 +315,7 @@ def _element_of(handler: str, parameter: str, annotation: Any) -> Any:
     return get_args(annotation)[0]
 
 
-def results_of(handler: str, returned: Any, count: int) -> list[Any]:
+def split_batch_results(handler: str, returned: Any, count: int) -> list[Any]:
     """Return the result of a batch handler for each job. An exception among them belongs to that job alone."""
     if returned is None:
         return [None] * count

@@ -13,7 +13,7 @@ from typing import Any
 
 from mainspring.errors import InvalidTransition
 from mainspring.jobs.commands import Delete, Edit, Replay
-from mainspring.jobs.handle import ManagerSource
+from mainspring.jobs.handle import ManagerProvider
 from mainspring.jobs.info import JobInfo, JobPage, decode_any
 from mainspring.jobs.records import JobRecord, Query
 from mainspring.jobs.status import JobStatus
@@ -32,7 +32,7 @@ def with_changes(
 class DeadLetters:
     """Lists, edits, replays and purges jobs that FAILED: `app.dead_letters`."""
 
-    def __init__(self, source: ManagerSource) -> None:
+    def __init__(self, source: ManagerProvider) -> None:
         self._source = source
 
     def list(
@@ -146,7 +146,7 @@ class DeadLetters:
         """Encode the arguments of a dead letter with changes, and return them with their codec."""
         manager = self._source.manager()
         arguments = manager.registry.get(letter.type).arguments
-        payload = arguments.encode_stored(with_changes(decode_any(letter.payload, letter.codec), changes, without))
+        payload = arguments.encode_bound(with_changes(decode_any(letter.payload, letter.codec), changes, without))
         manager.submission.check_size(letter.type, payload)
         return payload, arguments.codec
 

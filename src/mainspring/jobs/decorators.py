@@ -10,16 +10,16 @@ from typing import Any, Literal, ParamSpec, TypeVar, overload
 from zoneinfo import ZoneInfo
 
 from mainspring.clock import Duration
-from mainspring.jobs.handle import ManagerSource
+from mainspring.jobs.handle import ManagerProvider
 from mainspring.jobs.handler_options import Execution, FollowingJob, HandlerOptions
-from mainspring.jobs.handlers import Handler, Registry, default_name
+from mainspring.jobs.handlers import Handler, HandlerRegistry, default_name
 from mainspring.jobs.ids import require_id
 from mainspring.jobs.job_function import (
     AsyncBatchJobFunction,
     AsyncJobFunction,
-    BatchDecorator,
+    BatchJobDecorator,
     BatchJobFunction,
-    Decorator,
+    JobDecorator,
     JobFunction,
 )
 from mainspring.jobs.limit_registry import LimitRegistry
@@ -41,7 +41,7 @@ class Decorators(ABC):
     serializer: Serializer
 
     def __init__(self) -> None:
-        self.registry = Registry()
+        self.registry = HandlerRegistry()
         self.limits = LimitRegistry()
         self.declared = DeclaredSchedules(self.limits)
 
@@ -73,7 +73,7 @@ class Decorators(ABC):
         sequence_by: str | tuple[str, ...] | None = None,
         steps_aside: bool = False,
         aliases: tuple[str, ...] = (),
-    ) -> BatchDecorator: ...
+    ) -> BatchJobDecorator: ...
 
     @overload
     def job(
@@ -96,7 +96,7 @@ class Decorators(ABC):
         sequence_by: str | tuple[str, ...] | None = None,
         steps_aside: bool = False,
         aliases: tuple[str, ...] = (),
-    ) -> Decorator: ...
+    ) -> JobDecorator: ...
 
     def job(
         self, function: Callable[..., Any] | None = None, /, *, name: str | None = None, **options: Any
@@ -138,7 +138,7 @@ class Decorators(ABC):
         """Called after each registration, because a worker that already runs must learn of the handler."""
 
     @abstractmethod
-    def _source(self) -> ManagerSource:
+    def _source(self) -> ManagerProvider:
         """Return the application itself, from which job functions get the job manager."""
 
     def cron(
@@ -154,7 +154,7 @@ class Decorators(ABC):
         start: datetime | None = None,
         end: datetime | None = None,
         name: str | None = None,
-    ) -> Decorator:
+    ) -> JobDecorator:
         """Run a handler on a cron schedule: `@app.cron("0 2 * * *", tz="Asia/Taipei")`.
 
         Put it above `@app.job(...)` to give options to the handler. The schedule is stored when a worker starts.
@@ -172,12 +172,12 @@ class Decorators(ABC):
         start: datetime | None = None,
         end: datetime | None = None,
         name: str | None = None,
-    ) -> Decorator:
+    ) -> JobDecorator:
         """Run a handler at a fixed interval: `@app.every(timedelta(minutes=5))`. Stored when a worker starts."""
         rule = Every(interval)
         return self._recur(rule, name, misfire=misfire, overlap=overlap, jitter=jitter, start=start, end=end)
 
-    def _recur(self, rule: Cron | Every, name: str | None, **policies: Any) -> Decorator:
+    def _recur(self, rule: Cron | Every, name: str | None, **policies: Any) -> JobDecorator:
         def decorate(function: Callable[..., Any]) -> Any:
             job = function if isinstance(function, JobFunction) else self._register(function, None, {})
             self.declared.add(job.name if name is None else require_id(name, "name"), job, rule, **policies)

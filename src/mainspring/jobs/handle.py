@@ -18,7 +18,7 @@ from mainspring.jobs.status import JobStatus
 R = TypeVar("R")
 
 
-class ManagerSource(Protocol):
+class ManagerProvider(Protocol):
     """Provides the job manager of an application, and opens it on first use."""
 
     @property
@@ -33,7 +33,7 @@ class ManagerSource(Protocol):
         """Return the manager of this process; open it if necessary."""
 
 
-async def open_manager(source: ManagerSource) -> JobManager:
+async def open_manager(source: ManagerProvider) -> JobManager:
     """Return the manager of this process. A thread opens the store, because files and servers may be slow."""
     return source.manager() if source.is_open else await asyncio.to_thread(source.manager)
 
@@ -43,7 +43,7 @@ class JobHandle(Generic[R]):
 
     __slots__ = ("_handler", "_source", "id")
 
-    def __init__(self, job_id: str, handler: Handler | None, source: ManagerSource) -> None:
+    def __init__(self, job_id: str, handler: Handler | None, source: ManagerProvider) -> None:
         self.id = job_id
         self._handler = handler
         self._source = source

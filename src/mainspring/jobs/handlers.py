@@ -13,7 +13,7 @@ import msgspec
 
 from mainspring.clock import Duration
 from mainspring.errors import UnknownHandler
-from mainspring.jobs.arguments import Arguments, one_of_batch, plain_function
+from mainspring.jobs.arguments import Arguments, plain_function, single_item_function
 from mainspring.jobs.handler_options import HandlerOptions
 from mainspring.jobs.policies import names_of
 from mainspring.jobs.serializers import SERIALIZERS, Serializer
@@ -57,7 +57,7 @@ class Handler:
                 f"handler {name!r} is a coroutine function, for the event loop; leave execution='thread' out"
             )
         self.place = _locate(function) if self.is_process else None
-        call = function if options.batch is None else one_of_batch(name, function)
+        call = function if options.batch is None else single_item_function(name, function)
         self.arguments = Arguments(name, call, serializer)
         for policy in (options.unique, options.rate, options.concurrency):
             if policy is not None and not isinstance(policy, str):
@@ -80,7 +80,7 @@ class Handler:
             return serializer.decoder(Any).decode(data)
 
 
-class Registry:
+class HandlerRegistry:
     """The handlers that are registered in this process."""
 
     def __init__(self) -> None:

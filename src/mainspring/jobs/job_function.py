@@ -8,7 +8,7 @@ from functools import update_wrapper
 from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
 from mainspring.clock import Duration
-from mainspring.jobs.handle import JobHandle, ManagerSource
+from mainspring.jobs.handle import JobHandle, ManagerProvider
 from mainspring.jobs.handler_options import FollowingJob
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.policies import Unique, names_of
@@ -31,7 +31,7 @@ class JobFunction(Generic[P, R]):
         self,
         handler: Handler,
         function: Callable[P, Any],
-        source: ManagerSource,
+        source: ManagerProvider,
         options: SubmitOptions | None = None,
     ) -> None:
         update_wrapper(self, function)
@@ -51,7 +51,7 @@ class JobFunction(Generic[P, R]):
         return self._handler
 
     @property
-    def source(self) -> ManagerSource:
+    def source(self) -> ManagerProvider:
         """The application that the handler belongs to."""
         return self._source
 
@@ -167,7 +167,7 @@ class AsyncBatchJobFunction(BatchJobFunction[T, R]):
         return self._function(elements)  # type: ignore[arg-type,no-any-return]
 
 
-class BatchDecorator(Protocol):
+class BatchJobDecorator(Protocol):
     """The decorator that `@app.job(batch=...)` returns. Each job carries one element of the handler's list."""
 
     @overload
@@ -179,7 +179,7 @@ class BatchDecorator(Protocol):
     def __call__(self, function: Callable[[list[T]], R], /) -> BatchJobFunction[T, R]: ...
 
 
-class Decorator(Protocol):
+class JobDecorator(Protocol):
     """The decorator that `@app.job(...)` returns, for plain functions and coroutine functions."""
 
     @overload

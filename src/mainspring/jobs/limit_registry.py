@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from mainspring.jobs.commands import Arrangement, ChangeLimits, Command, DropLimit, PutLimit
 from mainspring.jobs.engine import Engine
-from mainspring.jobs.handlers import Handler, Registry
+from mainspring.jobs.handlers import Handler, HandlerRegistry
 from mainspring.jobs.info import decode_any
 from mainspring.jobs.limits import Limit, bucket_of
 from mainspring.jobs.policies import Concurrency, Rate, names_of
@@ -109,7 +109,7 @@ def store_limits(
     engine: Engine,
     arrange: Callable[[Sequence[Arrangement]], object],
     change: Callable[[Sequence[Command]], object],
-    registry: Registry,
+    registry: HandlerRegistry,
     declared: LimitRegistry,
 ) -> None:
     """Store the declared limits, and apply those that have changed to waiting jobs."""
@@ -126,7 +126,7 @@ def store_limits(
 def apply_limits(
     engine: Engine,
     change: Callable[[Sequence[Command]], object],
-    registry: Registry,
+    registry: HandlerRegistry,
     declared: LimitRegistry,
     changed: set[str],
 ) -> None:
@@ -147,7 +147,7 @@ def apply_limits(
 
 
 def _affected_jobs(
-    engine: Engine, registry: Registry, declared: LimitRegistry, changed: set[str]
+    engine: Engine, registry: HandlerRegistry, declared: LimitRegistry, changed: set[str]
 ) -> Iterator[tuple[JobRecord, tuple[str, ...]]]:
     """Yield waiting jobs that may need a change, each with the buckets that it should have."""
     by_type = (
@@ -171,7 +171,7 @@ def _affected_jobs(
 
 
 def _with_limits(
-    registry: Registry, declared: LimitRegistry
+    registry: HandlerRegistry, declared: LimitRegistry
 ) -> Callable[[Iterable[JobRecord]], Iterator[tuple[JobRecord, tuple[str, ...]]]]:
     def with_limits(records: Iterable[JobRecord]) -> Iterator[tuple[JobRecord, tuple[str, ...]]]:
         for record in records:

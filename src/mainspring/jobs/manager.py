@@ -21,7 +21,7 @@ from mainspring.jobs.engine import Engine
 from mainspring.jobs.event_stream import EventStream
 from mainspring.jobs.explanation import Explanation, explain
 from mainspring.jobs.handler_options import HandlerOptions
-from mainspring.jobs.handlers import Handler, Registry
+from mainspring.jobs.handlers import Handler, HandlerRegistry
 from mainspring.jobs.ids import require_id
 from mainspring.jobs.info import JobInfo, JobPage, to_info
 from mainspring.jobs.io_layer import ARRANGE, CHANGE, FIRE, IoLayer, closed_error
@@ -40,7 +40,7 @@ from mainspring.jobs.worker.host import StopReport, WorkerHost
 from mainspring.jobs.worker.invoker import HandlerInvoker
 from mainspring.runners.runner import TaskRunner
 from mainspring.runners.validation import require_positive
-from mainspring.vital_signs import Health
+from mainspring.worker_health import WorkerHealth
 
 DEFAULT_COROUTINES = 100
 DEFAULT_GRACE = 10.0
@@ -61,7 +61,7 @@ class JobManager:
         execution: TaskRunner,
         engine: Engine,
         serializer: Serializer | None = None,
-        registry: Registry | None = None,
+        registry: HandlerRegistry | None = None,
         limits: LimitRegistry | None = None,
         middlewares: Middlewares | None = None,
         coroutines: int = DEFAULT_COROUTINES,
@@ -77,7 +77,7 @@ class JobManager:
         require_positive(max_payload, "max_payload", "bytes")
         self.engine = engine
         self.serializer: Serializer = serializer or JsonSerializer()
-        self.registry = registry or Registry()
+        self.registry = registry or HandlerRegistry()
         self.clock = control.services.clock
         self._control = ControlLayer(control)
         self._io = IoLayer(engine, io)
@@ -102,7 +102,7 @@ class JobManager:
         self._host: WorkerHost | None = None
         self._last_stop: StopReport | None = None
         self._is_closed = False
-        self.on_turn: Callable[[Health], None] = lambda _health: None
+        self.on_turn: Callable[[WorkerHealth], None] = lambda _health: None
         """Called with the health of the worker about once a second, in the control sequence. It must not block."""
         engine.open(self._wake)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mainspring.clock import Duration
 from mainspring.jobs.commands import PauseQueue
-from mainspring.jobs.handle import ManagerSource
+from mainspring.jobs.handle import ManagerProvider
 from mainspring.jobs.ids import require_id
 from mainspring.jobs.manager import JobManager
 from mainspring.jobs.records import Query
@@ -31,7 +31,7 @@ class QueueStatistics:
 class Queue:
     """One queue of an application, by name: `app.queue("mail")`."""
 
-    def __init__(self, name: str, source: ManagerSource) -> None:
+    def __init__(self, name: str, source: ManagerProvider) -> None:
         self.name = require_id(name, "queue")
         self._source = source
 

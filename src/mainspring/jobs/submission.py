@@ -325,7 +325,7 @@ class Submission:
         calls: Iterable[Any] = arguments
         given: list[dict[str, Any]] | None = None
         if template.needs_arguments:
-            given = [handler.arguments.bind_one_of_many(call) for call in arguments]
+            given = [handler.arguments.bind_item(call) for call in arguments]
             calls = given
         payloads = handler.arguments.encode_many(calls)
         self.check_size(handler.name, max(payloads, key=len, default=b""))
@@ -393,7 +393,7 @@ class Submission:
         named: Mapping[str, Any],
     ) -> NewJob:
         given = handler.arguments.bind(positional, named)
-        payload = handler.arguments.encode_stored(given)
+        payload = handler.arguments.encode_bound(given)
         self.check_size(handler.name, payload)
         return template.job(options.id or self._ids.make(template.now)[0], payload, given)
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from mainspring import JobStatus, Mainspring, Retry
 from mainspring.jobs.handler_options import HandlerOptions
-from mainspring.jobs.handlers import Handler, Registry
+from mainspring.jobs.handlers import Handler, HandlerRegistry
 from mainspring.jobs.limits import bucket_of
 from mainspring.jobs.records import FollowUp, NewJob, Outcome, OutcomeKind
 from mainspring.jobs.serializers import JsonSerializer, MsgpackSerializer
@@ -25,12 +25,12 @@ PLAN = FollowUp("shop.next", "mail", 2, argument="order")
 
 
 @pytest.fixture
-def registry() -> Registry:
-    return Registry()
+def registry() -> HandlerRegistry:
+    return HandlerRegistry()
 
 
 @pytest.fixture
-def invoker(registry: Registry) -> HandlerInvoker:
+def invoker(registry: HandlerRegistry) -> HandlerInvoker:
     return HandlerInvoker(
         JsonSerializer(), lambda: NOW, max_result=1_000, new_id=lambda: "new-id", registry=registry
     )
@@ -116,7 +116,7 @@ def test_no_follow_up_comes_of_an_attempt_that_fails(invoker: HandlerInvoker) ->
 
 @pytest.mark.parametrize("value", [7, "a", {"b": 1, "a": [None, 1.5]}], ids=repr)
 def test_a_limit_by_the_argument_has_the_bucket_of_a_submit_with_that_argument(
-    invoker: HandlerInvoker, registry: Registry, value: Any
+    invoker: HandlerInvoker, registry: HandlerRegistry, value: Any
 ) -> None:
     def handler(order: Any, tenant: str = "acme") -> None: ...
 

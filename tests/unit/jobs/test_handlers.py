@@ -12,7 +12,7 @@ import pytest
 
 from mainspring import LimitExceeded, Priority, Retry, UnknownHandler
 from mainspring.jobs.handler_options import HandlerOptions
-from mainspring.jobs.handlers import Handler, Registry, default_name
+from mainspring.jobs.handlers import Handler, HandlerRegistry, default_name
 from mainspring.jobs.serializers import JsonSerializer
 
 
@@ -195,7 +195,7 @@ def test_a_result_that_does_not_fit_any_more_is_plain_data() -> None:
 
 
 def test_a_handler_is_found_by_its_name() -> None:
-    registry = Registry()
+    registry = HandlerRegistry()
     handler = make()
     registry.add(handler)
     assert registry.get("shop.cancel_order") is handler
@@ -203,7 +203,7 @@ def test_a_handler_is_found_by_its_name() -> None:
 
 
 def test_an_unknown_handler_is_named_with_those_that_are_known() -> None:
-    registry = Registry()
+    registry = HandlerRegistry()
     registry.add(make())
     with pytest.raises(UnknownHandler, match=r"'shop\.gone' \(registered: shop\.cancel_order\)") as caught:
         registry.get("shop.gone")
@@ -211,34 +211,34 @@ def test_an_unknown_handler_is_named_with_those_that_are_known() -> None:
 
 
 def test_a_handler_is_found_by_its_aliases() -> None:
-    registry = Registry()
+    registry = HandlerRegistry()
     handler = make(aliases=("shop.old", "shop.older"))
     registry.add(handler)
     assert registry.get("shop.old") is registry.get("shop.older") is handler
 
 
 def test_a_handler_with_aliases_is_listed_once() -> None:
-    registry = Registry()
+    registry = HandlerRegistry()
     registry.add(make(aliases=("shop.old",)))
     assert [handler.name for handler in registry.all()] == ["shop.cancel_order"]
 
 
 def test_handlers_are_listed_by_name() -> None:
-    registry = Registry()
+    registry = HandlerRegistry()
     registry.add(make(ship_order, "b"))
     registry.add(make(cancel_order, "a"))
     assert [handler.name for handler in registry.all()] == ["a", "b"]
 
 
 def test_names_include_aliases() -> None:
-    registry = Registry()
+    registry = HandlerRegistry()
     registry.add(make(ship_order, "ship", aliases=("send",)))
     registry.add(make(cancel_order, "cancel"))
     assert sorted(registry.names()) == ["cancel", "send", "ship"]
 
 
 def test_a_second_function_under_one_name_is_refused_with_both_places() -> None:
-    registry = Registry()
+    registry = HandlerRegistry()
     registry.add(make())
     with pytest.raises(
         ValueError, match=r"two handlers are named.*test_handlers\.py:\d+ and .*test_handlers\.py:\d+"
@@ -247,14 +247,14 @@ def test_a_second_function_under_one_name_is_refused_with_both_places() -> None:
 
 
 def test_an_alias_that_is_the_name_of_another_is_refused() -> None:
-    registry = Registry()
+    registry = HandlerRegistry()
     registry.add(make())
     with pytest.raises(ValueError, match="two handlers are named"):
         registry.add(make(ship_order, "shop.ship_order", aliases=("shop.cancel_order",)))
 
 
 def test_a_refused_handler_leaves_nothing_behind() -> None:
-    registry = Registry()
+    registry = HandlerRegistry()
     registry.add(make())
     with pytest.raises(ValueError, match="two handlers"):
         registry.add(make(ship_order, "shop.ship_order", aliases=("shop.cancel_order",)))
@@ -264,7 +264,7 @@ def test_a_refused_handler_leaves_nothing_behind() -> None:
 def test_a_reloaded_module_replaces_its_handlers(tmp_path: Path) -> None:
     file = tmp_path / "shop.py"
     file.write_text("def cancel(): return 1\n")
-    registry = Registry()
+    registry = HandlerRegistry()
     registry.add(make(load(file).cancel, "shop.cancel"))
     again = make(load(file).cancel, "shop.cancel")
     registry.add(again)

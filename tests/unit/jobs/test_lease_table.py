@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from mainspring.jobs.handler_options import HandlerOptions
-from mainspring.jobs.handlers import Handler, Registry
+from mainspring.jobs.handlers import Handler, HandlerRegistry
 from mainspring.jobs.serializers import JsonSerializer
 from mainspring.jobs.worker.lease_table import LeaseTable
 from tests.unit.jobs.leases import make_lease
@@ -16,7 +16,7 @@ class Shop:
     """A lease table with two threads, three coroutines and four processes, and its handlers."""
 
     def __init__(self) -> None:
-        self.registry = Registry()
+        self.registry = HandlerRegistry()
         self.table = LeaseTable(
             self.registry, lambda *_report: None, threads=2, coroutines=3, processes=4, queues=None
         )

@@ -19,7 +19,7 @@ from mainspring import (
     ScheduleInvalid,
     ScheduleNotFound,
 )
-from mainspring.jobs.handle import ManagerSource
+from mainspring.jobs.handle import ManagerProvider
 from mainspring.jobs.policies import CatchUp, Concurrency
 from mainspring.jobs.recurrence.declared_schedules import DeclaredSchedules
 from mainspring.jobs.recurrence.planning import plan_firing
@@ -53,7 +53,7 @@ def source(timetable: Timetable) -> Source:
 
 @pytest.fixture
 def schedules(source: Source) -> Schedules:
-    return Schedules(cast(ManagerSource, source))
+    return Schedules(cast(ManagerProvider, source))
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from mainspring import Cron, Every, JobFunction, Priority, ThreadPool
 from mainspring.engines.sqlite import SqliteEngine
 from mainspring.engines.sqlite.memory import MemoryEngine
 from mainspring.jobs.engine import Engine
-from mainspring.jobs.handle import ManagerSource
+from mainspring.jobs.handle import ManagerProvider
 from mainspring.jobs.ids import JobIds
 from mainspring.jobs.io_layer import IoLayer
 from mainspring.jobs.policies import CatchUp, Concurrency
@@ -53,7 +53,7 @@ def source(engine: Engine, io: IoLayer) -> Source:
 
 @pytest.fixture
 def schedules(source: Source) -> Schedules:
-    return Schedules(cast(ManagerSource, source))
+    return Schedules(cast(ManagerProvider, source))
 
 
 @pytest.fixture

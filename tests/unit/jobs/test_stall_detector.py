@@ -13,7 +13,7 @@ from mainspring.jobs.timestamps import MICROSECONDS
 from mainspring.jobs.worker.maintenance import StallDetector
 from mainspring.jobs.worker.slots import ExecutionKind, LongestJob, Occupancy
 from mainspring.testing import ManualClock
-from mainspring.vital_signs import Health
+from mainspring.worker_health import WorkerHealth
 from tests.support import PATIENCE
 from tests.unit.jobs.workshop import Workshop, workshop
 
@@ -103,7 +103,7 @@ def test_jobs_that_stand_before_those_that_are_taken_were_overlooked() -> None:
     assert "jobs of before in queue other" in (observation.detector.stall or "")
 
 
-def test_places_of_another_kind_help_no_job() -> None:
+def test_slots_of_another_kind_do_not_help() -> None:
     observation = Observation(kinds={"encode": ExecutionKind.PROCESSES})
     for mark in "abcdefg":
         observation.watch(10, jobs(type="encode", rank=20), jobs(mark, rank=10))
@@ -157,31 +157,31 @@ def test_many_are_told_as_many_or_more() -> None:
     assert f"{MAX_COUNTED} or more due jobs of ping in queue default. 8" in (observation.watch(3, many) or "")
 
 
-def test_a_place_that_is_free_lets_it_suspect_the_worker() -> None:
-    places = Occupancy(ExecutionKind.LOOP, 3, 100)
-    assert str(places) == "3 of 100 places (loop) of this worker are occupied"
-    assert places.remedy == "its log may say why; else restart it, and if that helps, please report it"
+def test_a_slot_that_is_free_lets_it_suspect_the_worker() -> None:
+    occupancy = Occupancy(ExecutionKind.LOOP, 3, 100)
+    assert str(occupancy) == "3 of 100 slots (loop) of this worker are occupied"
+    assert occupancy.remedy == "its log may say why; else restart it, and if that helps, please report it"
 
 
 # -- in a worker
 
 
 class Turns:
-    """The vital signs of a worker, as they come."""
+    """The health reports of a worker, in order."""
 
     def __init__(self, shop: Workshop) -> None:
         self._clock = shop.clock
         self._changed = Condition()
-        self.all: list[Health] = []
+        self.all: list[WorkerHealth] = []
         shop.manager.on_turn = self._note
 
-    def _note(self, health: Health) -> None:
+    def _note(self, health: WorkerHealth) -> None:
         with self._changed:
             self.all.append(health)
             self._changed.notify_all()
 
     @property
-    def last(self) -> Health:
+    def last(self) -> WorkerHealth:
         return self.all[-1]
 
     def jump(self, *, until_stall: bool) -> float:
@@ -201,7 +201,7 @@ def shop(clock: ManualClock) -> Iterator[Workshop]:
         yield shop
 
 
-def test_a_worker_whose_places_are_all_occupied_says_so_and_recovers(shop: Workshop) -> None:
+def test_a_worker_whose_slots_are_all_occupied_says_so_and_recovers(shop: Workshop) -> None:
     turns = Turns(shop)
     begun, over = Event(), Event()
 

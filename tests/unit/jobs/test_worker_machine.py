@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from mainspring.jobs.engine import Taken
 from mainspring.jobs.handler_options import HandlerOptions
-from mainspring.jobs.handlers import Handler, Registry
+from mainspring.jobs.handlers import Handler, HandlerRegistry
 from mainspring.jobs.records import Lease, Outcome, OutcomeKind
 from mainspring.jobs.serializers import JsonSerializer
 from mainspring.jobs.worker import machine as m
@@ -24,7 +24,7 @@ class Driver:
     """Reports events to a machine, and keeps its decisions. Instants are microseconds from the begin."""
 
     def __init__(self, threads: int = 2) -> None:
-        registry = Registry()
+        registry = HandlerRegistry()
         registry.add(Handler("ping", lambda: None, HandlerOptions(), JsonSerializer()))
         self.table = LeaseTable(
             registry, lambda *_report: None, threads=threads, coroutines=1, processes=1, queues=None

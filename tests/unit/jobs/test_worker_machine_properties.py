@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from mainspring.jobs.engine import Demand, Taken
 from mainspring.jobs.handler_options import HandlerOptions
-from mainspring.jobs.handlers import Handler, Registry
+from mainspring.jobs.handlers import Handler, HandlerRegistry
 from mainspring.jobs.records import Lease, Outcome, OutcomeKind
 from mainspring.jobs.serializers import JsonSerializer
 from mainspring.jobs.worker import machine as m
@@ -125,7 +125,7 @@ class WorkerStory(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        registry = Registry()
+        registry = HandlerRegistry()
         registry.add(Handler("ping", lambda: None, HandlerOptions(), JsonSerializer()))
         registry.add(Handler("pong", _pong, HandlerOptions(), JsonSerializer()))
         self.table = LeaseTable(

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from mainspring import ArgumentsTooLarge, EngineUnavailable, JobFunction
 from mainspring.jobs.commands import PauseSchedule, PutSchedule, RemoveSchedule
 from mainspring.jobs.engine import Engine
-from mainspring.jobs.handle import ManagerSource
+from mainspring.jobs.handle import ManagerProvider
 from mainspring.jobs.handler_options import HandlerOptions
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.io_layer import ARRANGE, FIRE, IoLayer
@@ -209,7 +209,7 @@ class Source:
     ) -> JobFunction[..., Any]:
         """Make a job of a function, as `@app.job` does."""
         handler = Handler(name, function, HandlerOptions(**options), JsonSerializer())
-        return JobFunction(handler, function, cast(ManagerSource, self))
+        return JobFunction(handler, function, cast(ManagerProvider, self))
 
 
 def every(**interval: float) -> Every:

@@ -20,7 +20,7 @@ from threading import Lock, Thread
 from typing import Any
 
 from mainspring.jobs import context
-from mainspring.jobs.arguments import plain_function, results_of
+from mainspring.jobs.arguments import plain_function, split_batch_results
 from mainspring.jobs.context import JobContext
 from mainspring.jobs.handler_options import HandlerOptions
 from mainspring.jobs.handlers import Handler
@@ -202,7 +202,7 @@ class Child:
         called = tuple(jobs[place] for place in items)
         try:
             returned = _call(handler, called, (list(items.values()),), {})
-            results = results_of(handler.name, returned, len(items))
+            results = split_batch_results(handler.name, returned, len(items))
         except BaseException as error:  # it is charged to all jobs of the call
             return dict.fromkeys(items, _answer_for_error(error))
         return {

@@ -47,7 +47,7 @@ class ScheduleDefinition:
     def record(self, stored: ScheduleRecord | None, limits: LimitRegistry, now: int) -> ScheduleRecord:
         """Make the record for the store, without a next occurrence. `stored` is the present record, if any."""
         handler = self.job.handler
-        payload = handler.arguments.encode_stored(self.given)
+        payload = handler.arguments.encode_bound(self.given)
         model = JobTemplate(handler, self.job.chosen, limits, now=0).job("", payload, self.given)
         return ScheduleRecord(
             name=self.name,

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from mainspring.clock import Duration
 from mainspring.errors import ScheduleNotFound
 from mainspring.jobs.commands import PauseSchedule, RemoveSchedule
-from mainspring.jobs.handle import ManagerSource
+from mainspring.jobs.handle import ManagerProvider
 from mainspring.jobs.ids import require_id
 from mainspring.jobs.job_function import JobFunction
 from mainspring.jobs.recurrence.cron import Cron
@@ -35,7 +35,7 @@ Occurrences: TypeAlias = list[OccurrenceInfo]
 class Schedules:
     """Stores, lists, pauses and removes schedules: `app.schedules`."""
 
-    def __init__(self, source: ManagerSource) -> None:
+    def __init__(self, source: ManagerProvider) -> None:
         self._source = source
 
     def put(

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from mainspring.clock import Duration, SystemClock, deadline_after, to_nanoseconds
-from mainspring.jobs.handlers import Registry
+from mainspring.jobs.handlers import HandlerRegistry
 from mainspring.jobs.io_layer import CallbackReply, SingleOperation
 from mainspring.jobs.layers import Layers
 from mainspring.jobs.policies import WorkerSettings
@@ -25,7 +25,7 @@ from mainspring.jobs.worker.lease_table import LeasedJob
 from mainspring.jobs.worker.maintenance import EVERY_SECONDS, HealthRecorder, Maintenance, StallDetector
 from mainspring.jobs.worker.worker import Worker
 from mainspring.runners.repeat import Repetition
-from mainspring.vital_signs import Health, WorkerState
+from mainspring.worker_health import WorkerHealth, WorkerState
 
 PATIENCE_FOR_ANSWERS = 10.0  # real seconds, after the grace, that a stop waits for the store
 MAX_NAMED = 5  # jobs, in the text of a report
@@ -77,12 +77,12 @@ class WorkerHost:
         self,
         layers: Layers,
         settings: WorkerSettings,
-        registry: Registry,
+        registry: HandlerRegistry,
         invoker: HandlerInvoker,
         *,
         new_id: Callable[[], str],
         on_settled: Callable[[list[str]], None],
-        on_health: Callable[[Health], None],
+        on_health: Callable[[WorkerHealth], None],
     ) -> None:
         self._layers = layers
         self._settings = settings

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mainspring.jobs import context
-from mainspring.jobs.arguments import results_of
-from mainspring.jobs.handlers import Registry
+from mainspring.jobs.arguments import split_batch_results
+from mainspring.jobs.handlers import HandlerRegistry
 from mainspring.jobs.ids import JobIds
 from mainspring.jobs.middleware import Middlewares
 from mainspring.jobs.processes.messages import AnswerKind, ChildAnswer
@@ -31,11 +31,11 @@ class HandlerInvoker:
         *,
         max_result: int,
         new_id: Callable[[], str] | None = None,
-        registry: Registry | None = None,
+        registry: HandlerRegistry | None = None,
         middlewares: Middlewares | None = None,
     ) -> None:
         ids = JobIds()
-        follow_ups = FollowUpFactory(registry or Registry(), new_id or (lambda: ids.make(now())[0]), now)
+        follow_ups = FollowUpFactory(registry or HandlerRegistry(), new_id or (lambda: ids.make(now())[0]), now)
         self._outcomes = OutcomeFactory(serializer, now, follow_ups, max_result=max_result)
         self._middlewares = middlewares or Middlewares()
         self.max_result = max_result
@@ -164,7 +164,7 @@ class _Batch:
                 self._ended[job] = self._outcomes.for_result(job, value)
 
     def _results(self, returned: Any) -> list[Any]:
-        return results_of(self._jobs[0].handler.name, returned, len(self._called))
+        return split_batch_results(self._jobs[0].handler.name, returned, len(self._called))
 
     def fail(self, error: BaseException) -> None:
         """Charge an error to each job that has not ended."""

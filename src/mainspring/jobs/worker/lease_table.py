@@ -15,7 +15,7 @@ from mainspring.clock import NANOSECONDS
 from mainspring.jobs.backlog import WaitingJobs
 from mainspring.jobs.context import JobContext
 from mainspring.jobs.engine import Demand
-from mainspring.jobs.handlers import Handler, Registry
+from mainspring.jobs.handlers import Handler, HandlerRegistry
 from mainspring.jobs.records import Lease, Outcome, is_suspect
 from mainspring.jobs.worker.slots import BatchSlots, ExecutionKind, LongestJob, Occupancy, Slots
 
@@ -118,7 +118,7 @@ class LeaseTable:
 
     def __init__(
         self,
-        registry: Registry,
+        registry: HandlerRegistry,
         report: Report,
         *,
         threads: int,

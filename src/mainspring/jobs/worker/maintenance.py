@@ -17,13 +17,13 @@ from msgspec.structs import replace
 from mainspring.clock import NANOSECONDS, Clock
 from mainspring.jobs.backlog import MAX_COUNTED, WaitingJobs
 from mainspring.jobs.engine import Engine, Pruned, Retention, Swept
-from mainspring.jobs.handlers import Registry
+from mainspring.jobs.handlers import HandlerRegistry
 from mainspring.jobs.io_layer import CallbackReply, SingleOperation
 from mainspring.jobs.layers import Layers
 from mainspring.jobs.records import WorkerInfo
 from mainspring.jobs.timestamps import MICROSECONDS
 from mainspring.jobs.worker.slots import ExecutionKind, Occupancy
-from mainspring.vital_signs import Health, WorkerState
+from mainspring.worker_health import WorkerHealth, WorkerState
 
 if TYPE_CHECKING:
     from mainspring.jobs.worker.worker import Worker
@@ -48,7 +48,7 @@ class Maintenance:
         self,
         worker: Worker,
         layers: Layers,
-        registry: Registry,
+        registry: HandlerRegistry,
         *,
         retention: Retention,
         health: HealthRecorder,
@@ -170,10 +170,11 @@ def _some(ids: list[str]) -> str:
 class HealthRecorder:
     """Reports the health of a worker about once a second, from before its start until after its stop.
 
-    It belongs to the control sequence. If that sequence hangs, `Health.turned_ns` grows old, and readers notice.
+    It belongs to the control sequence. If that sequence hangs, `WorkerHealth.turned_ns` grows old, and readers
+    notice.
     """
 
-    def __init__(self, clock: Clock, on_turn: Callable[[Health], None]) -> None:
+    def __init__(self, clock: Clock, on_turn: Callable[[WorkerHealth], None]) -> None:
         self._clock = clock
         self._on_turn = on_turn
         self._answered: int | None = None
@@ -193,7 +194,7 @@ class HealthRecorder:
     def report(self, jobs: int, fetch_error: Exception | None) -> None:
         """Report the health, with the number of jobs and the error of the last fetch, if it failed."""
         text = str(fetch_error) if fetch_error is not None else self._error
-        self._on_turn(Health(self.state, self._clock.monotonic_ns(), self._answered, text, self.stall, jobs))
+        self._on_turn(WorkerHealth(self.state, self._clock.monotonic_ns(), self._answered, text, self.stall, jobs))
 
 
 class HandlerAnnouncer:
@@ -202,7 +203,7 @@ class HandlerAnnouncer:
     def __init__(
         self,
         info: WorkerInfo,
-        registry: Registry,
+        registry: HandlerRegistry,
         layers: Layers,
         *,
         worker: Callable[[], int],

@@ -18,7 +18,7 @@ import msgspec
 
 from mainspring.jobs.arguments import Arguments
 from mainspring.jobs.engine import MAX_CRASHES
-from mainspring.jobs.handlers import Registry
+from mainspring.jobs.handlers import HandlerRegistry
 from mainspring.jobs.limits import bucket_of
 from mainspring.jobs.processes.messages import AnswerKind, ChildAnswer
 from mainspring.jobs.records import Cause, FollowUp, Lease, NewJob, Outcome, OutcomeKind
@@ -189,7 +189,7 @@ _UNKNOWN = Arguments("a handler that is not known here", _anything, JsonSerializ
 class FollowUpFactory:
     """Makes the job that is stored in the same transaction that completes the job before it."""
 
-    def __init__(self, registry: Registry, new_id: Callable[[], str], now: Callable[[], int]) -> None:
+    def __init__(self, registry: HandlerRegistry, new_id: Callable[[], str], now: Callable[[], int]) -> None:
         self._registry = registry
         self._new_id = new_id
         self._now = now

@@ -13,7 +13,7 @@ from typing import Concatenate, ParamSpec
 
 from mainspring.clock import SystemClock, deadline_after
 from mainspring.jobs.engine import Engine, Taken
-from mainspring.jobs.handlers import Registry
+from mainspring.jobs.handlers import HandlerRegistry
 from mainspring.jobs.io_layer import START, CallbackReply, Operation, SingleOperation
 from mainspring.jobs.layers import Layers
 from mainspring.jobs.policies import WorkerSettings
@@ -42,7 +42,7 @@ class Worker:
         info: WorkerInfo,
         layers: Layers,
         settings: WorkerSettings,
-        registry: Registry,
+        registry: HandlerRegistry,
         invoker: HandlerInvoker,
         *,
         on_settled: Callable[[list[str]], None],

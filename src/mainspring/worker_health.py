@@ -15,7 +15,7 @@ class WorkerState(StrEnum):
     STOPPING = "stopping"
 
 
-class Health(Struct, frozen=True):
+class WorkerHealth(Struct, frozen=True):
     """The health of a worker. Times are readings of the monotonic clock."""
 
     state: WorkerState
@@ -26,6 +26,6 @@ class Health(Struct, frozen=True):
     trouble: str | None
     """The last error of the store, if the store has not answered since."""
     stall: str | None
-    """The stall that the watchdog has detected, if any."""
+    """The stall that the worker has detected, if any."""
     jobs: int
     """The number of jobs that the worker holds."""
