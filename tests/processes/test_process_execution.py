@@ -17,7 +17,7 @@ from tests.processes.gates import make_gate, opened
 from tests.processes.harness import GREETING, Child, Site
 from tests.processes.scenario_processes import run_in_processes
 from tests.support import PATIENCE, amount
-from tests.unit.jobs.process_runs import watched
+from tests.unit.jobs.process_requests import watched
 
 JOBS = amount(60, thorough=120)
 KILLS = amount(1, thorough=3)

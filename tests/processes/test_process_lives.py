@@ -14,7 +14,7 @@ from mainspring.jobs.processes.child_process import ChildDied, RunningRequest
 from mainspring.jobs.processes.pool import ProcessPool
 from tests.support import PATIENCE, Background, eventually, within
 from tests.unit.jobs import process_handlers as handlers
-from tests.unit.jobs.process_runs import request_for, run, watched
+from tests.unit.jobs.process_requests import request_for, run, watched
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import PATIENCE
-from tests.unit.jobs.process_runs import watched
+from tests.unit.jobs.process_requests import watched
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,7 +20,7 @@ PRELUDE = """
 import os, sys
 from mainspring.jobs.processes import locate
 from mainspring.jobs.processes.pool import ProcessPool
-from tests.unit.jobs.process_runs import handler_of, request_for
+from tests.unit.jobs.process_requests import handler_of, request_for
 
 class OutOfStock(LookupError):
     pass

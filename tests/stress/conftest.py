@@ -2,5 +2,5 @@
 
 import pytest
 
-for module in ("machine_base", "machine_working", "machine_arranging", "model_schedules"):
+for module in ("machine_users", "machine_workers", "machine_operators", "model_schedules"):
     pytest.register_assert_rewrite(f"tests.stress.{module}")

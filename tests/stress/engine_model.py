@@ -1,4 +1,4 @@
-"""A naive engine: plain dicts, no index, no lock, no transaction. What a real one does is compared with it."""
+"""A naive engine of plain dicts, without index, lock or transaction. Tests compare real engines with it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from mainspring.jobs.engine import MAX_CRASHES
 from mainspring.jobs.events import EventKind
 from mainspring.jobs.records import STATUS_AFTER, Attempt, Cause, Lease, Outcome, OutcomeKind, ProgressReport
 from mainspring.jobs.status import FINAL, JobStatus
+from tests.stress.model_claims import ClaimModel
 from tests.stress.model_jobs import Job
-from tests.stress.model_schedules import Schedules
-from tests.stress.model_turns import Turns
+from tests.stress.model_schedules import ScheduleModel
 
 COUNTERS = {Cause.FAILURE: "failures", Cause.TIMEOUT: "timeouts", Cause.CRASH: "crashes"}
 TOLD = {
@@ -23,8 +23,8 @@ TOLD = {
 }
 
 
-class Model(Turns, Schedules):
-    """What workers do with jobs, beside what users and operators do."""
+class EngineModel(ClaimModel, ScheduleModel):
+    """The naive engine: commands, limits and schedules, and the calls of workers."""
 
     def is_busy(self, worker: int) -> bool:
         return any(job["owner"] == worker for job in self.jobs.values())
@@ -117,14 +117,14 @@ class Model(Turns, Schedules):
         job["interruptions"] += outcome.kind is OutcomeKind.INTERRUPTED
 
     def _end(self, job: Job, status: JobStatus, now: int) -> None:
-        """Do not give a job back that was asked to stop."""
+        """Set the final state, or PENDING; a job that was asked to stop is canceled instead."""
         if status is JobStatus.PENDING and job["stop_requested"]:
             status = JobStatus.CANCELED
         job |= {"status": status, "owner": None, "stop_requested": False}
         job["finished"] = now if status in FINAL else None
 
-    def bury(self, worker: int, died: dict[str, int]) -> tuple[set[str], set[str]]:
-        """Take everything from a worker; return the ids of the rescued and of the quarantined."""
+    def declare_dead(self, worker: int, died: dict[str, int]) -> tuple[set[str], set[str]]:
+        """Take all jobs from a worker; return the ids of the rescued and of the quarantined jobs."""
         self.workers.remove(worker)
         rescued, quarantined = set(), set()
         for job in self.jobs.values():

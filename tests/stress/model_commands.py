@@ -1,11 +1,11 @@
-"""What users and operators do to single jobs of the naive engine, and what it forgets."""
+"""The naive engine: commands on single jobs, and pruning."""
 
 from __future__ import annotations
 
 from mainspring.jobs.engine import Retention
 from mainspring.jobs.events import EventKind
 from mainspring.jobs.status import FINAL, JobStatus
-from tests.stress.model_jobs import Job, Jobs
+from tests.stress.model_jobs import Job, JobModel
 
 COPIED = (
     "type",
@@ -22,7 +22,7 @@ COPIED = (
 NOT_COPIED = {"unique_key": None, "expires": None, "schedule": None, "occurrence": None}
 
 
-class Commands(Jobs):
+class CommandModel(JobModel):
     """Commands and pruning."""
 
     def cancel(self, job_id: str, now: int) -> tuple[bool, JobStatus | None]:
@@ -89,7 +89,7 @@ class Commands(Jobs):
         return True
 
     def prune(self, retention: Retention, now: int) -> int:
-        """Forget what is over; there is never so much of it that one call would not do."""
+        """Delete all jobs that are older than the retention allows."""
         ages = {
             JobStatus.COMPLETED: retention.completed,
             JobStatus.CANCELED: retention.canceled,

@@ -1,4 +1,4 @@
-"""The jobs of the naive engine, as dicts, and which of them conflict with a new one."""
+"""The naive engine: jobs as dicts, and conflicts with new jobs."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ NEW = {
 }
 
 
-class Jobs:
-    """Jobs in the order of submission, the numbers of the workers that live, and what happened."""
+class JobModel:
+    """Jobs in the order of submission, the numbers of live workers, and events."""
 
     def __init__(self) -> None:
         self.jobs: dict[str, Job] = {}
@@ -46,7 +46,7 @@ class Jobs:
         self.told.append((kind, job_id))
 
     def tell_start(self, job_id: str) -> None:
-        """Tell that a handler has begun, once for each start."""
+        """Write the `started` event, once for each start."""
         if job_id in self.untold:
             self.untold.remove(job_id)
             self.tell(EventKind.STARTED, job_id)
@@ -59,7 +59,7 @@ class Jobs:
     def submit(self, job: NewJob, now: int) -> Conflict | None:
         if job.id in self.jobs:
             return Conflict(job.id, ConflictKind.ID)
-        found = self._in_the_way(job, now)
+        found = self._conflicting(job, now)
         if found is None:
             given = {name: getattr(job, name) for name in job.__struct_fields__ if name != "unique"}
             self.store(given | {"unique_key": job.unique.key if job.unique else None}, now)
@@ -71,7 +71,7 @@ class Jobs:
         self.move(found, job.due)
         return Conflict(found["id"], ConflictKind.REPLACED)
 
-    def _in_the_way(self, job: NewJob, now: int) -> Job | None:
+    def _conflicting(self, job: NewJob, now: int) -> Job | None:
         for other in reversed(self.jobs.values()):
             if job.schedule is not None and (other["schedule"], other["occurrence"]) == (
                 job.schedule,
@@ -91,7 +91,7 @@ class Jobs:
         self.tell(EventKind.SUBMITTED, job["id"])
 
     def move(self, job: Job, due: int) -> None:
-        """Give a job another due time, and so another turn; who holds it loses it."""
+        """Change the due time of a job, and its place in its sequence; its lease ends."""
         job |= {"due": due, "turn": due}
         self.take_away(job)
         self.tell(EventKind.RESCHEDULED, job["id"])

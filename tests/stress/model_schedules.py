@@ -14,12 +14,12 @@ from mainspring.jobs.recurrence.schedule_records import (
     Overlap,
     ScheduleRecord,
 )
-from tests.stress.model_commands import Commands
+from tests.stress.model_commands import CommandModel
 
 MOST_RECORDS = 100
 
 
-class Schedules(Commands):
+class ScheduleModel(CommandModel):
     """Schedules by name, and their occurrences without jobs, the earliest first."""
 
     def __init__(self) -> None:

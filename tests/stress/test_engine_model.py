@@ -13,14 +13,14 @@ from mainspring.engines.sqlite.memory import MemoryEngine
 from mainspring.jobs.engine import Engine
 from mainspring.testing import ManualClock
 from tests.blank_stores import make_blank_store
-from tests.stress.machine_arranging import Arranging
-from tests.stress.machine_working import Working
+from tests.stress.machine_operators import OperatorMachine
+from tests.stress.machine_workers import WorkerMachineRules
 from tests.support import amount
 
 pytestmark = pytest.mark.stress
 
 
-class EngineMachine(Arranging, Working):
+class EngineMachine(OperatorMachine, WorkerMachineRules):
     """All that is ever said to an engine."""
 
 

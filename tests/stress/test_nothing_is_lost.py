@@ -12,7 +12,7 @@ import pytest
 
 from mainspring.runners import FuncQueue, Priority, RingBuffer, TaskHandle, TaskRunner, TaskTraits, ThreadPool
 from tests.support import PATIENCE, amount
-from tests.unit.runners.pools import restless, running
+from tests.unit.runners.pools import frequent_thread_switches, running
 
 pytestmark = pytest.mark.stress
 
@@ -20,8 +20,8 @@ PRODUCERS = 32
 SEQUENCES = 200
 
 calm = pytest.param(amount(40_000, thorough=200_000), nullcontext, id="calm")
-tense = pytest.param(amount(30_000, thorough=100_000), restless, id="restless")
-small = pytest.param(amount(20_000, thorough=60_000), restless, id="restless")
+tense = pytest.param(amount(30_000, thorough=100_000), frequent_thread_switches, id="frequent_thread_switches")
+small = pytest.param(amount(20_000, thorough=60_000), frequent_thread_switches, id="frequent_thread_switches")
 
 traits_to_choose = [None] * 30 + [TaskTraits(priority=priority) for priority in Priority]
 
@@ -158,7 +158,7 @@ def test_the_pool_itself(total: int, mood: Callable[[], Any]) -> None:
 
 
 def test_all_kinds_of_runners_on_one_pool() -> None:
-    with running(ThreadPool(3)) as pool, restless():
+    with running(ThreadPool(3)) as pool, frequent_thread_switches():
         lanes = [Lane(pool.sequenced(), is_exclusive=True) for _ in range(10)]
         lanes += [Lane(pool.single_thread(), is_exclusive=True) for _ in range(3)]
         lanes += [Lane(pool.asyncio(), is_exclusive=True)]
@@ -239,7 +239,7 @@ def test_delayed_tasks_and_cancels() -> None:
     share = amount(400, thorough=1_000)
     ran: list[int] = []
     canceled: list[int] = []
-    with running(ThreadPool(4)) as pool, restless():
+    with running(ThreadPool(4)) as pool, frequent_thread_switches():
         runners = [pool, pool.sequenced(), pool.parallel(limit=2), pool.single_thread()]
 
         def produce(who: int) -> None:
@@ -268,7 +268,7 @@ def test_a_ring_between_many_producers_and_consumers() -> None:
     """Consumers are woken by a queue, so that none spins."""
     taken: list[int] = []
     share = amount(800, thorough=2_000)
-    with running(ThreadPool(4)) as pool, restless():
+    with running(ThreadPool(4)) as pool, frequent_thread_switches():
         ring: RingBuffer[int] = RingBuffer(100_000)
 
         def move() -> None:
@@ -298,7 +298,7 @@ def nested(pool: ThreadPool) -> Iterator[Callable[[int], int]]:
 
 
 def test_tasks_that_wait_for_tasks() -> None:
-    with running(ThreadPool(2, max_workers=64)) as pool, restless(), nested(pool) as fib:
+    with running(ThreadPool(2, max_workers=64)) as pool, frequent_thread_switches(), nested(pool) as fib:
         sequences = [pool.sequenced() for _ in range(4)]
         futures = [runner.submit(partial(fib, 12)) for _ in range(5) for runner in [*sequences, pool]]
         assert [future.result(PATIENCE) for future in futures] == [144] * 25

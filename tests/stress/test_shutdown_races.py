@@ -8,9 +8,9 @@ import pytest
 
 from mainspring import RunnerClosed
 from mainspring.runners import ShutdownBehavior, TaskFuture, TaskRunner, TaskTraits, ThreadPool
-from tests.stress.kinds import kinds
+from tests.stress.runner_kinds import kinds
 from tests.support import PATIENCE, amount
-from tests.unit.runners.pools import restless, running
+from tests.unit.runners.pools import frequent_thread_switches, running
 
 pytestmark = pytest.mark.stress
 
@@ -59,7 +59,7 @@ class Posting:
 def test_posting_races_with_the_end_of_the_pool(
     make: Callable[[ThreadPool], TaskRunner], traits: TaskTraits | None
 ) -> None:
-    with restless(1e-5):
+    with frequent_thread_switches(1e-5):
         for _ in range(ROUNDS // 2):
             with running(ThreadPool(2)) as pool:
                 with Posting(make(pool), traits) as posting:
@@ -77,7 +77,7 @@ def test_posting_races_with_the_end_of_the_pool(
 
 @kinds
 def test_posting_races_with_the_end_of_its_runner(make: Callable[[ThreadPool], TaskRunner]) -> None:
-    with running(ThreadPool(2)) as pool, restless(1e-5):
+    with running(ThreadPool(2)) as pool, frequent_thread_switches(1e-5):
         for _ in range(ROUNDS // 2):
             runner = make(pool)
             if runner is pool:
@@ -95,7 +95,7 @@ def test_posting_races_with_the_end_of_its_runner(make: Callable[[ThreadPool], T
 def test_every_future_ends_whatever_a_shutdown_does() -> None:
     for _ in range(ROUNDS // 2):
         futures: list[TaskFuture[int]] = []
-        with running(ThreadPool(2)) as pool, restless(1e-5):
+        with running(ThreadPool(2)) as pool, frequent_thread_switches(1e-5):
             sequence = pool.sequenced()
             begun = Event()
 
@@ -130,7 +130,7 @@ def test_a_pool_ends_while_its_workers_block_and_unblock() -> None:
     """Growing, shrinking and stopping at once: the end comes, and no thread stays behind."""
     for number in range(ROUNDS // 4):
         name = f"ending-{number}"
-        with running(ThreadPool(1, name, max_workers=6)) as pool, restless(1e-5):
+        with running(ThreadPool(1, name, max_workers=6)) as pool, frequent_thread_switches(1e-5):
             traits = TaskTraits(may_block=True)
             with Posting(pool, traits) as posting:
                 report = pool.shutdown()

@@ -12,16 +12,18 @@ from typing import Any
 import pytest
 
 from mainspring.runners import FuncQueue, Priority, TaskRunner, TaskTraits, ThreadPool, blocking
-from tests.stress.kinds import kinds
+from tests.stress.runner_kinds import kinds
 from tests.support import PATIENCE, amount, eventually
-from tests.unit.runners.pools import occupied, restless, running
+from tests.unit.runners.pools import frequent_thread_switches, occupied, running
 
 pytestmark = pytest.mark.stress
 
 TIMES = amount(5_000, thorough=20_000)
 
 
-moods = pytest.mark.parametrize("mood", [nullcontext, restless], ids=["calm", "restless"])
+moods = pytest.mark.parametrize(
+    "mood", [nullcontext, frequent_thread_switches], ids=["calm", "frequent_thread_switches"]
+)
 
 
 @kinds

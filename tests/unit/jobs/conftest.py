@@ -1,4 +1,4 @@
-"""Fixtures of the tests of jobs: manual time, an engine on it, a handler."""
+"""Fixtures of the tests of jobs: a manual clock, an engine on it, a job function."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def engine(clock: ManualClock) -> MemoryEngine:
 
 @pytest.fixture
 def failures() -> list[TaskFailure]:
-    """What the error hook of a pool was told."""
+    """The failures that the error hook of a pool has received."""
     return []
 
 

@@ -1,4 +1,4 @@
-"""Leases made by hand, for tests of what happens to a job in the hands of a worker."""
+"""Leases and leased jobs, for tests of parts of the worker."""
 
 from collections.abc import Callable
 from typing import Any
@@ -34,8 +34,8 @@ def make_lease(
     )
 
 
-def make_active(function: Callable[..., Any], lease: Lease | None = None, **options: Any) -> LeasedJob:
-    """A job that is about to run this function."""
+def make_leased_job(function: Callable[..., Any], lease: Lease | None = None, **options: Any) -> LeasedJob:
+    """Make a leased job whose handler is this function."""
     handler = Handler("shop.handler", function, HandlerOptions(**options), JsonSerializer())
     batch = handler.options.batch
     slots = Slots(1, None)

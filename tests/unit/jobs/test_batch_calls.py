@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from mainspring.jobs.records import Lease
 from mainspring.jobs.worker.executors import split_into_calls
 from mainspring.jobs.worker.lease_table import LeasedJob
-from tests.unit.jobs.leases import make_active, make_lease
+from tests.unit.jobs.leases import make_lease, make_leased_job
 
 
 def many(items: list[int]) -> None: ...
@@ -13,7 +13,7 @@ def many(items: list[int]) -> None: ...
 
 def batch_job(number: int, crashes: int = 0) -> LeasedJob:
     lease: Lease = replace(make_lease(b'{"items":1}', crashes=crashes), ref=number, id=str(number))
-    return make_active(many, lease, batch=3)
+    return make_leased_job(many, lease, batch=3)
 
 
 def ids_of(jobs: list[LeasedJob]) -> list[list[str]]:

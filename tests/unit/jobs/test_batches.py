@@ -11,7 +11,7 @@ from mainspring.jobs.context import current_batch, current_headers
 from mainspring.jobs.records import Cause, OutcomeKind
 from mainspring.testing import ManualClock
 from tests.support import Background, Gate, eventually
-from tests.unit.jobs.workshop import Workshop, workshop
+from tests.unit.jobs.manager_fixture import ManagerFixture, running_manager
 
 Call = Callable[[list[int]], Any]
 
@@ -32,13 +32,13 @@ def on_a_loop(call: Call) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def shop(clock: ManualClock) -> Iterator[Workshop]:
-    with workshop(clock) as shop:
+def shop(clock: ManualClock) -> Iterator[ManagerFixture]:
+    with running_manager(clock) as shop:
         yield shop
 
 
 @pytest.fixture(params=[plain, on_a_loop], ids=["def", "async def"])
-def register(request: pytest.FixtureRequest, shop: Workshop) -> Callable[..., None]:
+def register(request: pytest.FixtureRequest, shop: ManagerFixture) -> Callable[..., None]:
     """Registers batch handler `mail`, on threads or on an event loop."""
 
     def register(call: Call, *, batch: int = 100, **options: Any) -> None:
@@ -59,11 +59,11 @@ def calls() -> Calls:
     return Calls()
 
 
-def submit(shop: Workshop, count: int, delay: float | None = None) -> list[str]:
+def submit(shop: ManagerFixture, count: int, delay: float | None = None) -> list[str]:
     return [shop.manager.submit("mail", (number,), delay=delay) for number in range(count)]
 
 
-def statuses(shop: Workshop, ids: list[str]) -> list[JobStatus]:
+def statuses(shop: ManagerFixture, ids: list[str]) -> list[JobStatus]:
     return [shop.manager.get(job).status for job in ids]
 
 
@@ -71,7 +71,7 @@ def statuses(shop: Workshop, ids: list[str]) -> list[JobStatus]:
 
 
 def test_jobs_that_are_due_together_are_one_call(
-    shop: Workshop, register: Callable[..., None], calls: Calls
+    shop: ManagerFixture, register: Callable[..., None], calls: Calls
 ) -> None:
     register(calls)
     ids = submit(shop, 50)
@@ -82,7 +82,7 @@ def test_jobs_that_are_due_together_are_one_call(
 
 
 def test_a_call_has_no_more_jobs_than_the_handler_takes(
-    shop: Workshop, register: Callable[..., None], calls: Calls
+    shop: ManagerFixture, register: Callable[..., None], calls: Calls
 ) -> None:
     register(calls, batch=20)
     submit(shop, 50)
@@ -93,7 +93,7 @@ def test_a_call_has_no_more_jobs_than_the_handler_takes(
 
 @pytest.mark.parametrize("delay", [0.5, 30], ids=["within the lead", "far away"])
 def test_jobs_of_one_instant_are_one_call_when_it_comes(
-    shop: Workshop, register: Callable[..., None], calls: Calls, delay: float
+    shop: ManagerFixture, register: Callable[..., None], calls: Calls, delay: float
 ) -> None:
     register(calls)
     shop.manager.start()
@@ -104,7 +104,7 @@ def test_jobs_of_one_instant_are_one_call_when_it_comes(
     assert (before, calls) == ([], [list(range(30))])
 
 
-def test_jobs_gather_while_a_call_runs(shop: Workshop) -> None:
+def test_jobs_gather_while_a_call_runs(shop: ManagerFixture) -> None:
     gate = Gate()
     calls: list[list[int]] = []
 
@@ -125,7 +125,7 @@ def test_jobs_gather_while_a_call_runs(shop: Workshop) -> None:
 
 
 def test_a_batch_handler_does_not_hold_jobs_ahead_of_their_time(
-    shop: Workshop, register: Callable[..., None], calls: Calls
+    shop: ManagerFixture, register: Callable[..., None], calls: Calls
 ) -> None:
     register(calls)
     shop.manager.start()
@@ -134,7 +134,7 @@ def test_a_batch_handler_does_not_hold_jobs_ahead_of_their_time(
     assert shop.manager.active_jobs() == ()
 
 
-def test_one_call_of_a_handler_runs_at_a_time(shop: Workshop) -> None:
+def test_one_call_of_a_handler_runs_at_a_time(shop: ManagerFixture) -> None:
     gate = Gate()
     shop.manager.register("mail", plain(lambda _numbers: gate()), batch=1)
     shop.manager.start()
@@ -147,7 +147,7 @@ def test_one_call_of_a_handler_runs_at_a_time(shop: Workshop) -> None:
     assert statuses(shop, ids) == [JobStatus.COMPLETED] * 2
 
 
-def test_a_call_occupies_one_thread_beside_other_jobs(shop: Workshop) -> None:
+def test_a_call_occupies_one_thread_beside_other_jobs(shop: ManagerFixture) -> None:
     gate = Gate()
     shop.manager.register("mail", plain(lambda _numbers: gate()), batch=10)
     other = Gate()
@@ -164,7 +164,7 @@ def test_a_call_occupies_one_thread_beside_other_jobs(shop: Workshop) -> None:
 
 
 def test_a_job_that_is_canceled_before_the_call_is_not_in_it(
-    shop: Workshop, register: Callable[..., None], calls: Calls
+    shop: ManagerFixture, register: Callable[..., None], calls: Calls
 ) -> None:
     register(calls)
     shop.manager.start()
@@ -175,7 +175,7 @@ def test_a_job_that_is_canceled_before_the_call_is_not_in_it(
 
 
 def test_jobs_that_find_no_thread_in_time_are_handed_back(clock: ManualClock, calls: Calls) -> None:
-    with workshop(clock, threads=1) as shop:
+    with running_manager(clock, threads=1) as shop:
         gate = Gate()
         shop.manager.register("gate", gate.__call__)
         shop.manager.register("mail", plain(calls), batch=10)
@@ -196,7 +196,7 @@ def test_jobs_that_find_no_thread_in_time_are_handed_back(clock: ManualClock, ca
 # -- what comes of it
 
 
-def test_each_job_gets_its_own_result(shop: Workshop, register: Callable[..., None]) -> None:
+def test_each_job_gets_its_own_result(shop: ManagerFixture, register: Callable[..., None]) -> None:
     register(lambda numbers: [number * number for number in numbers])
     ids = submit(shop, 4)
     shop.manager.start()
@@ -205,7 +205,7 @@ def test_each_job_gets_its_own_result(shop: Workshop, register: Callable[..., No
 
 
 def test_an_exception_in_the_list_is_charged_to_its_job_alone(
-    shop: Workshop, register: Callable[..., None]
+    shop: ManagerFixture, register: Callable[..., None]
 ) -> None:
     answers = [1, ValueError("no"), Snooze(60), Cancel("sold out")]
     register(lambda _numbers: answers, retry=Retry(max_attempts=1))
@@ -222,7 +222,7 @@ def test_an_exception_in_the_list_is_charged_to_its_job_alone(
 
 
 def test_what_the_call_raises_is_charged_to_each_job_by_its_own_count(
-    shop: Workshop, register: Callable[..., None]
+    shop: ManagerFixture, register: Callable[..., None]
 ) -> None:
     seen: list[int] = []
 
@@ -246,7 +246,7 @@ def test_what_the_call_raises_is_charged_to_each_job_by_its_own_count(
 
 @pytest.mark.parametrize("returned", [[1], [1, 2, 3], "ab", 7], ids=repr)
 def test_a_list_of_another_length_is_a_failure_that_says_so(
-    shop: Workshop, register: Callable[..., None], returned: object
+    shop: ManagerFixture, register: Callable[..., None], returned: object
 ) -> None:
     register(lambda _numbers: returned, retry=Retry(max_attempts=1))
     ids = submit(shop, 2)
@@ -257,9 +257,9 @@ def test_a_list_of_another_length_is_a_failure_that_says_so(
 
 
 def test_arguments_that_do_not_fit_any_more_fail_alone(
-    shop: Workshop, clock: ManualClock, register: Callable[..., None], calls: Calls
+    shop: ManagerFixture, clock: ManualClock, register: Callable[..., None], calls: Calls
 ) -> None:
-    with workshop(clock, shop.engine) as before:
+    with running_manager(clock, shop.engine) as before:
 
         def mail(numbers: list[str]) -> None: ...
 
@@ -277,7 +277,7 @@ def test_arguments_that_do_not_fit_any_more_fail_alone(
 
 
 def test_a_batch_handler_sees_its_jobs_in_the_order_of_its_list(
-    shop: Workshop, register: Callable[..., None]
+    shop: ManagerFixture, register: Callable[..., None]
 ) -> None:
     seen: list[JobContext] = []
     register(lambda _numbers: seen.extend(current_batch()))
@@ -287,7 +287,7 @@ def test_a_batch_handler_sees_its_jobs_in_the_order_of_its_list(
     assert [job.id for job in seen] == ids
 
 
-def test_in_a_batch_no_job_is_the_current_one(shop: Workshop, register: Callable[..., None]) -> None:
+def test_in_a_batch_no_job_is_the_current_one(shop: ManagerFixture, register: Callable[..., None]) -> None:
     register(lambda _numbers: current_job(), retry=Retry(max_attempts=1))
     ids = submit(shop, 2)
     shop.manager.start()
@@ -296,7 +296,7 @@ def test_in_a_batch_no_job_is_the_current_one(shop: Workshop, register: Callable
     assert "call current_batch()" in (shop.manager.get(ids[0]).error or "")
 
 
-def test_in_a_handler_for_single_jobs_the_batch_is_one(shop: Workshop) -> None:
+def test_in_a_handler_for_single_jobs_the_batch_is_one(shop: ManagerFixture) -> None:
     shop.manager.register("ping", lambda: [job.id for job in current_batch()])
     shop.manager.start()
     job = shop.manager.submit("ping")
@@ -310,7 +310,7 @@ def test_outside_of_a_handler_there_is_no_batch() -> None:
 
 
 def test_jobs_submitted_in_a_batch_carry_on_what_all_of_it_carries(
-    shop: Workshop, register: Callable[..., None]
+    shop: ManagerFixture, register: Callable[..., None]
 ) -> None:
     seen: list[dict[str, str]] = []
     register(lambda _numbers: seen.append(dict(current_headers())))
@@ -343,7 +343,7 @@ class Waiting:
         await asyncio.Event().wait()
 
 
-def test_cancelling_one_job_of_a_call_reaches_that_job_alone(shop: Workshop) -> None:
+def test_cancelling_one_job_of_a_call_reaches_that_job_alone(shop: ManagerFixture) -> None:
     waiting = Waiting()
     shop.manager.register("mail", waiting.until_one_is_canceled, batch=10)
     ids = submit(shop, 3)
@@ -355,7 +355,7 @@ def test_cancelling_one_job_of_a_call_reaches_that_job_alone(shop: Workshop) -> 
     assert statuses(shop, ids) == [JobStatus.COMPLETED] * 3
 
 
-def test_cancelling_one_job_does_not_cancel_the_coroutine_of_all(shop: Workshop) -> None:
+def test_cancelling_one_job_does_not_cancel_the_coroutine_of_all(shop: ManagerFixture) -> None:
     waiting = Waiting()
     shop.manager.register("mail", waiting.for_ever, batch=10)
     ids = submit(shop, 2)
@@ -368,7 +368,7 @@ def test_cancelling_one_job_does_not_cancel_the_coroutine_of_all(shop: Workshop)
     assert not contexts[ids[1]].cancelled
 
 
-def test_a_timeout_is_one_of_the_call_and_charged_to_all_its_jobs(shop: Workshop) -> None:
+def test_a_timeout_is_one_of_the_call_and_charged_to_all_its_jobs(shop: ManagerFixture) -> None:
     waiting = Waiting()
     shop.manager.register("mail", waiting.for_ever, batch=10, timeout=5, retry=Retry(max_attempts=1))
     ids = submit(shop, 3)
@@ -381,7 +381,7 @@ def test_a_timeout_is_one_of_the_call_and_charged_to_all_its_jobs(shop: Workshop
     assert [(info.status, info.timeouts) for info in infos] == [(JobStatus.FAILED, 1)] * 3
 
 
-def test_a_stop_interrupts_every_job_of_a_call(shop: Workshop) -> None:
+def test_a_stop_interrupts_every_job_of_a_call(shop: ManagerFixture) -> None:
     waiting = Waiting()
     shop.manager.register("mail", waiting.for_ever, batch=10)
     ids = submit(shop, 3)
@@ -393,7 +393,7 @@ def test_a_stop_interrupts_every_job_of_a_call(shop: Workshop) -> None:
     assert {attempt.cause for info in infos for attempt in info.history} == {Cause.DEPLOY}
 
 
-def test_a_stop_lets_a_call_finish(shop: Workshop) -> None:
+def test_a_stop_lets_a_call_finish(shop: ManagerFixture) -> None:
     gate = Gate()
     shop.manager.register("mail", plain(lambda _numbers: gate()), batch=10)
     ids = submit(shop, 3)

@@ -12,7 +12,14 @@ import pytest
 from mainspring import EngineUnavailable, JobNotFound, JobStatus, Mainspring, ThreadPool
 from mainspring.jobs import JobManager
 from tests.support import PATIENCE, Gate
-from tests.unit.jobs.one_pool import ENGINES, GatedMemory, GatedSqlite, held_up, in_sequences, make_engine
+from tests.unit.jobs.gated_engines import (
+    ENGINES,
+    GatedMemory,
+    GatedSqlite,
+    blocked_store,
+    make_engine,
+    manager_on_one_pool,
+)
 
 
 @pytest.fixture(params=ENGINES)
@@ -23,7 +30,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> GatedMemory | Gate
 @pytest.fixture
 def manager(engine: GatedMemory | GatedSqlite) -> Iterator[JobManager]:
     pool = ThreadPool(4)
-    manager = in_sequences(pool, engine)
+    manager = manager_on_one_pool(pool, engine)
     manager.register("ping", lambda: None)
     manager.start()
     yield manager
@@ -36,7 +43,7 @@ def test_a_cancel_that_times_out_is_queued_and_takes_effect(
     engine: GatedMemory | GatedSqlite, manager: JobManager, timeout: float | timedelta
 ) -> None:
     job = manager.submit("ping", delay=3600)
-    with held_up(engine, manager):
+    with blocked_store(engine, manager):
         with pytest.raises(TimeoutError, match=rf"job '{job}' is canceled; the request is queued and may still"):
             manager.cancel(job, timeout=timeout)
         assert manager.get(job).status is JobStatus.PENDING
@@ -83,7 +90,7 @@ def test_an_awaited_cancel_leaves_the_event_loop_free(
         return await waiting
 
     job = manager.submit("ping", delay=3600)
-    with held_up(engine, manager) as gate:
+    with blocked_store(engine, manager) as gate:
         assert asyncio.run(cancel(gate)) is True
 
 
@@ -95,7 +102,7 @@ def test_an_awaited_cancel_that_is_given_up_is_queued_and_takes_effect(
             await manager.cancel_async(job)
 
     job = manager.submit("ping", delay=3600)
-    with held_up(engine, manager), pytest.raises(TimeoutError):
+    with blocked_store(engine, manager), pytest.raises(TimeoutError):
         asyncio.run(cancel())
     assert manager.cancel(job) is False
     assert manager.get(job).status is JobStatus.CANCELED

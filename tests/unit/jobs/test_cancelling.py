@@ -8,8 +8,8 @@ import pytest
 from mainspring import JobStatus, Mainspring, current_job
 from mainspring.testing import ManualClock, TimeTravel, time_travel
 from tests.support import Gate, eventually
-from tests.unit.jobs.diary import START
-from tests.unit.jobs.workshop import Workshop, workshop
+from tests.unit.jobs.call_log import START
+from tests.unit.jobs.manager_fixture import ManagerFixture, running_manager
 
 
 @pytest.fixture
@@ -19,9 +19,9 @@ def travel(app: Mainspring) -> Iterator[TimeTravel]:
 
 
 @pytest.fixture
-def shop(clock: ManualClock) -> Iterator[Workshop]:
+def shop(clock: ManualClock) -> Iterator[ManagerFixture]:
     """One thread for handlers, on memory."""
-    with workshop(clock, threads=1) as shop:
+    with running_manager(clock, threads=1) as shop:
         yield shop
 
 
@@ -42,7 +42,7 @@ def test_a_job_that_is_held_and_canceled_never_runs(app: Mainspring, travel: Tim
 
 
 @pytest.mark.parametrize("late", [0, 0.1])
-def test_a_start_that_the_store_refuses_is_no_start(shop: Workshop, late: float) -> None:
+def test_a_start_that_the_store_refuses_is_no_start(shop: ManagerFixture, late: float) -> None:
     ran: list[str] = []
     shop.manager.register("ping", lambda: ran.append(current_job().id))
     shop.manager.start()
@@ -71,7 +71,7 @@ def test_a_canceled_job_leaves_its_neighbours_alone(app: Mainspring, travel: Tim
     assert sorted(ran) == [0, 2, 3]
 
 
-def test_a_running_job_that_looks_is_stopped(shop: Workshop) -> None:
+def test_a_running_job_that_looks_is_stopped(shop: ManagerFixture) -> None:
     gate = Gate()
 
     def handler() -> None:
@@ -91,7 +91,7 @@ def test_a_running_job_that_looks_is_stopped(shop: Workshop) -> None:
     assert shop.manager.get(job).error == "stopped on request (InterruptedError: half way)"
 
 
-def test_a_running_coroutine_is_canceled(shop: Workshop) -> None:
+def test_a_running_coroutine_is_canceled(shop: ManagerFixture) -> None:
     gate = Gate()
     gate.open()
 
@@ -108,7 +108,7 @@ def test_a_running_coroutine_is_canceled(shop: Workshop) -> None:
     assert shop.manager.get(job).status is JobStatus.CANCELED
 
 
-def test_a_job_that_ends_in_spite_of_a_request_to_stop_has_completed(shop: Workshop) -> None:
+def test_a_job_that_ends_in_spite_of_a_request_to_stop_has_completed(shop: ManagerFixture) -> None:
     gate = Gate()
     shop.manager.register("gate", gate.__call__)
     shop.manager.start()
@@ -120,7 +120,7 @@ def test_a_job_that_ends_in_spite_of_a_request_to_stop_has_completed(shop: Works
     assert shop.manager.get(job).status is JobStatus.COMPLETED
 
 
-def test_a_job_that_fails_after_a_request_to_stop_is_not_tried_again(shop: Workshop) -> None:
+def test_a_job_that_fails_after_a_request_to_stop_is_not_tried_again(shop: ManagerFixture) -> None:
     gate = Gate()
 
     def handler() -> None:

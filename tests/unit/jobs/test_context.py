@@ -9,7 +9,7 @@ import pytest
 from mainspring import Cancel, JobContext, Mainspring, Retry, Snooze, current_job
 from mainspring.jobs.timestamps import to_datetime
 from mainspring.testing import time_travel
-from tests.unit.jobs.diary import START
+from tests.unit.jobs.call_log import START
 from tests.unit.jobs.leases import DUE, make_lease
 
 

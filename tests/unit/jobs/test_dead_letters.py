@@ -20,7 +20,7 @@ from mainspring import (
 from mainspring.jobs import dead_letters
 from mainspring.testing import TimeTravel, time_travel
 from tests.support import PATIENCE, Background
-from tests.unit.jobs.diary import START
+from tests.unit.jobs.call_log import START
 
 ONCE = Retry(max_attempts=1)
 

@@ -23,12 +23,12 @@ from mainspring import (
 )
 from mainspring.jobs.job_function import AsyncJobFunction
 from mainspring.testing import time_travel
-from tests.unit.jobs.diary import START, Diary
+from tests.unit.jobs.call_log import START, CallLog
 
 
 @pytest.fixture
-def diary(app: Mainspring) -> Diary:
-    return Diary(app)
+def call_log(app: Mainspring) -> CallLog:
+    return CallLog(app)
 
 
 def sync(region: str = "eu") -> str:
@@ -244,36 +244,36 @@ def test_middleware_that_raises_at_the_submit_stores_nothing(app: Mainspring) ->
 # -- what follows
 
 
-def test_three_jobs_follow_one_another(app: Mainspring, diary: Diary) -> None:
+def test_three_jobs_follow_one_another(app: Mainspring, call_log: CallLog) -> None:
     @app.job
     def third(number: int) -> None:
-        diary.write(("third", number))
+        call_log.record(("third", number))
 
     @app.job(then=third.options(delay=10))
     def second(number: int) -> int:
-        diary.write(("second", number))
+        call_log.record(("second", number))
         return number + 1
 
     @app.job(then=second)
     def first(number: int) -> int:
-        diary.write(("first", number))
+        call_log.record(("first", number))
         return number + 1
 
     with time_travel(app, start=START) as travel:
         first.submit(1)
         travel.fast_forward(60)
         assert app.counts()[JobStatus.COMPLETED] == 3
-    assert diary.entries == [(("first", 1), 0), (("second", 2), 0), (("third", 3), 10)]
+    assert call_log.entries == [(("first", 1), 0), (("second", 2), 0), (("third", 3), 10)]
 
 
-def test_a_submit_chooses_what_follows(app: Mainspring, diary: Diary) -> None:
+def test_a_submit_chooses_what_follows(app: Mainspring, call_log: CallLog) -> None:
     @app.job
     def usual() -> None:
-        diary.write("usual")
+        call_log.record("usual")
 
     @app.job
     def special() -> None:
-        diary.write("special")
+        call_log.record("special")
 
     @app.job(then=usual)
     def work() -> None: ...
@@ -283,13 +283,13 @@ def test_a_submit_chooses_what_follows(app: Mainspring, diary: Diary) -> None:
         travel.settle()
         work.submit()
         travel.settle()
-    assert diary.names == ["special", "usual"]
+    assert call_log.names == ["special", "usual"]
 
 
-def test_nothing_follows_a_job_that_fails_or_is_called_off(app: Mainspring, diary: Diary) -> None:
+def test_nothing_follows_a_job_that_fails_or_is_called_off(app: Mainspring, call_log: CallLog) -> None:
     @app.job
     def after() -> None:
-        diary.write("after")
+        call_log.record("after")
 
     @app.job(then=after)
     def fails() -> None:
@@ -300,7 +300,7 @@ def test_nothing_follows_a_job_that_fails_or_is_called_off(app: Mainspring, diar
         fails.after(3_600).submit().cancel()
         travel.fast_forward(hours=2)
         assert app.counts()[JobStatus.FAILED] == 1
-    assert diary.names == []
+    assert call_log.names == []
 
 
 # -- instants

@@ -9,19 +9,19 @@ from mainspring.jobs.engine import Demand
 from mainspring.jobs.records import NewJob, Outcome, WorkerInfo
 from mainspring.testing import ManualClock
 from tests.support import Gate
-from tests.unit.jobs.workshop import Workshop, workshop
+from tests.unit.jobs.manager_fixture import ManagerFixture, running_manager
 
 LEADS = {"lead": 1_000_000, "start_lead": 10_000}
 
 
 @pytest.fixture
-def shop(clock: ManualClock) -> Iterator[Workshop]:
-    with workshop(clock, duties=True) as shop:
+def shop(clock: ManualClock) -> Iterator[ManagerFixture]:
+    with running_manager(clock, has_maintenance=True) as shop:
         yield shop
 
 
 @pytest.fixture
-def ran(shop: Workshop) -> list[str]:
+def ran(shop: ManagerFixture) -> list[str]:
     ids: list[str] = []
     shop.manager.register("ping", lambda: ids.append(current_job().id))
     shop.manager.start()
@@ -29,7 +29,7 @@ def ran(shop: Workshop) -> list[str]:
 
 
 def test_a_wall_clock_that_was_set_forward_makes_jobs_due(
-    shop: Workshop, ran: list[str], caplog: pytest.LogCaptureFixture
+    shop: ManagerFixture, ran: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     job = shop.manager.submit("ping", delay=3_600)
     shop.clock.advance(5)
@@ -39,7 +39,7 @@ def test_a_wall_clock_that_was_set_forward_makes_jobs_due(
     assert "the wall clock jumped by 3600.000 s; jobs are timed anew" in caplog.text
 
 
-def test_a_wall_clock_that_was_set_back_puts_jobs_off(shop: Workshop, ran: list[str]) -> None:
+def test_a_wall_clock_that_was_set_back_puts_jobs_off(shop: ManagerFixture, ran: list[str]) -> None:
     job = shop.manager.submit("ping", delay=10)
     shop.clock.advance(9.5)
     shop.clock.step_wall(-60)
@@ -50,20 +50,20 @@ def test_a_wall_clock_that_was_set_back_puts_jobs_off(shop: Workshop, ran: list[
 
 
 def test_a_small_step_of_the_wall_clock_is_not_worth_a_word(
-    shop: Workshop, ran: list[str], caplog: pytest.LogCaptureFixture
+    shop: ManagerFixture, ran: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     shop.clock.step_wall(0.05)
     shop.clock.advance(2)
     assert caplog.text == ""
 
 
-def test_a_worker_shows_that_it_lives_every_fifteen_seconds(shop: Workshop, ran: list[str]) -> None:
+def test_a_worker_shows_that_it_lives_every_fifteen_seconds(shop: ManagerFixture, ran: list[str]) -> None:
     shop.clock.advance(45)
     for _ in range(3):
         shop.engine.wait_for("renew")
 
 
-def test_a_live_worker_keeps_its_jobs(shop: Workshop, ran: list[str]) -> None:
+def test_a_live_worker_keeps_its_jobs(shop: ManagerFixture, ran: list[str]) -> None:
     shop.clock.advance(200)
     other = shop.engine.enroll(WorkerInfo("other", 1, ()))
     assert shop.engine.sweep(other).rescued == []
@@ -71,7 +71,7 @@ def test_a_live_worker_keeps_its_jobs(shop: Workshop, ran: list[str]) -> None:
 
 
 def test_a_worker_that_was_declared_dead_begins_again(
-    shop: Workshop, ran: list[str], caplog: pytest.LogCaptureFixture
+    shop: ManagerFixture, ran: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     shop.clock.advance(1)
     shop.engine.leave(1)  # as a sweep of another worker does after a long silence
@@ -83,7 +83,7 @@ def test_a_worker_that_was_declared_dead_begins_again(
 
 
 def test_an_outcome_is_stored_under_the_number_under_which_its_job_was_leased(
-    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+    shop: ManagerFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = Gate()
     shop.manager.register("slow", gate)
@@ -109,7 +109,7 @@ def test_an_outcome_is_stored_under_the_number_under_which_its_job_was_leased(
 
 
 def test_jobs_of_a_dead_worker_are_rescued(
-    shop: Workshop, ran: list[str], caplog: pytest.LogCaptureFixture
+    shop: ManagerFixture, ran: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     dead = shop.engine.enroll(WorkerInfo("dead", 1, ("ping",)))
     shop.manager.shutdown(0)
@@ -126,7 +126,7 @@ def test_jobs_of_a_dead_worker_are_rescued(
 
 
 def test_an_unknown_handler_is_spoken_of_once(
-    shop: Workshop, ran: list[str], caplog: pytest.LogCaptureFixture
+    shop: ManagerFixture, ran: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     now = shop.engine.now()
     for number in range(3):
@@ -137,7 +137,7 @@ def test_an_unknown_handler_is_spoken_of_once(
 
 
 def test_a_sweep_that_fails_is_told_and_the_next_one_works(
-    shop: Workshop, ran: list[str], caplog: pytest.LogCaptureFixture
+    shop: ManagerFixture, ran: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     shop.engine.fail("sweep", 2)
     shop.clock.advance(5)
@@ -148,7 +148,7 @@ def test_a_sweep_that_fails_is_told_and_the_next_one_works(
 
 
 def test_after_a_stop_there_are_no_duties(
-    shop: Workshop, ran: list[str], caplog: pytest.LogCaptureFixture
+    shop: ManagerFixture, ran: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     shop.manager.shutdown(0)
     shop.engine.fail("sweep", 100)

@@ -10,21 +10,21 @@ import pytest
 from mainspring import JobFailed, JobFunction, JobStatus, Mainspring, Rate, Retry
 from mainspring.jobs.records import NewJob
 from mainspring.testing import TimeTravel, time_travel
-from tests.unit.jobs.diary import START, Diary
+from tests.unit.jobs.call_log import START, CallLog
 
 ERROR = "expired: it did not start within its time"
 
 
 @pytest.fixture
-def diary(app: Mainspring) -> Diary:
-    return Diary(app)
+def call_log(app: Mainspring) -> CallLog:
+    return CallLog(app)
 
 
 @pytest.fixture
-def work(app: Mainspring, diary: Diary) -> JobFunction[..., None]:
+def work(app: Mainspring, call_log: CallLog) -> JobFunction[..., None]:
     @app.job(retry=Retry(max_attempts=3, base=20))
     def work(name: str, *, fails: bool = False) -> None:
-        diary.write(name)
+        call_log.record(name)
         if fails:
             raise ValueError("no")
 
@@ -38,12 +38,12 @@ def travel(app: Mainspring, work: JobFunction[..., None]) -> Iterator[TimeTravel
 
 
 def test_a_job_that_starts_in_time_does_not_expire(
-    travel: TimeTravel, work: JobFunction[..., None], diary: Diary
+    travel: TimeTravel, work: JobFunction[..., None], call_log: CallLog
 ) -> None:
     handle = work.options(delay=60, expires=5).submit("in time")
     travel.fast_forward(120)
     assert handle.status() is JobStatus.COMPLETED
-    assert diary.entries == [("in time", 60)]
+    assert call_log.entries == [("in time", 60)]
 
 
 @pytest.mark.parametrize("where", ["handler", "submit"])
@@ -67,7 +67,7 @@ def test_a_job_that_is_kept_from_starting_expires_at_its_instant(app: Mainspring
 
 
 def test_an_expired_job_is_a_dead_letter_and_can_be_run_all_the_same(
-    app: Mainspring, travel: TimeTravel, work: JobFunction[..., None], diary: Diary
+    app: Mainspring, travel: TimeTravel, work: JobFunction[..., None], call_log: CallLog
 ) -> None:
     queue = app.queue("default")
     queue.pause()
@@ -79,27 +79,27 @@ def test_an_expired_job_is_a_dead_letter_and_can_be_run_all_the_same(
     (copy,) = app.dead_letters.replay(replayed.id)
     travel.settle()
     assert (retried.status(), app.get(copy).status) == (JobStatus.COMPLETED, JobStatus.COMPLETED)
-    assert sorted(diary.names) == ["replayed", "retried"]
+    assert sorted(call_log.names) == ["replayed", "retried"]
 
 
-def test_jobs_that_wait_for_a_limit_expire_meanwhile(app: Mainspring, diary: Diary) -> None:
+def test_jobs_that_wait_for_a_limit_expire_meanwhile(app: Mainspring, call_log: CallLog) -> None:
     @app.job(rate=Rate(1, per=10), expires=15)
     def mail(number: int) -> None:
-        diary.write(number)
+        call_log.record(number)
 
     with time_travel(app, start=START) as travel:
         mail.submit_many([(number,) for number in range(5)])
         travel.fast_forward(60)
         assert app.counts()[JobStatus.FAILED] == 3
-    assert diary.entries == [(0, 0), (1, 10)]
+    assert call_log.entries == [(0, 0), (1, 10)]
 
 
 def test_a_retry_after_the_expiry_does_not_run(
-    travel: TimeTravel, work: JobFunction[..., None], diary: Diary
+    travel: TimeTravel, work: JobFunction[..., None], call_log: CallLog
 ) -> None:
     handle = work.options(expires=10).submit("tried", fails=True)
     travel.fast_forward(60)
-    assert diary.entries == [("tried", 0)]
+    assert call_log.entries == [("tried", 0)]
     assert (handle.status(), handle.info().error) == (JobStatus.FAILED, ERROR)
 
 

@@ -28,7 +28,7 @@ from mainspring.jobs.records import NewJob
 from mainspring.testing import TimeTravel, time_travel
 from mainspring.testing.conformance.bench import Bench
 from tests.support import Gate
-from tests.unit.jobs.diary import START
+from tests.unit.jobs.call_log import START
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from mainspring.jobs.records import FollowUp, NewJob, Outcome, OutcomeKind
 from mainspring.jobs.serializers import JsonSerializer, MsgpackSerializer
 from mainspring.jobs.worker.invoker import HandlerInvoker
 from mainspring.testing import TimeTravel, time_travel
-from tests.unit.jobs.diary import START
-from tests.unit.jobs.leases import make_active, make_lease
+from tests.unit.jobs.call_log import START
+from tests.unit.jobs.leases import make_lease, make_leased_job
 
 NOW = 1_900_000_000_000_000
 SECOND = 1_000_000
@@ -38,7 +38,7 @@ def invoker(registry: HandlerRegistry) -> HandlerInvoker:
 
 def complete(invoker: HandlerInvoker, value: Any, plan: FollowUp = PLAN, **options: Any) -> Outcome:
     lease = replace(make_lease(), follow_up=plan, headers={"user": "42"})
-    return invoker.invoke(make_active(lambda: value, lease, **options))
+    return invoker.invoke(make_leased_job(lambda: value, lease, **options))
 
 
 def follow_up(invoker: HandlerInvoker, value: Any, plan: FollowUp = PLAN, **options: Any) -> NewJob:
@@ -60,7 +60,7 @@ def test_a_follow_up_gets_the_result_as_its_argument(invoker: HandlerInvoker) ->
 
 
 def test_a_job_without_a_follow_up_has_none(invoker: HandlerInvoker) -> None:
-    assert invoker.invoke(make_active(lambda: 7)).follow_up is None
+    assert invoker.invoke(make_leased_job(lambda: 7)).follow_up is None
 
 
 def test_a_follow_up_of_a_handler_that_returns_nothing_gets_null(invoker: HandlerInvoker) -> None:
@@ -91,7 +91,7 @@ def test_a_result_that_cannot_be_passed_on_is_a_dead_letter_without_a_follow_up(
 def test_a_follow_up_is_encoded_as_its_predecessor_was() -> None:
     invoker = HandlerInvoker(MsgpackSerializer(), lambda: NOW, max_result=1_000)
     lease = replace(make_lease(b"\x80", codec="msgpack"), follow_up=PLAN)
-    made = invoker.invoke(make_active(lambda: b"\x00\xff", lease)).follow_up
+    made = invoker.invoke(make_leased_job(lambda: b"\x00\xff", lease)).follow_up
     assert made is not None
     assert (made.codec, msgspec.msgpack.decode(made.payload)) == ("msgpack", {"order": b"\x00\xff"})
 
@@ -107,7 +107,7 @@ def test_no_follow_up_comes_of_an_attempt_that_fails(invoker: HandlerInvoker) ->
     def fail() -> None:
         raise ValueError("no")
 
-    outcome = invoker.invoke(make_active(fail, replace(make_lease(), follow_up=PLAN)))
+    outcome = invoker.invoke(make_leased_job(fail, replace(make_lease(), follow_up=PLAN)))
     assert (outcome.kind, outcome.follow_up) == (OutcomeKind.RETRY, None)
 
 
@@ -137,16 +137,16 @@ def test_a_limit_by_the_argument_has_the_bucket_of_a_submit_with_that_argument(
 
 
 def test_a_result_may_be_kept_for_a_time(invoker: HandlerInvoker) -> None:
-    outcome = invoker.invoke(make_active(lambda: 7, keep_result=60))
+    outcome = invoker.invoke(make_leased_job(lambda: 7, keep_result=60))
     assert (outcome.result, outcome.keep_result_until) == (b"7", NOW + 60 * SECOND)
 
 
 def test_a_result_that_is_kept_with_its_job_has_no_end(invoker: HandlerInvoker) -> None:
-    assert invoker.invoke(make_active(lambda: 7)).keep_result_until is None
+    assert invoker.invoke(make_leased_job(lambda: 7)).keep_result_until is None
 
 
 def test_nothing_is_not_kept_for_a_time(invoker: HandlerInvoker) -> None:
-    assert invoker.invoke(make_active(lambda: None, keep_result=60)).keep_result_until is None
+    assert invoker.invoke(make_leased_job(lambda: None, keep_result=60)).keep_result_until is None
 
 
 # -- on real engines

@@ -27,7 +27,7 @@ from mainspring.jobs import event_stream
 from mainspring.jobs.records import NewJob
 from mainspring.testing import TimeTravel, time_travel
 from tests.support import PATIENCE, Background, WatchedClock, within
-from tests.unit.jobs.diary import START
+from tests.unit.jobs.call_log import START
 
 
 def fail() -> None:

@@ -11,8 +11,8 @@ from mainspring import Cancel, JobFailed, JobHandle, JobNotFound, JobStatus, Mai
 from mainspring.jobs.job_waiter import JobWaiter
 from mainspring.testing import TimeTravel, time_travel
 from tests.support import PATIENCE, Background, Gate, WatchedClock
-from tests.unit.jobs.diary import START
-from tests.unit.jobs.workshop import workshop
+from tests.unit.jobs.call_log import START
+from tests.unit.jobs.manager_fixture import running_manager
 
 
 @pytest.fixture
@@ -253,7 +253,7 @@ def test_a_wait_ends_at_its_deadline() -> None:
 def test_a_waiter_in_the_process_of_the_worker_never_polls_the_clock() -> None:
     clock = WatchedClock()
     gate = Gate()
-    with workshop(clock, duties=True) as shop:
+    with running_manager(clock, has_maintenance=True) as shop:
         shop.manager.register("gate", gate.__call__)
         shop.manager.start()
         job = shop.manager.submit("gate")

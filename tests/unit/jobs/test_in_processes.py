@@ -15,24 +15,24 @@ from mainspring.jobs.policies import ProcessSettings
 from mainspring.jobs.records import Cause, FollowUp, Outcome, OutcomeKind
 from mainspring.testing import ManualClock
 from tests.support import Background, Gate
-from tests.unit.jobs import process_jobs as work
-from tests.unit.jobs.process_runs import watched
-from tests.unit.jobs.workshop import Workshop, workshop
+from tests.unit.jobs import worker_process_handlers as work
+from tests.unit.jobs.manager_fixture import ManagerFixture, running_manager
+from tests.unit.jobs.process_requests import watched
 
 
 @pytest.fixture
-def shop(clock: ManualClock) -> Iterator[Workshop]:
-    with workshop(clock, threads=1, processes=ProcessSettings(count=2)) as shop:
+def shop(clock: ManualClock) -> Iterator[ManagerFixture]:
+    with running_manager(clock, threads=1, processes=ProcessSettings(count=2)) as shop:
         yield shop
 
 
-def register(shop: Workshop, function: Callable[..., Any], **options: Any) -> None:
+def register(shop: ManagerFixture, function: Callable[..., Any], **options: Any) -> None:
     options = {"retry": Retry(max_attempts=1), **options}
     shop.manager.register("work", function, execution="process", **options)
     shop.manager.start()
 
 
-def run(shop: Workshop, function: Callable[..., Any], *arguments: Any, **options: Any) -> str:
+def run(shop: ManagerFixture, function: Callable[..., Any], *arguments: Any, **options: Any) -> str:
     """Run a job to its end."""
     register(shop, function, **options)
     job = shop.manager.submit("work", arguments)
@@ -40,7 +40,7 @@ def run(shop: Workshop, function: Callable[..., Any], *arguments: Any, **options
     return job
 
 
-def begin(shop: Workshop, function: Callable[..., Any], **options: Any) -> tuple[str, int]:
+def begin(shop: ManagerFixture, function: Callable[..., Any], **options: Any) -> tuple[str, int]:
     """Submit a job and wait until its handler has begun; return its id and the process."""
     register(shop, function, **options)
     job = shop.manager.submit("work")
@@ -48,7 +48,7 @@ def begin(shop: Workshop, function: Callable[..., Any], **options: Any) -> tuple
     return job, int(report.progress.done)
 
 
-def outcome_of(shop: Workshop) -> Outcome:
+def outcome_of(shop: ManagerFixture) -> Outcome:
     (outcome,) = shop.engine.wait_for("settle")
     assert isinstance(outcome, Outcome)
     return outcome
@@ -57,14 +57,14 @@ def outcome_of(shop: Workshop) -> Outcome:
 # -- what comes of it
 
 
-def test_a_handler_runs_in_a_process_of_its_own_and_its_result_comes_back(shop: Workshop) -> None:
+def test_a_handler_runs_in_a_process_of_its_own_and_its_result_comes_back(shop: ManagerFixture) -> None:
     job = run(shop, work.where)
     info = shop.manager.get(job)
     assert info.status is JobStatus.COMPLETED
     assert info.result not in (None, os.getpid())
 
 
-def test_without_such_handlers_nothing_is_started(shop: Workshop) -> None:
+def test_without_such_handlers_nothing_is_started(shop: ManagerFixture) -> None:
     shop.manager.register("ping", lambda: None)
     shop.manager.start()
     shop.manager.submit("ping")
@@ -72,26 +72,26 @@ def test_without_such_handlers_nothing_is_started(shop: Workshop) -> None:
     assert active_children() == []
 
 
-def test_what_a_handler_raises_there_is_charged_to_its_job(shop: Workshop) -> None:
+def test_what_a_handler_raises_there_is_charged_to_its_job(shop: ManagerFixture) -> None:
     job = run(shop, work.fail)
     info = shop.manager.get(job)
     assert (info.status, info.failures) == (JobStatus.FAILED, 1)
     assert (info.error or "").startswith("LookupError: gone")
 
 
-def test_an_error_that_no_repetition_cures_is_known_by_its_class(shop: Workshop) -> None:
+def test_an_error_that_no_repetition_cures_is_known_by_its_class(shop: ManagerFixture) -> None:
     job = run(shop, work.fail, retry=Retry(max_attempts=6, give_up_on=(LookupError,)))
     assert shop.manager.get(job).status is JobStatus.FAILED
 
 
-def test_progress_comes_from_the_process(shop: Workshop) -> None:
+def test_progress_comes_from_the_process(shop: ManagerFixture) -> None:
     job, process = begin(shop, work.until_canceled)
     progress = shop.manager.record(job).progress
     assert progress is not None
     assert progress.done == process != os.getpid()
 
 
-def test_a_result_that_is_not_kept_is_passed_on_to_a_follow_up(shop: Workshop) -> None:
+def test_a_result_that_is_not_kept_is_passed_on_to_a_follow_up(shop: ManagerFixture) -> None:
     class Then:
         def follow_up(self) -> FollowUp:
             return FollowUp("next", "default", 1, argument="process")
@@ -108,7 +108,7 @@ def test_a_result_that_is_not_kept_is_passed_on_to_a_follow_up(shop: Workshop) -
     assert len(seen) == 1
 
 
-def test_threads_for_plain_handlers_are_not_used_up(shop: Workshop) -> None:
+def test_threads_for_plain_handlers_are_not_used_up(shop: ManagerFixture) -> None:
     ran = Gate()
     ran.open()
     shop.manager.register("ping", ran.__call__)
@@ -117,7 +117,7 @@ def test_threads_for_plain_handlers_are_not_used_up(shop: Workshop) -> None:
     ran.wait_until_entered()
 
 
-def test_no_more_run_at_once_than_there_are_processes(shop: Workshop) -> None:
+def test_no_more_run_at_once_than_there_are_processes(shop: ManagerFixture) -> None:
     register(shop, work.hang)
     ids = [shop.manager.submit("work") for _ in range(3)]
     shop.engine.wait_for_all("report", 2)
@@ -129,7 +129,7 @@ def test_no_more_run_at_once_than_there_are_processes(shop: Workshop) -> None:
 
 
 def test_processes_are_replaced_as_the_settings_say(clock: ManualClock) -> None:
-    with workshop(clock, processes=ProcessSettings(count=1, max_jobs=1)) as shop:
+    with running_manager(clock, processes=ProcessSettings(count=1, max_jobs=1)) as shop:
         register(shop, work.where)
         ids = [shop.manager.submit("work") for _ in range(2)]
         shop.clock.settle()
@@ -140,7 +140,7 @@ def test_processes_are_replaced_as_the_settings_say(clock: ManualClock) -> None:
 
 
 @pytest.mark.parametrize("handler", [work.hang, work.hang_on_a_loop], ids=["def", "async def"])
-def test_a_cancel_kills_the_process_of_a_handler(shop: Workshop, handler: Callable[..., Any]) -> None:
+def test_a_cancel_kills_the_process_of_a_handler(shop: ManagerFixture, handler: Callable[..., Any]) -> None:
     job, process = begin(shop, handler)
     with watched(process) as wait_for_end:
         shop.manager.cancel(job)
@@ -150,7 +150,7 @@ def test_a_cancel_kills_the_process_of_a_handler(shop: Workshop, handler: Callab
     assert outcome.error == "stopped on request (the process that ran it was killed)"
 
 
-def test_a_timeout_kills_the_process_of_a_handler(shop: Workshop) -> None:
+def test_a_timeout_kills_the_process_of_a_handler(shop: ManagerFixture) -> None:
     _, process = begin(shop, work.hang, timeout=5)
     with watched(process) as wait_for_end:
         shop.clock.jump(5)
@@ -161,7 +161,7 @@ def test_a_timeout_kills_the_process_of_a_handler(shop: Workshop) -> None:
 
 
 @pytest.mark.parametrize("handler", [work.until_canceled, work.until_canceled_on_a_loop], ids=["def", "async def"])
-def test_at_its_soft_timeout_a_handler_may_end_in_order(shop: Workshop, handler: Callable[..., Any]) -> None:
+def test_at_its_soft_timeout_a_handler_may_end_in_order(shop: ManagerFixture, handler: Callable[..., Any]) -> None:
     job, _ = begin(shop, handler, soft_timeout=5, timeout=60)
     shop.clock.jump(5)
     shop.engine.wait_for("settle")
@@ -169,7 +169,7 @@ def test_at_its_soft_timeout_a_handler_may_end_in_order(shop: Workshop, handler:
     assert (info.status, info.result) == (JobStatus.COMPLETED, "ended in order")
 
 
-def test_what_a_handler_raises_after_its_soft_timeout_is_charged_to_the_timeout(shop: Workshop) -> None:
+def test_what_a_handler_raises_after_its_soft_timeout_is_charged_to_the_timeout(shop: ManagerFixture) -> None:
     begin(shop, work.fail_after_canceled, soft_timeout=5)
     shop.clock.jump(5)
     outcome = outcome_of(shop)
@@ -177,7 +177,7 @@ def test_what_a_handler_raises_after_its_soft_timeout_is_charged_to_the_timeout(
     assert (outcome.error or "").startswith("timeout after 5 s: TimeoutError: half done")
 
 
-def test_a_job_that_is_canceled_before_its_process_is_there_does_not_run_on(shop: Workshop) -> None:
+def test_a_job_that_is_canceled_before_its_process_is_there_does_not_run_on(shop: ManagerFixture) -> None:
     register(shop, work.hang)
     job = shop.manager.submit("work")
     while not any(context.cancelled for context in shop.manager.active_jobs()):
@@ -185,7 +185,7 @@ def test_a_job_that_is_canceled_before_its_process_is_there_does_not_run_on(shop
     assert outcome_of(shop).kind is OutcomeKind.CANCELED
 
 
-def test_a_stop_kills_what_does_not_finish_in_time_and_uses_up_no_attempt(shop: Workshop) -> None:
+def test_a_stop_kills_what_does_not_finish_in_time_and_uses_up_no_attempt(shop: ManagerFixture) -> None:
     job, process = begin(shop, work.hang)
     with watched(process) as wait_for_end:
         assert shop.manager.shutdown(0).interrupted == 1
@@ -194,14 +194,14 @@ def test_a_stop_kills_what_does_not_finish_in_time_and_uses_up_no_attempt(shop: 
     assert (info.status, info.attempts, info.crashes, info.interruptions) == (JobStatus.PENDING, 0, 0, 1)
 
 
-def test_a_stop_leaves_no_process_behind(shop: Workshop) -> None:
+def test_a_stop_leaves_no_process_behind(shop: ManagerFixture) -> None:
     job = run(shop, work.where)
     with watched(shop.manager.get(job).result) as wait_for_end:
         shop.manager.shutdown()
         wait_for_end()
 
 
-def test_a_handler_learns_of_a_shutdown_in_its_process(shop: Workshop) -> None:
+def test_a_handler_learns_of_a_shutdown_in_its_process(shop: ManagerFixture) -> None:
     job, _ = begin(shop, work.until_stopping)
     assert Background(lambda: shop.manager.shutdown(60)).result().interrupted == 0
     info = shop.manager.get(job)
@@ -211,7 +211,9 @@ def test_a_handler_learns_of_a_shutdown_in_its_process(shop: Workshop) -> None:
 # -- crashes
 
 
-def test_a_job_whose_process_dies_runs_again_at_once_and_is_a_dead_letter_the_third_time(shop: Workshop) -> None:
+def test_a_job_whose_process_dies_runs_again_at_once_and_is_a_dead_letter_the_third_time(
+    shop: ManagerFixture,
+) -> None:
     job = run(shop, work.die, signal.SIGSEGV, retry=Retry(max_attempts=1))
     outcomes = [outcome_of(shop) for _ in range(3)]
     info = shop.manager.get(job)
@@ -226,14 +228,14 @@ def test_a_job_whose_process_dies_runs_again_at_once_and_is_a_dead_letter_the_th
     )
 
 
-def test_a_process_that_exits_by_itself_has_crashed(shop: Workshop) -> None:
+def test_a_process_that_exits_by_itself_has_crashed(shop: ManagerFixture) -> None:
     run(shop, work.leave, 3)
     outcome = outcome_of(shop)
     assert (outcome.kind, outcome.cause) == (OutcomeKind.RETRY, Cause.CRASH)
     assert outcome.error == "the process that ran it ended with exit code 3"
 
 
-def test_a_crash_is_charged_to_no_other_job(shop: Workshop) -> None:
+def test_a_crash_is_charged_to_no_other_job(shop: ManagerFixture) -> None:
     shop.manager.register("bystander", work.until_canceled, execution="process")
     shop.manager.register("work", work.leave, execution="process")
     shop.manager.start()
@@ -246,7 +248,7 @@ def test_a_crash_is_charged_to_no_other_job(shop: Workshop) -> None:
     assert (info.status, info.crashes) == (JobStatus.RUNNING, 0)
 
 
-def test_a_process_that_is_asked_to_end_from_outside_was_interrupted(shop: Workshop) -> None:
+def test_a_process_that_is_asked_to_end_from_outside_was_interrupted(shop: ManagerFixture) -> None:
     job, process = begin(shop, work.until_canceled)
     os.kill(process, signal.SIGTERM)  # as a service manager does, to all processes of a service
     outcome = outcome_of(shop)
@@ -258,7 +260,7 @@ def test_a_process_that_is_asked_to_end_from_outside_was_interrupted(shop: Works
 # -- batches
 
 
-def test_a_batch_is_one_call_in_one_process(shop: Workshop) -> None:
+def test_a_batch_is_one_call_in_one_process(shop: ManagerFixture) -> None:
     shop.manager.register("work", work.double_all, execution="process", batch=10, retry=Retry(max_attempts=1))
     ids = [shop.manager.submit("work", (number,)) for number in (6, 7, 8)]
     shop.manager.start()
@@ -273,7 +275,7 @@ def test_a_batch_is_one_call_in_one_process(shop: Workshop) -> None:
     assert [progress and progress.done for progress in reported] == [6, 7, 8]
 
 
-def test_a_timeout_kills_the_process_of_a_batch(shop: Workshop) -> None:
+def test_a_timeout_kills_the_process_of_a_batch(shop: ManagerFixture) -> None:
     options: dict[str, Any] = {"batch": 10, "timeout": 5, "retry": Retry(max_attempts=1)}
     shop.manager.register("work", work.hang_all, execution="process", **options)
     ids = [shop.manager.submit("work", (number,)) for number in range(3)]
@@ -286,7 +288,7 @@ def test_a_timeout_kills_the_process_of_a_batch(shop: Workshop) -> None:
     assert [(info.status, info.timeouts) for info in infos] == [(JobStatus.FAILED, 1)] * 3
 
 
-def test_in_the_end_the_job_that_kills_its_process_is_the_only_one_given_up(shop: Workshop) -> None:
+def test_in_the_end_the_job_that_kills_its_process_is_the_only_one_given_up(shop: ManagerFixture) -> None:
     shop.manager.register("work", work.die_with_number_seven, execution="process", batch=10)
     ids = [shop.manager.submit("work", (number,)) for number in (6, 7, 8)]
     shop.manager.start()
@@ -310,6 +312,6 @@ def test_middleware_is_beside_the_process(clock: ManualClock) -> None:
 
     middlewares = Middlewares()
     middlewares.add(Watching())
-    with workshop(clock, middlewares=middlewares) as shop:
+    with running_manager(clock, middlewares=middlewares) as shop:
         job = run(shop, work.nothing)
     assert seen == [(job, os.getpid())]

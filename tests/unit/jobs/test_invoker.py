@@ -13,7 +13,7 @@ from mainspring.jobs.serializers import JsonSerializer
 from mainspring.jobs.worker.invoker import HandlerInvoker
 from mainspring.jobs.worker.lease_table import LeasedJob
 from mainspring.jobs.worker.outcomes import MAX_ERROR_LENGTH
-from tests.unit.jobs.leases import make_active, make_lease
+from tests.unit.jobs.leases import make_lease, make_leased_job
 
 NOW = 1_900_000_000_000_000
 SECOND = 1_000_000
@@ -46,7 +46,7 @@ def run(request: pytest.FixtureRequest, invoker: HandlerInvoker) -> Run:
     """Runs a function as a job, on a thread or on an event loop."""
 
     def run(function: Callable[..., Any], lease: Lease | None = None, **options: Any) -> Outcome:
-        outcome: Outcome = request.param(invoker, make_active(function, lease, **options))
+        outcome: Outcome = request.param(invoker, make_leased_job(function, lease, **options))
         return outcome
 
     return run
@@ -85,7 +85,7 @@ def test_a_result_that_is_not_wanted_is_not_kept(run: Run) -> None:
 
 def test_a_result_is_encoded_as_the_arguments_were(invoker: HandlerInvoker) -> None:
     lease = make_lease(b"\x80", codec="msgpack")
-    assert invoker.invoke(make_active(lambda: [1], lease)).result == b"\x91\x01"
+    assert invoker.invoke(make_leased_job(lambda: [1], lease)).result == b"\x91\x01"
 
 
 @pytest.mark.parametrize("value", [object(), {"a": object()}, 1j], ids=["object", "inside", "complex"])
@@ -120,14 +120,14 @@ def test_an_error_says_what_in_its_first_line_and_where_below(run: Run) -> None:
 
 
 def test_an_error_shows_no_frame_of_mainspring(invoker: HandlerInvoker) -> None:
-    assert "invoker.py" not in (invoker.invoke(make_active(raising(ValueError("no")))).error or "").replace(
+    assert "invoker.py" not in (invoker.invoke(make_leased_job(raising(ValueError("no")))).error or "").replace(
         "test_invoker.py", ""
     )
 
 
 @pytest.mark.parametrize("error", [KeyError(), StopIteration(), AssertionError()], ids=repr)
 def test_an_error_without_a_message_is_named_by_its_class(invoker: HandlerInvoker, error: Exception) -> None:
-    outcome = invoker.invoke(make_active(raising(error)))
+    outcome = invoker.invoke(make_leased_job(raising(error)))
     assert (outcome.error or "").splitlines()[0] == type(error).__name__
 
 
@@ -203,14 +203,14 @@ def test_retry_later_needs_no_traceback(run: Run) -> None:
 def test_an_exit_of_a_handler_ends_its_attempt_and_not_the_worker(
     invoker: HandlerInvoker, error: BaseException
 ) -> None:
-    assert invoker.invoke(make_active(raising(error))).kind is OutcomeKind.RETRY
+    assert invoker.invoke(make_leased_job(raising(error))).kind is OutcomeKind.RETRY
 
 
 def test_a_system_exit_of_a_coroutine_ends_its_attempt_and_not_the_loop(invoker: HandlerInvoker) -> None:
     async def handler() -> None:
         raise SystemExit(3)
 
-    assert asyncio.run(invoker.invoke_async(make_active(handler))).kind is OutcomeKind.RETRY
+    assert asyncio.run(invoker.invoke_async(make_leased_job(handler))).kind is OutcomeKind.RETRY
 
 
 def test_arguments_that_do_not_fit_any_more_are_a_failure_that_names_the_parameter(run: Run) -> None:
@@ -222,7 +222,7 @@ def test_arguments_that_do_not_fit_any_more_are_a_failure_that_names_the_paramet
 
 
 def test_a_request_to_stop_makes_an_error_a_cancellation(invoker: HandlerInvoker) -> None:
-    job = make_active(raising(ValueError("stopped half way")))
+    job = make_leased_job(raising(ValueError("stopped half way")))
     job.context.request_stop()
     outcome = invoker.invoke(job)
     assert (outcome.kind, outcome.cause) == (OutcomeKind.CANCELED, None)
@@ -230,7 +230,7 @@ def test_a_request_to_stop_makes_an_error_a_cancellation(invoker: HandlerInvoker
 
 
 def test_a_handler_that_finishes_in_spite_of_a_request_to_stop_has_completed(invoker: HandlerInvoker) -> None:
-    job = make_active(lambda: 7)
+    job = make_leased_job(lambda: 7)
     job.context.request_stop()
     assert invoker.invoke(job).kind is OutcomeKind.COMPLETED
 
@@ -240,7 +240,7 @@ def test_an_error_after_the_timeout_is_charged_to_the_timeout(invoker: HandlerIn
         if current_job().cancelled:
             raise TimeoutError("too slow")
 
-    job = make_active(handler, timeout=5)
+    job = make_leased_job(handler, timeout=5)
     job.timed_out_after = 5 * SECOND
     job.context.request_stop()
     outcome = invoker.invoke(job)
@@ -248,7 +248,7 @@ def test_an_error_after_the_timeout_is_charged_to_the_timeout(invoker: HandlerIn
 
 
 def test_a_handler_that_finishes_in_spite_of_its_timeout_has_completed(invoker: HandlerInvoker) -> None:
-    job = make_active(lambda: 7, timeout=5)
+    job = make_leased_job(lambda: 7, timeout=5)
     job.timed_out_after = 5 * SECOND
     assert invoker.invoke(job).kind is OutcomeKind.COMPLETED
 
@@ -261,7 +261,7 @@ def test_a_canceled_coroutine_is_an_outcome(invoker: HandlerInvoker) -> None:
         current.cancel()
         await asyncio.sleep(0)
 
-    outcome = asyncio.run(invoker.invoke_async(make_active(handler)))
+    outcome = asyncio.run(invoker.invoke_async(make_leased_job(handler)))
     assert (outcome.kind, outcome.error) == (OutcomeKind.CANCELED, "stopped on request (CancelledError)")
 
 
@@ -272,12 +272,12 @@ def test_after_the_attempt_there_is_no_current_job(run: Run) -> None:
 
 
 def test_starting_and_ending_a_job_are_claimed_once() -> None:
-    job = make_active(lambda: None)
+    job = make_leased_job(lambda: None)
     assert [job.claim_start(), job.claim_start(), job.claim_end(), job.claim_end()] == [True, False, True, False]
 
 
 def test_a_job_runs_between_its_start_and_its_end() -> None:
-    job = make_active(lambda: None)
+    job = make_leased_job(lambda: None)
     states = [job.is_running]
     job.claim_start()
     states.append(job.is_running)

@@ -11,23 +11,23 @@ from mainspring import JobStatus, Mainspring, Reason
 from mainspring.jobs.records import WorkerInfo
 from mainspring.testing import ManualClock
 from tests.support import PATIENCE, Gate
-from tests.unit.jobs.engines import TestEngine
-from tests.unit.jobs.workshop import Workshop, workshop
+from tests.unit.jobs.manager_fixture import ManagerFixture, running_manager
+from tests.unit.jobs.scripted_engine import ScriptedEngine
 
 
 @pytest.fixture
-def shop(clock: ManualClock) -> Iterator[Workshop]:
-    with workshop(clock) as shop:
+def shop(clock: ManualClock) -> Iterator[ManagerFixture]:
+    with running_manager(clock) as shop:
         yield shop
 
 
-def _types(shop: Workshop) -> tuple[str, ...]:
+def _types(shop: ManagerFixture) -> tuple[str, ...]:
     shop.clock.settle()
     (state,) = shop.engine.workers()
     return state.info.types
 
 
-def test_a_worker_announces_a_handler_that_is_registered_after_its_start(shop: Workshop) -> None:
+def test_a_worker_announces_a_handler_that_is_registered_after_its_start(shop: ManagerFixture) -> None:
     shop.manager.register("ping", lambda: None)
     shop.manager.start()
     before = _types(shop)
@@ -35,9 +35,9 @@ def test_a_worker_announces_a_handler_that_is_registered_after_its_start(shop: W
     assert (before, _types(shop)) == (("ping",), ("ping", "pong", "old.pong"))
 
 
-def test_jobs_that_wait_for_a_handler_run_as_soon_as_it_is_registered(shop: Workshop) -> None:
+def test_jobs_that_wait_for_a_handler_run_as_soon_as_it_is_registered(shop: ManagerFixture) -> None:
     ran: list[str] = []
-    with workshop(shop.clock, shop.engine) as submitter:
+    with running_manager(shop.clock, shop.engine) as submitter:
         submitter.manager.register("pong", lambda: None)
         job = submitter.manager.submit("pong")
     shop.manager.start()
@@ -48,7 +48,7 @@ def test_jobs_that_wait_for_a_handler_run_as_soon_as_it_is_registered(shop: Work
 
 
 def test_handlers_that_are_registered_while_an_announcement_is_under_way_are_announced_after_it(
-    shop: Workshop,
+    shop: ManagerFixture,
 ) -> None:
     shop.manager.start()
     shop.clock.settle()
@@ -61,8 +61,8 @@ def test_handlers_that_are_registered_while_an_announcement_is_under_way_are_ann
 
 
 def test_an_announcement_that_failed_is_made_again(clock: ManualClock) -> None:
-    engine = TestEngine(clock=clock)
-    with workshop(clock, engine, duties=True) as shop:
+    engine = ScriptedEngine(clock=clock)
+    with running_manager(clock, engine, has_maintenance=True) as shop:
         shop.manager.start()
         clock.settle()
         engine.fail("announce")
@@ -72,7 +72,7 @@ def test_an_announcement_that_failed_is_made_again(clock: ManualClock) -> None:
         assert _types(shop) == ("ping",)
 
 
-def test_a_worker_that_was_declared_dead_begins_again_with_all_its_handlers(shop: Workshop) -> None:
+def test_a_worker_that_was_declared_dead_begins_again_with_all_its_handlers(shop: ManagerFixture) -> None:
     shop.manager.register("ping", lambda: None)
     shop.manager.start()
     shop.clock.settle()

@@ -13,7 +13,7 @@ from mainspring import Concurrency, JobFunction, JobStatus, Mainspring, Rate
 from mainspring.jobs import JobManager, limit_registry
 from mainspring.jobs.limits import bucket_of
 from mainspring.testing import time_travel
-from tests.unit.jobs.diary import START
+from tests.unit.jobs.call_log import START
 
 
 class Deploys:

@@ -25,14 +25,14 @@ from mainspring.jobs.limits import (
 )
 from mainspring.testing import time_travel
 from tests.support import Gate
-from tests.unit.jobs.diary import START, Diary
+from tests.unit.jobs.call_log import START, CallLog
 
 RATE, ONE = bucket_of("rate"), bucket_of("one")
 
 
 @pytest.fixture
-def diary(app: Mainspring) -> Diary:
-    return Diary(app)
+def call_log(app: Mainspring) -> CallLog:
+    return CallLog(app)
 
 
 # -- names
@@ -193,34 +193,34 @@ def test_a_limit_of_the_queue_holds_for_all_its_handlers(app: Mainspring) -> Non
     assert occupy(app, submit, 2) == 2
 
 
-def test_places_are_free_again_after_every_kind_of_end(app: Mainspring, diary: Diary) -> None:
+def test_places_are_free_again_after_every_kind_of_end(app: Mainspring, call_log: CallLog) -> None:
     @app.job(concurrency=Concurrency(1), retry=Retry(max_attempts=2, base=10))
     def work(number: int) -> None:
-        diary.write(number)
+        call_log.record(number)
         if number % 2:
             raise ValueError("odd")
 
     with time_travel(app, start=START) as travel:
         work.submit_many([(number,) for number in range(6)])
         travel.fast_forward(60)
-        assert Counter(diary.names) == {0: 1, 1: 2, 2: 1, 3: 2, 4: 1, 5: 2}
+        assert Counter(call_log.names) == {0: 1, 1: 2, 2: 1, 3: 2, 4: 1, 5: 2}
         assert app.counts() == {"PENDING": 0, "RUNNING": 0, "COMPLETED": 3, "FAILED": 3, "CANCELED": 0}
 
 
 def test_keys_take_turns_so_that_one_with_many_jobs_does_not_starve_the_others(url: str) -> None:
     with Mainspring(url, durability="normal", threads=1) as app:
-        diary = Diary(app)
+        call_log = CallLog(app)
 
         @app.job(concurrency=Concurrency(5, by="tenant"))
         def work(tenant: str) -> None:
-            diary.write(tenant)
+            call_log.record(tenant)
 
         with time_travel(app, start=START) as travel:
             work.after(60).submit_many([("big",)] * 40)
             work.after(60).submit_many([("small",)] * 3)
             travel.fast_forward(60)
-    assert len(diary.names) == 43
-    assert [place for place, tenant in enumerate(diary.names) if tenant == "small"][-1] <= 8
+    assert len(call_log.names) == 43
+    assert [place for place, tenant in enumerate(call_log.names) if tenant == "small"][-1] <= 8
 
 
 # -- in a time, in an application
@@ -228,7 +228,7 @@ def test_keys_take_turns_so_that_one_with_many_jobs_does_not_starve_the_others(u
 
 @pytest.mark.parametrize("where", ["handler", "queue"])
 def test_a_rate_lets_a_burst_go_and_then_one_exactly_when_there_is_a_token(
-    app: Mainspring, diary: Diary, where: str
+    app: Mainspring, call_log: CallLog, where: str
 ) -> None:
     rate = Rate(3, per=30)
     if where == "queue":
@@ -236,80 +236,80 @@ def test_a_rate_lets_a_burst_go_and_then_one_exactly_when_there_is_a_token(
 
     @app.job(queue="mail", rate=rate if where == "handler" else None)
     def work() -> None:
-        diary.write("ran")
+        call_log.record("ran")
 
     with time_travel(app, start=START) as travel:
         work.submit_many([()] * 6)
         travel.fast_forward(100)
-        burst = list(diary.times)
+        burst = list(call_log.times)
         work.submit_many([()] * 4)  # all tokens are there again
         travel.fast_forward(100)
     assert burst == [0, 0, 0, 10, 20, 30]
-    assert diary.times[6:] == [100, 100, 100, 110]
+    assert call_log.times[6:] == [100, 100, 100, 110]
 
 
-def test_each_key_has_tokens_of_its_own(app: Mainspring, diary: Diary) -> None:
+def test_each_key_has_tokens_of_its_own(app: Mainspring, call_log: CallLog) -> None:
     @app.job(rate=Rate(1, per=10, by="tenant"))
     def work(tenant: str, number: int) -> None:
-        diary.write(tenant)
+        call_log.record(tenant)
 
     with time_travel(app, start=START) as travel:
         work.submit_many([(tenant, number) for number in range(3) for tenant in "ab"])
         travel.fast_forward(60)
-    assert sorted(diary.entries) == [(tenant, time) for tenant in "ab" for time in (0, 10, 20)]
+    assert sorted(call_log.entries) == [(tenant, time) for tenant in "ab" for time in (0, 10, 20)]
 
 
-def test_an_attempt_that_is_repeated_needs_a_token_of_its_own(app: Mainspring, diary: Diary) -> None:
+def test_an_attempt_that_is_repeated_needs_a_token_of_its_own(app: Mainspring, call_log: CallLog) -> None:
     @app.job(rate=Rate(1, per=60), retry=Retry(max_attempts=3, base=5))
     def work() -> None:
-        diary.write("tried")
+        call_log.record("tried")
         raise ValueError("no")
 
     with time_travel(app, start=START) as travel:
         work.submit()
         travel.fast_forward(300)
-    assert diary.times == [0, 60, 120]
+    assert call_log.times == [0, 60, 120]
 
 
-def test_a_job_under_several_limits_starts_when_all_admit_it(app: Mainspring, diary: Diary) -> None:
+def test_a_job_under_several_limits_starts_when_all_admit_it(app: Mainspring, call_log: CallLog) -> None:
     app.queue("mail", rate=Rate(1, per=5))
 
     @app.job(queue="mail", rate=Rate(1, per=20, by="tenant"))
     def work(tenant: str) -> None:
-        diary.write(tenant)
+        call_log.record(tenant)
 
     with time_travel(app, start=START) as travel:
         work.submit_many([(tenant,) for tenant in "aabbc"])
         travel.fast_forward(120)
         assert app.counts()[JobStatus.PENDING] == 0
-    times = {tenant: [time for name, time in diary.entries if name == tenant] for tenant in "abc"}
+    times = {tenant: [time for name, time in call_log.entries if name == tenant] for tenant in "abc"}
     assert all(later - earlier >= 20 for earlier, later in (times["a"], times["b"]))
-    ordered = sorted(diary.times)
+    ordered = sorted(call_log.times)
     assert all(later - earlier >= 5 for earlier, later in pairwise(ordered))
     assert ordered[:3] == [0, 5, 10]
     assert ordered[-1] <= 30
 
 
-def test_a_job_that_waits_for_a_limit_keeps_no_other_waiting(app: Mainspring, diary: Diary) -> None:
+def test_a_job_that_waits_for_a_limit_keeps_no_other_waiting(app: Mainspring, call_log: CallLog) -> None:
     @app.job(rate=Rate(1, per=60))
     def slow() -> None:
-        diary.write("slow")
+        call_log.record("slow")
 
     @app.job
     def free() -> None:
-        diary.write("free")
+        call_log.record("free")
 
     with time_travel(app, start=START) as travel:
         slow.submit_many([()] * 50)
         free.submit()
         travel.settle()
-    assert Counter(diary.names) == {"slow": 1, "free": 1}
+    assert Counter(call_log.names) == {"slow": 1, "free": 1}
 
 
-def test_a_limited_job_that_is_canceled_uses_up_nothing(app: Mainspring, diary: Diary) -> None:
+def test_a_limited_job_that_is_canceled_uses_up_nothing(app: Mainspring, call_log: CallLog) -> None:
     @app.job(rate=Rate(1, per=10))
     def work(number: int) -> None:
-        diary.write(number)
+        call_log.record(number)
 
     with time_travel(app, start=START) as travel:
         handles = [work.submit(number) for number in range(3)]
@@ -317,4 +317,4 @@ def test_a_limited_job_that_is_canceled_uses_up_nothing(app: Mainspring, diary: 
         assert handles[1].cancel()
         assert app.explain(handles[2].id).reason is Reason.RATE_LIMITED
         travel.fast_forward(60)
-    assert diary.entries == [(0, 0), (2, 10)]
+    assert call_log.entries == [(0, 0), (2, 10)]

@@ -22,18 +22,18 @@ from mainspring.engines.sqlite.memory import MemoryEngine
 from mainspring.jobs import JobManager, JsonSerializer, MsgpackSerializer, Serializer
 from mainspring.testing import ManualClock
 from tests.support import Gate, within
-from tests.unit.jobs.engines import TestEngine
-from tests.unit.jobs.workshop import Workshop, workshop
+from tests.unit.jobs.manager_fixture import ManagerFixture, running_manager
+from tests.unit.jobs.scripted_engine import ScriptedEngine
 
 
 @pytest.fixture
-def shop(clock: ManualClock) -> Iterator[Workshop]:
-    with workshop(clock) as shop:
+def shop(clock: ManualClock) -> Iterator[ManagerFixture]:
+    with running_manager(clock) as shop:
         yield shop
 
 
 @pytest.fixture
-def manager(shop: Workshop) -> JobManager:
+def manager(shop: ManagerFixture) -> JobManager:
     return shop.manager
 
 
@@ -174,7 +174,9 @@ def test_only_a_dead_letter_can_be_retried(manager: JobManager) -> None:
         manager.retry(job)
 
 
-def test_a_dead_letter_that_is_retried_has_all_its_attempts_again(shop: Workshop, manager: JobManager) -> None:
+def test_a_dead_letter_that_is_retried_has_all_its_attempts_again(
+    shop: ManagerFixture, manager: JobManager
+) -> None:
     outcomes = iter([ValueError("a"), ValueError("b"), ValueError("c"), None])
 
     def handler() -> None:
@@ -206,7 +208,7 @@ def test_jobs_are_listed_by_status_queue_and_type(manager: JobManager) -> None:
     assert [info.id for info in manager.list(status="CANCELED")] == [gone]
 
 
-def test_active_jobs_are_those_in_the_hands_of_this_process(shop: Workshop, manager: JobManager) -> None:
+def test_active_jobs_are_those_in_the_hands_of_this_process(shop: ManagerFixture, manager: JobManager) -> None:
     gate = Gate()
     manager.register("gate", gate.__call__)
     before = manager.active_jobs()
@@ -235,7 +237,7 @@ def test_a_manager_without_a_worker_has_nothing_to_stop(manager: JobManager) -> 
     assert manager.shutdown().interrupted == 0
 
 
-def test_a_negative_grace_is_refused_and_the_worker_goes_on(shop: Workshop, manager: JobManager) -> None:
+def test_a_negative_grace_is_refused_and_the_worker_goes_on(shop: ManagerFixture, manager: JobManager) -> None:
     manager.register("ping", lambda: None)
     manager.start()
     with pytest.raises(ValueError, match="grace must not be negative"):
@@ -249,8 +251,8 @@ def test_a_negative_grace_is_refused_and_the_worker_goes_on(shop: Workshop, mana
 
 
 def test_while_the_store_is_busy_control_answers_at_once(clock: ManualClock) -> None:
-    engine = TestEngine(clock=clock)
-    with workshop(clock, engine) as shop:
+    engine = ScriptedEngine(clock=clock)
+    with running_manager(clock, engine) as shop:
         shop.manager.register("ping", lambda: None)
         shop.manager.start()
         clock.settle()

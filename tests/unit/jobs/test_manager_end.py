@@ -14,7 +14,14 @@ from mainspring import EngineUnavailable, JobStatus, Mainspring, ThreadPool
 from mainspring.jobs import JobManager, StopReport
 from mainspring.jobs.worker import host
 from tests.support import PATIENCE, Background, Gate, within
-from tests.unit.jobs.one_pool import ENGINES, GatedMemory, GatedSqlite, held_up, in_sequences, make_engine
+from tests.unit.jobs.gated_engines import (
+    ENGINES,
+    GatedMemory,
+    GatedSqlite,
+    blocked_store,
+    make_engine,
+    manager_on_one_pool,
+)
 
 
 @pytest.fixture(params=ENGINES)
@@ -31,7 +38,7 @@ def pool() -> Iterator[ThreadPool]:
 
 @pytest.fixture
 def manager(engine: GatedMemory | GatedSqlite, pool: ThreadPool) -> Iterator[JobManager]:
-    manager = in_sequences(pool, engine)
+    manager = manager_on_one_pool(pool, engine)
     yield manager
     manager.close(0)
 
@@ -50,7 +57,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_shutdown_ends_although_handlers_keep_the_io_layer_from_running(tmp_path: Path, kind: str) -> None:
     """The pool must not grow, so its one worker waits for an io layer that has no thread."""
     pool = ThreadPool(1, max_workers=1)
-    manager = in_sequences(pool, make_engine(kind, tmp_path))
+    manager = manager_on_one_pool(pool, make_engine(kind, tmp_path))
     entered, errors = Event(), list[EngineUnavailable]()
 
     def handler() -> None:
@@ -81,7 +88,7 @@ def test_a_shutdown_ends_although_the_store_does_not_answer(
     manager.start()
     job = manager.submit("gate")
     working.wait_until_entered()
-    with held_up(engine, manager):
+    with blocked_store(engine, manager):
         report = within(lambda: manager.shutdown(0))
         working.open()
     assert (report.interrupted, report.left, report.has_left) == (1, (job,), False)
@@ -98,7 +105,7 @@ def test_what_the_store_did_not_confirm_in_time_is_carried_out_when_it_answers(
     manager.start()
     job = manager.submit("gate")
     working.wait_until_entered()
-    with held_up(engine, manager):
+    with blocked_store(engine, manager):
         within(lambda: manager.shutdown(0))
     manager.submit("gate", delay=3600)  # behind all that was queued
     working.open()
@@ -180,7 +187,7 @@ def test_a_shutdown_during_another_one_waits_for_it_and_has_the_same_report(
     manager.start()
     job = manager.submit("gate")
     working.wait_until_entered()
-    with held_up(engine, manager) as gate:
+    with blocked_store(engine, manager) as gate:
         first = Background(lambda: manager.shutdown(0))
         second = Background(lambda: manager.shutdown(0))
         gate.open()
@@ -238,7 +245,7 @@ def test_calls_that_wait_for_the_store_when_the_manager_is_closed_are_refused(
     manager.start()
     monkeypatch.setattr(host, "PATIENCE_FOR_ANSWERS", 0.05)
     monkeypatch.setattr(engine, "close", lambda: None)  # which would wait for the unit
-    with held_up(engine, manager):
+    with blocked_store(engine, manager):
         waiting = [Background(lambda: manager.submit("ping")) for _ in range(3)]
         within(lambda: manager.close(0))
         for call in waiting:

@@ -16,7 +16,7 @@ from mainspring.jobs.serializers import JsonSerializer
 from mainspring.jobs.worker.invoker import HandlerInvoker
 from mainspring.jobs.worker.lease_table import LeasedJob
 from mainspring.jobs.worker.outcomes import RemoteError
-from tests.unit.jobs.leases import make_active, make_lease
+from tests.unit.jobs.leases import make_lease, make_leased_job
 
 NOW = 1_900_000_000_000_000
 
@@ -78,7 +78,7 @@ def invoker(middlewares: Middlewares) -> HandlerInvoker:
 
 
 def plainly(invoker: HandlerInvoker, function: Callable[[], Any]) -> Outcome:
-    return invoker.invoke(make_active(function))
+    return invoker.invoke(make_leased_job(function))
 
 
 def on_a_loop(invoker: HandlerInvoker, function: Callable[[], Any]) -> Outcome:
@@ -86,7 +86,7 @@ def on_a_loop(invoker: HandlerInvoker, function: Callable[[], Any]) -> Outcome:
         await asyncio.sleep(0)
         return function()
 
-    return asyncio.run(invoker.invoke_async(make_active(handler)))
+    return asyncio.run(invoker.invoke_async(make_leased_job(handler)))
 
 
 def as_a_batch(invoker: HandlerInvoker, function: Callable[[], Any]) -> Outcome:
@@ -94,7 +94,7 @@ def as_a_batch(invoker: HandlerInvoker, function: Callable[[], Any]) -> Outcome:
         value = function()
         return [value for _ in items]
 
-    (outcome,) = invoker.invoke_batch([make_active(handler, make_lease(b'{"items":1}'), batch=9)])
+    (outcome,) = invoker.invoke_batch([make_leased_job(handler, make_lease(b'{"items":1}'), batch=9)])
     return outcome
 
 
@@ -104,7 +104,7 @@ def as_a_batch_on_a_loop(invoker: HandlerInvoker, function: Callable[[], Any]) -
         value = function()
         return [value for _ in items]
 
-    job = make_active(handler, make_lease(b'{"items":1}'), batch=9)
+    job = make_leased_job(handler, make_lease(b'{"items":1}'), batch=9)
     (outcome,) = asyncio.run(invoker.invoke_batch_async([job]))
     return outcome
 
@@ -116,7 +116,7 @@ def beside_a_process(invoker: HandlerInvoker, function: Callable[[], Any]) -> Ou
         except ValueError as error:
             return [ChildAnswer(AnswerKind.FAILED, error=f"ValueError: {error}")]
 
-    (outcome,) = invoker.invoke_remote([make_active(lambda: None)], ask)
+    (outcome,) = invoker.invoke_remote([make_leased_job(lambda: None)], ask)
     return outcome
 
 
@@ -242,7 +242,7 @@ def test_middleware_is_around_a_batch_once_and_sees_all_its_jobs(
     def handler(items: list[int]) -> None: ...
 
     middlewares.add(Asking())
-    jobs: list[LeasedJob] = [make_active(handler, make_lease(b'{"items":1}'), batch=9) for _ in range(3)]
+    jobs: list[LeasedJob] = [make_leased_job(handler, make_lease(b'{"items":1}'), batch=9) for _ in range(3)]
     if kind == "here":
         invoker.invoke_batch(jobs)
     else:

@@ -14,7 +14,7 @@ from mainspring import JobStatus, Mainspring, ThreadPool, current_job
 from mainspring.jobs import JobManager
 from mainspring.jobs.layers import SLICE, ControlLayer
 from tests.support import PATIENCE, Gate
-from tests.unit.jobs.one_pool import ENGINES, in_sequences, make_engine
+from tests.unit.jobs.gated_engines import ENGINES, make_engine, manager_on_one_pool
 
 WORKERS = 4
 
@@ -91,7 +91,7 @@ def test_a_handler_on_the_only_worker_of_three_sequences_uses_the_manager(
 ) -> None:
     pool = ThreadPool(1)
     try:
-        manager = in_sequences(pool, make_engine(kind, tmp_path))
+        manager = manager_on_one_pool(pool, make_engine(kind, tmp_path))
         _prepare(manager)
         assert _run(manager, USES[use], 1) == [JobStatus.COMPLETED]
         assert manager.shutdown().is_clean

@@ -29,7 +29,7 @@ from mainspring.jobs.processes.messages import (
 from mainspring.jobs.processes.pool import ProcessPool
 from tests.unit.jobs import process_handlers as handlers
 from tests.unit.jobs.leases import make_lease
-from tests.unit.jobs.process_runs import Run, handler_of, request_for, run
+from tests.unit.jobs.process_requests import BackgroundRequest, handler_of, request_for, run
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def test_the_decorators_job_is_found_and_its_function_called(pool: ProcessPool) 
     for job in (handlers.decorated, handlers.wrapped):
         handler = handlers.app.registry.get("wrapped" if job is handlers.wrapped else job.name)
         request = CallRequest.of(handler, [make_lease(b'{"number": 3}')], max_result=100)
-        assert Run(pool, request).result() == -3
+        assert BackgroundRequest(pool, request).result() == -3
 
 
 def test_a_static_method_is_found_by_its_qualified_name(pool: ProcessPool) -> None:
@@ -109,7 +109,7 @@ def test_arguments_are_checked_again_and_nothing_is_called(pool: ProcessPool) ->
 def test_a_result_is_encoded_as_the_arguments_were(pool: ProcessPool) -> None:
     lease = make_lease(msgspec.msgpack.encode({"number": 4}), codec="msgpack")
     request = CallRequest.of(handler_of(handlers.square), [lease], max_result=100)
-    assert Run(pool, request).answer().result == b"\x10"
+    assert BackgroundRequest(pool, request).answer().result == b"\x10"
 
 
 def test_a_huge_result_arrives_whole(pool: ProcessPool) -> None:
@@ -124,7 +124,7 @@ def test_huge_arguments_arrive_whole(own_pool: ProcessPool) -> None:
 def test_a_result_that_is_not_stored_does_not_travel(pool: ProcessPool) -> None:
     handler = handler_of(handlers.make_object)
     request = CallRequest.of(handler, [make_lease()], max_result=100, keep_result=False)
-    assert Run(pool, request).result() is None
+    assert BackgroundRequest(pool, request).result() is None
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_a_batch_is_one_call_with_an_answer_for_each_job(pool: ProcessPool) -> N
     payloads = [b'{"numbers": 1}', b'{"numbers": 7}', b'{"numbers": "x"}', b'{"numbers": 4}']
     handler = handler_of(handlers.double_all, batch=10)
     request = CallRequest.of(handler, [make_lease(p) for p in payloads], max_result=100, is_batch=True)
-    attempt = Run(pool, request)
+    attempt = BackgroundRequest(pool, request)
     good, seven, bad, last = attempt.reply().answers
     assert (good.result, last.result) == (b"2", b"8")
     assert (seven.kind, seven.error) == (AnswerKind.FAILED, "ValueError: seven")
@@ -204,7 +204,9 @@ def test_a_batch_is_one_call_with_an_answer_for_each_job(pool: ProcessPool) -> N
 def test_what_a_batch_handler_raises_is_charged_to_those_it_was_called_for(pool: ProcessPool) -> None:
     handler = handler_of(handlers.refuse_all, batch=10)
     leases = [make_lease(b'{"numbers": 1}'), make_lease(b'{"numbers": "x"}')]
-    called, bad = Run(pool, CallRequest.of(handler, leases, max_result=100, is_batch=True)).reply().answers
+    called, bad = (
+        BackgroundRequest(pool, CallRequest.of(handler, leases, max_result=100, is_batch=True)).reply().answers
+    )
     assert (called.error or "").startswith("ValueError: none of 1")
     assert "InvalidArguments" in (bad.error or "")
 
@@ -223,7 +225,7 @@ def test_arguments_are_never_unpickled(pool: ProcessPool, tmp_path: Path) -> Non
     request = CallRequest.of(
         handler_of(handlers.square), [make_lease(pickle.dumps(handlers.Touch(str(trap))))], max_result=100
     )
-    assert Run(pool, request).answer().kind is AnswerKind.FAILED
+    assert BackgroundRequest(pool, request).answer().kind is AnswerKind.FAILED
     assert run(pool, handlers.fail_touching, path=str(trap)).answer().kind is AnswerKind.FAILED
     assert not trap.exists()
 
@@ -269,7 +271,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], C
 def test_a_handler_that_cannot_be_imported_is_a_failure_and_no_crash(
     own_pool: ProcessPool, module: Callable[[str], CallRequest], source: str, error: str
 ) -> None:
-    answer = Run(own_pool, module(source)).answer()
+    answer = BackgroundRequest(own_pool, module(source)).answer()
     assert answer.kind is AnswerKind.FAILED
     assert error in (answer.error or "")
 
@@ -279,13 +281,13 @@ def test_a_module_that_kills_its_child_never_starts(
 ) -> None:
     run(own_pool, handlers.process_id).reply()
     with pytest.raises(CannotStart, match="exit code 9 before that"):
-        Run(own_pool, module("import os; os._exit(9)")).reply()
+        BackgroundRequest(own_pool, module("import os; os._exit(9)")).reply()
 
 
 def test_a_module_that_hangs_is_given_up(module: Callable[[str], CallRequest], fifo: str) -> None:
     pool = ProcessPool(1, start_timeout=1)
     with pytest.raises(CannotStart, match="does importing troublesome take so long"):
-        Run(pool, module(f"open({fifo!r}).read()")).reply()
+        BackgroundRequest(pool, module(f"open({fifo!r}).read()")).reply()
     pool.close(0)
 
 

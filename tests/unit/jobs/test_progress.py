@@ -12,21 +12,21 @@ from mainspring.jobs.records import Progress, ProgressReport
 from mainspring.testing import ManualClock
 from tests.support import PATIENCE, Gate
 from tests.unit.jobs.leases import make_lease
-from tests.unit.jobs.workshop import Workshop, workshop
+from tests.unit.jobs.manager_fixture import ManagerFixture, running_manager
 
 Step = Callable[[], object]
 
 
 @pytest.fixture
-def shop(clock: ManualClock) -> Iterator[Workshop]:
-    with workshop(clock) as shop:
+def shop(clock: ManualClock) -> Iterator[ManagerFixture]:
+    with running_manager(clock) as shop:
         yield shop
 
 
 class Steps:
     """A handler that does what a test tells it, one step after another."""
 
-    def __init__(self, shop: Workshop, **options: Any) -> None:
+    def __init__(self, shop: ManagerFixture, **options: Any) -> None:
         self._shop = shop
         self._steps: SimpleQueue[Step | None] = SimpleQueue()
         self._done: SimpleQueue[None] = SimpleQueue()
@@ -57,13 +57,13 @@ class Steps:
 
 
 @pytest.fixture
-def steps(shop: Workshop) -> Iterator[Steps]:
+def steps(shop: ManagerFixture) -> Iterator[Steps]:
     steps = Steps(shop)
     yield steps
     steps.end()
 
 
-def test_the_first_report_is_stored_at_once(shop: Workshop, steps: Steps) -> None:
+def test_the_first_report_is_stored_at_once(shop: ManagerFixture, steps: Steps) -> None:
     steps.report(1)
     (report,) = shop.engine.wait_for("report")
     assert report.lease.id == steps.job
@@ -72,7 +72,7 @@ def test_the_first_report_is_stored_at_once(shop: Workshop, steps: Steps) -> Non
 
 
 def test_what_follows_within_half_a_second_waits_and_only_the_latest_is_stored(
-    shop: Workshop, steps: Steps
+    shop: ManagerFixture, steps: Steps
 ) -> None:
     for done in (1, 2, 3, 4):
         steps.report(done)
@@ -83,7 +83,7 @@ def test_what_follows_within_half_a_second_waits_and_only_the_latest_is_stored(
     assert (first, steps.stored()) == ([1], [5])
 
 
-def test_a_report_after_half_a_second_of_silence_is_stored_at_once(shop: Workshop, steps: Steps) -> None:
+def test_a_report_after_half_a_second_of_silence_is_stored_at_once(shop: ManagerFixture, steps: Steps) -> None:
     steps.report(1)
     stored = [steps.stored()]
     shop.clock.jump(0.5)
@@ -92,7 +92,7 @@ def test_a_report_after_half_a_second_of_silence_is_stored_at_once(shop: Worksho
     assert stored == [[1], [2]]
 
 
-def test_a_busy_handler_is_stored_twice_a_second(shop: Workshop, steps: Steps) -> None:
+def test_a_busy_handler_is_stored_twice_a_second(shop: ManagerFixture, steps: Steps) -> None:
     steps.report(0)
     stored = steps.stored()
     for done in range(1, 31):  # every tenth of a second, for three seconds
@@ -103,7 +103,7 @@ def test_a_busy_handler_is_stored_twice_a_second(shop: Workshop, steps: Steps) -
     assert stored == [0, 5, 10, 15, 20, 25, 30]
 
 
-def test_the_last_report_is_stored_before_the_job_ends(shop: Workshop) -> None:
+def test_the_last_report_is_stored_before_the_job_ends(shop: ManagerFixture) -> None:
     steps = Steps(shop)
     for done in (1, 2, 10):
         steps.report(done)
@@ -114,7 +114,7 @@ def test_the_last_report_is_stored_before_the_job_ends(shop: Workshop) -> None:
     assert record.progress.done == 10
 
 
-def test_the_last_report_is_stored_however_slow_the_store_is(shop: Workshop) -> None:
+def test_the_last_report_is_stored_however_slow_the_store_is(shop: ManagerFixture) -> None:
     steps = Steps(shop)
     slow = shop.engine.gate = Gate()
     steps.report(1)
@@ -127,7 +127,7 @@ def test_the_last_report_is_stored_however_slow_the_store_is(shop: Workshop) -> 
     assert (record.status, record.progress and record.progress.done) == (JobStatus.COMPLETED, 10)
 
 
-def test_a_report_that_cannot_be_stored_does_not_keep_the_job_from_ending(shop: Workshop) -> None:
+def test_a_report_that_cannot_be_stored_does_not_keep_the_job_from_ending(shop: ManagerFixture) -> None:
     steps = Steps(shop)
     shop.engine.fail("report", 100)
     steps.report(1)
@@ -136,7 +136,7 @@ def test_a_report_that_cannot_be_stored_does_not_keep_the_job_from_ending(shop: 
     assert shop.manager.get(steps.job).status is JobStatus.COMPLETED
 
 
-def test_an_interrupted_job_keeps_what_it_reported_last(shop: Workshop) -> None:
+def test_an_interrupted_job_keeps_what_it_reported_last(shop: ManagerFixture) -> None:
     steps = Steps(shop)
     steps.report(1)
     steps.report(7)
@@ -146,7 +146,7 @@ def test_an_interrupted_job_keeps_what_it_reported_last(shop: Workshop) -> None:
     assert (record.status, record.progress and record.progress.done) == (JobStatus.PENDING, 7)
 
 
-def test_a_thread_that_a_handler_left_behind_reports_for_no_job(shop: Workshop) -> None:
+def test_a_thread_that_a_handler_left_behind_reports_for_no_job(shop: ManagerFixture) -> None:
     contexts: list[JobContext] = []
     shop.manager.register("quick", lambda: contexts.append(current_job()))
     shop.manager.start()
@@ -157,7 +157,7 @@ def test_a_thread_that_a_handler_left_behind_reports_for_no_job(shop: Workshop) 
     assert shop.manager.record(job).progress is None
 
 
-def test_a_coroutine_reports_as_well(shop: Workshop) -> None:
+def test_a_coroutine_reports_as_well(shop: ManagerFixture) -> None:
     async def handler() -> None:
         for done in range(1, 4):
             current_job().progress(done, 3)
@@ -172,7 +172,7 @@ def test_a_coroutine_reports_as_well(shop: Workshop) -> None:
     assert (progress.done, progress.total, progress.note) == (3, 3, None)
 
 
-def test_jobs_are_throttled_each_on_its_own(shop: Workshop) -> None:
+def test_jobs_are_throttled_each_on_its_own(shop: ManagerFixture) -> None:
     gate = Gate()
 
     def handler() -> None:
@@ -190,7 +190,7 @@ def test_jobs_are_throttled_each_on_its_own(shop: Workshop) -> None:
     assert {report.lease.id for report in reports} == ids
 
 
-def test_a_job_that_reports_nothing_costs_nothing(shop: Workshop) -> None:
+def test_a_job_that_reports_nothing_costs_nothing(shop: ManagerFixture) -> None:
     shop.manager.register("ping", lambda: None)
     shop.manager.start()
     shop.manager.submit("ping")
@@ -200,7 +200,7 @@ def test_a_job_that_reports_nothing_costs_nothing(shop: Workshop) -> None:
 
 
 @pytest.mark.parametrize("value", ["3", None, True, [1]], ids=repr)
-def test_what_is_no_number_is_refused(shop: Workshop, value: Any) -> None:
+def test_what_is_no_number_is_refused(shop: ManagerFixture, value: Any) -> None:
     shop.manager.register("bad", lambda: current_job().progress(value), retry=Retry(max_attempts=1))
     shop.manager.start()
     job = shop.manager.submit("bad")

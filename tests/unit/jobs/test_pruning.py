@@ -11,9 +11,9 @@ import pytest
 from mainspring import JobFunction, JobStatus, Keep, Mainspring, Retry
 from mainspring.jobs.engine import Retention
 from mainspring.testing import ManualClock, TimeTravel, time_travel
-from tests.unit.jobs.diary import START
-from tests.unit.jobs.engines import TestEngine
-from tests.unit.jobs.workshop import workshop
+from tests.unit.jobs.call_log import START
+from tests.unit.jobs.manager_fixture import running_manager
+from tests.unit.jobs.scripted_engine import ScriptedEngine
 
 DAY = 86_400
 
@@ -191,8 +191,8 @@ def test_a_result_that_is_kept_stays_as_long_as_its_job(
 
 
 def test_a_worker_forgets_by_itself(clock: ManualClock) -> None:
-    engine = TestEngine(clock=clock)
-    with workshop(clock, engine, duties=True, keep=Keep(completed=60)) as shop:
+    engine = ScriptedEngine(clock=clock)
+    with running_manager(clock, engine, has_maintenance=True, keep=Keep(completed=60)) as shop:
         shop.manager.register("work", lambda: None)
         shop.manager.start()
         shop.manager.submit("work")

@@ -12,21 +12,21 @@ from mainspring import JobFunction, JobStatus, Mainspring, Priority, QueueStatis
 from mainspring.jobs.backlog import HEAD_START
 from mainspring.testing import TimeTravel, time_travel
 from tests.support import Background, Gate
-from tests.unit.jobs.diary import START, Diary
+from tests.unit.jobs.call_log import START, CallLog
 
 HEAD_START_SECONDS = HEAD_START / 1_000_000
 
 
 @pytest.fixture
-def diary(app: Mainspring) -> Diary:
-    return Diary(app)
+def call_log(app: Mainspring) -> CallLog:
+    return CallLog(app)
 
 
 @pytest.fixture
-def mail(app: Mainspring, diary: Diary) -> JobFunction[..., None]:
+def mail(app: Mainspring, call_log: CallLog) -> JobFunction[..., None]:
     @app.job(queue="mail", retry=Retry(max_attempts=2, base=60))
     def mail(name: str, *, fails: bool = False) -> None:
-        diary.write(name)
+        call_log.record(name)
         if fails:
             raise ValueError("no")
 
@@ -43,7 +43,7 @@ def travel(app: Mainspring, mail: JobFunction[..., None]) -> Iterator[TimeTravel
 
 
 def test_jobs_of_a_paused_queue_wait_until_it_is_resumed(
-    app: Mainspring, travel: TimeTravel, mail: JobFunction[..., None], diary: Diary
+    app: Mainspring, travel: TimeTravel, mail: JobFunction[..., None], call_log: CallLog
 ) -> None:
     queue = app.queue("mail")
     assert queue.pause()
@@ -51,11 +51,11 @@ def test_jobs_of_a_paused_queue_wait_until_it_is_resumed(
     handle = mail.submit("waits")
     mail.options(queue="other").submit("goes")
     travel.fast_forward(60)
-    assert (diary.names, handle.status()) == (["goes"], JobStatus.PENDING)
+    assert (call_log.names, handle.status()) == (["goes"], JobStatus.PENDING)
     assert queue.resume()
     assert not queue.is_paused
     travel.settle()
-    assert diary.entries == [("goes", 0), ("waits", 60)]
+    assert call_log.entries == [("goes", 0), ("waits", 60)]
 
 
 def test_a_pause_or_resume_that_changes_nothing_says_so(app: Mainspring, travel: TimeTravel) -> None:
@@ -70,29 +70,29 @@ def test_a_pause_or_resume_that_changes_nothing_says_so(app: Mainspring, travel:
 
 
 def test_a_job_that_a_worker_holds_ahead_of_its_time_is_paused_too(
-    app: Mainspring, travel: TimeTravel, mail: JobFunction[..., None], diary: Diary
+    app: Mainspring, travel: TimeTravel, mail: JobFunction[..., None], call_log: CallLog
 ) -> None:
     mail.after(0.5).submit("held")
     travel.settle()
     app.queue("mail").pause()
     travel.fast_forward(10)
-    assert diary.names == []
+    assert call_log.names == []
     app.queue("mail").resume()
     travel.settle()
-    assert diary.entries == [("held", 10)]
+    assert call_log.entries == [("held", 10)]
 
 
 def test_a_job_that_runs_goes_on_in_a_paused_queue_and_its_retry_waits(
-    app: Mainspring, travel: TimeTravel, mail: JobFunction[..., None], diary: Diary
+    app: Mainspring, travel: TimeTravel, mail: JobFunction[..., None], call_log: CallLog
 ) -> None:
     mail.submit("fails", fails=True)
     travel.settle()
     app.queue("mail").pause()
     travel.fast_forward(120)
-    before = list(diary.times)
+    before = list(call_log.times)
     app.queue("mail").resume()
     travel.settle()
-    assert (before, diary.times) == ([0], [0, 120])
+    assert (before, call_log.times) == ([0], [0, 120])
 
 
 def test_a_pause_is_stored_and_outlives_its_process(tmp_path: Path) -> None:
@@ -196,11 +196,11 @@ def narrow(url: str) -> Iterator[Mainspring]:
 
 def run_backlog(app: Mainspring, *jobs: tuple[str, Priority, float]) -> list[str]:
     """Store jobs, each due so many seconds ago, and return in which order one thread runs them."""
-    diary = Diary(app)
+    call_log = CallLog(app)
 
     @app.job(name="shop.note")
     def note(name: str) -> None:
-        diary.write(name)
+        call_log.record(name)
 
     with time_travel(app, start=START) as travel:
         app.queue("default").pause()
@@ -209,7 +209,7 @@ def run_backlog(app: Mainspring, *jobs: tuple[str, Priority, float]) -> list[str
             app.manager().submit("shop.note", (name,), at=travel.now - timedelta(seconds=age), priority=priority)
         app.queue("default").resume()
         travel.settle()
-    return list(diary.names)
+    return list(call_log.names)
 
 
 def test_jobs_that_are_due_together_go_by_priority_and_then_by_submission(narrow: Mainspring) -> None:

@@ -15,19 +15,19 @@ from mainspring.testing import TimeTravel, time_travel
 START = datetime(2026, 3, 28, tzinfo=UTC)  # the day before clocks change in Berlin
 
 
-class Diary:
-    """When handlers have run, by the due times of their jobs."""
+class CallLog:
+    """Records the due times of the jobs whose handlers were called."""
 
     def __init__(self) -> None:
         self.entries: list[datetime] = []
 
-    def write(self) -> None:
+    def record(self) -> None:
         self.entries.append(current_job().due)
 
 
 @pytest.fixture
-def diary() -> Diary:
-    return Diary()
+def call_log() -> CallLog:
+    return CallLog()
 
 
 @pytest.fixture
@@ -40,47 +40,51 @@ def at(day: int, hour: int, minute: int = 0) -> datetime:
     return datetime(2026, 3, day, hour, minute, tzinfo=UTC)
 
 
-def test_a_cron_runs_by_the_wall_clock_of_its_zone(app: Mainspring, diary: Diary) -> None:
+def test_a_cron_runs_by_the_wall_clock_of_its_zone(app: Mainspring, call_log: CallLog) -> None:
     @app.cron("30 2 * * *", tz="Europe/Berlin")
     def nightly() -> None:
-        diary.write()
+        call_log.record()
 
     with time_travel(app, start=START) as travel:
         travel.fast_forward(days=3)
         assert {job.lateness for job in app.jobs()} == {0}
-    assert diary.entries == [at(28, 1, 30), at(29, 1, 30), at(30, 0, 30)]  # 02:30, 03:30 for want of 02:30, 02:30
+    assert call_log.entries == [
+        at(28, 1, 30),
+        at(29, 1, 30),
+        at(30, 0, 30),
+    ]  # 02:30, 03:30 for want of 02:30, 02:30
 
 
-def test_an_interval_runs_from_the_start_of_the_first_worker_on(app: Mainspring, diary: Diary) -> None:
+def test_an_interval_runs_from_the_start_of_the_first_worker_on(app: Mainspring, call_log: CallLog) -> None:
     @app.every(timedelta(minutes=5))
     async def sync() -> None:
-        diary.write()
+        call_log.record()
 
     with time_travel(app, start=START + timedelta(seconds=7)) as travel:
         travel.fast_forward(minutes=11)
-    assert diary.entries == [START + timedelta(minutes=minutes, seconds=7) for minutes in (5, 10)]
+    assert call_log.entries == [START + timedelta(minutes=minutes, seconds=7) for minutes in (5, 10)]
 
 
-def test_a_function_may_recur_by_several_rules_and_stays_a_job(app: Mainspring, diary: Diary) -> None:
+def test_a_function_may_recur_by_several_rules_and_stays_a_job(app: Mainspring, call_log: CallLog) -> None:
     @app.cron("0 12 * * *", name="at noon")
     @app.every(timedelta(hours=9))
     @app.job(queue="reports")
     def report() -> None:
-        diary.write()
+        call_log.record()
 
     with time_travel(app, start=START) as travel:
         report.submit()
         travel.fast_forward(hours=20)
         assert [schedule.queue for schedule in app.schedules.list()] == ["reports"] * 2
-    assert diary.entries == [START, at(28, 9), at(28, 12), at(28, 18)]
+    assert call_log.entries == [START, at(28, 9), at(28, 12), at(28, 18)]
 
 
 def test_a_schedule_is_made_changed_and_removed_while_a_worker_runs(
-    app: Mainspring, travel: TimeTravel, diary: Diary
+    app: Mainspring, travel: TimeTravel, call_log: CallLog
 ) -> None:
     @app.job
     def report() -> None:
-        diary.write()
+        call_log.record()
 
     travel.fast_forward(minutes=30)
     app.schedules.put("report", report, Every(timedelta(hours=1)))
@@ -89,17 +93,17 @@ def test_a_schedule_is_made_changed_and_removed_while_a_worker_runs(
     travel.fast_forward(hours=2)
     app.schedules.remove("report")
     travel.fast_forward(hours=9)
-    assert diary.entries == [at(28, 1, 30), at(28, 2, 30), at(28, 3), at(28, 4)]
+    assert call_log.entries == [at(28, 1, 30), at(28, 2, 30), at(28, 3), at(28, 4)]
 
 
 def test_a_restart_keeps_the_place_of_an_interval_and_makes_up_for_what_was_missed(
-    tmp_path: Path, diary: Diary
+    tmp_path: Path, call_log: CallLog
 ) -> None:
     with Mainspring(f"sqlite:///{tmp_path / 'jobs.db'}", durability="normal", grace=0) as app:
 
         @app.every(timedelta(hours=1), misfire=CatchUp(2))
         def sync() -> None:
-            diary.write()
+            call_log.record()
 
         with time_travel(app, start=at(28, 0, 10), isolated=False) as travel:
             travel.fast_forward(hours=2)
@@ -107,7 +111,7 @@ def test_a_restart_keeps_the_place_of_an_interval_and_makes_up_for_what_was_miss
             travel.settle()
             travel.fast_forward(minutes=10)
             (left_out,) = app.schedules.history(app.schedules.list()[0].name)
-    assert diary.entries == [at(28, 1, 10), at(28, 2, 10), at(28, 6, 10), at(28, 7, 10), at(28, 8, 10)]
+    assert call_log.entries == [at(28, 1, 10), at(28, 2, 10), at(28, 6, 10), at(28, 7, 10), at(28, 8, 10)]
     assert (left_out.first, left_out.last, left_out.count) == (at(28, 3, 10), at(28, 5, 10), 3)
 
 
@@ -120,11 +124,11 @@ def test_a_restart_keeps_the_place_of_an_interval_and_makes_up_for_what_was_miss
     ],
 )
 def test_an_occurrence_that_finds_the_earlier_one_waiting(
-    app: Mainspring, travel: TimeTravel, diary: Diary, overlap: str, statuses: list[str]
+    app: Mainspring, travel: TimeTravel, call_log: CallLog, overlap: str, statuses: list[str]
 ) -> None:
     @app.job
     def report() -> None:
-        diary.write()
+        call_log.record()
 
     app.schedules.put("report", report, Every(timedelta(hours=1)), overlap=overlap)  # type: ignore[arg-type]
     app.queue("default").pause()
@@ -133,15 +137,15 @@ def test_an_occurrence_that_finds_the_earlier_one_waiting(
     travel.fast_forward(hours=1)
     assert [str(job.status) for job in app.jobs()] == statuses
     expected = [at(28, 1), at(28, 3)] if overlap == "skip" else [at(28, 1), at(28, 2), at(28, 3)]
-    assert diary.entries == expected
+    assert call_log.entries == expected
 
 
 def test_an_occurrence_replaces_the_earlier_one_that_waits(
-    app: Mainspring, travel: TimeTravel, diary: Diary
+    app: Mainspring, travel: TimeTravel, call_log: CallLog
 ) -> None:
     @app.job
     def report() -> None:
-        diary.write()
+        call_log.record()
 
     app.schedules.put("report", report, Every(timedelta(hours=1)), overlap="replace")
     app.queue("default").pause()
@@ -149,7 +153,7 @@ def test_an_occurrence_replaces_the_earlier_one_that_waits(
     app.queue("default").resume()
     travel.settle()
     assert [job.status for job in app.jobs()] == [JobStatus.CANCELED, JobStatus.COMPLETED]
-    assert diary.entries == [at(28, 2)]
+    assert call_log.entries == [at(28, 2)]
 
 
 def test_a_handler_with_required_parameters_cannot_recur_by_a_decorator(app: Mainspring) -> None:

@@ -19,7 +19,7 @@ from mainspring.jobs.recurrence.schedule_records import Fired, Firing, Occurrenc
 from mainspring.jobs.timestamps import MICROSECONDS
 from mainspring.testing import ManualClock
 from tests.support import PATIENCE, Background, Gate, eventually
-from tests.unit.jobs.timetable import Timetable, every
+from tests.unit.jobs.schedule_store import FakeScheduleStore, every
 
 MINUTE = 60 * MICROSECONDS
 
@@ -27,7 +27,7 @@ MINUTE = 60 * MICROSECONDS
 class DirectIo:
     """An io layer that calls the engine in its caller."""
 
-    def __init__(self, engine: Timetable) -> None:
+    def __init__(self, engine: FakeScheduleStore) -> None:
         self._engine = engine
 
     def call(self, call: BatchCall[Any, Any], items: Sequence[Any]) -> Any:
@@ -35,17 +35,17 @@ class DirectIo:
 
 
 @pytest.fixture
-def timetable(clock: ManualClock) -> Timetable:
-    return Timetable(clock)
+def schedule_store(clock: ManualClock) -> FakeScheduleStore:
+    return FakeScheduleStore(clock)
 
 
 @contextmanager
-def firing(timetable: Timetable) -> Iterator[ScheduleFirer]:
+def firing(schedule_store: FakeScheduleStore) -> Iterator[ScheduleFirer]:
     numbers = count(1)
     firer = ScheduleFirer(
-        engine=cast(Engine, timetable),
-        io=cast(IoLayer, DirectIo(timetable)),
-        clock=timetable.clock,
+        engine=cast(Engine, schedule_store),
+        io=cast(IoLayer, DirectIo(schedule_store)),
+        clock=schedule_store.clock,
         new_id=lambda _now: f"job-{next(numbers)}",
     )
     firer.start()
@@ -56,8 +56,8 @@ def firing(timetable: Timetable) -> Iterator[ScheduleFirer]:
 
 
 @pytest.fixture
-def firer(timetable: Timetable) -> Iterator[ScheduleFirer]:
-    with firing(timetable) as made:
+def firer(schedule_store: FakeScheduleStore) -> Iterator[ScheduleFirer]:
+    with firing(schedule_store) as made:
         yield made
 
 
@@ -67,106 +67,114 @@ def warnings(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     return lambda: [record.getMessage() for record in caplog.records]
 
 
-def test_a_job_is_stored_a_start_lead_before_its_occurrence(timetable: Timetable, firer: ScheduleFirer) -> None:
-    due = timetable.put("report", every(minutes=1)).next_due
+def test_a_job_is_stored_a_start_lead_before_its_occurrence(
+    schedule_store: FakeScheduleStore, firer: ScheduleFirer
+) -> None:
+    due = schedule_store.put("report", every(minutes=1)).next_due
     assert due is not None
     firer.expect(due)
-    timetable.clock.advance(60 - 0.011)
-    assert timetable.jobs == []
-    timetable.clock.advance(0.001)
-    (job,) = timetable.jobs
+    schedule_store.clock.advance(60 - 0.011)
+    assert schedule_store.jobs == []
+    schedule_store.clock.advance(0.001)
+    (job,) = schedule_store.jobs
     assert (job.schedule, job.occurrence, job.due) == ("report", due, due)
-    assert timetable.stored_at == [due - timetable.start_lead]
+    assert schedule_store.stored_at == [due - schedule_store.start_lead]
 
 
-def test_once_set_going_it_goes_on(timetable: Timetable, firer: ScheduleFirer) -> None:
-    due = timetable.put("report", every(minutes=1)).next_due
+def test_once_set_going_it_goes_on(schedule_store: FakeScheduleStore, firer: ScheduleFirer) -> None:
+    due = schedule_store.put("report", every(minutes=1)).next_due
     assert due is not None
     firer.expect(due)
-    timetable.clock.advance(hours=1)
-    assert [job.due for job in timetable.jobs] == [due + minute * MINUTE for minute in range(60)]
-    assert timetable.stored_at == [job.due - timetable.start_lead for job in timetable.jobs]
+    schedule_store.clock.advance(hours=1)
+    assert [job.due for job in schedule_store.jobs] == [due + minute * MINUTE for minute in range(60)]
+    assert schedule_store.stored_at == [job.due - schedule_store.start_lead for job in schedule_store.jobs]
 
 
-def test_schedules_of_all_kinds_are_fired_in_order(timetable: Timetable, firer: ScheduleFirer) -> None:
-    timetable.put("often", every(minutes=7))
-    timetable.put("seldom", every(minutes=20))
-    firer.expect(timetable.next_firing)
-    timetable.clock.advance(hours=2)
-    assert sorted(timetable.due_times()) == timetable.due_times()
-    assert (len(timetable.due_times("often")), len(timetable.due_times("seldom"))) == (17, 6)
+def test_schedules_of_all_kinds_are_fired_in_order(
+    schedule_store: FakeScheduleStore, firer: ScheduleFirer
+) -> None:
+    schedule_store.put("often", every(minutes=7))
+    schedule_store.put("seldom", every(minutes=20))
+    firer.expect(schedule_store.next_firing)
+    schedule_store.clock.advance(hours=2)
+    assert sorted(schedule_store.due_times()) == schedule_store.due_times()
+    assert (len(schedule_store.due_times("often")), len(schedule_store.due_times("seldom"))) == (17, 6)
 
 
-def test_without_schedules_it_sleeps(timetable: Timetable, firer: ScheduleFirer) -> None:
+def test_without_schedules_it_sleeps(schedule_store: FakeScheduleStore, firer: ScheduleFirer) -> None:
     firer.expect(None)
-    timetable.clock.advance(days=1)
-    assert (timetable.calls.total(), firer.next_due()) == (0, None)
+    schedule_store.clock.advance(days=1)
+    assert (schedule_store.calls.total(), firer.next_due()) == (0, None)
 
 
-def test_a_schedule_that_has_ended_lets_it_sleep(timetable: Timetable, firer: ScheduleFirer) -> None:
-    record = timetable.put("report", every(minutes=1), end=timetable.now() + 2 * MINUTE)
+def test_a_schedule_that_has_ended_lets_it_sleep(schedule_store: FakeScheduleStore, firer: ScheduleFirer) -> None:
+    record = schedule_store.put("report", every(minutes=1), end=schedule_store.now() + 2 * MINUTE)
     firer.expect(record.next_due)
-    timetable.clock.advance(hours=1)
-    assert len(timetable.jobs) == 2
+    schedule_store.clock.advance(hours=1)
+    assert len(schedule_store.jobs) == 2
     assert firer.next_due() is None
 
 
-def test_being_told_what_is_known_costs_no_look_at_the_store(timetable: Timetable, firer: ScheduleFirer) -> None:
-    due = timetable.put("report", every(minutes=1)).next_due
+def test_being_told_what_is_known_costs_no_look_at_the_store(
+    schedule_store: FakeScheduleStore, firer: ScheduleFirer
+) -> None:
+    due = schedule_store.put("report", every(minutes=1)).next_due
     assert due is not None
     for told in (due, due, due + MINUTE, None):
         firer.expect(told)
-    timetable.clock.advance(30)
-    assert timetable.calls["schedules"] == 0
+    schedule_store.clock.advance(30)
+    assert schedule_store.calls["schedules"] == 0
 
 
-def test_an_earlier_occurrence_is_fired_earlier(timetable: Timetable, firer: ScheduleFirer) -> None:
-    timetable.put("seldom", every(hours=5))
-    firer.expect(timetable.next_firing)
-    timetable.clock.advance(60)
-    due = timetable.put("soon", every(minutes=1)).next_due
+def test_an_earlier_occurrence_is_fired_earlier(schedule_store: FakeScheduleStore, firer: ScheduleFirer) -> None:
+    schedule_store.put("seldom", every(hours=5))
+    firer.expect(schedule_store.next_firing)
+    schedule_store.clock.advance(60)
+    due = schedule_store.put("soon", every(minutes=1)).next_due
     firer.expect(due)
-    timetable.clock.advance(60)
-    assert [job.occurrence for job in timetable.jobs] == [due]
+    schedule_store.clock.advance(60)
+    assert [job.occurrence for job in schedule_store.jobs] == [due]
 
 
-def test_a_later_occurrence_does_not_hide_the_earlier_one(timetable: Timetable, firer: ScheduleFirer) -> None:
-    due = timetable.put("report", every(minutes=1)).next_due
+def test_a_later_occurrence_does_not_hide_the_earlier_one(
+    schedule_store: FakeScheduleStore, firer: ScheduleFirer
+) -> None:
+    due = schedule_store.put("report", every(minutes=1)).next_due
     assert due is not None
     firer.expect(due)
     firer.expect(due + 100 * MINUTE)
-    timetable.clock.advance(61)
-    assert len(timetable.jobs) == 1
+    schedule_store.clock.advance(61)
+    assert len(schedule_store.jobs) == 1
 
 
-def test_old_news_does_no_harm(timetable: Timetable, firer: ScheduleFirer) -> None:
-    due = timetable.put("report", every(minutes=1)).next_due
+def test_old_news_does_no_harm(schedule_store: FakeScheduleStore, firer: ScheduleFirer) -> None:
+    due = schedule_store.put("report", every(minutes=1)).next_due
     firer.expect(due)
-    timetable.clock.advance(90)
+    schedule_store.clock.advance(90)
     firer.expect(due)
-    timetable.clock.advance(60)
-    assert len(timetable.jobs) == 2
+    schedule_store.clock.advance(60)
+    assert len(schedule_store.jobs) == 2
 
 
 @pytest.mark.parametrize("arrangement", [RemoveSchedule("report"), PauseSchedule("report", True, None)])
 def test_a_schedule_that_is_removed_or_paused_is_not_fired(
-    timetable: Timetable, firer: ScheduleFirer, arrangement: RemoveSchedule | PauseSchedule
+    schedule_store: FakeScheduleStore, firer: ScheduleFirer, arrangement: RemoveSchedule | PauseSchedule
 ) -> None:
-    firer.expect(timetable.put("report", every(minutes=1)).next_due)
-    timetable.arrange([arrangement])
-    timetable.clock.advance(hours=1)
-    assert (timetable.jobs, firer.next_due()) == ([], None)
+    firer.expect(schedule_store.put("report", every(minutes=1)).next_due)
+    schedule_store.arrange([arrangement])
+    schedule_store.clock.advance(hours=1)
+    assert (schedule_store.jobs, firer.next_due()) == ([], None)
 
 
 def test_occurrences_that_were_due_while_no_worker_ran_are_planned_by_their_policy(
-    timetable: Timetable, firer: ScheduleFirer, warnings: Callable[[], list[str]]
+    schedule_store: FakeScheduleStore, firer: ScheduleFirer, warnings: Callable[[], list[str]]
 ) -> None:
-    due = timetable.put("report", every(hours=1)).next_due
-    timetable.clock.jump(timedelta(hours=5, minutes=30))
+    due = schedule_store.put("report", every(hours=1)).next_due
+    schedule_store.clock.jump(timedelta(hours=5, minutes=30))
     firer.expect(due)
-    timetable.clock.settle()
-    assert [str(due) for due in timetable.due_times()] == ["2026-01-01 05:00:00+00:00"]
-    (record,) = timetable.occurrences("report", 9)
+    schedule_store.clock.settle()
+    assert [str(due) for due in schedule_store.due_times()] == ["2026-01-01 05:00:00+00:00"]
+    (record,) = schedule_store.occurrences("report", 9)
     assert (record.kind, record.count) == (OccurrenceKind.COALESCED, 4)
     (warning,) = warnings()
     assert warning == (
@@ -176,77 +184,81 @@ def test_occurrences_that_were_due_while_no_worker_ran_are_planned_by_their_poli
 
 
 def test_an_occurrence_that_finds_an_earlier_job_alive_is_told(
-    timetable: Timetable, firer: ScheduleFirer, warnings: Callable[[], list[str]]
+    schedule_store: FakeScheduleStore, firer: ScheduleFirer, warnings: Callable[[], list[str]]
 ) -> None:
-    timetable.alive["report"] = "job-0"
-    firer.expect(timetable.put("report", every(minutes=1), overlap=Overlap.SKIP).next_due)
-    timetable.clock.advance(60)
-    assert timetable.jobs == []
+    schedule_store.alive["report"] = "job-0"
+    firer.expect(schedule_store.put("report", every(minutes=1), overlap=Overlap.SKIP).next_due)
+    schedule_store.clock.advance(60)
+    assert schedule_store.jobs == []
     assert warnings() == [
         "schedule 'report': 2026-01-01 00:01:00+00:00 skipped, job job-0 of an earlier occurrence has not ended"
     ]
 
 
 def test_a_job_that_is_alive_is_not_told_of_when_there_was_nothing_to_skip_for_it(
-    timetable: Timetable, firer: ScheduleFirer, warnings: Callable[[], list[str]]
+    schedule_store: FakeScheduleStore, firer: ScheduleFirer, warnings: Callable[[], list[str]]
 ) -> None:
-    timetable.alive["report"] = "job-0"
-    due = timetable.put("report", every(hours=1), overlap=Overlap.SKIP, misfire="skip").next_due
-    timetable.clock.jump(timedelta(hours=1, minutes=30))
+    schedule_store.alive["report"] = "job-0"
+    due = schedule_store.put("report", every(hours=1), overlap=Overlap.SKIP, misfire="skip").next_due
+    schedule_store.clock.jump(timedelta(hours=1, minutes=30))
     firer.expect(due)
-    timetable.clock.settle()
+    schedule_store.clock.settle()
     assert ["found too late" in warning for warning in warnings()] == [True]
 
 
-def test_many_schedules_are_fired_in_a_few_commits(timetable: Timetable, firer: ScheduleFirer) -> None:
+def test_many_schedules_are_fired_in_a_few_commits(
+    schedule_store: FakeScheduleStore, firer: ScheduleFirer
+) -> None:
     for number in range(2 * BATCH + 50):
-        timetable.put(f"report {number}", every(hours=1))
-    firer.expect(timetable.next_firing)
-    timetable.clock.advance(hours=1)
-    assert len(timetable.jobs) == 2 * BATCH + 50
-    assert timetable.calls["fire"] == 3
+        schedule_store.put(f"report {number}", every(hours=1))
+    firer.expect(schedule_store.next_firing)
+    schedule_store.clock.advance(hours=1)
+    assert len(schedule_store.jobs) == 2 * BATCH + 50
+    assert schedule_store.calls["fire"] == 3
 
 
-def test_a_commit_does_not_make_up_for_too_much_at_once(timetable: Timetable, firer: ScheduleFirer) -> None:
+def test_a_commit_does_not_make_up_for_too_much_at_once(
+    schedule_store: FakeScheduleStore, firer: ScheduleFirer
+) -> None:
     for number in range(3):
-        timetable.put(f"report {number}", every(seconds=1), misfire="all", catch_up=BATCH_JOBS)
-    due = timetable.next_firing
-    timetable.clock.jump(timedelta(hours=2))
+        schedule_store.put(f"report {number}", every(seconds=1), misfire="all", catch_up=BATCH_JOBS)
+    due = schedule_store.next_firing
+    schedule_store.clock.jump(timedelta(hours=2))
     firer.expect(due)
-    timetable.clock.settle()
-    assert (len(timetable.jobs), timetable.calls["fire"]) == (3 * BATCH_JOBS, 3)
+    schedule_store.clock.settle()
+    assert (len(schedule_store.jobs), schedule_store.calls["fire"]) == (3 * BATCH_JOBS, 3)
 
 
 # -- other workers
 
 
-def test_several_workers_fire_every_occurrence_once(timetable: Timetable) -> None:
+def test_several_workers_fire_every_occurrence_once(schedule_store: FakeScheduleStore) -> None:
     for number in range(20):
-        timetable.put(f"report {number}", every(minutes=1 + number % 3))
-    with firing(timetable) as one, firing(timetable) as other, firing(timetable) as third:
+        schedule_store.put(f"report {number}", every(minutes=1 + number % 3))
+    with firing(schedule_store) as one, firing(schedule_store) as other, firing(schedule_store) as third:
         for firer in (one, other, third):
-            firer.expect(timetable.next_firing)
-        timetable.clock.advance(hours=1)
-    pairs = [(job.schedule, job.occurrence) for job in timetable.jobs]
+            firer.expect(schedule_store.next_firing)
+        schedule_store.clock.advance(hours=1)
+    pairs = [(job.schedule, job.occurrence) for job in schedule_store.jobs]
     assert len(set(pairs)) == len(pairs) == 7 * 60 + 7 * 30 + 6 * 20
 
 
 def test_a_worker_that_fires_second_logs_nothing_and_goes_on(
-    timetable: Timetable, firer: ScheduleFirer, warnings: Callable[[], list[str]]
+    schedule_store: FakeScheduleStore, firer: ScheduleFirer, warnings: Callable[[], list[str]]
 ) -> None:
-    due = timetable.put("report", every(hours=1)).next_due
-    timetable.clock.jump(timedelta(hours=2))
+    due = schedule_store.put("report", every(hours=1)).next_due
+    schedule_store.clock.jump(timedelta(hours=2))
 
     def be_quicker() -> None:
-        timetable.before_fire = lambda: None
-        with firing(timetable) as other:
-            other.expect(timetable.next_firing)
+        schedule_store.before_fire = lambda: None
+        with firing(schedule_store) as other:
+            other.expect(schedule_store.next_firing)
             other.settle(PATIENCE)
 
-    timetable.before_fire = be_quicker
+    schedule_store.before_fire = be_quicker
     firer.expect(due)
-    timetable.clock.advance(hours=1)
-    assert (len(timetable.jobs), len(warnings())) == (2, 1)  # the word of the first
+    schedule_store.clock.advance(hours=1)
+    assert (len(schedule_store.jobs), len(warnings())) == (2, 1)  # the word of the first
 
 
 # -- trouble
@@ -254,20 +266,20 @@ def test_a_worker_that_fires_second_logs_nothing_and_goes_on(
 
 @pytest.mark.parametrize("verb", ["schedules", "fire"])
 def test_a_store_that_fails_is_asked_again_in_a_second(
-    timetable: Timetable, firer: ScheduleFirer, warnings: Callable[[], list[str]], verb: str
+    schedule_store: FakeScheduleStore, firer: ScheduleFirer, warnings: Callable[[], list[str]], verb: str
 ) -> None:
-    due = timetable.put("report", every(minutes=1)).next_due
+    due = schedule_store.put("report", every(minutes=1)).next_due
     assert due is not None
-    timetable.errors[verb] = 2
+    schedule_store.errors[verb] = 2
     firer.expect(due)
-    timetable.clock.advance(62)
-    assert timetable.stored_at == [due - timetable.start_lead + 2 * MICROSECONDS]
-    message = f"schedules cannot be fired, trying again in a second: timetable: {verb} fails; try again"
+    schedule_store.clock.advance(62)
+    assert schedule_store.stored_at == [due - schedule_store.start_lead + 2 * MICROSECONDS]
+    message = f"schedules cannot be fired, trying again in a second: schedule store: {verb} fails; try again"
     assert warnings() == [message] * 2
 
 
 def test_a_store_that_does_not_do_its_duty_is_not_asked_without_end(
-    timetable: Timetable,
+    schedule_store: FakeScheduleStore,
     firer: ScheduleFirer,
     warnings: Callable[[], list[str]],
     monkeypatch: pytest.MonkeyPatch,
@@ -275,117 +287,119 @@ def test_a_store_that_does_not_do_its_duty_is_not_asked_without_end(
     def refuse(firing: Firing) -> Fired:
         return Fired(False)
 
-    monkeypatch.setattr(timetable, "_fire", refuse)
-    firer.expect(timetable.put("report", every(minutes=1)).next_due)
-    timetable.clock.advance(60)
-    assert timetable.calls["fire"] == 1
+    monkeypatch.setattr(schedule_store, "_fire", refuse)
+    firer.expect(schedule_store.put("report", every(minutes=1)).next_due)
+    schedule_store.clock.advance(60)
+    assert schedule_store.calls["fire"] == 1
     assert ["the store neither fires 'report'" in warning for warning in warnings()] == [True]
 
 
 @pytest.mark.parametrize("rule", ['{"kind":"moon"}', "no json", '{"kind":"every","interval":0,"anchor":0}', "[]"])
 def test_a_rule_that_cannot_be_read_is_told_once_and_left_alone(
-    timetable: Timetable, firer: ScheduleFirer, warnings: Callable[[], list[str]], rule: str
+    schedule_store: FakeScheduleStore, firer: ScheduleFirer, warnings: Callable[[], list[str]], rule: str
 ) -> None:
-    timetable.put("a moon", rule, next_due=timetable.now() + MINUTE)
-    timetable.put("report", every(minutes=1))
-    firer.expect(timetable.next_firing)
-    timetable.clock.advance(hours=1)
-    assert len(timetable.due_times("report")) == len(timetable.jobs) == 60
+    schedule_store.put("a moon", rule, next_due=schedule_store.now() + MINUTE)
+    schedule_store.put("report", every(minutes=1))
+    firer.expect(schedule_store.next_firing)
+    schedule_store.clock.advance(hours=1)
+    assert len(schedule_store.due_times("report")) == len(schedule_store.jobs) == 60
     (warning,) = warnings()
     assert warning.startswith("schedule 'a moon' is left alone, this version does not understand it: ")
 
 
 def test_many_rules_that_cannot_be_read_keep_no_other_from_firing(
-    timetable: Timetable, firer: ScheduleFirer
+    schedule_store: FakeScheduleStore, firer: ScheduleFirer
 ) -> None:
     for number in range(BATCH + 1):
-        timetable.put(f"moon {number}", "{}", next_due=timetable.now() + MICROSECONDS)
-    timetable.put("report", every(minutes=1))
-    firer.expect(timetable.next_firing)
-    timetable.clock.advance(minutes=5)
-    assert len(timetable.jobs) == 5
+        schedule_store.put(f"moon {number}", "{}", next_due=schedule_store.now() + MICROSECONDS)
+    schedule_store.put("report", every(minutes=1))
+    firer.expect(schedule_store.next_firing)
+    schedule_store.clock.advance(minutes=5)
+    assert len(schedule_store.jobs) == 5
 
 
 def test_a_policy_that_is_not_known_is_left_alone_too(
-    timetable: Timetable, firer: ScheduleFirer, warnings: Callable[[], list[str]]
+    schedule_store: FakeScheduleStore, firer: ScheduleFirer, warnings: Callable[[], list[str]]
 ) -> None:
-    firer.expect(timetable.put("report", every(minutes=1), misfire="newest").next_due)
-    timetable.clock.advance(minutes=5)
-    assert (timetable.jobs, len(warnings())) == ([], 1)
+    firer.expect(schedule_store.put("report", every(minutes=1), misfire="newest").next_due)
+    schedule_store.clock.advance(minutes=5)
+    assert (schedule_store.jobs, len(warnings())) == ([], 1)
 
 
 def test_a_schedule_that_was_puzzling_is_tried_again_when_it_was_changed(
-    timetable: Timetable, firer: ScheduleFirer
+    schedule_store: FakeScheduleStore, firer: ScheduleFirer
 ) -> None:
-    firer.expect(timetable.put("report", "{}", next_due=timetable.now() + MINUTE).next_due)
-    timetable.clock.advance(minutes=5)
-    firer.expect(timetable.put("report", every(minutes=1)).next_due)
-    timetable.clock.advance(minutes=5)
-    assert len(timetable.jobs) == 5
+    firer.expect(schedule_store.put("report", "{}", next_due=schedule_store.now() + MINUTE).next_due)
+    schedule_store.clock.advance(minutes=5)
+    firer.expect(schedule_store.put("report", every(minutes=1)).next_due)
+    schedule_store.clock.advance(minutes=5)
+    assert len(schedule_store.jobs) == 5
 
 
 def test_a_puzzling_schedule_does_not_hide_new_ones_and_costs_a_look_a_second(
-    timetable: Timetable, firer: ScheduleFirer
+    schedule_store: FakeScheduleStore, firer: ScheduleFirer
 ) -> None:
-    timetable.put("moon", "{}", next_due=timetable.now() + MICROSECONDS)
-    firer.expect(timetable.next_firing)
-    timetable.clock.advance(5)
-    timetable.put("report", every(minutes=1))
-    before = timetable.calls["schedules"]
+    schedule_store.put("moon", "{}", next_due=schedule_store.now() + MICROSECONDS)
+    firer.expect(schedule_store.next_firing)
+    schedule_store.clock.advance(5)
+    schedule_store.put("report", every(minutes=1))
+    before = schedule_store.calls["schedules"]
     for _ in range(9):
-        firer.expect(timetable.next_firing)  # the moon's
-        timetable.clock.advance(0.1)
-    assert timetable.calls["schedules"] - before == 2  # what is due, and what comes next
-    timetable.clock.advance(60)
-    assert len(timetable.due_times("report")) == 1
+        firer.expect(schedule_store.next_firing)  # the moon's
+        schedule_store.clock.advance(0.1)
+    assert schedule_store.calls["schedules"] - before == 2  # what is due, and what comes next
+    schedule_store.clock.advance(60)
+    assert len(schedule_store.due_times("report")) == 1
 
 
 # -- the wall clock
 
 
 def test_a_wall_clock_that_was_set_forward_makes_occurrences_due(
-    timetable: Timetable, firer: ScheduleFirer
+    schedule_store: FakeScheduleStore, firer: ScheduleFirer
 ) -> None:
-    firer.expect(timetable.put("report", every(hours=1)).next_due)
-    timetable.clock.advance(60)
-    timetable.clock.step_wall(3_600)
+    firer.expect(schedule_store.put("report", every(hours=1)).next_due)
+    schedule_store.clock.advance(60)
+    schedule_store.clock.step_wall(3_600)
     firer.retime()
-    timetable.clock.settle()
-    assert len(timetable.jobs) == 1
+    schedule_store.clock.settle()
+    assert len(schedule_store.jobs) == 1
 
 
-def test_a_wall_clock_that_was_set_back_puts_occurrences_off(timetable: Timetable, firer: ScheduleFirer) -> None:
-    firer.expect(timetable.put("report", every(hours=1)).next_due)
-    timetable.clock.step_wall(-60)
-    timetable.clock.advance(3_600)
-    assert timetable.calls["schedules"] == 0  # it need not ask to know that it is too early
-    timetable.clock.advance(60)
-    assert len(timetable.jobs) == 1
+def test_a_wall_clock_that_was_set_back_puts_occurrences_off(
+    schedule_store: FakeScheduleStore, firer: ScheduleFirer
+) -> None:
+    firer.expect(schedule_store.put("report", every(hours=1)).next_due)
+    schedule_store.clock.step_wall(-60)
+    schedule_store.clock.advance(3_600)
+    assert schedule_store.calls["schedules"] == 0  # it need not ask to know that it is too early
+    schedule_store.clock.advance(60)
+    assert len(schedule_store.jobs) == 1
 
 
 # -- the end
 
 
-def test_nothing_is_fired_after_the_end(timetable: Timetable) -> None:
-    with firing(timetable) as firer:
-        firer.expect(timetable.put("report", every(minutes=1)).next_due)
-    firer.expect(timetable.next_firing)
+def test_nothing_is_fired_after_the_end(schedule_store: FakeScheduleStore) -> None:
+    with firing(schedule_store) as firer:
+        firer.expect(schedule_store.put("report", every(minutes=1)).next_due)
+    firer.expect(schedule_store.next_firing)
     firer.retime()
-    timetable.clock.advance(hours=1)
-    assert timetable.jobs == []
+    schedule_store.clock.advance(hours=1)
+    assert schedule_store.jobs == []
 
 
-def test_the_end_waits_for_what_is_being_fired(timetable: Timetable) -> None:
+def test_the_end_waits_for_what_is_being_fired(schedule_store: FakeScheduleStore) -> None:
     gate = Gate()
-    timetable.before_fire = gate
-    with firing(timetable) as firer:
-        firer.expect(timetable.put("report", every(minutes=1)).next_due)
-        timetable.clock.jump(60)
+    schedule_store.before_fire = gate
+    with firing(schedule_store) as firer:
+        firer.expect(schedule_store.put("report", every(minutes=1)).next_due)
+        schedule_store.clock.jump(60)
         gate.wait_until_entered()
 
         def close() -> int:
             firer.close()
-            return len(timetable.jobs)
+            return len(schedule_store.jobs)
 
         end = Background(close)
         assert eventually(lambda: firer._is_closed)
@@ -394,12 +408,12 @@ def test_the_end_waits_for_what_is_being_fired(timetable: Timetable) -> None:
         assert end.result() == 1, "it has not waited for what was being fired"
 
 
-def test_a_firing_that_does_not_come_to_rest_has_a_name(timetable: Timetable) -> None:
+def test_a_firing_that_does_not_come_to_rest_has_a_name(schedule_store: FakeScheduleStore) -> None:
     gate = Gate()
-    timetable.before_fire = gate
-    with firing(timetable) as firer:
-        firer.expect(timetable.put("report", every(minutes=1)).next_due)
-        timetable.clock.jump(60)
+    schedule_store.before_fire = gate
+    with firing(schedule_store) as firer:
+        firer.expect(schedule_store.put("report", every(minutes=1)).next_due)
+        schedule_store.clock.jump(60)
         gate.wait_until_entered()
         assert firer.settle(0.01) == "the schedules of a worker"
         gate.open()

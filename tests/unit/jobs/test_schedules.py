@@ -29,7 +29,7 @@ from mainspring.jobs.recurrence.schedules import Schedules
 from mainspring.jobs.timestamps import MICROSECONDS, to_instant
 from mainspring.testing import ManualClock
 from tests.support import amount
-from tests.unit.jobs.timetable import Source, Timetable, every
+from tests.unit.jobs.schedule_store import FakeApp, FakeScheduleStore, every
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTE = 60 * MICROSECONDS
@@ -42,22 +42,22 @@ def after(**duration: float) -> datetime:
 
 
 @pytest.fixture
-def timetable(clock: ManualClock) -> Timetable:
-    return Timetable(clock)
+def schedule_store(clock: ManualClock) -> FakeScheduleStore:
+    return FakeScheduleStore(clock)
 
 
 @pytest.fixture
-def source(timetable: Timetable) -> Source:
-    return Source(timetable)
+def source(schedule_store: FakeScheduleStore) -> FakeApp:
+    return FakeApp(schedule_store)
 
 
 @pytest.fixture
-def schedules(source: Source) -> Schedules:
+def schedules(source: FakeApp) -> Schedules:
     return Schedules(cast(ManagerProvider, source))
 
 
 @pytest.fixture
-def report(source: Source) -> JobFunction[..., None]:
+def report(source: FakeApp) -> JobFunction[..., None]:
     def report(day: int = 0, *, note: str = "") -> None: ...
 
     return source.job(report, queue="reports", priority=Priority.BEST_EFFORT)
@@ -100,7 +100,7 @@ def test_arguments_may_be_named(schedules: Schedules, report: JobFunction[..., N
 
 
 def test_options_of_the_job_are_kept(
-    schedules: Schedules, timetable: Timetable, source: Source, report: JobFunction[..., None]
+    schedules: Schedules, schedule_store: FakeScheduleStore, source: FakeApp, report: JobFunction[..., None]
 ) -> None:
     variant = report.options(queue="urgent", priority=Priority.USER_BLOCKING, expires=timedelta(minutes=10))
     shown = schedules.put("nightly", variant, "@daily")
@@ -131,7 +131,7 @@ def test_options_that_a_schedule_cannot_keep_are_refused(
 
 
 def test_what_follows_the_job_is_kept(
-    schedules: Schedules, source: Source, report: JobFunction[..., None]
+    schedules: Schedules, source: FakeApp, report: JobFunction[..., None]
 ) -> None:
     first = source.job(lambda: None, name="shop.first", then=report, steps_aside=True)
     shown = schedules.put("nightly", first, "@daily")
@@ -185,12 +185,12 @@ def test_arguments_that_are_too_large_are_refused(schedules: Schedules, report: 
 
 
 def test_an_equal_definition_changes_nothing(
-    schedules: Schedules, timetable: Timetable, report: JobFunction[..., None]
+    schedules: Schedules, schedule_store: FakeScheduleStore, report: JobFunction[..., None]
 ) -> None:
     first = schedules.put("nightly", report, "@daily", arguments=(1,))
-    timetable.clock.advance(days=3)
+    schedule_store.clock.advance(days=3)
     assert schedules.put("nightly", report, Cron("@daily"), arguments={"day": 1}) == first
-    assert (timetable.calls["arrange"], timetable.calls["fire"]) == (1, 0)
+    assert (schedule_store.calls["arrange"], schedule_store.calls["fire"]) == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -207,10 +207,10 @@ def test_an_equal_definition_changes_nothing(
     ids=lambda change: next(iter(change)),
 )
 def test_a_changed_definition_replaces_the_stored_one(
-    schedules: Schedules, timetable: Timetable, report: JobFunction[..., None], change: dict[str, Any]
+    schedules: Schedules, schedule_store: FakeScheduleStore, report: JobFunction[..., None], change: dict[str, Any]
 ) -> None:
     before = schedules.put("nightly", report, "@daily", arguments=(1,))
-    timetable.clock.advance(hours=1)
+    schedule_store.clock.advance(hours=1)
     given: dict[str, Any] = {"rule": "@daily", "arguments": (1,)} | change
     changed = schedules.put("nightly", report, given.pop("rule"), **given)
     assert (changed.record.revision, changed.created) == (2, START)
@@ -218,105 +218,105 @@ def test_a_changed_definition_replaces_the_stored_one(
 
 
 def test_a_changed_definition_does_first_what_the_old_one_owes(
-    schedules: Schedules, timetable: Timetable, report: JobFunction[..., None]
+    schedules: Schedules, schedule_store: FakeScheduleStore, report: JobFunction[..., None]
 ) -> None:
     schedules.put("hourly", report, every(hours=1), misfire=CatchUp(2), arguments=(1,))
-    timetable.clock.advance(hours=3, minutes=30)  # no worker
+    schedule_store.clock.advance(hours=3, minutes=30)  # no worker
     changed = schedules.put("hourly", report, every(minutes=20), arguments=(2,))
-    assert timetable.due_times() == [after(hours=2), after(hours=3)]
-    assert {job.payload for job in timetable.jobs} == {b'{"day":1}'}
+    assert schedule_store.due_times() == [after(hours=2), after(hours=3)]
+    assert {job.payload for job in schedule_store.jobs} == {b'{"day":1}'}
     assert [(record.count, record.kind) for record in schedules.history("hourly")] == [(1, OccurrenceKind.MISSED)]
     assert (changed.last_due, changed.next_due) == (after(hours=3), after(hours=3, minutes=40))
 
 
 def test_an_occurrence_that_was_fired_ahead_of_its_time_is_not_repeated_by_the_new_definition(
-    schedules: Schedules, timetable: Timetable, report: JobFunction[..., None]
+    schedules: Schedules, schedule_store: FakeScheduleStore, report: JobFunction[..., None]
 ) -> None:
     record = schedules.put("hourly", report, every(hours=1)).record
-    timetable.clock.advance(hours=1, milliseconds=-5)
-    (fired,) = timetable.fire([_firing(timetable, record.name)])
+    schedule_store.clock.advance(hours=1, milliseconds=-5)
+    (fired,) = schedule_store.fire([_firing(schedule_store, record.name)])
     assert fired.is_done
     changed = schedules.put("hourly", report, every(minutes=30))
     assert (changed.last_due, changed.next_due) == (after(hours=1), after(hours=1, minutes=30))
 
 
-def _firing(timetable: Timetable, name: str) -> Firing:
-    (record,) = timetable.schedules(names=[name])
+def _firing(schedule_store: FakeScheduleStore, name: str) -> Firing:
+    (record,) = schedule_store.schedules(names=[name])
     return plan_firing(
-        record, decode_rule(record.rule), timetable.now() + timetable.start_lead, lambda _now: "early"
+        record, decode_rule(record.rule), schedule_store.now() + schedule_store.start_lead, lambda _now: "early"
     )
 
 
 def test_a_definition_that_another_process_stored_meanwhile_is_replaced_in_turn(
-    schedules: Schedules, timetable: Timetable, report: JobFunction[..., None]
+    schedules: Schedules, schedule_store: FakeScheduleStore, report: JobFunction[..., None]
 ) -> None:
     schedules.put("hourly", report, every(hours=1))
-    timetable.before_arrange = lambda: cast(None, schedules.put("hourly", report, every(hours=2)))
+    schedule_store.before_arrange = lambda: cast(None, schedules.put("hourly", report, every(hours=2)))
     changed = schedules.put("hourly", report, every(hours=3))
     assert (changed.rule, changed.record.revision) == (every(hours=3), 3)
 
 
 def test_a_definition_that_another_process_stored_meanwhile_and_is_equal_stays(
-    schedules: Schedules, timetable: Timetable, report: JobFunction[..., None]
+    schedules: Schedules, schedule_store: FakeScheduleStore, report: JobFunction[..., None]
 ) -> None:
-    timetable.before_arrange = lambda: cast(None, schedules.put("hourly", report, every(hours=1)))
+    schedule_store.before_arrange = lambda: cast(None, schedules.put("hourly", report, every(hours=1)))
     assert schedules.put("hourly", report, every(hours=1)).record.revision == 1
 
 
 def test_what_another_process_has_fired_meanwhile_is_not_fired_again(
-    schedules: Schedules, timetable: Timetable, report: JobFunction[..., None]
+    schedules: Schedules, schedule_store: FakeScheduleStore, report: JobFunction[..., None]
 ) -> None:
     schedules.put("hourly", report, every(hours=1))
-    timetable.clock.advance(hours=1)
+    schedule_store.clock.advance(hours=1)
 
     def be_quicker() -> None:
-        timetable.before_fire = lambda: None
-        timetable.fire([_firing(timetable, "hourly")])
+        schedule_store.before_fire = lambda: None
+        schedule_store.fire([_firing(schedule_store, "hourly")])
 
-    timetable.before_fire = be_quicker
+    schedule_store.before_fire = be_quicker
     changed = schedules.put("hourly", report, every(hours=2))
-    assert [job.id for job in timetable.jobs] == ["early"]
+    assert [job.id for job in schedule_store.jobs] == ["early"]
     assert changed.next_due == after(hours=2)
 
 
 def test_what_another_process_has_left_over_is_still_fired(
-    schedules: Schedules, timetable: Timetable, report: JobFunction[..., None]
+    schedules: Schedules, schedule_store: FakeScheduleStore, report: JobFunction[..., None]
 ) -> None:
     schedules.put("hourly", report, every(hours=1), overlap="allow")
-    timetable.clock.advance(hours=1)
-    decided = _firing(timetable, "hourly")  # by a process that is slow from now on
-    timetable.clock.advance(hours=1)
+    schedule_store.clock.advance(hours=1)
+    decided = _firing(schedule_store, "hourly")  # by a process that is slow from now on
+    schedule_store.clock.advance(hours=1)
 
     def be_quicker() -> None:
-        timetable.before_fire = lambda: None
-        timetable.fire([decided])
+        schedule_store.before_fire = lambda: None
+        schedule_store.fire([decided])
 
-    timetable.before_fire = be_quicker
+    schedule_store.before_fire = be_quicker
     schedules.put("hourly", report, every(hours=2), overlap="allow")
-    assert timetable.due_times() == [after(hours=1), after(hours=2)]
+    assert schedule_store.due_times() == [after(hours=1), after(hours=2)]
 
 
 def test_a_changed_definition_of_a_paused_schedule_stays_paused_and_owes_nothing(
-    schedules: Schedules, timetable: Timetable, report: JobFunction[..., None]
+    schedules: Schedules, schedule_store: FakeScheduleStore, report: JobFunction[..., None]
 ) -> None:
     schedules.put("hourly", report, every(hours=1))
     schedules.pause("hourly")
-    timetable.clock.advance(hours=5)
+    schedule_store.clock.advance(hours=5)
     assert schedules.put("hourly", report, every(hours=2)).is_paused
-    assert timetable.jobs == []
+    assert schedule_store.jobs == []
 
 
 def test_a_rule_that_cannot_be_read_can_be_replaced(
-    schedules: Schedules, timetable: Timetable, report: JobFunction[..., None]
+    schedules: Schedules, schedule_store: FakeScheduleStore, report: JobFunction[..., None]
 ) -> None:
-    timetable.put("hourly", '{"kind":"moon"}', next_due=timetable.now())
+    schedule_store.put("hourly", '{"kind":"moon"}', next_due=schedule_store.now())
     shown = schedules.get("hourly")
     assert (shown.rule, shown.upcoming()) == (None, [])
     assert schedules.put("hourly", report, every(hours=1)).next_due == after(hours=1)
 
 
 def test_deploys_at_any_time_neither_lose_nor_double_an_occurrence(
-    schedules: Schedules, timetable: Timetable, report: JobFunction[..., None]
+    schedules: Schedules, schedule_store: FakeScheduleStore, report: JobFunction[..., None]
 ) -> None:
     random = Random(7)
     rules: list[Every | Cron] = [every(minutes=1), every(seconds=90), every(minutes=5), Cron("*/2 * * * *")]
@@ -325,18 +325,18 @@ def test_deploys_at_any_time_neither_lose_nor_double_an_occurrence(
     schedules.put("report", report, rule, misfire=policy, overlap="allow")
     expected: list[int] = []
     for _ in range(100):
-        began = timetable.now()
-        timetable.clock.advance(seconds=random.choice([0, 1, 30, 60, 300, 301.5]))
+        began = schedule_store.now()
+        schedule_store.clock.advance(seconds=random.choice([0, 1, 30, 60, 300, 301.5]))
         if random.random() < 0.5:  # a worker had a look just before
-            while (timetable.next_firing or 0) <= timetable.now() + timetable.start_lead:
-                timetable.fire([_firing(timetable, "report")])
+            while (schedule_store.next_firing or 0) <= schedule_store.now() + schedule_store.start_lead:
+                schedule_store.fire([_firing(schedule_store, "report")])
         occurrence = rule.next_after(began)
-        while occurrence is not None and occurrence <= timetable.now():
+        while occurrence is not None and occurrence <= schedule_store.now():
             expected.append(occurrence)
             occurrence = rule.next_after(occurrence)
         rule = random.choice(rules)
         schedules.put("report", report, rule, misfire=policy, overlap="allow")
-    assert [job.occurrence for job in timetable.jobs] == expected
+    assert [job.occurrence for job in schedule_store.jobs] == expected
     assert schedules.history("report") == []
     assert len(expected) > 50
 
@@ -345,38 +345,38 @@ def test_deploys_at_any_time_neither_lose_nor_double_an_occurrence(
 
 
 def test_an_interval_begins_with_the_moment_it_is_put(
-    schedules: Schedules, timetable: Timetable, report: JobFunction[..., None]
+    schedules: Schedules, schedule_store: FakeScheduleStore, report: JobFunction[..., None]
 ) -> None:
-    timetable.clock.advance(seconds=7)
+    schedule_store.clock.advance(seconds=7)
     assert schedules.put("sync", report, FIVE_MINUTES).next_due == after(minutes=5, seconds=7)
 
 
 def test_an_interval_keeps_its_place_when_it_is_put_again(
-    schedules: Schedules, timetable: Timetable, report: JobFunction[..., None]
+    schedules: Schedules, schedule_store: FakeScheduleStore, report: JobFunction[..., None]
 ) -> None:
     schedules.put("sync", report, FIVE_MINUTES)
-    timetable.clock.advance(minutes=3)
+    schedule_store.clock.advance(minutes=3)
     assert schedules.put("sync", report, FIVE_MINUTES).record.revision == 1
     changed = schedules.put("sync", report, FIVE_MINUTES, overlap="allow")
     assert (changed.record.revision, changed.next_due) == (2, after(minutes=5))
 
 
 def test_another_interval_begins_anew(
-    schedules: Schedules, timetable: Timetable, report: JobFunction[..., None]
+    schedules: Schedules, schedule_store: FakeScheduleStore, report: JobFunction[..., None]
 ) -> None:
     schedules.put("sync", report, "*/5 * * * *")
-    timetable.clock.advance(minutes=3)
+    schedule_store.clock.advance(minutes=3)
     assert schedules.put("sync", report, FIVE_MINUTES).next_due == after(minutes=8)
-    timetable.clock.advance(minutes=1)
+    schedule_store.clock.advance(minutes=1)
     assert schedules.put("sync", report, Every(timedelta(minutes=10))).next_due == after(minutes=14)
 
 
 def test_an_interval_with_a_start_begins_there(
-    schedules: Schedules, timetable: Timetable, report: JobFunction[..., None]
+    schedules: Schedules, schedule_store: FakeScheduleStore, report: JobFunction[..., None]
 ) -> None:
     shown = schedules.put("sync", report, FIVE_MINUTES, start=after(hours=1, seconds=1))
     assert shown.upcoming(2) == [after(hours=1, seconds=1), after(hours=1, minutes=5, seconds=1)]
-    timetable.clock.advance(minutes=3)
+    schedule_store.clock.advance(minutes=3)
     assert schedules.put("sync", report, FIVE_MINUTES, start=after(hours=1, seconds=1)) == shown
 
 
@@ -422,12 +422,12 @@ def test_a_number_of_dates_or_records_must_be_positive(
 
 
 def test_history_shows_the_latest_first(
-    schedules: Schedules, timetable: Timetable, report: JobFunction[..., None]
+    schedules: Schedules, schedule_store: FakeScheduleStore, report: JobFunction[..., None]
 ) -> None:
     schedules.put("hourly", report, every(hours=1), misfire="skip")
     for _ in range(3):
-        timetable.clock.advance(hours=1, minutes=30)
-        timetable.fire([_firing(timetable, "hourly")])
+        schedule_store.clock.advance(hours=1, minutes=30)
+        schedule_store.fire([_firing(schedule_store, "hourly")])
     first, second = schedules.history("hourly", limit=2)
     assert (first.first, first.last, first.count) == (after(hours=4), after(hours=4), 1)
     assert (first.kind, first.decided) == (OccurrenceKind.SKIPPED, after(hours=4, minutes=30, milliseconds=10))
@@ -438,14 +438,14 @@ def test_history_shows_the_latest_first(
 
 
 def test_a_schedule_is_paused_and_goes_on_with_its_next_occurrence(
-    schedules: Schedules, timetable: Timetable, report: JobFunction[..., None]
+    schedules: Schedules, schedule_store: FakeScheduleStore, report: JobFunction[..., None]
 ) -> None:
     schedules.put("hourly", report, every(hours=1))
     assert schedules.pause("hourly")
     assert not schedules.pause("hourly")
     paused = schedules.get("hourly")
     assert (paused.is_paused, paused.upcoming()) == (True, [])
-    timetable.clock.advance(hours=5, minutes=1)
+    schedule_store.clock.advance(hours=5, minutes=1)
     assert schedules.resume("hourly")
     assert not schedules.resume("hourly")
     resumed = schedules.get("hourly")
@@ -453,11 +453,11 @@ def test_a_schedule_is_paused_and_goes_on_with_its_next_occurrence(
 
 
 def test_a_schedule_that_is_resumed_does_not_repeat_what_was_fired_ahead(
-    schedules: Schedules, timetable: Timetable, report: JobFunction[..., None]
+    schedules: Schedules, schedule_store: FakeScheduleStore, report: JobFunction[..., None]
 ) -> None:
     schedules.put("hourly", report, every(hours=1))
-    timetable.clock.advance(hours=1, milliseconds=-5)
-    timetable.fire([_firing(timetable, "hourly")])
+    schedule_store.clock.advance(hours=1, milliseconds=-5)
+    schedule_store.fire([_firing(schedule_store, "hourly")])
     schedules.pause("hourly")
     schedules.resume("hourly")
     assert schedules.get("hourly").next_due == after(hours=2)
@@ -479,12 +479,12 @@ def test_a_schedule_that_is_not_there_is_not_found(schedules: Schedules, verb: s
 
 
 @pytest.fixture
-def declared(source: Source) -> DeclaredSchedules:
+def declared(source: FakeApp) -> DeclaredSchedules:
     return DeclaredSchedules(source.limits)
 
 
 def test_declared_schedules_are_stored(
-    declared: DeclaredSchedules, schedules: Schedules, source: Source, report: JobFunction[..., None]
+    declared: DeclaredSchedules, schedules: Schedules, source: FakeApp, report: JobFunction[..., None]
 ) -> None:
     declared.add("nightly", report, Cron("@daily"), misfire="skip", overlap="allow", jitter=5)
     declared.add("sync", report, FIVE_MINUTES)
@@ -495,19 +495,19 @@ def test_declared_schedules_are_stored(
 
 
 def test_thousands_of_declared_schedules_cost_one_read_and_no_write_when_nothing_has_changed(
-    declared: DeclaredSchedules, timetable: Timetable, source: Source, report: JobFunction[..., None]
+    declared: DeclaredSchedules, schedule_store: FakeScheduleStore, source: FakeApp, report: JobFunction[..., None]
 ) -> None:
     for number in range(amount(2_000, thorough=10_000)):
         declared.add(f"report {number}", report, FIVE_MINUTES if number % 2 else Cron(f"{number % 60} 2 * * *"))
     declared.store(source.manager())
-    timetable.clock.advance(minutes=1)
-    timetable.calls.clear()
+    schedule_store.clock.advance(minutes=1)
+    schedule_store.calls.clear()
     declared.store(source.manager())
-    assert timetable.calls == {"schedules": 1}
+    assert schedule_store.calls == {"schedules": 1}
 
 
 def test_only_what_differs_is_written(
-    declared: DeclaredSchedules, timetable: Timetable, source: Source, report: JobFunction[..., None]
+    declared: DeclaredSchedules, schedule_store: FakeScheduleStore, source: FakeApp, report: JobFunction[..., None]
 ) -> None:
     for number in range(10):
         declared.add(f"report {number}", report, "@daily")
@@ -516,29 +516,29 @@ def test_only_what_differs_is_written(
     for number in range(10):
         changed.add(f"report {number}", report, "@hourly" if number == 3 else "@daily")
     changed.store(source.manager())
-    revisions = {record.name: record.revision for record in timetable.schedules()}
+    revisions = {record.name: record.revision for record in schedule_store.schedules()}
     assert [name for name, revision in revisions.items() if revision == 2] == ["report 3"]
 
 
 def test_two_workers_that_start_together_agree(
-    declared: DeclaredSchedules, timetable: Timetable, source: Source, report: JobFunction[..., None]
+    declared: DeclaredSchedules, schedule_store: FakeScheduleStore, source: FakeApp, report: JobFunction[..., None]
 ) -> None:
     declared.add("nightly", report, "@daily")
     declared.add("sync", report, FIVE_MINUTES)
-    timetable.before_arrange = lambda: declared.store(source.manager())
+    schedule_store.before_arrange = lambda: declared.store(source.manager())
     declared.store(source.manager())
-    assert [record.revision for record in timetable.schedules()] == [1, 1]
+    assert [record.revision for record in schedule_store.schedules()] == [1, 1]
 
 
 def test_without_declared_schedules_the_store_is_not_asked(
-    declared: DeclaredSchedules, timetable: Timetable, source: Source
+    declared: DeclaredSchedules, schedule_store: FakeScheduleStore, source: FakeApp
 ) -> None:
     declared.store(source.manager())
-    assert timetable.calls == {}
+    assert schedule_store.calls == {}
 
 
 def test_a_handler_with_required_parameters_cannot_be_declared(
-    declared: DeclaredSchedules, source: Source
+    declared: DeclaredSchedules, source: FakeApp
 ) -> None:
     def cancel_order(order_id: int, reason: str) -> None: ...
 
@@ -547,7 +547,7 @@ def test_a_handler_with_required_parameters_cannot_be_declared(
 
 
 def test_a_name_is_declared_once(
-    declared: DeclaredSchedules, source: Source, report: JobFunction[..., None]
+    declared: DeclaredSchedules, source: FakeApp, report: JobFunction[..., None]
 ) -> None:
     declared.add("nightly", report, "@daily")
     with pytest.raises(ValueError, match=r"'nightly': one of shop\.report and one of shop\.other; give one"):
@@ -556,7 +556,7 @@ def test_a_name_is_declared_once(
         declared.add("nightly", report.options(queue="other"), "@hourly")
 
 
-def test_a_module_that_is_loaded_again_declares_again(declared: DeclaredSchedules, source: Source) -> None:
+def test_a_module_that_is_loaded_again_declares_again(declared: DeclaredSchedules, source: FakeApp) -> None:
     for rule in ("@daily", "@hourly"):
         declared.add("nightly", source.job(lambda: None), rule)
     declared.store(source.manager())

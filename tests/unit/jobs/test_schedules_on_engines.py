@@ -26,7 +26,7 @@ from mainspring.jobs.recurrence.schedules import Schedules
 from mainspring.jobs.timestamps import MICROSECONDS
 from mainspring.testing import ManualClock
 from tests.support import PATIENCE
-from tests.unit.jobs.timetable import Source, every
+from tests.unit.jobs.schedule_store import FakeApp, every
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -47,17 +47,17 @@ def io(engine: Engine, clock: ManualClock) -> Iterator[IoLayer]:
 
 
 @pytest.fixture
-def source(engine: Engine, io: IoLayer) -> Source:
-    return Source(engine, io)
+def source(engine: Engine, io: IoLayer) -> FakeApp:
+    return FakeApp(engine, io)
 
 
 @pytest.fixture
-def schedules(source: Source) -> Schedules:
+def schedules(source: FakeApp) -> Schedules:
     return Schedules(cast(ManagerProvider, source))
 
 
 @pytest.fixture
-def report(source: Source) -> JobFunction[..., None]:
+def report(source: FakeApp) -> JobFunction[..., None]:
     def report(day: int = 0) -> None: ...
 
     return source.job(report, concurrency=Concurrency(2, by="day"), steps_aside=True)
@@ -104,7 +104,7 @@ def test_several_workers_fire_every_occurrence_once(
 
 
 def test_an_equal_definition_is_equal_after_it_was_stored(
-    engine: Engine, schedules: Schedules, source: Source, report: JobFunction[..., None]
+    engine: Engine, schedules: Schedules, source: FakeApp, report: JobFunction[..., None]
 ) -> None:
     def put() -> int:
         variant = report.options(queue="größer", priority=Priority.BEST_EFFORT, expires=90.5, then=report)

@@ -10,12 +10,12 @@ import pytest
 
 from mainspring import JobFunction, JobStatus, Mainspring, Retry, Snooze
 from mainspring.testing import TimeTravel, time_travel
-from tests.unit.jobs.diary import START, Diary
+from tests.unit.jobs.call_log import START, CallLog
 
 
 @pytest.fixture
-def diary(app: Mainspring) -> Diary:
-    return Diary(app)
+def call_log(app: Mainspring) -> CallLog:
+    return CallLog(app)
 
 
 @pytest.fixture
@@ -33,10 +33,10 @@ def snooze() -> None:
 
 
 @pytest.fixture
-def step(app: Mainspring, diary: Diary, deeds: dict[str, list[Callable[[], Any]]]) -> JobFunction[..., None]:
+def step(app: Mainspring, call_log: CallLog, deeds: dict[str, list[Callable[[], Any]]]) -> JobFunction[..., None]:
     @app.job(name="shop.step", retry=Retry(max_attempts=3, base=10, factor=1))
     def step(name: str) -> None:
-        diary.write(name)
+        call_log.record(name)
         if deeds.get(name):
             deeds[name].pop(0)()
 
@@ -53,21 +53,21 @@ def travel(app: Mainspring, step: JobFunction[..., None]) -> Iterator[TimeTravel
 
 
 def test_jobs_of_a_sequence_run_in_the_order_of_their_submission(
-    travel: TimeTravel, step: JobFunction[..., None], diary: Diary
+    travel: TimeTravel, step: JobFunction[..., None], call_log: CallLog
 ) -> None:
     names = [f"{number}" for number in range(30)]
     step.options(sequence="order-42").submit_many([(name,) for name in names])
     travel.settle()
-    assert diary.names == names
+    assert call_log.names == names
 
 
 def test_jobs_of_a_sequence_run_in_the_order_of_their_due_times(
-    travel: TimeTravel, step: JobFunction[..., None], diary: Diary
+    travel: TimeTravel, step: JobFunction[..., None], call_log: CallLog
 ) -> None:
     for name, delay in (("late", 20), ("early", 10), ("now", 0)):
         step.options(sequence="s", delay=delay).submit(name)
     travel.fast_forward(30)
-    assert diary.entries == [("now", 0), ("early", 10), ("late", 20)]
+    assert call_log.entries == [("now", 0), ("early", 10), ("late", 20)]
 
 
 def test_never_two_of_a_sequence_run_at_once_whatever_their_handlers_queues_and_priorities(
@@ -93,33 +93,35 @@ def test_never_two_of_a_sequence_run_at_once_whatever_their_handlers_queues_and_
     assert most == {"a": 1, "b": 1}
 
 
-def test_jobs_of_two_handlers_share_a_sequence_in_order(app: Mainspring, travel: TimeTravel, diary: Diary) -> None:
+def test_jobs_of_two_handlers_share_a_sequence_in_order(
+    app: Mainspring, travel: TimeTravel, call_log: CallLog
+) -> None:
     pay, pack = (
-        app.job(name="pay")(diary.write),
-        app.job(name="pack", queue="other")(diary.write),
+        app.job(name="pay")(call_log.record),
+        app.job(name="pack", queue="other")(call_log.record),
     )
     for number in range(5):
         pay.options(sequence="s").submit(f"pay {number}")
         pack.options(sequence="s").submit(f"pack {number}")
     travel.settle()
-    assert diary.names == [f"{what} {number}" for number in range(5) for what in ("pay", "pack")]
+    assert call_log.names == [f"{what} {number}" for number in range(5) for what in ("pay", "pack")]
 
 
 def test_a_coroutine_and_a_function_share_a_sequence_in_order(
-    app: Mainspring, travel: TimeTravel, step: JobFunction[..., None], diary: Diary
+    app: Mainspring, travel: TimeTravel, step: JobFunction[..., None], call_log: CallLog
 ) -> None:
     @app.job
     async def fetch(name: str) -> None:
-        diary.write(name)
+        call_log.record(name)
 
     for name, job in (("1", step), ("2", fetch), ("3", step), ("4", fetch)):
         job.options(sequence="s").submit(name)
     travel.settle()
-    assert diary.names == ["1", "2", "3", "4"]
+    assert call_log.names == ["1", "2", "3", "4"]
 
 
 def test_a_blocked_sequence_keeps_no_other_waiting(
-    travel: TimeTravel, step: JobFunction[..., None], diary: Diary, deeds: dict[str, list[Callable[[], Any]]]
+    travel: TimeTravel, step: JobFunction[..., None], call_log: CallLog, deeds: dict[str, list[Callable[[], Any]]]
 ) -> None:
     deeds["a1"] = [give_up]
     for name in ("a1", "a2"):
@@ -127,7 +129,7 @@ def test_a_blocked_sequence_keeps_no_other_waiting(
     step.options(sequence="b").submit("b1")
     step.submit("free")
     travel.settle()
-    assert sorted(diary.names) == ["a1", "b1", "free"]
+    assert sorted(call_log.names) == ["a1", "b1", "free"]
 
 
 # -- places
@@ -137,7 +139,7 @@ def test_a_blocked_sequence_keeps_no_other_waiting(
 def test_a_job_that_comes_again_holds_its_place(
     travel: TimeTravel,
     step: JobFunction[..., None],
-    diary: Diary,
+    call_log: CallLog,
     deeds: dict[str, list[Callable[[], Any]]],
     deed: Callable[[], Any],
 ) -> None:
@@ -146,21 +148,21 @@ def test_a_job_that_comes_again_holds_its_place(
         step.options(sequence="s").submit(name)
     wait = 10 if deed is give_up else 30
     travel.fast_forward(60)
-    assert diary.entries == [("first", 0), ("first", wait), ("second", wait)]
+    assert call_log.entries == [("first", 0), ("first", wait), ("second", wait)]
 
 
 @pytest.mark.parametrize("deed", [give_up, snooze], ids=["retry", "snooze"])
 @pytest.mark.parametrize("where", ["handler", "submit"])
 def test_a_job_that_steps_aside_lets_others_go_first(
     app: Mainspring,
-    diary: Diary,
+    call_log: CallLog,
     deeds: dict[str, list[Callable[[], Any]]],
     deed: Callable[[], Any],
     where: str,
 ) -> None:
     @app.job(steps_aside=where == "handler", retry=Retry(base=10))
     def polite(name: str) -> None:
-        diary.write(name)
+        call_log.record(name)
         if deeds.get(name):
             deeds[name].pop(0)()
 
@@ -171,69 +173,77 @@ def test_a_job_that_steps_aside_lets_others_go_first(
         for name, delay in (("first", 0), ("second", 0), ("third", 5), ("fourth", 40)):
             job.options(sequence="s", delay=delay).submit(name)
         travel.fast_forward(60)
-    assert diary.entries == [("first", 0), ("second", 0), ("third", 5), ("first", wait), ("fourth", 40)]
+    assert call_log.entries == [("first", 0), ("second", 0), ("third", 5), ("first", wait), ("fourth", 40)]
 
 
 def test_a_job_that_is_given_up_lets_the_next_one_go(
-    travel: TimeTravel, step: JobFunction[..., None], diary: Diary, deeds: dict[str, list[Callable[[], Any]]]
+    travel: TimeTravel, step: JobFunction[..., None], call_log: CallLog, deeds: dict[str, list[Callable[[], Any]]]
 ) -> None:
     deeds["first"] = [give_up, give_up, give_up]
     for name in ("first", "second"):
         step.options(sequence="s").submit(name)
     travel.fast_forward(60)
-    assert diary.entries == [("first", 0), ("first", 10), ("first", 20), ("second", 20)]
+    assert call_log.entries == [("first", 0), ("first", 10), ("first", 20), ("second", 20)]
 
 
 def test_a_head_that_is_canceled_lets_the_next_one_go_at_once(
-    travel: TimeTravel, step: JobFunction[..., None], diary: Diary, deeds: dict[str, list[Callable[[], Any]]]
+    travel: TimeTravel, step: JobFunction[..., None], call_log: CallLog, deeds: dict[str, list[Callable[[], Any]]]
 ) -> None:
     deeds["first"] = [give_up]
     first, _ = (step.options(sequence="s").submit(name) for name in ("first", "second"))
     travel.fast_forward(4)
     assert first.cancel()
     travel.settle()
-    assert diary.entries == [("first", 0), ("second", 4)]
+    assert call_log.entries == [("first", 0), ("second", 4)]
 
 
 def test_a_head_that_expires_lets_the_next_one_go(
-    app: Mainspring, travel: TimeTravel, step: JobFunction[..., None], diary: Diary
+    app: Mainspring, travel: TimeTravel, step: JobFunction[..., None], call_log: CallLog
 ) -> None:
     app.queue("default").pause()
     first = step.options(sequence="s", expires=5).submit("first")
     step.options(sequence="s", queue="other").submit("second")
     travel.fast_forward(4)
-    before = list(diary.names)
+    before = list(call_log.names)
     travel.fast_forward(4)
     assert first.status() is JobStatus.FAILED
-    assert (before, diary.entries) == ([], [("second", 5)])
+    assert (before, call_log.entries) == ([], [("second", 5)])
 
 
 def test_a_head_that_is_put_off_lets_the_next_one_go(
-    app: Mainspring, travel: TimeTravel, step: JobFunction[..., None], diary: Diary, deeds: dict[str, list[Any]]
+    app: Mainspring,
+    travel: TimeTravel,
+    step: JobFunction[..., None],
+    call_log: CallLog,
+    deeds: dict[str, list[Any]],
 ) -> None:
     deeds["first"] = [give_up]
     first, _ = (step.options(sequence="s").submit(name) for name in ("first", "second"))
     travel.settle()
     assert app.reschedule(first.id, delay=60)
     travel.fast_forward(60)
-    assert diary.entries == [("first", 0), ("second", 0), ("first", 60)]
+    assert call_log.entries == [("first", 0), ("second", 0), ("first", 60)]
 
 
 def test_a_head_in_a_paused_queue_keeps_the_others_waiting(
-    app: Mainspring, travel: TimeTravel, step: JobFunction[..., None], diary: Diary
+    app: Mainspring, travel: TimeTravel, step: JobFunction[..., None], call_log: CallLog
 ) -> None:
     app.queue("slow").pause()
     step.options(sequence="s", queue="slow").submit("first")
     step.options(sequence="s").submit("second")
     travel.fast_forward(60)
-    before = list(diary.names)
+    before = list(call_log.names)
     app.queue("slow").resume()
     travel.settle()
-    assert (before, diary.names) == ([], ["first", "second"])
+    assert (before, call_log.names) == ([], ["first", "second"])
 
 
 def test_a_dead_letter_that_is_retried_queues_up_at_the_end_of_its_sequence(
-    app: Mainspring, travel: TimeTravel, step: JobFunction[..., None], diary: Diary, deeds: dict[str, list[Any]]
+    app: Mainspring,
+    travel: TimeTravel,
+    step: JobFunction[..., None],
+    call_log: CallLog,
+    deeds: dict[str, list[Any]],
 ) -> None:
     deeds["letter"] = [give_up, give_up, give_up]
     letter = step.options(sequence="s").submit("letter")
@@ -244,7 +254,7 @@ def test_a_dead_letter_that_is_retried_queues_up_at_the_end_of_its_sequence(
     app.retry(letter.id)
     app.queue("default").resume()
     travel.settle()
-    assert diary.names == ["letter"] * 3 + ["other", "letter"]
+    assert call_log.names == ["letter"] * 3 + ["other", "letter"]
 
 
 def test_a_replayed_letter_runs_in_the_sequence_of_the_original(
@@ -259,40 +269,40 @@ def test_a_replayed_letter_runs_in_the_sequence_of_the_original(
     assert app.get(copy).status is JobStatus.COMPLETED
 
 
-def test_a_job_may_submit_the_next_one_of_its_own_sequence(app: Mainspring, diary: Diary) -> None:
+def test_a_job_may_submit_the_next_one_of_its_own_sequence(app: Mainspring, call_log: CallLog) -> None:
     @app.job
     def link(number: int) -> None:
-        diary.write(number)
+        call_log.record(number)
         if number < 5:
             link.options(sequence="s").submit(number + 1)
-            diary.write(f"submitted {number + 1}")
+            call_log.record(f"submitted {number + 1}")
 
     with time_travel(app, start=START) as travel:
         link.options(sequence="s").submit(4)
         travel.settle()
-    assert diary.names == [4, "submitted 5", 5]
+    assert call_log.names == [4, "submitted 5", 5]
 
 
 def test_a_long_sequence_and_many_short_ones_all_end(
-    app: Mainspring, travel: TimeTravel, step: JobFunction[..., None], diary: Diary
+    app: Mainspring, travel: TimeTravel, step: JobFunction[..., None], call_log: CallLog
 ) -> None:
     step.options(sequence="long").submit_many([("long",)] * 100)
     for number in range(100):
         step.options(sequence=f"short {number}").submit("short")
     travel.settle()
     assert app.counts()[JobStatus.COMPLETED] == 200
-    assert sorted(diary.names) == ["long"] * 100 + ["short"] * 100
+    assert sorted(call_log.names) == ["long"] * 100 + ["short"] * 100
 
 
 # -- by argument
 
 
-def test_jobs_of_a_handler_may_make_a_sequence_for_each_value(app: Mainspring, diary: Diary) -> None:
+def test_jobs_of_a_handler_may_make_a_sequence_for_each_value(app: Mainspring, call_log: CallLog) -> None:
     failing = {"a"}
 
     @app.job(sequence_by="order", retry=Retry(base=10))
     def step(order: str, number: int) -> None:
-        diary.write((order, number))
+        call_log.record((order, number))
         if order in failing:
             failing.discard(order)
             raise ValueError("no")
@@ -300,33 +310,35 @@ def test_jobs_of_a_handler_may_make_a_sequence_for_each_value(app: Mainspring, d
     with time_travel(app, start=START) as travel:
         step.submit_many([(order, number) for number in (1, 2) for order in "ab"])
         travel.fast_forward(60)
-    assert [entry for entry in diary.entries if entry[0][0] == "a"] == [
+    assert [entry for entry in call_log.entries if entry[0][0] == "a"] == [
         (("a", 1), 0),
         (("a", 1), 10),
         (("a", 2), 10),
     ]
-    assert [entry for entry in diary.entries if entry[0][0] == "b"] == [(("b", 1), 0), (("b", 2), 0)]
+    assert [entry for entry in call_log.entries if entry[0][0] == "b"] == [(("b", 1), 0), (("b", 2), 0)]
 
 
-def test_handlers_with_the_same_parameter_share_the_sequence_of_its_value(app: Mainspring, diary: Diary) -> None:
+def test_handlers_with_the_same_parameter_share_the_sequence_of_its_value(
+    app: Mainspring, call_log: CallLog
+) -> None:
     @app.job(sequence_by="order", retry=Retry(base=10, max_attempts=2))
     def pay(order: int) -> None:
-        diary.write(f"pay {order}")
-        if order == 1 and diary.names.count("pay 1") == 1:
+        call_log.record(f"pay {order}")
+        if order == 1 and call_log.names.count("pay 1") == 1:
             raise ValueError("no")
 
     @app.job(sequence_by=("order",))
     def ship(order: int, express: str = "no") -> None:
-        diary.write(f"ship {order}")
+        call_log.record(f"ship {order}")
 
     with time_travel(app, start=START) as travel:
         for order in (1, 2):
             pay.submit(order)
             ship.submit(order)
         travel.fast_forward(60)
-    assert [name for name in diary.names if name.endswith("1")] == ["pay 1", "pay 1", "ship 1"]
-    assert ("ship 1", 10) in diary.entries
-    assert ("ship 2", 0) in diary.entries
+    assert [name for name in call_log.names if name.endswith("1")] == ["pay 1", "pay 1", "ship 1"]
+    assert ("ship 1", 10) in call_log.entries
+    assert ("ship 2", 0) in call_log.entries
 
 
 def test_a_submit_may_name_another_sequence_than_its_arguments_make(app: Mainspring) -> None:

@@ -11,7 +11,7 @@ import pytest
 from mainspring import JobStatus, TaskFuture, ThreadPool, current_job
 from mainspring.jobs.records import OutcomeKind
 from mainspring.testing import ManualClock
-from tests.unit.jobs.workshop import Workshop, workshop
+from tests.unit.jobs.manager_fixture import ManagerFixture, running_manager
 
 PATIENCE = 0.1  # seconds that a due job waits for a slot
 MICROSECOND = 1e-6
@@ -41,7 +41,7 @@ def test_as_many_handlers_run_at_once_as_there_are_threads_and_no_more(
     clock: ManualClock, make_crowd: Callable[[], Crowd], threads: int
 ) -> None:
     crowd = make_crowd()
-    with workshop(clock, threads=threads) as shop:
+    with running_manager(clock, threads=threads) as shop:
         shop.manager.register("crowd", crowd)
         shop.manager.start()
         for _ in range(4 * threads):  # as many as are held ahead of their time
@@ -52,7 +52,7 @@ def test_as_many_handlers_run_at_once_as_there_are_threads_and_no_more(
         clock.advance(LONG)
 
 
-def late_job(shop: Workshop, crowd: Crowd) -> str:
+def late_job(shop: ManagerFixture, crowd: Crowd) -> str:
     """Occupy the only thread, and let another job become due; return its id."""
     shop.manager.register("crowd", crowd)
     shop.manager.register("ping", lambda: None)
@@ -68,7 +68,7 @@ def late_job(shop: Workshop, crowd: Crowd) -> str:
 def test_a_due_job_waits_for_a_slot_until_its_patience_ends(
     clock: ManualClock, make_crowd: Callable[[], Crowd]
 ) -> None:
-    with workshop(clock, threads=1) as shop:
+    with running_manager(clock, threads=1) as shop:
         job = late_job(shop, make_crowd())
         clock.advance(PATIENCE - MICROSECOND)
         assert (shop.manager.get(job).status, len(shop.manager.active_jobs())) == (JobStatus.RUNNING, 2)
@@ -83,7 +83,7 @@ def test_a_due_job_waits_for_a_slot_until_its_patience_ends(
 def test_a_due_job_that_finds_a_slot_in_time_is_not_handed_back(
     clock: ManualClock, make_crowd: Callable[[], Crowd]
 ) -> None:
-    with workshop(clock, threads=1) as shop:
+    with running_manager(clock, threads=1) as shop:
         crowd = make_crowd()
         clock.advance(LONG - 0.5 - PATIENCE / 2)  # the thread is free half of the patience after the job is due
         job = late_job(shop, crowd)

@@ -15,7 +15,7 @@ from mainspring.jobs.worker.slots import ExecutionKind, LongestJob, Occupancy
 from mainspring.testing import ManualClock
 from mainspring.worker_health import WorkerHealth
 from tests.support import PATIENCE
-from tests.unit.jobs.workshop import Workshop, workshop
+from tests.unit.jobs.manager_fixture import ManagerFixture, running_manager
 
 SECONDS = 1_000_000_000
 FULL = Occupancy(ExecutionKind.THREADS, 8, 8, LongestJob(90.0, "job-1", "slow"))
@@ -169,7 +169,7 @@ def test_a_slot_that_is_free_lets_it_suspect_the_worker() -> None:
 class Turns:
     """The health reports of a worker, in order."""
 
-    def __init__(self, shop: Workshop) -> None:
+    def __init__(self, shop: ManagerFixture) -> None:
         self._clock = shop.clock
         self._changed = Condition()
         self.all: list[WorkerHealth] = []
@@ -196,12 +196,12 @@ class Turns:
 
 
 @pytest.fixture
-def shop(clock: ManualClock) -> Iterator[Workshop]:
-    with workshop(clock, duties=True, threads=1) as shop:
+def shop(clock: ManualClock) -> Iterator[ManagerFixture]:
+    with running_manager(clock, has_maintenance=True, threads=1) as shop:
         yield shop
 
 
-def test_a_worker_whose_slots_are_all_occupied_says_so_and_recovers(shop: Workshop) -> None:
+def test_a_worker_whose_slots_are_all_occupied_says_so_and_recovers(shop: ManagerFixture) -> None:
     turns = Turns(shop)
     begun, over = Event(), Event()
 
@@ -232,7 +232,7 @@ def test_a_batch_handler_is_occupied_by_its_one_call(clock: ManualClock) -> None
         begun.set()
         assert over.wait(PATIENCE)
 
-    with workshop(clock, duties=True, threads=4) as shop:
+    with running_manager(clock, has_maintenance=True, threads=4) as shop:
         turns = Turns(shop)
         shop.manager.register("gather", gather, batch=10)
         shop.manager.start()
@@ -244,7 +244,7 @@ def test_a_batch_handler_is_occupied_by_its_one_call(clock: ManualClock) -> None
         assert "a call of this batch handler runs here already, the longest by job" in (turns.last.stall or "")
 
 
-def test_turns_tell_the_state_and_whether_the_store_answers(shop: Workshop) -> None:
+def test_turns_tell_the_state_and_whether_the_store_answers(shop: ManagerFixture) -> None:
     turns = Turns(shop)
     shop.manager.register("ping", lambda: None)
     shop.manager.start()
@@ -264,7 +264,7 @@ def test_turns_tell_the_state_and_whether_the_store_answers(shop: Workshop) -> N
     assert len(turns.all) == count
 
 
-def test_a_worker_that_can_take_nothing_is_in_trouble_though_the_store_answers(shop: Workshop) -> None:
+def test_a_worker_that_can_take_nothing_is_in_trouble_though_the_store_answers(shop: ManagerFixture) -> None:
     turns = Turns(shop)
     shop.manager.register("ping", lambda: None)
     shop.manager.start()

@@ -12,26 +12,26 @@ from mainspring.jobs.events import EventKind
 from mainspring.jobs.timestamps import MICROSECONDS
 from mainspring.testing import ManualClock
 from tests.support import Gate
-from tests.unit.jobs.workshop import Workshop, workshop
+from tests.unit.jobs.manager_fixture import ManagerFixture, running_manager
 
 
 @pytest.fixture
-def shop(clock: ManualClock) -> Iterator[Workshop]:
+def shop(clock: ManualClock) -> Iterator[ManagerFixture]:
     """One thread for handlers, on memory."""
-    with workshop(clock, threads=1) as shop:
+    with running_manager(clock, threads=1) as shop:
         yield shop
 
 
-def listen(shop: Workshop) -> str:
+def listen(shop: ManagerFixture) -> str:
     return shop.engine.listen(shop.engine.now() + 3600 * MICROSECONDS)
 
 
-def started(shop: Workshop, place: str) -> Counter[str]:
+def started(shop: ManagerFixture, place: str) -> Counter[str]:
     events = shop.engine.events(place, 1_000).events
     return Counter(event.id for event in events if event.kind is EventKind.STARTED)
 
 
-def test_a_job_that_finds_no_slot_in_time_has_not_started(shop: Workshop) -> None:
+def test_a_job_that_finds_no_slot_in_time_has_not_started(shop: ManagerFixture) -> None:
     place = listen(shop)
     gate, ran = Gate(), Gate()
     ran.open()
@@ -54,7 +54,7 @@ def test_a_job_that_finds_no_slot_in_time_has_not_started(shop: Workshop) -> Non
     assert [shop.manager.get(job).starts for job in (busy, held)] == [1, 1]
 
 
-def test_a_handler_that_begins_is_told_while_it_runs(shop: Workshop) -> None:
+def test_a_handler_that_begins_is_told_while_it_runs(shop: ManagerFixture) -> None:
     place = listen(shop)
     gate = Gate()
     shop.manager.register("gate", gate.__call__)
@@ -67,7 +67,7 @@ def test_a_handler_that_begins_is_told_while_it_runs(shop: Workshop) -> None:
     gate.open()
 
 
-def test_a_worker_reports_no_begin_while_no_process_follows(shop: Workshop) -> None:
+def test_a_worker_reports_no_begin_while_no_process_follows(shop: ManagerFixture) -> None:
     ran = Gate()
     ran.open()
     shop.manager.register("ping", ran.__call__)

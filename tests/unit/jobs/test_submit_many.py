@@ -21,7 +21,7 @@ from mainspring.jobs.records import NewJob
 from mainspring.jobs.submission import CHUNK, SubmitOptions
 from mainspring.runners import ThreadPool
 from mainspring.testing import ManualClock
-from tests.unit.jobs.engines import TestEngine
+from tests.unit.jobs.scripted_engine import ScriptedEngine
 
 NOON = datetime(2030, 3, 1, 12, tzinfo=UTC)
 
@@ -92,7 +92,7 @@ class FailingManager:
         self._calls = 0
         self._bad = bad
         self.stored: list[str] = []
-        engine = TestEngine(clock=ManualClock())
+        engine = ScriptedEngine(clock=ManualClock())
         original = engine.submit
 
         def submit(jobs: list[NewJob]) -> Any:

@@ -10,12 +10,12 @@ from mainspring import JobContext, JobStatus, Retry, Snooze, current_job
 from mainspring.jobs.records import Cause, Outcome, OutcomeKind
 from mainspring.testing import ManualClock
 from tests.support import Background, Gate
-from tests.unit.jobs.workshop import Workshop, workshop
+from tests.unit.jobs.manager_fixture import ManagerFixture, running_manager
 
 
 @pytest.fixture
-def shop(clock: ManualClock) -> Iterator[Workshop]:
-    with workshop(clock) as shop:
+def shop(clock: ManualClock) -> Iterator[ManagerFixture]:
+    with running_manager(clock) as shop:
         yield shop
 
 
@@ -52,7 +52,7 @@ class Looking:
         return "ended in order"
 
 
-def start(shop: Workshop, handler: Any, entered: Gate, **options: Any) -> str:
+def start(shop: ManagerFixture, handler: Any, entered: Gate, **options: Any) -> str:
     """Submit a job and wait until its handler has begun."""
     shop.manager.register("slow", handler, **{"retry": Retry(max_attempts=1), **options})
     shop.manager.start()
@@ -61,7 +61,7 @@ def start(shop: Workshop, handler: Any, entered: Gate, **options: Any) -> str:
     return job
 
 
-def outcome_of(shop: Workshop) -> Outcome:
+def outcome_of(shop: ManagerFixture) -> Outcome:
     (outcome,) = shop.engine.wait_for("settle")
     assert isinstance(outcome, Outcome)
     return outcome
@@ -72,7 +72,7 @@ def outcome_of(shop: Workshop) -> Outcome:
 
 @pytest.mark.parametrize("kind", ["plain", "coroutine"])
 def test_at_its_soft_timeout_a_handler_is_asked_to_stop_and_may_end_in_order(
-    shop: Workshop, entered: Gate, kind: str
+    shop: ManagerFixture, entered: Gate, kind: str
 ) -> None:
     job = start(shop, getattr(Looking(entered), kind), entered, soft_timeout=5, timeout=60)
     shop.clock.jump(4.9)
@@ -86,7 +86,7 @@ def test_at_its_soft_timeout_a_handler_is_asked_to_stop_and_may_end_in_order(
 
 @pytest.mark.parametrize("kind", ["plain", "coroutine"])
 def test_what_a_handler_raises_after_its_soft_timeout_is_charged_to_the_timeout(
-    shop: Workshop, entered: Gate, kind: str
+    shop: ManagerFixture, entered: Gate, kind: str
 ) -> None:
     looking = Looking(entered, TimeoutError("half done"))
     start(shop, getattr(looking, kind), entered, soft_timeout=5, retry=Retry(max_attempts=2))
@@ -96,14 +96,16 @@ def test_what_a_handler_raises_after_its_soft_timeout_is_charged_to_the_timeout(
     assert (outcome.error or "").startswith("timeout after 5 s: TimeoutError: half done")
 
 
-def test_a_handler_may_snooze_at_its_soft_timeout(shop: Workshop, entered: Gate) -> None:
+def test_a_handler_may_snooze_at_its_soft_timeout(shop: ManagerFixture, entered: Gate) -> None:
     start(shop, Looking(entered, Snooze(60)).plain, entered, soft_timeout=5)
     shop.clock.jump(5)
     outcome = outcome_of(shop)
     assert (outcome.kind, outcome.cause) == (OutcomeKind.SNOOZED, None)
 
 
-def test_after_its_soft_timeout_a_coroutine_is_canceled_at_its_timeout(shop: Workshop, entered: Gate) -> None:
+def test_after_its_soft_timeout_a_coroutine_is_canceled_at_its_timeout(
+    shop: ManagerFixture, entered: Gate
+) -> None:
     contexts: list[JobContext] = []
 
     async def handler() -> None:
@@ -123,14 +125,16 @@ def test_after_its_soft_timeout_a_coroutine_is_canceled_at_its_timeout(shop: Wor
     assert (outcome.error or "").startswith("timeout after 6 s: CancelledError")
 
 
-def test_a_thread_that_returns_after_its_timeout_has_completed(shop: Workshop, entered: Gate) -> None:
+def test_a_thread_that_returns_after_its_timeout_has_completed(shop: ManagerFixture, entered: Gate) -> None:
     job = start(shop, Looking(entered).plain, entered, timeout=5)
     shop.clock.jump(5)
     shop.engine.wait_for("settle")
     assert shop.manager.get(job).status is JobStatus.COMPLETED
 
 
-def test_a_handler_that_ends_in_time_hears_of_no_timeout(shop: Workshop, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_handler_that_ends_in_time_hears_of_no_timeout(
+    shop: ManagerFixture, caplog: pytest.LogCaptureFixture
+) -> None:
     contexts: list[JobContext] = []
     options: dict[str, Any] = {"soft_timeout": 5, "timeout": 6}
     shop.manager.register("quick", lambda: contexts.append(current_job()), **options)
@@ -142,7 +146,7 @@ def test_a_handler_that_ends_in_time_hears_of_no_timeout(shop: Workshop, caplog:
 
 
 def test_a_timeout_is_a_warning_that_says_how_long_it_was(
-    shop: Workshop, entered: Gate, caplog: pytest.LogCaptureFixture
+    shop: ManagerFixture, entered: Gate, caplog: pytest.LogCaptureFixture
 ) -> None:
     job = start(shop, Looking(entered).plain, entered, timeout=2.5)
     shop.clock.jump(2.5)
@@ -154,7 +158,7 @@ def test_a_timeout_is_a_warning_that_says_how_long_it_was(
 
 
 def test_a_coroutine_that_is_canceled_while_it_waits_for_its_place_does_not_run(clock: ManualClock) -> None:
-    with workshop(clock, coroutines=1) as shop:
+    with running_manager(clock, coroutines=1) as shop:
         entered, ran = Gate(), []
         entered.open()
         release: list[Any] = []
@@ -183,7 +187,7 @@ def test_a_coroutine_that_is_canceled_while_it_waits_for_its_place_does_not_run(
 
 
 def test_a_request_to_stop_reaches_a_coroutine_that_has_ignored_its_soft_timeout(
-    shop: Workshop, entered: Gate
+    shop: ManagerFixture, entered: Gate
 ) -> None:
     contexts: list[JobContext] = []
 
@@ -206,7 +210,7 @@ def test_a_request_to_stop_reaches_a_coroutine_that_has_ignored_its_soft_timeout
 
 @pytest.mark.parametrize("kind", ["def", "async def"])
 def test_a_handler_learns_of_a_shutdown_while_there_is_time_to_end_in_order(
-    shop: Workshop, entered: Gate, kind: str
+    shop: ManagerFixture, entered: Gate, kind: str
 ) -> None:
     seen: list[tuple[bool, bool]] = []
 

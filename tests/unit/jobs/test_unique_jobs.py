@@ -11,19 +11,19 @@ import pytest
 from mainspring import Concurrency, DuplicateJob, JobFunction, JobStatus, Mainspring, PartialSubmit, Retry, Unique
 from mainspring.jobs.limits import bucket_of
 from mainspring.testing import TimeTravel, time_travel
-from tests.unit.jobs.diary import START, Diary
+from tests.unit.jobs.call_log import START, CallLog
 
 
 @pytest.fixture
-def diary(app: Mainspring) -> Diary:
-    return Diary(app)
+def call_log(app: Mainspring) -> CallLog:
+    return CallLog(app)
 
 
 @pytest.fixture
-def report(app: Mainspring, diary: Diary) -> JobFunction[..., None]:
+def report(app: Mainspring, call_log: CallLog) -> JobFunction[..., None]:
     @app.job(name="shop.report", retry=Retry(max_attempts=1))
     def report(tenant: str, *, fails: bool = False) -> None:
-        diary.write(tenant)
+        call_log.record(tenant)
         if fails:
             raise ValueError("no")
 
@@ -44,18 +44,18 @@ def total(app: Mainspring) -> int:
 
 
 def test_a_second_submit_gets_the_job_that_is_there(
-    app: Mainspring, travel: TimeTravel, report: JobFunction[..., None], diary: Diary
+    app: Mainspring, travel: TimeTravel, report: JobFunction[..., None], call_log: CallLog
 ) -> None:
     nightly = report.options(unique="nightly", delay=60)
     first, second = nightly.submit("a"), nightly.submit("b")
     assert first.id == second.id
     assert total(app) == 1
     travel.fast_forward(60)
-    assert diary.entries == [("a", 60)]
+    assert call_log.entries == [("a", 60)]
 
 
 def test_a_job_that_has_ended_is_not_in_the_way(
-    travel: TimeTravel, report: JobFunction[..., None], diary: Diary
+    travel: TimeTravel, report: JobFunction[..., None], call_log: CallLog
 ) -> None:
     nightly = report.options(unique="nightly")
     first = nightly.submit("a")
@@ -63,7 +63,7 @@ def test_a_job_that_has_ended_is_not_in_the_way(
     second = nightly.submit("b")
     travel.settle()
     assert first.id != second.id
-    assert diary.names == ["a", "b"]
+    assert call_log.names == ["a", "b"]
 
 
 def test_a_job_that_runs_is_in_the_way(app: Mainspring) -> None:
@@ -153,7 +153,7 @@ def test_a_job_in_the_way_is_an_error_if_the_policy_says_so(
 
 
 def test_a_debounce_runs_once_with_the_last_arguments_after_the_last_delay(
-    app: Mainspring, travel: TimeTravel, report: JobFunction[..., None], diary: Diary
+    app: Mainspring, travel: TimeTravel, report: JobFunction[..., None], call_log: CallLog
 ) -> None:
     debounced = report.options(unique=Unique("save", on_conflict="replace"), delay=10, headers={"user": "1"})
     ids = set()
@@ -162,19 +162,19 @@ def test_a_debounce_runs_once_with_the_last_arguments_after_the_last_delay(
         travel.fast_forward(4)
     travel.fast_forward(60)
     assert len(ids) == 1
-    assert diary.entries == [("c", 18)]
+    assert call_log.entries == [("c", 18)]
     assert total(app) == 1
 
 
 def test_a_replacement_reaches_a_job_that_a_worker_holds_already(
-    travel: TimeTravel, report: JobFunction[..., None], diary: Diary
+    travel: TimeTravel, report: JobFunction[..., None], call_log: CallLog
 ) -> None:
     debounced = report.options(unique=Unique("save", on_conflict="replace"))
     debounced.after(0.5).submit("a")
     travel.settle()  # a worker takes jobs that are due within a second
     debounced.after(5).submit("b")
     travel.fast_forward(60)
-    assert diary.entries == [("b", 5)]
+    assert call_log.entries == [("b", 5)]
 
 
 def test_a_job_that_runs_is_not_replaced(app: Mainspring) -> None:
@@ -222,7 +222,7 @@ def test_a_replacement_comes_under_the_limits_of_its_new_arguments(app: Mainspri
 
 
 def test_a_window_keeps_the_key_for_a_time_after_the_submit(
-    travel: TimeTravel, report: JobFunction[..., None], diary: Diary
+    travel: TimeTravel, report: JobFunction[..., None], call_log: CallLog
 ) -> None:
     hourly = report.options(unique=Unique("hourly", window=3_600))
     first = hourly.submit("a")
@@ -232,7 +232,7 @@ def test_a_window_keeps_the_key_for_a_time_after_the_submit(
     travel.fast_forward(1)
     assert hourly.submit("c").id != first.id
     travel.settle()
-    assert diary.entries == [("a", 0), ("c", 3_600)]
+    assert call_log.entries == [("a", 0), ("c", 3_600)]
 
 
 def test_a_window_lets_go_of_a_job_that_still_waits(travel: TimeTravel, report: JobFunction[..., None]) -> None:

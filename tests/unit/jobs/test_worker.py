@@ -11,8 +11,8 @@ from mainspring import JobFunction, JobStatus, Mainspring, Priority, Retry, curr
 from mainspring.jobs.records import OutcomeKind
 from mainspring.testing import ManualClock, TimeTravel, time_travel
 from tests.support import PATIENCE, Gate
-from tests.unit.jobs.diary import START
-from tests.unit.jobs.workshop import Workshop, workshop
+from tests.unit.jobs.call_log import START
+from tests.unit.jobs.manager_fixture import ManagerFixture, running_manager
 
 
 @pytest.fixture
@@ -22,9 +22,9 @@ def travel(app: Mainspring) -> Iterator[TimeTravel]:
 
 
 @pytest.fixture
-def shop(clock: ManualClock) -> Iterator[Workshop]:
+def shop(clock: ManualClock) -> Iterator[ManagerFixture]:
     """One thread for handlers, on memory."""
-    with workshop(clock, threads=1) as shop:
+    with running_manager(clock, threads=1) as shop:
         yield shop
 
 
@@ -61,7 +61,7 @@ def test_one_microsecond_before_its_due_time_a_job_has_not_begun(app: Mainspring
 
 
 @pytest.mark.parametrize("stepped_at", [0, 0.495], ids=["while it is held", "while it is about to start"])
-def test_a_wall_clock_set_back_a_little_starts_nothing_early(shop: Workshop, stepped_at: float) -> None:
+def test_a_wall_clock_set_back_a_little_starts_nothing_early(shop: ManagerFixture, stepped_at: float) -> None:
     ran: list[str] = []
     shop.manager.register("ping", lambda: ran.append(current_job().id))
     shop.manager.start()
@@ -209,7 +209,7 @@ def test_only_the_queues_asked_for_are_served(url: str) -> None:
         assert seen == ["orders"]
 
 
-def test_a_job_that_is_due_and_finds_no_slot_is_handed_back_as_if_never_taken(shop: Workshop) -> None:
+def test_a_job_that_is_due_and_finds_no_slot_is_handed_back_as_if_never_taken(shop: ManagerFixture) -> None:
     gate, ran = Gate(), Gate()
     ran.open()
     shop.manager.register("gate", gate.__call__)
@@ -230,7 +230,7 @@ def test_a_job_that_is_due_and_finds_no_slot_is_handed_back_as_if_never_taken(sh
     ran.wait_until_entered()
 
 
-def test_what_runs_is_not_handed_back_with_what_waits(shop: Workshop) -> None:
+def test_what_runs_is_not_handed_back_with_what_waits(shop: ManagerFixture) -> None:
     gate = Gate()
     shop.manager.register("gate", gate.__call__)
     shop.manager.start()
@@ -246,7 +246,7 @@ def test_what_runs_is_not_handed_back_with_what_waits(shop: Workshop) -> None:
     gate.open()
 
 
-def test_a_job_that_came_while_all_threads_were_busy_runs_when_it_is_due(shop: Workshop) -> None:
+def test_a_job_that_came_while_all_threads_were_busy_runs_when_it_is_due(shop: ManagerFixture) -> None:
     gate = Gate()
     shop.manager.register("gate", gate.__call__)
     shop.manager.register("ping", lambda: None)
@@ -261,7 +261,7 @@ def test_a_job_that_came_while_all_threads_were_busy_runs_when_it_is_due(shop: W
     assert shop.manager.get(job).status is JobStatus.COMPLETED
 
 
-def test_a_job_that_is_due_again_at_once_is_found_by_the_worker_that_had_no_room(shop: Workshop) -> None:
+def test_a_job_that_is_due_again_at_once_is_found_by_the_worker_that_had_no_room(shop: ManagerFixture) -> None:
     attempts: list[int] = []
 
     def handler() -> None:
@@ -276,7 +276,7 @@ def test_a_job_that_is_due_again_at_once_is_found_by_the_worker_that_had_no_room
     assert attempts == [1, 2, 3]
 
 
-def test_a_worker_holds_only_a_few_jobs_ahead_of_their_time(shop: Workshop) -> None:
+def test_a_worker_holds_only_a_few_jobs_ahead_of_their_time(shop: ManagerFixture) -> None:
     shop.manager.register("ping", lambda: None)
     shop.manager.start()
     for _ in range(50):
@@ -287,7 +287,7 @@ def test_a_worker_holds_only_a_few_jobs_ahead_of_their_time(shop: Workshop) -> N
     assert shop.manager.counts()[JobStatus.COMPLETED] == 50
 
 
-def test_jobs_that_are_far_away_are_not_in_memory(shop: Workshop) -> None:
+def test_jobs_that_are_far_away_are_not_in_memory(shop: ManagerFixture) -> None:
     shop.manager.register("ping", lambda: None)
     shop.manager.start()
     shop.manager.submit("ping", delay=3_600)
@@ -299,10 +299,10 @@ def test_jobs_that_are_far_away_are_not_in_memory(shop: Workshop) -> None:
 
 
 def test_a_worker_leaves_the_jobs_of_an_unknown_handler_to_one_that_knows_it(
-    shop: Workshop, clock: ManualClock
+    shop: ManagerFixture, clock: ManualClock
 ) -> None:
     shop.manager.start()
-    with workshop(clock, shop.engine) as deployed_later:
+    with running_manager(clock, shop.engine) as deployed_later:
         deployed_later.manager.register("shop.new", lambda: None)
         job = deployed_later.manager.submit("shop.new")
         clock.advance(minutes=5)

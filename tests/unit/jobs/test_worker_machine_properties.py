@@ -60,7 +60,7 @@ class Store:
         self.workers.add(self.numbers)
         return self.numbers
 
-    def bury(self, worker: int) -> None:
+    def declare_dead(self, worker: int) -> None:
         """Declare a worker dead, and take its leases back."""
         self.workers.discard(worker)
         for job in self.jobs:
@@ -177,7 +177,7 @@ class WorkerStory(RuleBasedStateMachine):
                 assert not self.is_enrolling
                 self.is_enrolling = True
             case m.Leave(worker):
-                self.store.bury(worker)
+                self.store.declare_dead(worker)
             case m.AnnounceShutdown() | m.StopHandlers() | m.ExpectFiring():
                 pass
 
@@ -280,10 +280,10 @@ class WorkerStory(RuleBasedStateMachine):
                 self.engine_time += jump
                 self.report(self.machine.clock_jumped)
             case "death":  # another worker declares this one dead, and a heartbeat finds out
-                self.store.bury(self.machine.number)
+                self.store.declare_dead(self.machine.number)
                 self.report(self.machine.declared_dead, self.machine.number)
             case "silent death":  # the next fetch or heartbeat finds out
-                self.store.bury(self.machine.number)
+                self.store.declare_dead(self.machine.number)
             case _:  # a shutdown, and then the end of its grace
                 if self.machine.is_stopping:
                     self.report(self.machine.interrupt_requested)

@@ -10,17 +10,17 @@ from mainspring import JobStatus, Retry, current_job
 from mainspring.jobs.records import Cause, OutcomeKind
 from mainspring.testing import ManualClock
 from tests.support import Background, Gate
-from tests.unit.jobs.workshop import Workshop, workshop
+from tests.unit.jobs.manager_fixture import ManagerFixture, running_manager
 
 
 @pytest.fixture
-def shop(clock: ManualClock) -> Iterator[Workshop]:
-    with workshop(clock) as shop:
+def shop(clock: ManualClock) -> Iterator[ManagerFixture]:
+    with running_manager(clock) as shop:
         yield shop
 
 
 @pytest.fixture
-def ran(shop: Workshop) -> list[str]:
+def ran(shop: ManagerFixture) -> list[str]:
     """The ids of the jobs that handler `ping` has run."""
     ids: list[str] = []
     shop.manager.register("ping", lambda: ids.append(current_job().id))
@@ -31,7 +31,7 @@ def ran(shop: Workshop) -> list[str]:
 
 
 def test_jobs_that_cannot_be_taken_are_taken_later(
-    shop: Workshop, ran: list[str], caplog: pytest.LogCaptureFixture
+    shop: ManagerFixture, ran: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     shop.manager.start()
     shop.clock.settle()
@@ -44,7 +44,7 @@ def test_jobs_that_cannot_be_taken_are_taken_later(
     assert "no jobs can be taken, trying again in a second: test: take fails" in caplog.text
 
 
-def test_a_start_that_cannot_be_stored_is_tried_again_and_runs_once(shop: Workshop, ran: list[str]) -> None:
+def test_a_start_that_cannot_be_stored_is_tried_again_and_runs_once(shop: ManagerFixture, ran: list[str]) -> None:
     shop.manager.start()
     job = shop.manager.submit("ping", delay=0.5)
     shop.clock.settle()
@@ -54,7 +54,7 @@ def test_a_start_that_cannot_be_stored_is_tried_again_and_runs_once(shop: Worksh
     assert shop.manager.get(job).status is JobStatus.COMPLETED
 
 
-def test_nothing_runs_whose_start_was_not_stored(shop: Workshop, ran: list[str]) -> None:
+def test_nothing_runs_whose_start_was_not_stored(shop: ManagerFixture, ran: list[str]) -> None:
     shop.manager.start()
     shop.manager.submit("ping", delay=0.5)
     shop.clock.settle()
@@ -64,7 +64,7 @@ def test_nothing_runs_whose_start_was_not_stored(shop: Workshop, ran: list[str])
     assert ran == []
 
 
-def test_an_outcome_that_cannot_be_stored_is_kept_until_it_can(shop: Workshop, ran: list[str]) -> None:
+def test_an_outcome_that_cannot_be_stored_is_kept_until_it_can(shop: ManagerFixture, ran: list[str]) -> None:
     shop.manager.start()
     shop.engine.fail("settle", 3)
     job = shop.manager.submit("ping")
@@ -75,7 +75,9 @@ def test_an_outcome_that_cannot_be_stored_is_kept_until_it_can(shop: Workshop, r
     assert ran == [job]
 
 
-def test_a_worker_that_cannot_enroll_says_so_and_can_be_started_again(shop: Workshop, ran: list[str]) -> None:
+def test_a_worker_that_cannot_enroll_says_so_and_can_be_started_again(
+    shop: ManagerFixture, ran: list[str]
+) -> None:
     shop.engine.fail("enroll")
     with pytest.raises(Exception, match="enroll fails"):
         shop.manager.start()
@@ -96,7 +98,7 @@ class Hanging:
         self._gate.open()
         self.wait_until_entered = self._gate.wait_until_entered
 
-    def register(self, shop: Workshop, max_attempts: int) -> None:
+    def register(self, shop: ManagerFixture, max_attempts: int) -> None:
         async def hang() -> None:
             self._gate()
             await asyncio.Event().wait()
@@ -110,7 +112,7 @@ def hanging() -> Hanging:
     return Hanging()
 
 
-def test_a_coroutine_is_canceled_at_its_timeout_and_tried_again(shop: Workshop, hanging: Hanging) -> None:
+def test_a_coroutine_is_canceled_at_its_timeout_and_tried_again(shop: ManagerFixture, hanging: Hanging) -> None:
     hanging.register(shop, max_attempts=2)
     job = shop.manager.submit("hang")
     hanging.wait_until_entered()
@@ -122,7 +124,7 @@ def test_a_coroutine_is_canceled_at_its_timeout_and_tried_again(shop: Workshop, 
     assert [attempt.cause for attempt in info.history] == [Cause.TIMEOUT]
 
 
-def test_a_coroutine_that_times_out_every_time_is_a_dead_letter(shop: Workshop, hanging: Hanging) -> None:
+def test_a_coroutine_that_times_out_every_time_is_a_dead_letter(shop: ManagerFixture, hanging: Hanging) -> None:
     hanging.register(shop, max_attempts=2)
     job = shop.manager.submit("hang")
     for _ in range(2):
@@ -136,7 +138,7 @@ def test_a_coroutine_that_times_out_every_time_is_a_dead_letter(shop: Workshop, 
     assert (info.status, info.timeouts, info.attempts) == (JobStatus.FAILED, 2, 2)
 
 
-def test_a_timeout_is_counted_from_the_start_of_the_handler(shop: Workshop, hanging: Hanging) -> None:
+def test_a_timeout_is_counted_from_the_start_of_the_handler(shop: ManagerFixture, hanging: Hanging) -> None:
     hanging.register(shop, max_attempts=1)
     job = shop.manager.submit("hang", delay=60)
     shop.clock.advance(59)
@@ -149,7 +151,7 @@ def test_a_timeout_is_counted_from_the_start_of_the_handler(shop: Workshop, hang
     assert (before, shop.manager.get(job).status) == (JobStatus.RUNNING, JobStatus.FAILED)
 
 
-def test_a_coroutine_that_ends_in_time_is_left_alone(shop: Workshop) -> None:
+def test_a_coroutine_that_ends_in_time_is_left_alone(shop: ManagerFixture) -> None:
     async def handler() -> str:
         await asyncio.sleep(0)
         return "done"
@@ -161,7 +163,7 @@ def test_a_coroutine_that_ends_in_time_is_left_alone(shop: Workshop) -> None:
     assert shop.manager.get(job).result == "done"
 
 
-def test_a_thread_that_looks_is_stopped_at_its_timeout(shop: Workshop) -> None:
+def test_a_thread_that_looks_is_stopped_at_its_timeout(shop: ManagerFixture) -> None:
     entered = Gate()
     entered.open()
 
@@ -184,7 +186,7 @@ def test_a_thread_that_looks_is_stopped_at_its_timeout(shop: Workshop) -> None:
 # -- stopping
 
 
-def test_a_stop_lets_handlers_finish(shop: Workshop) -> None:
+def test_a_stop_lets_handlers_finish(shop: ManagerFixture) -> None:
     gate = Gate()
     shop.manager.register("gate", gate.__call__)
     shop.manager.start()
@@ -196,7 +198,7 @@ def test_a_stop_lets_handlers_finish(shop: Workshop) -> None:
     assert shop.manager.get(job).status is JobStatus.COMPLETED
 
 
-def test_a_stop_hands_back_what_does_not_finish_in_time_and_uses_up_no_attempt(shop: Workshop) -> None:
+def test_a_stop_hands_back_what_does_not_finish_in_time_and_uses_up_no_attempt(shop: ManagerFixture) -> None:
     gate = Gate()
     shop.manager.register("gate", gate.__call__)
     shop.manager.start()
@@ -209,7 +211,7 @@ def test_a_stop_hands_back_what_does_not_finish_in_time_and_uses_up_no_attempt(s
     assert [attempt.cause for attempt in info.history] == [Cause.DEPLOY]
 
 
-def test_what_an_interrupted_handler_returns_later_is_refused(shop: Workshop) -> None:
+def test_what_an_interrupted_handler_returns_later_is_refused(shop: ManagerFixture) -> None:
     gate = Gate()
     shop.manager.register("gate", gate.__call__)
     shop.manager.start()
@@ -221,7 +223,7 @@ def test_what_an_interrupted_handler_returns_later_is_refused(shop: Workshop) ->
     assert shop.manager.get(job).status is JobStatus.PENDING
 
 
-def test_an_interrupted_coroutine_is_canceled_and_runs_again(shop: Workshop) -> None:
+def test_an_interrupted_coroutine_is_canceled_and_runs_again(shop: ManagerFixture) -> None:
     attempts: list[int] = []
     entered = Gate()
     entered.open()
@@ -243,7 +245,7 @@ def test_an_interrupted_coroutine_is_canceled_and_runs_again(shop: Workshop) -> 
     assert (shop.manager.get(job).status, attempts) == (JobStatus.COMPLETED, [1, 1])
 
 
-def test_a_stop_gives_back_what_is_held_at_once(shop: Workshop, ran: list[str]) -> None:
+def test_a_stop_gives_back_what_is_held_at_once(shop: ManagerFixture, ran: list[str]) -> None:
     shop.manager.start()
     job = shop.manager.submit("ping", delay=0.5)
     shop.clock.settle()
@@ -254,7 +256,7 @@ def test_a_stop_gives_back_what_is_held_at_once(shop: Workshop, ran: list[str]) 
     assert (info.worker, info.status, info.starts) == (None, JobStatus.PENDING, 0)
 
 
-def test_after_a_stop_nothing_is_taken(shop: Workshop, ran: list[str]) -> None:
+def test_after_a_stop_nothing_is_taken(shop: ManagerFixture, ran: list[str]) -> None:
     shop.manager.start()
     shop.manager.shutdown()
     shop.manager.submit("ping")
@@ -262,7 +264,7 @@ def test_after_a_stop_nothing_is_taken(shop: Workshop, ran: list[str]) -> None:
     assert ran == []
 
 
-def test_a_stopped_worker_can_be_started_again(shop: Workshop, ran: list[str]) -> None:
+def test_a_stopped_worker_can_be_started_again(shop: ManagerFixture, ran: list[str]) -> None:
     shop.manager.start()
     shop.manager.shutdown()
     job = shop.manager.submit("ping")
@@ -271,7 +273,7 @@ def test_a_stopped_worker_can_be_started_again(shop: Workshop, ran: list[str]) -
     assert ran == [job]
 
 
-def test_a_stop_can_be_hurried(shop: Workshop) -> None:
+def test_a_stop_can_be_hurried(shop: ManagerFixture) -> None:
     gate = Gate()
     shop.manager.register("gate", gate.__call__)
     shop.manager.start()
@@ -284,7 +286,7 @@ def test_a_stop_can_be_hurried(shop: Workshop) -> None:
     assert shop.manager.get(job).status is JobStatus.PENDING
 
 
-def test_every_outcome_that_was_given_back_tells_its_kind(shop: Workshop, ran: list[str]) -> None:
+def test_every_outcome_that_was_given_back_tells_its_kind(shop: ManagerFixture, ran: list[str]) -> None:
     shop.manager.start()
     shop.manager.submit("ping", delay=0.5)
     shop.clock.settle()
@@ -297,7 +299,7 @@ def test_every_outcome_that_was_given_back_tells_its_kind(shop: Workshop, ran: l
 
 
 def test_a_dead_letter_is_an_error_in_the_log_and_a_retry_a_warning(
-    shop: Workshop, caplog: pytest.LogCaptureFixture
+    shop: ManagerFixture, caplog: pytest.LogCaptureFixture
 ) -> None:
     def handler() -> None:
         raise ValueError("no")
@@ -314,7 +316,7 @@ def test_a_dead_letter_is_an_error_in_the_log_and_a_retry_a_warning(
 
 
 def test_a_job_that_goes_well_says_nothing(
-    shop: Workshop, ran: list[str], caplog: pytest.LogCaptureFixture
+    shop: ManagerFixture, ran: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     shop.manager.start()
     shop.manager.submit("ping")

@@ -1,4 +1,4 @@
-"""Pools for tests that end in bounded time even when they are broken, and tasks that stay until told to go."""
+"""Pools that end in bounded time even if a test fails, and tasks that run until a test releases them."""
 
 import atexit
 import gc
@@ -60,8 +60,8 @@ def occupied(runner: TaskRunner, traits: TaskTraits | None = None) -> Iterator[H
 
 
 @contextmanager
-def restless(seconds: float = 1e-6) -> Iterator[None]:
-    """Let the interpreter hand over between threads as often as it can."""
+def frequent_thread_switches(seconds: float = 1e-6) -> Iterator[None]:
+    """Let the interpreter switch threads as often as possible."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(seconds)
     try:
@@ -72,7 +72,7 @@ def restless(seconds: float = 1e-6) -> Iterator[None]:
 
 @contextmanager
 def without_collector() -> Iterator[None]:
-    """Show that reference counts alone release something."""
+    """Disable the garbage collector, to show that reference counts release an object."""
     gc.collect()
     gc.disable()
     try:

@@ -19,7 +19,7 @@ from mainspring.runners import (
 )
 from mainspring.testing import ManualClock
 from tests.support import PATIENCE, eventually
-from tests.unit.runners.pools import Hold, occupied, restless, running, without_collector
+from tests.unit.runners.pools import Hold, frequent_thread_switches, occupied, running, without_collector
 
 BLOCK = TaskTraits(shutdown=ShutdownBehavior.BLOCK)
 
@@ -67,7 +67,7 @@ def test_there_are_never_more_handlers_at_once_than_allowed(concurrency: int, ba
         for number in range(500):
             queue.dispatch(number)
 
-    with running(ThreadPool(8)) as pool, restless():
+    with running(ThreadPool(8)) as pool, frequent_thread_switches():
         queue: FuncQueue[int] = (
             FuncQueue(handle, pool, concurrency=concurrency, batch=True)
             if batch
@@ -430,7 +430,7 @@ def test_an_item_that_races_with_a_shutdown_is_handled_once_or_refused(
     for _ in range(15):
         handled: list[int] = []
         refused: list[int] = []
-        with running(ThreadPool(2)) as pool, restless():
+        with running(ThreadPool(2)) as pool, frequent_thread_switches():
             queue: FuncQueue[int] = (
                 FuncQueue(handled.extend, pool, batch=True, concurrency=concurrency)
                 if batch

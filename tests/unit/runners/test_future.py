@@ -14,7 +14,7 @@ import pytest
 from mainspring.runners import TaskFuture, ThreadPool
 from mainspring.testing import ManualClock
 from tests.support import PATIENCE
-from tests.unit.runners.pools import Hold, occupied, restless, running, without_collector
+from tests.unit.runners.pools import Hold, frequent_thread_switches, occupied, running, without_collector
 
 
 @pytest.fixture
@@ -199,7 +199,7 @@ def test_of_many_who_cancel_all_agree(pool: ThreadPool) -> None:
             mine.extend(future.cancel() for future in futures)
 
         threads = [Thread(target=cancel_all, args=(mine,), daemon=True) for mine in answers]
-        with restless():
+        with frequent_thread_switches():
             for thread in threads:
                 thread.start()
             for thread in threads:
@@ -437,7 +437,7 @@ def test_no_thread_misses_the_end_of_a_task_however_it_looks(look: Callable[[Tas
         except BaseException as error:
             wrong.append(error)
 
-    with running(ThreadPool(2, max_workers=2)) as pool, restless():
+    with running(ThreadPool(2, max_workers=2)) as pool, frequent_thread_switches():
         users = [Thread(target=use, args=(pool, start), daemon=True) for start in (0, 1000, 2000)]
         for user in users:
             user.start()
@@ -466,7 +466,7 @@ def test_several_look_while_the_task_ends(pool: ThreadPool) -> None:
         except BaseException as error:
             wrong.append(error)
 
-    with restless():
+    with frequent_thread_switches():
         lookers = [Thread(target=look_at_each, daemon=True) for _ in range(4)]
         for looker in lookers:
             looker.start()

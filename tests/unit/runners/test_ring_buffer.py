@@ -15,7 +15,7 @@ from hypothesis import given
 from mainspring import QueueEmpty, QueueFull
 from mainspring.runners import RingBuffer
 from tests.support import PATIENCE
-from tests.unit.runners.pools import restless, without_collector
+from tests.unit.runners.pools import frequent_thread_switches, without_collector
 
 T = TypeVar("T")
 
@@ -122,7 +122,7 @@ def test_many_producers_and_many_consumers_lose_nothing_and_double_nothing(capac
     threads = [
         Thread(target=work, args=(who,), daemon=True) for work in (produce, consume) for who in range(count)
     ]
-    with restless():
+    with frequent_thread_switches():
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -15,7 +15,7 @@ from mainspring.runners.task import Task, describe_function
 from mainspring.runners.worker import WorkerThread
 from mainspring.testing import ManualClock
 from tests.support import PATIENCE
-from tests.unit.runners.pools import occupied, restless, running, without_collector
+from tests.unit.runners.pools import frequent_thread_switches, occupied, running, without_collector
 
 TRACED = TaskTraits(category="a task of the longer kind")
 
@@ -91,7 +91,7 @@ def test_of_many_who_claim_run_and_cancel_a_task_exactly_one_wins(unstarted: Thr
     workers = [WorkerThread(None, unstarted) for _ in range(3)]
     attempts = [*(partial(run_on, worker) for worker in workers), *[Task.cancel] * 3, *[Task.claim] * 3]
     threads = [Thread(target=compete, args=each, daemon=True) for each in enumerate(attempts)]
-    with restless():
+    with frequent_thread_switches():
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -104,7 +104,7 @@ def test_of_many_who_claim_run_and_cancel_a_task_exactly_one_wins(unstarted: Thr
 
 def test_a_cancel_that_says_true_is_never_followed_by_a_run(pool: ThreadPool) -> None:
     ran: list[int] = []
-    with restless():
+    with frequent_thread_switches():
         canceled = [number for number in range(3_000) if pool.post(ran.append, number).cancel()]
         pool.wait_idle()
     assert sorted(ran + canceled) == list(range(3_000))

@@ -1,4 +1,4 @@
-"""A job manager whose three layers share one pool, on each engine, and a store that a test can hold up."""
+"""Engines whose next transaction waits at a gate, and a job manager whose three layers share one pool."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support import Gate
 ENGINES = ("memory", "sqlite")
 
 
-class Gated(SqliteEngine):
+class GatedEngine(SqliteEngine):
     """An engine whose next transaction waits at a gate before it begins."""
 
     gate: Gate | None = None
@@ -41,12 +41,12 @@ class Gated(SqliteEngine):
             self._is_inside = False
 
 
-class GatedSqlite(Gated):
-    """The gate on a SQLite file."""
+class GatedSqlite(GatedEngine):
+    """A gated engine on a SQLite file."""
 
 
-class GatedMemory(Gated, MemoryEngine):
-    """The gate on a store in memory."""
+class GatedMemory(GatedEngine, MemoryEngine):
+    """A gated engine in memory."""
 
 
 def make_engine(kind: str, folder: Path, clock: Clock | None = None) -> GatedMemory | GatedSqlite:
@@ -54,8 +54,8 @@ def make_engine(kind: str, folder: Path, clock: Clock | None = None) -> GatedMem
     return GatedMemory(clock=clock) if kind == "memory" else GatedSqlite(folder / "jobs.db", clock=clock)
 
 
-def in_sequences(pool: ThreadPool, engine: Engine, **options: Any) -> JobManager:
-    """Put the layers on three sequences of one pool."""
+def manager_on_one_pool(pool: ThreadPool, engine: Engine, **options: Any) -> JobManager:
+    """Make a job manager whose layers are three sequences of one pool."""
     return JobManager(
         control=pool.sequenced(name="control"),
         io=pool.sequenced(name="io"),
@@ -66,10 +66,10 @@ def in_sequences(pool: ThreadPool, engine: Engine, **options: Any) -> JobManager
 
 
 @contextmanager
-def held_up(engine: GatedMemory | GatedSqlite, manager: JobManager) -> Iterator[Gate]:
-    """Hold the store up while the block lasts: its io layer waits before a transaction."""
+def blocked_store(engine: GatedMemory | GatedSqlite, manager: JobManager) -> Iterator[Gate]:
+    """Block the io layer before a transaction until the block ends."""
     gate = engine.gate = Gate()
-    manager.announce_handlers()  # it looks for jobs
+    manager.announce_handlers()  # it fetches jobs
     gate.wait_until_entered()
     try:
         yield gate

@@ -1,4 +1,4 @@
-"""Requests to child processes, run on threads of their own and watched by tests."""
+"""Runs requests to child processes in the background and records their progress."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tests.support import PATIENCE, Background, eventually
 from tests.unit.jobs.leases import make_lease
 
 
-class Run:
-    """A request on a thread of its own."""
+class BackgroundRequest:
+    """A request that runs on a thread of its own."""
 
     def __init__(self, pool: ProcessPool, request: CallRequest) -> None:
         self.notes: list[ProgressNote] = []
@@ -70,13 +70,13 @@ def handler_of(function: Callable[..., Any], **options: Any) -> Handler:
     return Handler("shop.handler", function, HandlerOptions(execution="process", **options), JsonSerializer())
 
 
-def run(pool: ProcessPool, function: Callable[..., Any], **arguments: Any) -> Run:
-    return Run(pool, request_for(function, **arguments))
+def run(pool: ProcessPool, function: Callable[..., Any], **arguments: Any) -> BackgroundRequest:
+    return BackgroundRequest(pool, request_for(function, **arguments))
 
 
 @contextmanager
 def watched(pid: int) -> Iterator[Callable[[], None]]:
-    """Watch a process, and wait for its end."""
+    """Yield a function that waits for the end of a process."""
     handle = os.pidfd_open(pid)
 
     def wait_for_end() -> None:

@@ -26,7 +26,7 @@ from mainspring.jobs.records import (
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.conformance.bench import LEAD_SECONDS, START_LEAD_SECONDS, seconds
 from tests.stress.engine_model import COUNTERS
-from tests.stress.machine_base import TYPES, Stage, delays, jobs, places
+from tests.stress.machine_users import TYPES, UserMachine, delays, jobs, places
 from tests.stress.model_jobs import Job
 
 WORKERS = 3
@@ -54,7 +54,7 @@ class Sleep(Struct):
     """How often workers were woken before."""
 
 
-class Working(Stage):
+class WorkerMachineRules(UserMachine):
     """Takes are checked against what the model would allow; what was taken is then told to it."""
 
     def prepare(self) -> None:
@@ -241,7 +241,7 @@ class Working(Stage):
             for record in self.engine.find(Query(limit=1_000)).records
             if record.history
         }
-        rescued, quarantined = self.model.bury(dead, died)
+        rescued, quarantined = self.model.declare_dead(dead, died)
         assert (set(swept.rescued), set(swept.quarantined)) == (rescued, quarantined)
         assert all(died[job_id] > before for job_id in rescued | quarantined)
         assert not self.engine.renew(dead)
@@ -253,7 +253,7 @@ class Working(Stage):
         self.engine.leave(leaver)
         survivor = next(worker for worker in self.model.workers if worker != leaver)
         swept = self.engine.sweep(survivor)
-        rescued, quarantined = self.model.bury(leaver, dict.fromkeys(self.model.jobs, self.bench.now))
+        rescued, quarantined = self.model.declare_dead(leaver, dict.fromkeys(self.model.jobs, self.bench.now))
         assert (set(swept.rescued), set(swept.quarantined)) == (rescued, quarantined)
         now = self.bench.now
         startable = {job["type"] for job in self.model.startable(TYPES, now, now)}

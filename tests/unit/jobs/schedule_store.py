@@ -1,4 +1,4 @@
-"""A store of schedules and nothing else, on manual time, that does what a test tells it."""
+"""A fake store that keeps only schedules, on a manual clock, and an application on it."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ from mainspring.testing import ManualClock
 MAX_PAYLOAD = 1_000
 
 
-class Timetable:
-    """Keeps schedules as an engine does; jobs stay alive until a test ends them."""
+class FakeScheduleStore:
+    """Keeps schedules as an engine does. Jobs count as running until a test ends them."""
 
     start_lead = 10_000
 
@@ -62,7 +62,7 @@ class Timetable:
         self.calls[verb] += 1
         if self.errors[verb]:
             self.errors[verb] -= 1
-            raise EngineUnavailable(engine="timetable", reason=f"{verb} fails", remedy="try again")
+            raise EngineUnavailable(engine="schedule store", reason=f"{verb} fails", remedy="try again")
 
     def schedules(
         self, *, names: Sequence[str] | None = None, due_until: int | None = None, limit: int | None = None
@@ -139,7 +139,7 @@ class Timetable:
     # -- for tests
 
     def put(self, name: str, rule: Rule | str, **changes: Any) -> ScheduleRecord:
-        """Store a schedule, whatever is there."""
+        """Store a schedule, and replace an existing one."""
         before = self._records.get(name)
         model = ScheduleRecord(
             name=name,
@@ -165,20 +165,20 @@ class Timetable:
 
     @property
     def next_firing(self) -> int | None:
-        """What a worker would tell after a look."""
+        """The earliest occurrence of all schedules, as a fetch returns it."""
         due = [r.next_due for r in self._records.values() if r.next_due is not None and not r.is_paused]
         return min(due, default=None)
 
     def due_times(self, name: str | None = None) -> list[datetime]:
-        """When jobs were due, in the order in which they were stored."""
+        """Return the due times of the jobs, in the order in which they were stored."""
         instants = [job.due for job in self.jobs if name in (None, job.schedule)]
         return [datetime.fromtimestamp(instant / 1e6, UTC) for instant in instants]
 
 
-class _Manager:
-    """What of a manager schedules need."""
+class _FakeManager:
+    """The part of a job manager that schedules use."""
 
-    def __init__(self, engine: Engine | Timetable, io: IoLayer | None) -> None:
+    def __init__(self, engine: Engine | FakeScheduleStore, io: IoLayer | None) -> None:
         self.engine = engine
         self.arrange = engine.arrange if io is None else partial(io.call, ARRANGE)
         self.fire = engine.fire if io is None else partial(io.call, FIRE)
@@ -194,12 +194,12 @@ class _Manager:
             raise ArgumentsTooLarge(handler=handler, size=len(payload), limit=MAX_PAYLOAD)
 
 
-class Source:
-    """An application with schedules and nothing else."""
+class FakeApp:
+    """The part of an application that schedules use."""
 
-    def __init__(self, engine: Engine | Timetable, io: IoLayer | None = None) -> None:
+    def __init__(self, engine: Engine | FakeScheduleStore, io: IoLayer | None = None) -> None:
         self.limits = LimitRegistry()
-        self._manager = cast(JobManager, _Manager(engine, io))
+        self._manager = cast(JobManager, _FakeManager(engine, io))
 
     def manager(self) -> JobManager:
         return self._manager
@@ -207,7 +207,7 @@ class Source:
     def job(
         self, function: Callable[..., Any], *, name: str = "shop.report", **options: Any
     ) -> JobFunction[..., Any]:
-        """Make a job of a function, as `@app.job` does."""
+        """Make a job function, as `@app.job` does."""
         handler = Handler(name, function, HandlerOptions(**options), JsonSerializer())
         return JobFunction(handler, function, cast(ManagerProvider, self))
 

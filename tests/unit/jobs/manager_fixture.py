@@ -1,4 +1,4 @@
-"""A job manager on runners of its own and on manual time, with an engine that does what a test tells it."""
+"""A job manager with its own pools on a manual clock, and a scripted engine."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from mainspring import TaskFailure, ThreadPool
 from mainspring.jobs import JobManager
 from mainspring.testing import ManualClock
 from tests.support import eventually
-from tests.unit.jobs.engines import TestEngine
+from tests.unit.jobs.scripted_engine import ScriptedEngine
 
 
-class Workshop:
-    """The three layers, each on a pool, all on one manual clock."""
+class ManagerFixture:
+    """A job manager whose three layers have a pool each, all on one manual clock."""
 
     def __init__(
         self,
         clock: ManualClock,
-        engine: TestEngine | None = None,
+        engine: ScriptedEngine | None = None,
         *,
         threads: int = 2,
-        duties: bool = False,
+        has_maintenance: bool = False,
         **options: Any,
     ) -> None:
         self.clock = clock
-        self.engine = engine or TestEngine(clock=clock)
+        self.engine = engine or ScriptedEngine(clock=clock)
         self.failures: list[TaskFailure] = []
         self._pools = [
             ThreadPool(size, name=name, clock=clock, on_error=self.failures.append)
@@ -38,14 +38,14 @@ class Workshop:
             io=io,
             execution=execution,
             engine=self.engine,
-            virtual_time=not duties,
+            virtual_time=not has_maintenance,
             **options,
         )
 
     def wait_for_hand_back(self) -> Any:
-        """Let time pass until a job that finds no slot is handed back; return what the engine was given.
+        """Advance the clock until a job without a free slot is handed back; return the outcomes.
 
-        The worker may begin to wait for a slot after a jump, and then waits for the next one.
+        The worker may begin to wait for a slot after a jump; then the next jump ends its wait.
         """
 
         def is_handed_back() -> bool:
@@ -56,7 +56,7 @@ class Workshop:
         return self.engine.wait_for("settle")
 
     def close(self) -> None:
-        """Stop at once; what is busy is left behind."""
+        """Stop at once, without waiting for tasks that still run."""
         self.manager.hurry()
         self.manager.shutdown(0)
         for pool in reversed(self._pools):
@@ -64,9 +64,11 @@ class Workshop:
 
 
 @contextmanager
-def workshop(clock: ManualClock, engine: TestEngine | None = None, **options: Any) -> Iterator[Workshop]:
-    """A workshop while the block lasts."""
-    made = Workshop(clock, engine, **options)
+def running_manager(
+    clock: ManualClock, engine: ScriptedEngine | None = None, **options: Any
+) -> Iterator[ManagerFixture]:
+    """Provide a job manager, and close it after the block."""
+    made = ManagerFixture(clock, engine, **options)
     try:
         yield made
     finally:

@@ -1,4 +1,4 @@
-"""What handlers write down on a journey: what they did, and how many seconds after its start."""
+"""Records the calls of handlers during time travel, with the seconds since its start."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import Any
 from mainspring import Mainspring
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
-"""Where journeys with a diary begin: `time_travel(app, start=START)`."""
+"""The start of time travel in these tests: `time_travel(app, start=START)`."""
 
 
-class Diary:
-    """Entries in the order in which they were written."""
+class CallLog:
+    """Calls in the order in which they were made."""
 
     def __init__(self, app: Mainspring) -> None:
         self._app = app
         self.entries: list[tuple[Any, float]] = []
 
-    def write(self, what: Any) -> None:
-        """Note something, with the time at which the application believes to be."""
+    def record(self, what: Any) -> None:
+        """Record a call, with the time by the clock of the application."""
         now = self._app.manager().clock.now()
         self.entries.append((what, (now - START).total_seconds()))
 
     @property
     def names(self) -> list[Any]:
-        """What was noted, without the times."""
+        """The recorded calls, without the times."""
         return [what for what, _ in self.entries]
 
     @property
     def times(self) -> list[float]:
-        """When something was noted."""
+        """The times of the calls, in seconds since `START`."""
         return [time for _, time in self.entries]

@@ -8,10 +8,10 @@ from mainspring.jobs.events import EventKind
 from mainspring.jobs.limits import Limit, family_of
 from mainspring.jobs.records import SUSPECT_CRASHES
 from mainspring.jobs.status import JobStatus
-from tests.stress.model_jobs import Job, Jobs
+from tests.stress.model_jobs import Job, JobModel
 
 
-class Turns(Jobs):
+class ClaimModel(JobModel):
     """Looks at every job for every question."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The part of the machine in which operators arrange limits, queues and schedules, and occurrences come."""
+"""Rules of the Hypothesis machine for operators: limits, queues and schedules, and firing occurrences."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mainspring.jobs.limits import Limit
 from mainspring.jobs.recurrence.schedule_records import Firing, OccurrenceKind, Overlap
 from mainspring.testing.conformance.bench import seconds
 from mainspring.testing.conformance.timetable import Timetable
-from tests.stress.machine_base import QUEUES, Stage, places
+from tests.stress.machine_users import QUEUES, UserMachine, places
 
 NAMES = ("hourly", "nightly")
 FAMILIES = ("all", "by tenant")
@@ -19,8 +19,8 @@ RATE = Limit(2, seconds(10))
 names = st.sampled_from(NAMES)
 
 
-class Arranging(Stage):
-    """Arrangements, and what is decided about occurrences."""
+class OperatorMachine(UserMachine):
+    """Stores limits, pauses and schedules, and fires schedules."""
 
     def prepare(self) -> None:
         super().prepare()
@@ -70,7 +70,7 @@ class Arranging(Stage):
     @precondition(lambda self: self.model.schedules)
     @rule(place=places)
     def fire(self, place: int) -> None:
-        """Fire twice: the second call is refused. Seldom, the first has seen an older state, too."""
+        """Fire twice: the second firing is refused. Sometimes the first one expects an outdated state, too."""
         stored = [*self.model.schedules.values()][place % len(self.model.schedules)]
         expected = (stored.next_due or 0) + (place % 8 == 0)
         occurrences = [expected + number for number in range(place % 3)]

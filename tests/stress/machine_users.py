@@ -1,4 +1,4 @@
-"""What the parts of the machine share: an engine, the model, and what users say to both."""
+"""Base of the Hypothesis machine that compares an engine with the model, and its rules for users."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mainspring.jobs.records import Lease, NewJob, Query, UniqueKey
 from mainspring.jobs.status import JobStatus
 from mainspring.testing import ManualClock
 from mainspring.testing.conformance.bench import Bench, seconds
-from tests.stress.engine_model import Model
+from tests.stress.engine_model import EngineModel
 from tests.stress.model_jobs import Job
 
 TYPES = ("ping", "pong")
@@ -52,8 +52,8 @@ ages = st.sampled_from([None, 0, seconds(5), seconds(60)])
 retentions = st.builds(Retention, ages, ages, ages, st.sampled_from([None, 1, 3]))
 
 
-class Stage(RuleBasedStateMachine):
-    """Drives an engine and the model with the same words."""
+class UserMachine(RuleBasedStateMachine):
+    """Makes the same calls of an engine and of the model."""
 
     def make_engine(self, clock: ManualClock) -> Engine:
         raise NotImplementedError
@@ -63,14 +63,14 @@ class Stage(RuleBasedStateMachine):
         clock = ManualClock()
         self.bench = Bench(self.make_engine(clock), clock)
         self.engine = self.bench.engine
-        self.model = Model()
-        self.leases: list[tuple[int, Lease]] = []  # all there ever were, with their holders
+        self.model = EngineModel()
+        self.leases: list[tuple[int, Lease]] = []  # all leases so far, with their workers
         self.copies = 0
         self.heard = self.engine.listen(2**60)
         self.prepare()
 
     def prepare(self) -> None:
-        """Let there be something to begin with: jobs of a sequence, under limits, plain ones, and later ones."""
+        """Submit the first jobs: in a sequence, under limits, without policies, and due later."""
         policies: list[dict[str, Any]] = [{"place": ("s", False)}, {"limits": (ALL, A)}, {"limits": (RATE,)}, {}]
         self.submit(
             [
@@ -153,7 +153,7 @@ class Stage(RuleBasedStateMachine):
     def pass_time(self, duration: float) -> None:
         self.bench.pass_time(duration)
 
-    # -- what holds at any time
+    # -- invariants
 
     @invariant()
     def the_records_are_alike(self) -> None:
@@ -169,8 +169,8 @@ class Stage(RuleBasedStateMachine):
         assert self.engine.counts() == self.model.counts()
 
     @invariant()
-    def what_happened_was_written_down(self) -> None:
-        """Compare what one step has told: of each job in order, and of several in any order."""
+    def the_events_are_alike(self) -> None:
+        """Compare the events of one step: those of one job in order, those of several jobs in any order."""
         page = self.engine.events(self.heard, 1_000)
         self.heard = page.end
         heard = [(event.kind, event.id) for event in page.events]

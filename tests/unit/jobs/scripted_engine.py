@@ -1,4 +1,4 @@
-"""Engines that do what a test tells them: fail, wait, and tell what was done."""
+"""A memory engine that fails or waits as a test scripts it, and records the calls."""
 
 from __future__ import annotations
 
@@ -15,10 +15,8 @@ from mainspring.jobs.engine import Taken
 from tests.support import PATIENCE, Gate
 
 
-class TestEngine(MemoryEngine):
-    """A memory engine whose verbs fail as often as a test says, and whose next unit may be made to wait."""
-
-    __test__ = False  # not a class of tests
+class ScriptedEngine(MemoryEngine):
+    """A memory engine whose methods fail as often as a test says, and whose next transaction can be held up."""
 
     def __init__(self, *, clock: Clock | None = None) -> None:
         super().__init__(clock=clock)
@@ -28,19 +26,19 @@ class TestEngine(MemoryEngine):
         self._done: defaultdict[str, SimpleQueue[Any]] = defaultdict(SimpleQueue)
 
     def fail(self, verb: str, times: int = 1) -> None:
-        """Let the next calls of a verb fail."""
+        """Let the next calls of a method fail."""
         self._failing[verb] = times
 
     def wait_for(self, verb: str) -> Any:
-        """Wait until a verb was carried out, once more than it was waited for; return what it was given."""
+        """Wait for the next call of a method that was not waited for yet; return its last argument."""
         return self._done[verb].get(timeout=PATIENCE)
 
     def is_idle(self, verb: str) -> bool:
-        """Answer whether a verb was not carried out since it was last waited for."""
+        """Return whether all calls of a method were waited for."""
         return self._done[verb].empty()
 
     def wait_for_all(self, verb: str, count: int) -> list[Any]:
-        """Wait until a verb was given so much in all, in however many calls: what comes together goes together."""
+        """Wait for calls of a method until they have had `count` items in total; return the items."""
         given: list[Any] = []
         while len(given) < count:
             given += self.wait_for(verb)
@@ -54,7 +52,7 @@ class TestEngine(MemoryEngine):
         with super().unit(durable=durable):
             yield
 
-    def _carry_through(self, verb: str, *arguments: Any, **options: Any) -> Any:
+    def _call(self, verb: str, *arguments: Any, **options: Any) -> Any:
         if self._failing.get(verb, 0) > 0:
             self._failing[verb] -= 1
             raise EngineUnavailable(engine="test", reason=f"{verb} fails", remedy="try again")
@@ -65,28 +63,28 @@ class TestEngine(MemoryEngine):
         return answer
 
     def submit(self, *arguments: Any) -> Any:
-        return self._carry_through("submit", *arguments)
+        return self._call("submit", *arguments)
 
     def enroll(self, *arguments: Any) -> Any:
-        return self._carry_through("enroll", *arguments)
+        return self._call("enroll", *arguments)
 
     def renew(self, *arguments: Any) -> Any:
-        return self._carry_through("renew", *arguments)
+        return self._call("renew", *arguments)
 
     def announce(self, *arguments: Any) -> Any:
-        return self._carry_through("announce", *arguments)
+        return self._call("announce", *arguments)
 
     def take(self, *arguments: Any, **options: Any) -> Any:
-        return self._carry_through("take", *arguments, **options)
+        return self._call("take", *arguments, **options)
 
     def start(self, *arguments: Any) -> Any:
-        return self._carry_through("start", *arguments)
+        return self._call("start", *arguments)
 
     def settle(self, *arguments: Any) -> Any:
-        return self._carry_through("settle", *arguments)
+        return self._call("settle", *arguments)
 
     def report(self, *arguments: Any) -> Any:
-        return self._carry_through("report", *arguments)
+        return self._call("report", *arguments)
 
     def sweep(self, *arguments: Any) -> Any:
-        return self._carry_through("sweep", *arguments)
+        return self._call("sweep", *arguments)

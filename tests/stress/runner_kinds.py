@@ -1,4 +1,4 @@
-"""Every kind of runner, for tests that hold for all of them."""
+"""Every kind of runner, as a parameter of tests."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Handlers that a worker runs in processes, in tests: each says by its progress when it has begun, and where."""
+"""Handlers that a worker runs in child processes. Each reports its process id as progress when it begins."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 from mainspring.jobs.context import current_batch, current_job
 
 
-def say_hello() -> None:
-    """Tell the test that the handler has begun, and in which process."""
+def report_begin() -> None:
+    """Report that the handler has begun, and its process id."""
     current_job().progress(os.getpid())
 
 
@@ -24,13 +24,13 @@ def nothing() -> None: ...
 
 
 def hang() -> None:
-    say_hello()
+    report_begin()
     while True:
         Event().wait()
 
 
 async def hang_on_a_loop() -> None:
-    say_hello()
+    report_begin()
     await asyncio.Event().wait()
 
 
@@ -43,14 +43,14 @@ def until_stopping() -> str:
 
 
 async def until_canceled_on_a_loop() -> str:
-    say_hello()
+    report_begin()
     while not current_job().cancelled:  # noqa: ASYNC110 - as handlers do
         await asyncio.sleep(0)
     return "ended in order"
 
 
 def _until(flag: str) -> str:
-    say_hello()
+    report_begin()
     pause = Event()
     while not getattr(current_job(), flag):
         pause.wait(0.001)
