@@ -30,7 +30,7 @@ READ_THE_DATE = [
     "tests/cli/test_schedules.py",
     "tests/cli/test_submit.py",
     "tests/unit/doctor",
-    "tests/unit/jobs/test_cron_for_people.py",
+    "tests/unit/jobs/test_cron_datetimes.py",
     "tests/unit/test_cli_run.py",
     "tests/unit/test_testing_document.py",
 ]

@@ -1,4 +1,4 @@
-"""The part of the machine in which workers take jobs, run them, and die."""
+"""Rules of the Hypothesis machine for workers: they claim, run and settle jobs, and die."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ ends = st.fixed_dictionaries(
 )
 
 
-class Sleep(Struct):
-    """What a worker does that has found less than it had room for."""
+class SleepingWorker(Struct):
+    """The state of a worker that got fewer jobs than it had room for, until its next fetch."""
 
     types: tuple[str, ...]
     until: float
@@ -55,10 +55,10 @@ class Sleep(Struct):
 
 
 class WorkerMachineRules(UserMachine):
-    """Takes are checked against what the model would allow; what was taken is then told to it."""
+    """Compares the leases of each `take` with the jobs that the model could start."""
 
     def prepare(self) -> None:
-        self.sleeps: dict[int, Sleep] = {}
+        self.sleeps: dict[int, SleepingWorker] = {}
         self.enroll()
         self.enroll()
         super().prepare()
@@ -89,7 +89,7 @@ class WorkerMachineRules(UserMachine):
         self.check_news(taken, worker, types)
         self.sleeps.pop(worker, None)
         if sum(lease.is_started for lease in taken.leases) < starts:
-            self.sleeps[worker] = Sleep(types, min(told_in(taken), default=inf), self.bench.wakes)
+            self.sleeps[worker] = SleepingWorker(types, min(next_fetches(taken), default=inf), self.bench.wakes)
 
     @rule(place=places, ends=st.lists(ends, min_size=1, max_size=3))
     def work(self, place: int, ends: list[dict[str, Any]]) -> None:
@@ -155,7 +155,7 @@ class WorkerMachineRules(UserMachine):
         assert taken.next_due is None or taken.next_due in left
         until = now + seconds(START_LEAD_SECONDS)
         for instant in self.model.dues(types, until, now):
-            assert min(told_in(taken), default=inf) <= instant
+            assert min(next_fetches(taken), default=inf) <= instant
         assert taken.next_look is None or taken.next_look > now
         assert taken.next_firing == self.model.next_firing()
         assert sorted(taken.stops) == sorted(
@@ -276,8 +276,8 @@ class WorkerMachineRules(UserMachine):
             assert sleep.until <= min(looks, default=inf)
 
 
-def told_in(taken: Taken) -> list[int]:
-    """Return when the worker should look again."""
+def next_fetches(taken: Taken) -> list[int]:
+    """Return the instants at which the worker should fetch again."""
     return [instant for instant in (taken.next_due, taken.next_look) if instant is not None]
 
 

@@ -1,4 +1,4 @@
-"""Whose turn it is in the naive engine: sequences, limits, pauses, and jobs that come too late."""
+"""The naive engine: which jobs can be claimed, with sequences, limits, pauses and expiry."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.stress.model_jobs import Job, JobModel
 
 
 class ClaimModel(JobModel):
-    """Looks at every job for every question."""
+    """Decides which jobs can start, by checking all jobs each time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class ClaimModel(JobModel):
                 self.take_away(job)
         return True
 
-    # -- questions
+    # -- queries
 
     def available(self, types: Iterable[str]) -> list[Job]:
         """Return the jobs that could be taken as soon as they are due and there is room."""

@@ -223,7 +223,7 @@ class Admission:
         return self.limit_for(buckets).room(most)
 
     def limit_for(self, buckets: tuple[Bucket, ...]) -> CombinedLimit:
-        """Return the limit of jobs with these buckets, all of which must admit them."""
+        """Return the limit of jobs with these buckets. All buckets must admit a job."""
         combined = self._combined.get(buckets)
         if combined is None:
             found = [

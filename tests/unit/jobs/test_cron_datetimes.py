@@ -1,4 +1,4 @@
-"""Cron as people ask it: datetimes in, datetimes out, in the zone of the rule."""
+"""`Cron.next` and `Cron.upcoming`: datetimes in, datetimes in the zone of the rule out."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

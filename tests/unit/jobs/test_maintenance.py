@@ -1,4 +1,4 @@
-"""What a worker does once a second: look at the wall clock, rescue, show that it lives, speak of the unknown."""
+"""Maintenance once a second: clock jumps, rescue, heartbeats, and a warning about unknown job types."""
 
 from collections.abc import Callable, Iterator, Sequence
 

@@ -1,4 +1,4 @@
-"""Events: what happens to jobs, in order, for as long as a process follows, with `for` and with `async for`."""
+"""Event streams: the events of jobs in order, with `for` and with `async for`."""
 
 from __future__ import annotations
 
