@@ -59,8 +59,8 @@ class QueueFull(MainspringError):
         self.name = name
         self.capacity = capacity
         super().__init__(
-            f"queue {name!r} is full: it holds {capacity}, its capacity; "
-            "offer it again when some are done, or make the queue with a larger capacity="
+            f"queue {name!r} is full: it has {capacity} items, its capacity; "
+            "try again after some were handled, or create the queue with a larger capacity="
         )
 
 
@@ -79,8 +79,8 @@ class WouldDeadlock(MainspringError, RuntimeError):
         self.runner = runner
         self.task = task
         super().__init__(
-            f"waiting for {task!r} inside of a task of runner {runner!r} can never end; "
-            "go on in another task with post_and_reply(), or wait outside of the runner"
+            f"waiting for {task!r} inside of a task of runner {runner!r} never ends; "
+            "continue in another task with post_and_reply(), or wait outside of the runner"
         )
 
 
@@ -93,8 +93,7 @@ class DuplicateJob(MainspringError):
         why = "exists already" if key is None else f"has the unique key {key!r}"
         remedy = "submit with another id=" if key is None else "let unique= return or replace it"
         super().__init__(
-            f"job {existing_id!r} {why} and nothing was stored; "
-            f"look at it with app.get({existing_id!r}), or {remedy}"
+            f"job {existing_id!r} {why} and nothing was stored; app.get({existing_id!r}) returns it, or {remedy}"
         )
 
 
@@ -119,7 +118,7 @@ class InvalidArguments(MainspringError):
         self.parameter = parameter
         self.problem = problem
         where = "" if parameter is None else f", parameter {parameter!r}"
-        super().__init__(f"{handler}{where}: {problem}; give what its signature asks for")
+        super().__init__(f"{handler}{where}: {problem}; pass a value that matches the signature")
 
 
 class LimitExceeded(MainspringError):
@@ -130,7 +129,7 @@ class LimitExceeded(MainspringError):
         self.size = size
         self.limit = limit
         self.remedy = remedy
-        MainspringError.__init__(self, f"{what} measures {size:,}, and the limit is {limit:,}; {remedy}")
+        MainspringError.__init__(self, f"the size of {what} is {size:,}, the limit is {limit:,}; {remedy}")
 
 
 class ArgumentsTooLarge(LimitExceeded, InvalidArguments):
@@ -165,7 +164,7 @@ class InvalidTransition(MainspringError):
         self.status = status
         self.action = action
         self.needs = needs
-        super().__init__(f"cannot {action} job {job_id!r}: it is {status}; that takes a job that is {needs}")
+        super().__init__(f"cannot {action} job {job_id!r}: it is {status}; only a job that is {needs} allows this")
 
 
 class JobFailed(MainspringError):
@@ -217,7 +216,7 @@ class ScheduleNotFound(MainspringError):
 
 
 class RefusedByStore(MainspringError):
-    """The store works but refused the data that it was given: the data is at fault."""
+    """The store works, but refused this data."""
 
     def __init__(self, *, engine: str, reason: str, remedy: str = "try with other or smaller data") -> None:
         self.engine = engine

@@ -47,12 +47,12 @@ to its successor, with @app.job(aliases=('shop.gone',)), or import its module, w
 worker:
   mainspring run module:app <WHERE>
 
-Job queued (shop.work) has been due since <AGO> and waits for a free place in queue 'default'; one worker knows its
+Job queued (shop.work) has been due since <AGO> and waits for a free slot in queue 'default'; one worker knows its
 handler. If it stays like this, all are busy or serve other queues. What runs, and one worker more:
   mainspring jobs list --status running <WHERE>
   mainspring run module:app --queues default <WHERE>
 
-Job taken (shop.held) is in the hands of worker tester and starts at <THEN>.
+Job taken (shop.held) is held by worker tester and starts at <THEN>.
 
 Job running (shop.work) has been running since <AGO> on worker tester. How far it is, or to ask it to stop:
   mainspring jobs show running <WHERE>

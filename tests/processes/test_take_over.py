@@ -22,7 +22,7 @@ def test_a_worker_that_was_stopped_too_long_loses_its_jobs_and_works_on_under_a_
     assert other.wait() == 0
 
     stopped.signal(SIGCONT)
-    stopped.expect("was declared dead while it was stopped; it begins again")
+    stopped.expect("was declared dead while it was stopped; it registers again")
     after = jobs.attempt_until.submit(2).id
     stopped.expect("attempt 1 with token 1")
     number = site.app.get(after).worker

@@ -256,7 +256,7 @@ def _make_struct(name: str, function: Callable[..., Any], of: Signature) -> type
         msgspec.json.Decoder(struct, dec_hook=_pass_through)
     except TypeError as error:
         raise TypeError(
-            f"handler {name!r}: its parameters cannot be carried: {error}; annotate them with types that can be "
+            f"handler {name!r}: its parameters cannot be stored: {error}; annotate them with types that can be "
             "stored: plain data, dataclasses, msgspec structs, pydantic models"
         ) from error
     return struct

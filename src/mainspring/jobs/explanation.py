@@ -152,7 +152,7 @@ def _taken(facts: _JobFacts) -> Explanation | None:
         return None
     if facts.owner is None:
         return _abandoned(facts, "was taken")
-    text = f"is in the hands of worker {facts.owner.info.name} and starts at {facts.at(record.due)}."
+    text = f"is held by worker {facts.owner.info.name} and starts at {facts.at(record.due)}."
     return facts.explain(Reason.TAKEN, text, until=record.due)
 
 
@@ -189,7 +189,7 @@ def _behind(facts: _JobFacts) -> Explanation | None:
     if behind is None:
         return None
     text = f"waits in sequence {facts.record.sequence!r} behind job {behind}, and goes on when that one has ended."
-    remedy = f"app.explain({behind!r}) says how that one is."
+    remedy = f"app.explain({behind!r}) explains the state of that job."
     return facts.explain(Reason.BEHIND, text, remedy=remedy, blocked_by=(behind,))
 
 
@@ -237,7 +237,7 @@ def _queued(facts: _JobFacts) -> Explanation:
     record = facts.record
     them = "one worker knows" if facts.handler_count == 1 else f"{facts.handler_count} workers know"
     text = (
-        f"has been due since {facts.at(record.due)} and waits for a free place in queue {record.queue!r}; "
+        f"has been due since {facts.at(record.due)} and waits for a free slot in queue {record.queue!r}; "
         f"{them} its handler."
     )
     remedy = "If it stays like this, all are busy or serve other queues: add workers or threads."

@@ -91,7 +91,7 @@ class HandlerOptions:
         for name in ("timeout", "soft_timeout", "expires"):
             value = getattr(self, name)
             if value is not None and to_nanoseconds(value, name) == 0:
-                raise ValueError(f"{name} must be longer than nothing, got 0; leave it out for no {name}")
+                raise ValueError(f"{name} must be greater than zero, got 0; leave it out for no {name}")
         if not isinstance(self.keep_result, bool):
             to_nanoseconds(self.keep_result, "keep_result")
         if self.timeout is not None and self.soft_timeout is not None:

@@ -46,7 +46,7 @@ class Unique:
         if self.key is not None:
             require_id(self.key, "unique key")
         if self.window is not None and to_nanoseconds(self.window, "window") == 0:
-            raise ValueError("window must be longer than nothing, got 0; leave it out for no window")
+            raise ValueError("window must be greater than zero, got 0; leave it out for no window")
         if self.on_conflict not in ("return", "replace", "raise"):
             raise ValueError(f"on_conflict must be 'return', 'replace' or 'raise', got {self.on_conflict!r}")
         names_of(self.by)
@@ -101,7 +101,7 @@ class Rate:
     def __post_init__(self) -> None:
         require_positive(self.n, "n", "starts per time")
         if to_nanoseconds(self.per, "per") == 0:
-            raise ValueError("per must be longer than nothing, got 0; Rate(10, per=60) is ten a minute")
+            raise ValueError("per must be greater than zero, got 0; Rate(10, per=60) is ten a minute")
         names_of(self.by)
 
     @property

@@ -108,7 +108,7 @@ def _to_unique(unique: str | Unique) -> Unique:
 def _to_expires(expires: Duration) -> int:
     microseconds = to_microseconds(expires, "expires")
     if microseconds == 0:
-        raise ValueError("expires must be longer than nothing, got 0; leave it out for no expires")
+        raise ValueError("expires must be greater than zero, got 0; leave it out for no expires")
     return microseconds
 
 
@@ -312,7 +312,7 @@ class Submission:
     ) -> list[str]:
         """Store many jobs and return their ids. All are checked before the first is stored."""
         if options.id is not None:
-            raise ValueError(f"submit_many() makes the ids itself, and id={options.id!r} is one; leave it out")
+            raise ValueError(f"submit_many() makes the ids itself, got id={options.id!r}; leave it out")
         template = self._template(handler, options)
         if atomic and Capability.ATOMIC_BATCH not in self._engine.capabilities:
             raise RefusedByStore(

@@ -150,7 +150,7 @@ class TaskRunner(TaskAcceptor):
         require_callable(function)
         every_ns = to_nanoseconds(every, "every")
         if every_ns == 0:
-            raise ValueError(f"every must be longer than nothing, got {every!r}")
+            raise ValueError(f"every must be greater than zero, got {every!r}")
         repetition = Repetition(self, function, arguments, every_ns, fixed_delay=fixed_delay, traits=traits)
         repetition.begin(every_ns if delay is None else to_nanoseconds(delay, "delay"), Origin.of(_getframe(1)))
         return repetition

@@ -293,7 +293,7 @@ class ThreadGroup:
         if is_warning_due:
             logger.warning(
                 "all %d threads that runner %r may have are waiting; if they wait for tasks that have not "
-                "started, that is for ever: make the pool with a larger max_workers",
+                "started, they wait for ever: create the pool with a larger max_workers",
                 self._max_size,
                 self._owner.name,
             )

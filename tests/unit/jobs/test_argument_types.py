@@ -163,7 +163,7 @@ def test_annotations_that_cannot_be_read_are_refused_at_registration() -> None:
 def test_a_parameter_that_no_store_carries_is_refused_at_registration() -> None:
     def handler(both: Address | Customer) -> None: ...
 
-    with pytest.raises(TypeError, match="handler 'shop': its parameters cannot be carried"):
+    with pytest.raises(TypeError, match="handler 'shop': its parameters cannot be stored"):
         Arguments("shop", handler, JsonSerializer())
 
 

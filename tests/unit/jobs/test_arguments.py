@@ -166,7 +166,7 @@ def test_a_call_that_does_not_fit_names_the_parameter(
 def test_the_message_names_the_handler_and_what_to_give(args: tuple[Any, ...]) -> None:
     def handler(number: int) -> None: ...
 
-    with pytest.raises(InvalidArguments, match=r"shop\.handler.*give what its signature asks for"):
+    with pytest.raises(InvalidArguments, match=r"shop\.handler.*pass a value that matches the signature"):
         make(handler).encode(args, {})
 
 

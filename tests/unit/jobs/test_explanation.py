@@ -125,7 +125,7 @@ def test_a_job_behind_another_names_it_whether_that_one_waits_or_runs(
     waiting = app.explain(last.id)
     assert (waiting.reason, waiting.blocked_by) == (Reason.BEHIND, (failing.id,))
     assert f"waits in sequence 'order-42' behind job {failing.id}, and goes on when that one has ended." in waiting
-    assert f"app.explain({failing.id!r}) says how that one is" in str(waiting)
+    assert f"app.explain({failing.id!r}) explains the state of that job" in str(waiting)
     after_last = in_line.submit()
     assert failing.cancel()
     gate.wait_until_entered()
@@ -218,7 +218,7 @@ def test_a_job_that_waits_for_a_thread_is_queued(url: str, gate: Gate) -> None:
             gate.open()
             travel.settle()
     assert reasons == {Reason.RUNNING, Reason.QUEUED}
-    assert "has been due since 2026-03-01 12:00:00 UTC (now) and waits for a free place in queue" in str(queued)
+    assert "has been due since 2026-03-01 12:00:00 UTC (now) and waits for a free slot in queue" in str(queued)
     assert "; one worker knows its handler." in str(queued)
     assert "add workers or threads" in str(queued)
 
@@ -230,7 +230,7 @@ def test_a_job_that_a_worker_holds_already_is_taken(
     travel.settle()
     explanation = app.explain(handle.id)
     assert explanation.reason is Reason.TAKEN
-    assert "is in the hands of worker" in str(explanation)
+    assert "is held by worker" in str(explanation)
     assert explanation.until == START + timedelta(milliseconds=500)
 
 

@@ -1,4 +1,4 @@
-"""Queues in the hands of an operator: paused, resumed, drained, counted; and which of their jobs go first."""
+"""Queues for operators: pause, resume, drain and count; and the order of their jobs."""
 
 from __future__ import annotations
 

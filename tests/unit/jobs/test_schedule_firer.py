@@ -304,7 +304,7 @@ def test_a_rule_that_cannot_be_read_is_told_once_and_left_alone(
     schedule_store.clock.advance(hours=1)
     assert len(schedule_store.due_times("report")) == len(schedule_store.jobs) == 60
     (warning,) = warnings()
-    assert warning.startswith("schedule 'a moon' is left alone, this version does not understand it: ")
+    assert warning.startswith("schedule 'a moon' is not fired, because this version cannot read it: ")
 
 
 def test_many_rules_that_cannot_be_read_keep_no_other_from_firing(

@@ -157,7 +157,7 @@ def test_what_follows_the_job_is_kept(
         ({"rule": "0 25 * * *"}, ScheduleInvalid, "25"),
         ({"rule": 60}, TypeError, "rule must be a cron expression, a Cron or an Every, got 60"),
         ({"name": ""}, ValueError, "name must be a non-empty"),
-        ({"job": print}, TypeError, "job must be what @app.job made of a function"),
+        ({"job": print}, TypeError, "job must be a job function, as @app.job returns it"),
         ({"arguments": (1, 2)}, InvalidArguments, "too many positional"),
         ({"arguments": {"week": 1}}, InvalidArguments, "week"),
     ],

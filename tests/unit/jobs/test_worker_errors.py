@@ -41,7 +41,7 @@ def test_jobs_that_cannot_be_taken_are_taken_later(
     before = list(ran)
     shop.clock.advance(5)
     assert (before, ran) == ([], [job])
-    assert "no jobs can be taken, trying again in a second: test: take fails" in caplog.text
+    assert "jobs cannot be fetched, trying again in a second: test: take fails" in caplog.text
 
 
 def test_a_start_that_cannot_be_stored_is_tried_again_and_runs_once(shop: ManagerFixture, ran: list[str]) -> None:

@@ -175,7 +175,7 @@ class ChildProcess:
             raise self._explain_end(request) from None
         self.reap()
         raise CannotStart(
-            f"one has been at it for {patience:g} s; does importing {request.module} take so long, or hang?"
+            f"one has not begun it within {patience:g} s; importing {request.module} may hang or take too long"
         )
 
     def _begin(self) -> RunningRequest:

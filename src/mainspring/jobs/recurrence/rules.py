@@ -124,7 +124,7 @@ def rule_from(description: Mapping[str, Any]) -> Rule:
         case _:
             raise ScheduleInvalid(
                 rule=f"the rule described by {description!r}",
-                problem="it is neither a whole cron nor a whole every",
+                problem="it is neither a complete cron rule nor a complete every rule",
                 remedy="give what describe() returned; a newer version may have written this",
             )
 

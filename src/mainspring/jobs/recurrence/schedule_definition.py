@@ -115,7 +115,7 @@ def define_schedule(
 
 def _check_job(name: str, job: object) -> None:
     if not isinstance(job, JobFunction):
-        raise TypeError(f"schedule {name!r}: job must be what @app.job made of a function, got {job!r}")
+        raise TypeError(f"schedule {name!r}: job must be a job function, as @app.job returns it, got {job!r}")
     default = type(job.chosen)()
     chosen = [field for field in type(default).__dataclass_fields__ if field not in KEPT_OPTIONS]
     lost = [field for field in chosen if getattr(job.chosen, field) != getattr(default, field)]

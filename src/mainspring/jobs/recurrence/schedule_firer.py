@@ -157,7 +157,7 @@ class ScheduleFirer:
             except UNREADABLE as error:
                 self._unreadable[record.name] = record.revision
                 logger.error(
-                    "schedule %r is left alone, this version does not understand it: %s", record.name, error
+                    "schedule %r is not fired, because this version cannot read it: %s", record.name, error
                 )
                 continue
             firings.append(firing)

@@ -251,7 +251,7 @@ class BatchQueues:
 
 
 class ThreadExecutor:
-    """Runs plain functions on a runner. They cannot be ended: they look at `current_job().cancelled`."""
+    """Runs plain functions on a runner. They cannot be ended: they must check `current_job().cancelled`."""
 
     def __init__(self, runner: TaskRunner, size: int, invoker: HandlerInvoker, calls: CallTracker) -> None:
         self._invoker = invoker

@@ -206,7 +206,7 @@ class WorkerMachine:
     def _enroll_again(self) -> None:
         if self._is_enrolling or self.is_stopping:
             return
-        logger.error("worker %d was declared dead while it was stopped; it begins again", self.number)
+        logger.error("worker %d was declared dead while it was stopped; it registers again", self.number)
         self._is_enrolling = True
         self._decisions.append(Enroll())
 
@@ -234,7 +234,7 @@ class WorkerMachine:
         self.fetch_error = error
         self._must_fetch = False
         if not self.is_stopping:
-            logger.error("no jobs can be taken, trying again in a second: %s", error)
+            logger.error("jobs cannot be fetched, trying again in a second: %s", error)
             self._retry_ns = now.monotonic + RETRY_NS
 
     def fetched(self, now: ClockReading, worker: int, taken: Taken) -> None:

@@ -153,7 +153,7 @@ def log_rescue(swept: Swept) -> None:
         logger.warning("rescued %s of workers that died: %s", _count(swept.rescued), _some(swept.rescued))
     if swept.quarantined:
         logger.error(
-            "%s killed workers again and again; dead letters now: %s",
+            "%s crashed too many workers and moved to the dead letters: %s",
             _count(swept.quarantined),
             _some(swept.quarantined),
         )
@@ -259,7 +259,7 @@ class _UnclaimedJobs:
 
     @property
     def observed(self) -> int:
-        """For how many nanoseconds, up to the last time the engine looked."""
+        """For how many nanoseconds none was claimed, up to the last report of the engine."""
         return self.ns - 1_000 * self.waiting.age
 
 
@@ -268,7 +268,7 @@ class StallDetector:
 
     A backlog that workers process is not a stall. So the detector compares its own observations: as long as the
     mark of the waiting jobs stays the same, none of them was claimed. Jobs that stand in line behind others, which
-    are being claimed, are not stalled. Time in which this process or the engine did not look is not counted.
+    are being claimed, are not stalled. Time without an observation is not counted.
 
     Belongs to the control sequence.
     """

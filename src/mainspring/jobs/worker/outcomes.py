@@ -238,7 +238,7 @@ def encode_result(value: Any, serializer: Serializer, *, handler: str, limit: in
     except Exception as error:  # encoders raise anything
         raise _unstorable(handler, str(error)) from error
     if len(result) > limit:
-        raise _unstorable(handler, f"it measures {len(result):,} bytes, and the limit is {limit:,}")
+        raise _unstorable(handler, f"it has {len(result):,} bytes, the limit is {limit:,}")
     return result
 
 

@@ -1,4 +1,4 @@
-"""Stores what handlers report: that they begin, how far they are, and how they ended.
+"""Stores the reports of handlers: their begin, their progress and their outcomes.
 
 Invariants
 - The first progress report of a job is stored at once. After that the latest is stored, at most every half second.
@@ -62,7 +62,7 @@ class ProgressWriter:
         self._io = layers.io
         self._clock = layers.clock
         self._timer = timer
-        self._idle = idle  # told whenever the engine has answered
+        self._idle = idle  # notified when the engine has answered
         self._worker = worker
         self._lock = Lock()  # guards what follows
         self._jobs: dict[Key, _JobProgress] = {}
@@ -201,7 +201,7 @@ class OutcomeWriter:
         self._control = layers.control
         self._clock = layers.clock
         self._timer = timer
-        self._idle = idle  # told if the engine has answered with an error
+        self._idle = idle  # notified if the engine has answered with an error
         self._progress = progress
         self._on_settled = on_settled
         self._queues: dict[int, _OutcomeQueue] = {}  # by number of the worker; nearly always one

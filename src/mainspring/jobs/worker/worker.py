@@ -2,7 +2,7 @@
 
 `machine.py` decides what happens to leases and when. This module calls the engine on the io layer, runs handlers
 through `executors.py`, stores outcomes through `reporting.py`, sets the machine's timer, and reports every answer
-back to the machine in the control sequence. As a member of its clock it tells a manual clock when it is idle.
+back to the machine in the control sequence. As a member of its clock it lets a manual clock wait until it is idle.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Worker:
         self._invoker = invoker
         self._timer = Timer(layers.clock, name="mainspring-worker")
         self.idle = IdleCondition(layers.clock)
-        """Told after every event, for threads that wait until this worker is idle."""
+        """Notified after every event. Threads wait on it until this worker is idle."""
         threads = layers.execution.width
         self._progress = ProgressWriter(layers, self._timer, self.idle, self._get_number)
         self.table = LeaseTable(
@@ -118,7 +118,7 @@ class Worker:
         self._control.post(self._handle, self.machine.declared_dead, number)
 
     def announce_handlers(self) -> None:
-        """Tell the engine about handlers that were registered since it was last told."""
+        """Announce handlers to the engine that were registered since the last announcement."""
         self._control.post(self._announcer.update)
 
     def request_stop(self) -> None:
