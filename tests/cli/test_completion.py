@@ -1,5 +1,6 @@
 """Shells complete commands, options and states, asked in the way in which each of them asks."""
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,10 @@ INSTALLED = {
     "bash": (".bashrc", ".bash_completions/mainspring.sh"),
     "zsh": (".zshrc", ".zfunc/_mainspring"),
     "fish": (".config/fish/completions/mainspring.fish",),
+    "powershell": (
+        ".config/powershell/Microsoft.PowerShell_profile.ps1",
+        ".config/powershell/mainspring.ps1",
+    ),
 }
 
 
@@ -23,11 +28,9 @@ def asked_by(shop: Shop, shell: str, line: str) -> str:
     """What the program answers a shell whose user has typed this line and pressed Tab."""
     words = line.split(" ")
     asked: dict[str, Any] = {
-        "_MAINSPRING_COMPLETE": f"complete_{shell}",
+        "_MAINSPRING_COMPLETE": f"{shell}_complete",
         "COMP_WORDS": line,
-        "COMP_CWORD": str(len(words) - 1),
-        "_TYPER_COMPLETE_ARGS": line,
-        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+        "COMP_CWORD": words[-1] if shell == "fish" else str(len(words) - 1),
     }
     done = shop.run(**asked)
     assert (done.code, done.errors) == (0, "")
@@ -45,12 +48,13 @@ def test_each_shell_gets_commands_and_states(shop: Shop, shell: str) -> None:
 
 
 def test_commands_below_a_command_and_options_are_completed(shop: Shop) -> None:
-    assert {"list", "show", "replay", "purge"} <= set(asked_by(shop, "bash", "mainspring dlq ").split())
-    assert asked_by(shop, "bash", "mainspring jobs list --s").split() == ["--status"]
+    below = set(asked_by(shop, "bash", "mainspring dlq ").split())
+    assert {"plain,list", "plain,show", "plain,replay", "plain,purge"} <= below
+    assert asked_by(shop, "bash", "mainspring jobs list --s").split() == ["plain,--status"]
 
 
 def home_of(shop: Shop) -> dict[str, Any]:
-    return {"HOME": str(shop.folder), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    return {"HOME": str(shop.folder)}
 
 
 @pytest.mark.parametrize("shell", INSTALLED)
@@ -62,7 +66,36 @@ def test_an_option_installs_what_another_shows(shop: Shop, shell: str) -> None:
     assert "_MAINSPRING_COMPLETE" in shown.output
     *settings, script = (shop.folder / file for file in INSTALLED[shell])
     assert script.read_text().strip() == shown.output.strip()
-    assert all(file.exists() for file in settings)
+    before = [file.read_text() for file in settings]
+    assert shop.run("--install-completion", shell, **home).code == 0
+    assert [file.read_text() for file in settings] == before  # the line that loads the script is there once
+
+
+def test_settings_of_the_user_are_kept(shop: Shop) -> None:
+    (shop.folder / ".bashrc").write_text("alias ll='ls -l'")
+    assert shop.run("--install-completion", "bash", **home_of(shop)).code == 0
+    kept, added = (shop.folder / ".bashrc").read_text().splitlines()
+    assert kept == "alias ll='ls -l'"
+    assert added == "source ~/.bash_completions/mainspring.sh"
+
+
+def test_the_current_shell_is_detected(shop: Shop) -> None:
+    command = f"{shlex.join(shop.command('--show-completion'))}; exit $?"  # bash would replace itself otherwise
+    done = subprocess.run(
+        ["bash", "--norc", "-c", command],
+        env=CLEAN | {"SHELL": "/bin/other"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=True,
+    )
+    assert done.stdout == shop.run("--show-completion", "bash").output
+
+
+def test_a_shell_without_completion_is_refused(shop: Shop) -> None:
+    done = shop.run("--show-completion", "csh")
+    assert done.code == 2
+    assert "there is no completion for shell 'csh'; name one of bash, zsh, fish, powershell" in done.complaint
 
 
 def test_a_real_bash_completes_with_what_was_installed(shop: Shop) -> None:

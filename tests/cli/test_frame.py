@@ -9,9 +9,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from mainspring.cli.commands import load, summary_of
 from mainspring.cli.exits import ExitCode
-from mainspring.cli.lazy_commands import load
-from mainspring.cli.main import LazyCommands
+from mainspring.cli.main import COMMANDS, commands
 from tests.cli.shop import CLEAN, Shop
 from tests.support import PATIENCE
 
@@ -21,7 +21,7 @@ USAGE = 2
 
 
 def all_commands() -> Iterator[tuple[str, Any]]:
-    for name in LazyCommands.summaries:
+    for name in commands.commands:
         command = load(name)
         if hasattr(command, "commands"):
             yield from ((f"mainspring {name} {child}", below) for child, below in command.commands.items())
@@ -30,8 +30,8 @@ def all_commands() -> Iterator[tuple[str, Any]]:
 
 
 def test_the_help_of_the_program_says_of_each_command_what_its_own_help_says() -> None:
-    own = {name: " ".join(load(name).help.partition("\n\n")[0].split()) for name in LazyCommands.summaries}
-    assert own == LazyCommands.summaries
+    for summaries in COMMANDS.values():
+        assert {name: summary_of(load(name)) for name in summaries} == summaries
 
 
 def test_the_help_of_every_command_has_an_example_of_itself() -> None:
@@ -53,9 +53,53 @@ def test_the_program_says_its_exit_codes(shop: Shop) -> None:
     done = shop.run("--help")
     assert done.code == 0
     words = " ".join(done.output.split())
-    assert "Exit codes: 0 done; 1 nothing found, or refused; 2 wrong usage" in words
-    assert "by app or url in the section tool.mainspring of pyproject.toml" in words
-    assert "<bool>" not in words  # --version takes no value
+    assert (
+        "Exit codes: 0 success 1 nothing was found, or the command failed for some items 2 wrong usage 3 " in words
+    )
+    assert "else app and url in [tool.mainspring] of pyproject.toml" in words
+    assert "--version Print the version and exit." in words  # --version takes no value
+
+
+def test_help_groups_the_commands_in_the_order_of_the_list(shop: Shop) -> None:
+    lines = shop.run("--help").output.splitlines()
+    places = [lines.index(f"{heading}:") for heading in COMMANDS]
+    assert places == sorted(places)
+    named = [line.split()[0] for line in lines[places[0] :] if re.match("  [a-z]", line)]
+    assert named == [name for summaries in COMMANDS.values() for name in summaries]
+
+
+def test_help_shows_the_default_of_an_option_and_the_section_of_shared_ones(shop: Shop) -> None:
+    words = " ".join(shop.run("jobs", "list", "--help").output.split())
+    assert "--limit NUMBER List at most this many. [default: 50]" in words
+    assert (
+        words.index("Options:")
+        < words.index("--limit NUMBER")
+        < words.index("Application and store: --app MODULE:APP")
+    )
+
+
+def test_a_group_without_a_command_prints_its_help_as_wrong_usage(shop: Shop) -> None:
+    done = shop.run("jobs")
+    assert (done.code, done.errors) == (USAGE, "")
+    assert done.output == shop.run("jobs", "--help").output
+
+
+def test_help_fits_a_terminal_and_has_colors_there_and_none_in_a_pipe(shop: Shop) -> None:
+    for arguments in (("--help",), ("jobs", "list", "--help"), ("submit", "--help"), ("dlq", "replay", "--help")):
+        for columns in (60, 80, 120):
+            code, shown = shop.on_terminal(*arguments, columns=columns)
+            assert code == 0
+            assert "\x1b[36m" in shown
+            assert max(map(len, re.sub(r"\x1b\[[\d;]*m", "", shown).splitlines())) <= columns
+        assert "\x1b" not in shop.on_terminal(*arguments, NO_COLOR="1")[1]
+        assert "\x1b" not in shop.run(*arguments).output
+
+
+def test_a_number_out_of_range_is_refused_with_the_limit(shop: Shop) -> None:
+    refused = shop.run("jobs", "list", "--limit", "0").complaint
+    assert "Invalid value for '--limit': 0 is too small, the minimum is 1 (" in refused
+    assert "70000 is too large, the maximum is 65,533" in shop.run("nats", "dev", "--port", "70000").complaint
+    assert "the minimum is 0.000001" in shop.run("dlq", "replay", "--all", "--rate", "0").complaint
 
 
 def test_the_program_says_its_version(shop: Shop) -> None:

@@ -3,8 +3,8 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import click
 import pytest
-import typer
 
 from mainspring import Mainspring
 from mainspring.cli.argument_parsing import arguments_of, to_pair
@@ -30,15 +30,15 @@ def test_a_duration_is_seconds_or_numbers_with_units(text: str, seconds: float) 
 
 @pytest.mark.parametrize("text", ["", "soon", "5 x", "m", "1h soon", "inf", "nan", "1e99"])
 def test_what_is_no_duration_is_refused_with_the_form(text: str) -> None:
-    with pytest.raises(typer.BadParameter, match="is no duration; write seconds, or 250ms, 90s, 30m"):
+    with pytest.raises(click.BadParameter, match="is no duration; write seconds, or 250ms, 90s, 30m"):
         to_duration(text)
 
 
 def test_an_instant_has_a_time_zone() -> None:
     assert to_instant("2037-01-01T02:00:00+01:00") == datetime(2037, 1, 1, 1, tzinfo=UTC)
-    with pytest.raises(typer.BadParameter, match="could mean any time zone; add one"):
+    with pytest.raises(click.BadParameter, match="could mean any time zone; add one"):
         to_instant("2037-01-01T02:00")
-    with pytest.raises(typer.BadParameter, match="is no instant; write 2027-"):
+    with pytest.raises(click.BadParameter, match="is no instant; write 2027-"):
         to_instant("tomorrow")
 
 
@@ -68,7 +68,7 @@ def test_the_signature_decides_what_a_value_is() -> None:
         ([], "[1", "--args: this is not JSON"),
         ([], "7", "arguments are an object or a list, got 7"),
     ):
-        with pytest.raises(typer.BadParameter, match=said):
+        with pytest.raises(click.BadParameter, match=said):
             arguments_of(pay.handler, list(pairs), text)
 
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
 from mainspring import EngineUnavailable, Mainspring
 from mainspring.cli.exits import NotImportable
@@ -22,8 +22,8 @@ def run(*arguments: str) -> Result:
 
 
 def message_of(result: Result) -> str:
-    """What was wrong, without the box around it."""
-    return " ".join(result.output.replace("│", " ").split())
+    """The output on one line."""
+    return " ".join(result.output.split())
 
 
 @pytest.fixture

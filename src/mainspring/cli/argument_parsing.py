@@ -5,21 +5,24 @@ The signature of the handler decides the type of a value: `name=42` is the strin
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import click
 import msgspec
-import typer
 
 from mainspring.errors import InvalidArguments
 from mainspring.jobs.handlers import Handler
 
 
-def arguments_of(handler: Handler, pairs: list[str], text: str | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def arguments_of(
+    handler: Handler, pairs: Sequence[str], text: str | None
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the positional and named arguments for a handler, from `name=value` pairs or the text of `--args`."""
     if text is None:
         return (), _fitting(handler, _split(pairs))
     if pairs:
-        raise typer.BadParameter(f"give --args or name=value, not both; got {pairs[0]!r} beside --args")
+        raise click.BadParameter(f"give --args or name=value, not both; got {pairs[0]!r} beside --args")
     return call_of(decoded(text, "--args"), "--args")
 
 
@@ -29,7 +32,7 @@ def call_of(data: Any, where: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return (), data
     if isinstance(data, list):
         return tuple(data), {}
-    raise typer.BadParameter(f"{where}: arguments are an object or a list, got {data!r:.100}")
+    raise click.BadParameter(f"{where}: arguments are an object or a list, got {data!r:.100}")
 
 
 def decoded(text: str | bytes, where: str) -> Any:
@@ -37,14 +40,14 @@ def decoded(text: str | bytes, where: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise typer.BadParameter(f"{where}: this is not JSON: {error}") from error
+        raise click.BadParameter(f"{where}: this is not JSON: {error}") from error
 
 
 def to_pair(text: str) -> tuple[str, Any]:
     """Split `name=value`; the value is decoded as JSON, or kept as a string if it is not JSON."""
     name, sign, value = text.partition("=")
     if not sign or not name.strip():
-        raise typer.BadParameter(f"{text!r} is not of the form name=value, as in order_id=43")
+        raise click.BadParameter(f"{text!r} is not of the form name=value, as in order_id=43")
     return name.strip(), to_value(value)
 
 
@@ -56,14 +59,14 @@ def to_value(text: str) -> Any:
         return text
 
 
-def _split(pairs: list[str]) -> dict[str, str]:
+def _split(pairs: Sequence[str]) -> dict[str, str]:
     values: dict[str, str] = {}
     for pair in pairs:
         name, sign, value = pair.partition("=")
         if not sign or not name.isidentifier():
-            raise typer.BadParameter(f"{pair!r} is not of the form name=value, as in order_id=42")
+            raise click.BadParameter(f"{pair!r} is not of the form name=value, as in order_id=42")
         if name in values:
-            raise typer.BadParameter(f"{name} is given twice, as {values[name]!r} and as {value!r}")
+            raise click.BadParameter(f"{name} is given twice, as {values[name]!r} and as {value!r}")
         values[name] = value
     return values
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Any, TypeAlias
 
-import typer
+import click
 
 from mainspring.app import Mainspring
 from mainspring.bench.figures import Result, machine
 from mainspring.bench.pace import Pace, Stopped
 from mainspring.bench.places import InFolder, Place, place_of
 from mainspring.bench.suite import MEASUREMENTS, Measurement, describe, measured
-from mainspring.cli.options import App, AsJson, Url
+from mainspring.cli.commands import Command
+from mainspring.cli.options import NumberRange, app_options, json_option
 from mainspring.cli.output import Cell, clean, say, show_json, show_table, write
 from mainspring.cli.progress import Meter
 from mainspring.cli.stopping import ALL, Stopping
@@ -27,25 +28,39 @@ TITLES = ("WHAT", "FIGURE", "SAMPLES", "HOW")
 Figures: TypeAlias = list[tuple[Measurement, Result]]
 
 
+@click.command("bench", cls=Command)
+@click.option(
+    "--in",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Measure SQLite in this folder instead of beside your store.",
+    metavar="FOLDER",
+)
+@click.option(
+    "--seconds",
+    type=NumberRange(0.01, 3_600, kind=float),
+    default=2.0,
+    help="The duration of each measurement, approximately.",
+    metavar="NUMBER",
+)
+@click.option(
+    "--jobs",
+    type=NumberRange(100),
+    default=20_000,
+    help="Store at most this many jobs at once.",
+    metavar="NUMBER",
+)
+@json_option
+@app_options
 def bench(
-    *,
-    folder: Annotated[
-        Path | None,
-        typer.Option("--in", help="SQLite in this folder, instead of beside your store.", metavar="DIR"),
-    ] = None,
-    seconds: Annotated[float, typer.Option(help="For each measurement, about.", min=0.01, max=3_600)] = 2.0,
-    jobs: Annotated[int, typer.Option(help="How many at once, at most.", min=100)] = 20_000,
-    as_json: AsJson = False,
-    app: App = None,
-    url: Url = None,
+    *, folder: Path | None, seconds: float, jobs: int, as_json: bool, app: str | None, url: str | None
 ) -> None:
-    """Measure your machine and engine in about twenty seconds, on stores of its own: your jobs are not touched.
+    """Measure the speed of this machine and engine.
 
-    SQLite: in a folder beside your file, removed at the end.
+    It takes about twenty seconds and uses stores of its own: your jobs are not touched.
 
-    NATS: with streams of its own, named bench-..., deleted at the end.
-
-    Without an application or a URL: SQLite in the working directory.
+    With SQLite the stores are in a folder beside your file. On NATS they are streams named bench-... Both are
+    removed at the end. Without an application or a URL, SQLite in the working directory is measured.
 
     Example: mainspring bench --url sqlite:////srv/shop/shop.db
 
@@ -72,7 +87,7 @@ def bench(
 def _place(folder: Path | None, app: str | None, url: str | None) -> Place:
     if folder is not None:
         if app is not None or url is not None:
-            raise typer.BadParameter("--in names a place of its own; leave out --app and --url, or --in")
+            raise click.BadParameter("--in names a place of its own; leave out --app and --url, or --in")
         return InFolder(folder.absolute(), Mainspring())
     if find_target(app, url) is None:
         return InFolder(Path.cwd(), Mainspring())

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, NoReturn
+from typing import NoReturn
 
-import typer
+import click
 from rich.console import Console
 
+from mainspring.cli.commands import Command
 from mainspring.cli.exits import ExitCode, ReaderGone
-from mainspring.cli.options import AsJson
+from mainspring.cli.options import json_option
 from mainspring.cli.output import show_json
 from mainspring.cli.stopping import end_tidily
 from mainspring.demo.screen import Screen
@@ -23,14 +24,14 @@ class DemoStage(Console):
         raise ReaderGone
 
 
-def demo(
-    *,
-    quick: Annotated[bool, typer.Option("--quick", help="A few hundred orders instead of thousands.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Watch a shop whose unpaid orders time out, for a quarter of a minute; nothing is left behind.
+@click.command("demo", cls=Command)
+@click.option("--quick", is_flag=True, help="Simulate a few hundred orders instead of thousands.")
+@json_option
+def demo(*, quick: bool, as_json: bool) -> None:
+    """Run a demonstration: a shop whose unpaid orders time out.
 
-    At the end the shop's own books must add up; if not, the exit code is 1.
+    It takes about fifteen seconds, in a temporary folder. At the end it checks the books of the shop; if an order
+    was lost, the exit code is 1.
 
     Example: mainspring demo --quick
     """
@@ -42,4 +43,4 @@ def demo(
     if as_json:
         show_json({**asdict(figures), "complaints": figures.complaints})
     if figures.complaints:
-        raise typer.Exit(ExitCode.REFUSED)
+        raise click.exceptions.Exit(ExitCode.REFUSED)

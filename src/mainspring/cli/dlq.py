@@ -5,15 +5,26 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Iterator
 from itertools import islice
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 
 from mainspring.app import Mainspring
 from mainspring.cli.argument_parsing import to_pair
+from mainspring.cli.commands import Argument, Group
 from mainspring.cli.documents import job_detail, job_fields
 from mainspring.cli.exits import ExitCode
-from mainspring.cli.options import After, App, AsJson, Id, Limit, OldestFirst, QueueName, TypeName, Url
+from mainspring.cli.options import (
+    NumberRange,
+    after_option,
+    app_options,
+    id_argument,
+    json_option,
+    limit_option,
+    oldest_first_option,
+    queue_option,
+    type_option,
+)
 from mainspring.cli.output import compact, counted, say, show, show_json, show_table, write
 from mainspring.cli.pages import LETTERS, show_page
 from mainspring.cli.progress import Bar
@@ -27,28 +38,40 @@ PAGE = 500
 CHUNK = 100  # dead letters purged in one call
 SHOWN = 20  # for more replays than this, only the number is printed
 
-Ids = Annotated[list[str] | None, typer.Argument(help="Only these dead letters.", metavar="ID")]
-MoreIds = Annotated[list[str] | None, typer.Option("--id", help="The same as an option.", metavar="ID")]
-All = Annotated[bool, typer.Option("--all", help="All of them.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say which.")]
+dlq = Group(
+    "dlq", help="List, show, replay and purge dead letters.\n\nA dead letter is a job that has failed for good."
+)
 
-dlq = typer.Typer(name="dlq", help="Dead letters: jobs that were given up.", no_args_is_help=True)
+letters_argument = click.argument("ids", cls=Argument, nargs=-1, metavar="ID", help="Only these dead letters.")
+id_option = click.option(
+    "--id", "more_ids", multiple=True, help="The same as an option; may be repeated.", metavar="ID"
+)
+all_option = click.option("--all", "everything", is_flag=True, help="All dead letters.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Only print which dead letters would be affected.")
 
 
 @dlq.command("list")
+@queue_option
+@type_option
+@limit_option
+@after_option
+@oldest_first_option
+@click.option("--replayed", is_flag=True, help="Include dead letters that were replayed.")
+@json_option
+@app_options
 def list_letters(
     *,
-    queue: QueueName = None,
-    type: TypeName = None,
-    limit: Limit = 50,
-    after: After = None,
-    oldest_first: OldestFirst = False,
-    replayed: Annotated[bool, typer.Option("--replayed", help="Also those that were replayed.")] = False,
-    as_json: AsJson = False,
-    app: App = None,
-    url: Url = None,
+    queue: str | None,
+    type: str | None,
+    limit: int,
+    after: str | None,
+    oldest_first: bool,
+    replayed: bool,
+    as_json: bool,
+    app: str | None,
+    url: str | None,
 ) -> None:
-    """List dead letters that were not replayed yet, those that were submitted last first.
+    """List dead letters that were not replayed, the newest first.
 
     Example: mainspring dlq list --queue orders
     """
@@ -66,7 +89,10 @@ def list_letters(
 
 
 @dlq.command("show")
-def show_letter(job_id: Id, *, as_json: AsJson = False, app: App = None, url: Url = None) -> None:
+@id_argument
+@json_option
+@app_options
+def show_letter(*, job_id: str, as_json: bool, app: str | None, url: str | None) -> None:
     """Show a dead letter: its arguments, and every attempt with its error.
 
     Example: mainspring dlq show order-42
@@ -78,45 +104,67 @@ def show_letter(job_id: Id, *, as_json: AsJson = False, app: App = None, url: Ur
 
 
 @dlq.command("replay")
+@letters_argument
+@id_option
+@queue_option
+@type_option
+@all_option
+@click.option(
+    "--set",
+    "changes",
+    multiple=True,
+    help="Set an argument of the new jobs; needs --app; may be repeated.",
+    metavar="NAME=VALUE",
+)
+@click.option(
+    "--unset",
+    "removals",
+    multiple=True,
+    help="Remove an argument that the handler no longer has; needs --app; may be repeated.",
+    metavar="NAME",
+)
+@click.option(
+    "--rate",
+    type=NumberRange(0.000_001, kind=float),
+    help="Let at most this many jobs per second become due.",
+    metavar="NUMBER",
+)
+@click.option("--limit", type=NumberRange(1), help="Replay at most this many.", metavar="NUMBER")
+@dry_run_option
+@json_option
+@app_options
 def replay_letters(
-    ids: Ids = None,
     *,
-    more_ids: MoreIds = None,
-    queue: QueueName = None,
-    type: TypeName = None,
-    everything: All = False,
-    changes: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Another argument for the new jobs; needs --app.", metavar="NAME=VALUE"),
-    ] = None,
-    removals: Annotated[
-        list[str] | None,
-        typer.Option("--unset", help="An argument that the handler has no more; needs --app.", metavar="NAME"),
-    ] = None,
-    rate: Annotated[
-        float | None, typer.Option(help="Let so many a second become due, at most.", min=0.000_001)
-    ] = None,
-    limit: Annotated[int | None, typer.Option(help="How many at most.", min=1)] = None,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-    app: App = None,
-    url: Url = None,
+    ids: tuple[str, ...],
+    more_ids: tuple[str, ...],
+    queue: str | None,
+    type: str | None,
+    everything: bool,
+    changes: tuple[str, ...],
+    removals: tuple[str, ...],
+    rate: float | None,
+    limit: int | None,
+    dry_run: bool,
+    as_json: bool,
+    app: str | None,
+    url: str | None,
 ) -> None:
-    """Submit dead letters again, as new jobs that are linked with them; each is replayed once.
+    """Submit dead letters again, as new jobs.
+
+    Each new job is linked with its dead letter. A dead letter can be replayed once.
 
     Example: mainspring dlq replay --type cancel_order --set order_id=43 --rate 10 --dry-run
     """
     chosen = _choose(ids, more_ids, queue, type, everything=everything)
-    given = dict(map(to_pair, changes or ()))
-    without = tuple(removals or ())
+    given = dict(map(to_pair, changes))
     with opened(app, url) as application:
         letters = _find_all(application, chosen, queue, type, limit, replayed=False)
         _require_some(len(letters), as_json=as_json)
         if dry_run:
-            _preview(application, letters, given, without, as_json=as_json)
+            _preview(application, letters, given, removals, as_json=as_json)
             return
         steps = application.dead_letters.replaying(
-            *chosen, queue=queue, type=type, limit=limit, rate=rate, changes=given or None, without=without
+            *chosen, queue=queue, type=type, limit=limit, rate=rate, changes=given or None, without=removals
         )
         replayed: list[tuple[str, str]] = []
         with Bar("replaying", len(letters)) as bar, Stopping() as stopping:
@@ -172,20 +220,29 @@ def _report_replayed(replayed: list[tuple[str, str]], *, as_json: bool) -> None:
 
 
 @dlq.command("purge")
+@letters_argument
+@id_option
+@queue_option
+@type_option
+@all_option
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+@dry_run_option
+@json_option
+@app_options
 def purge_letters(
-    ids: Ids = None,
     *,
-    more_ids: MoreIds = None,
-    queue: QueueName = None,
-    type: TypeName = None,
-    everything: All = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-    app: App = None,
-    url: Url = None,
+    ids: tuple[str, ...],
+    more_ids: tuple[str, ...],
+    queue: str | None,
+    type: str | None,
+    everything: bool,
+    yes: bool,
+    dry_run: bool,
+    as_json: bool,
+    app: str | None,
+    url: str | None,
 ) -> None:
-    """Forget dead letters for good, those that were replayed included.
+    """Delete dead letters for good, including replayed ones.
 
     Example: mainspring dlq purge --type cancel_order --yes
     """
@@ -211,15 +268,15 @@ def purge_letters(
 
 
 def _choose(
-    ids: list[str] | None, more: list[str] | None, queue: str | None, type_: str | None, *, everything: bool
+    ids: tuple[str, ...], more: tuple[str, ...], queue: str | None, type_: str | None, *, everything: bool
 ) -> list[str]:
     """Return the ids of arguments and options; without ids, a filter or --all is required."""
-    chosen = list(dict.fromkeys([*(ids or ()), *(more or ())]))
+    chosen = list(dict.fromkeys(ids + more))
     is_filtered = queue is not None or type_ is not None
     if chosen and (is_filtered or everything):
-        raise typer.BadParameter("give ids, or --type and --queue, or --all; not ids and others")
+        raise click.BadParameter("give ids, or --type and --queue, or --all; not ids and others")
     if not chosen and not is_filtered and not everything:
-        raise typer.BadParameter("which dead letters? give ids, --type, --queue, or --all")
+        raise click.BadParameter("which dead letters? give ids, --type, --queue, or --all")
     return chosen
 
 
@@ -273,15 +330,15 @@ def _require_some(count: int, *, as_json: bool) -> None:
     if as_json:
         show_json({"count": 0})
     say("mainspring: no dead letter matches; mainspring dlq list shows what there is")
-    raise typer.Exit(ExitCode.REFUSED)
+    raise click.exceptions.Exit(ExitCode.REFUSED)
 
 
 def _require_consent(count: int, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise typer.BadParameter(
+        raise click.BadParameter(
             f"{counted(count, 'dead letter')} would be gone for good; say --yes, or --dry-run to look"
         )
-    if not typer.confirm(f"Forget {counted(count, 'dead letter')} for good?", err=True):
-        raise typer.Exit(ExitCode.REFUSED)
+    if not click.confirm(f"Forget {counted(count, 'dead letter')} for good?", err=True):
+        raise click.exceptions.Exit(ExitCode.REFUSED)

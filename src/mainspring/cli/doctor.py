@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 from rich.table import Table
 from rich.text import Text
 
+from mainspring.cli.commands import Command
 from mainspring.cli.exits import ExitCode
-from mainspring.cli.options import App, AsJson, Url
+from mainspring.cli.options import app_options, json_option
 from mainspring.cli.output import GAP, clean, show, show_json, write
 from mainspring.cli.progress import Bar
 from mainspring.cli.remedies import Terminal
@@ -29,23 +30,21 @@ FIELDS = ("check", "severity", "what", "reason", "remedy")
 WIDTH = max(map(len, Severity))
 
 
+@click.command("doctor", cls=Command)
+@click.option("--strict", is_flag=True, help="Exit with 1 also for warnings.")
+@click.option(
+    "--thorough", is_flag=True, help="Search the whole file for damage and count all jobs, however long it takes."
+)
+@click.option("--monitor", help="The monitoring address of the NATS server.", metavar="URL")
+@json_option
+@app_options
 def doctor(
-    *,
-    strict: Annotated[bool, typer.Option("--strict", help="Let warnings count as errors.")] = False,
-    thorough: Annotated[
-        bool, typer.Option("--thorough", help="Look for damage and count jobs, however long it takes.")
-    ] = False,
-    monitor: Annotated[
-        str | None,
-        typer.Option("--monitor", help="The monitoring address of the NATS server.", metavar="URL"),
-    ] = None,
-    as_json: AsJson = False,
-    app: App = None,
-    url: Url = None,
+    *, strict: bool, thorough: bool, monitor: str | None, as_json: bool, app: str | None, url: str | None
 ) -> None:
-    """Check the machine, the store, workers, jobs and schedules; nothing is changed.
+    """Check the machine, the store, workers, jobs and schedules.
 
-    With an application its handlers and schedules are checked, too; with a URL alone, what is in the store.
+    It changes nothing. With an application it also checks the handlers and schedules of the application. With a
+    URL alone it checks only the store.
 
     Example: mainspring doctor --app shop:app --strict
     """
@@ -67,7 +66,7 @@ def doctor(
         _show(report, terminal)
     limit = Severity.WARNING if strict else Severity.ERROR
     if report.worst.rank >= limit.rank:
-        raise typer.Exit(ExitCode.REFUSED)
+        raise click.exceptions.Exit(ExitCode.REFUSED)
 
 
 def _fields(report: Report, terminal: Terminal) -> dict[str, Any]:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Annotated
 
-import typer
+import click
 from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+from mainspring.cli.commands import Command
 from mainspring.cli.documents import event_fields
 from mainspring.cli.exits import ExitCode
-from mainspring.cli.options import App, AsJson, QueueName, TypeName, Url, to_duration
+from mainspring.cli.options import NumberRange, app_options, json_option, queue_option, to_duration, type_option
 from mainspring.cli.output import GAP, ReaderWatch, at, clean, is_terminal, say, show, show_json_line, write
 from mainspring.cli.stopping import Stopping
 from mainspring.cli.target import opened
@@ -30,27 +30,37 @@ DEFAULT_FOR = timedelta(seconds=5)
 TIME = len("12:00:00")
 
 
+@click.command("events", cls=Command)
+@click.option("--follow", "-f", is_flag=True, help="Listen until Ctrl+C.")
+@click.option(
+    "--for",
+    "duration",
+    type=to_duration,
+    show_default="5s",
+    help="Listen for this long, without --follow.",
+    metavar="DURATION",
+)
+@click.option("--count", type=NumberRange(1), help="Stop after this many events.", metavar="NUMBER")
+@click.option("--id", "job_id", help="Only events of this job.", metavar="ID")
+@queue_option
+@type_option
+@json_option
+@app_options
 def events(
     *,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl+C.")] = False,
-    duration: Annotated[
-        timedelta | None,
-        typer.Option(
-            "--for",
-            help="How long to listen otherwise; 5 s if it is left out.",
-            parser=to_duration,
-            metavar="DURATION",
-        ),
-    ] = None,
-    count: Annotated[int | None, typer.Option(help="End after so many.", min=1)] = None,
-    job_id: Annotated[str | None, typer.Option("--id", help="Only this job.", metavar="ID")] = None,
-    queue: QueueName = None,
-    type: TypeName = None,
-    as_json: AsJson = False,
-    app: App = None,
-    url: Url = None,
+    follow: bool,
+    duration: timedelta | None,
+    count: int | None,
+    job_id: str | None,
+    queue: str | None,
+    type: str | None,
+    as_json: bool,
+    app: str | None,
+    url: str | None,
 ) -> None:
-    """Print what happens to jobs from now on, a line each; nothing is kept of what was before.
+    """Print the events of jobs as they happen.
+
+    Each event is one line. Past events are not stored.
 
     Example: mainspring events --follow --queue orders --json
     """
@@ -72,7 +82,7 @@ def events(
         stopping.end_if_asked()
         reader.end_if_gone()
     if count is not None:
-        raise typer.Exit(ExitCode.REFUSED)
+        raise click.exceptions.Exit(ExitCode.REFUSED)
 
 
 def print_event(event: JobEvent, *, as_json: bool) -> None:

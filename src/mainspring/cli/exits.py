@@ -13,7 +13,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Any
 
-import typer
+import click
 
 from mainspring.errors import (
     DuplicateJob,
@@ -66,10 +66,14 @@ class ExitCode(IntEnum):
     """The reader has closed the output; nothing is printed about it."""
 
 
-EXIT_CODES = (
-    "Exit codes: 0 done; 1 nothing found, or refused; 2 wrong usage; 3 the store is unavailable; 130 interrupted; "
-    "141 the reader of the output went away."
-)
+EXIT_CODES = {
+    ExitCode.DONE: "success",
+    ExitCode.REFUSED: "nothing was found, or the command failed for some items",
+    ExitCode.USAGE: "wrong usage",
+    ExitCode.UNAVAILABLE: "the store is unavailable",
+    ExitCode.INTERRUPTED: "interrupted by Ctrl+C",
+    ExitCode.READER_GONE: "the reader closed the output",
+}
 
 
 class ReaderGone(Exception):
@@ -87,7 +91,7 @@ class NotImportable(Exception):
 def run_to_exit(commands: Callable[..., Any]) -> int:
     """Run the command that the command line names, and return the exit code."""
     try:
-        code = commands(prog_name="mainspring", standalone_mode=False)
+        code = commands(prog_name="mainspring", standalone_mode=False, color=_color())
         sys.stdout.flush()
     except (ReaderGone, BrokenPipeError):
         _let_go_of_stdout()
@@ -99,9 +103,9 @@ def run_to_exit(commands: Callable[..., Any]) -> int:
         return _say(f"mainspring: {error}; mend that, and try again", ExitCode.REFUSED)
     except MainspringError as error:
         return _say(f"mainspring: {in_words(error)}", code_of(error))
-    except typer.Abort:
+    except click.Abort:
         return _say("mainspring: stopped at a question; nothing was done", ExitCode.REFUSED)
-    except typer.TyperException as error:
+    except click.ClickException as error:
         return _say_usage(error)
     return code if isinstance(code, int) else ExitCode.DONE
 
@@ -115,20 +119,26 @@ def code_of(error: MainspringError) -> ExitCode:
     return ExitCode.REFUSED
 
 
-def _say_usage(error: typer.TyperException) -> int:
+def _say_usage(error: click.ClickException) -> int:
     context = getattr(error, "ctx", None)
-    message = _message(error)
-    if type(error).__name__ == "NoArgsIsHelpError" or not message:  # typer has already printed the help
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        click.echo(error.message, color=error.ctx.color)
         return ExitCode.USAGE
     command = "mainspring" if context is None else context.command_path
-    return _say(f"{command}: {' '.join(message.split())} (help: {command} --help)", ExitCode.USAGE)
+    return _say(f"{command}: {' '.join(_message(error).split())} (help: {command} --help)", ExitCode.USAGE)
 
 
-def _message(error: typer.TyperException) -> str:
-    if isinstance(error, typer.BadParameter) and error.param is None and error.param_hint is None:
+def _message(error: click.ClickException) -> str:
+    if isinstance(error, click.BadParameter) and error.param is None and error.param_hint is None:
         return error.message  # raised by Mainspring: its message is complete without "Invalid value"
-    message = str(getattr(error, "format_message", error.__str__)()).strip()
-    return message.replace(": Value error, ", ": ").removesuffix(".")
+    return error.format_message().strip().removesuffix(".")
+
+
+def _color() -> bool | None:
+    """Return whether the help has colors; None leaves it to click, which looks for a terminal."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return True if os.environ.get("FORCE_COLOR") else None
 
 
 def _say(line: str, code: ExitCode) -> ExitCode:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import typer
+import click
 from rich.text import Text
 
+from mainspring.cli.commands import Command
 from mainspring.cli.documents import explanation_fields
 from mainspring.cli.exits import ExitCode
-from mainspring.cli.options import App, AsJson, Ids, Url
+from mainspring.cli.options import app_options, ids_argument, json_option
 from mainspring.cli.output import clean, say, show, show_json, write
 from mainspring.cli.remedies import Remedy, Terminal, remedy_for
 from mainspring.cli.target import Target, choose, opened
@@ -15,14 +16,12 @@ from mainspring.errors import JobNotFound
 from mainspring.jobs.explanation import Explanation
 
 
-def explain(
-    ids: Ids,
-    *,
-    as_json: AsJson = False,
-    app: App = None,
-    url: Url = None,
-) -> None:
-    """Say in plain words why a job is where it is, and what would change it.
+@click.command("explain", cls=Command)
+@ids_argument
+@json_option
+@app_options
+def explain(*, ids: tuple[str, ...], as_json: bool, app: str | None, url: str | None) -> None:
+    """Explain why a job is in its state, and how to change that.
 
     Example: mainspring explain order-42
     """
@@ -49,7 +48,7 @@ def explain(
     for each in missing:
         say(f"mainspring: {each}")
     if missing:
-        raise typer.Exit(ExitCode.REFUSED)
+        raise click.exceptions.Exit(ExitCode.REFUSED)
 
 
 def _print(explanation: Explanation, remedy: Remedy) -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 from enum import IntEnum
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 
+from mainspring.cli.commands import Command
 from mainspring.cli.exits import ExitCode
-from mainspring.cli.options import App, AsJson, HealthDir, Url, to_duration
+from mainspring.cli.options import app_options, health_dir_option, json_option, to_duration
 from mainspring.cli.output import counted, say, show_json, write
 from mainspring.cli.target import find_target
 from mainspring.clock import NANOSECONDS, SystemClock
@@ -30,22 +31,31 @@ class Wanted(IntEnum):
     CONTENT = 3
 
 
+@click.command("healthcheck", cls=Command)
+@click.option("--live", is_flag=True, help="Check only that they are alive; if one is not, restart it.")
+@click.option("--ready", is_flag=True, help="Check that they are alive and started, and that the store answers.")
+@click.option("--pid", type=int, help="Check only the worker with this process id.", metavar="NUMBER")
+@click.option(
+    "--within", default="15s", help="The oldest accepted heartbeat and answer of the store.", metavar="DURATION"
+)
+@health_dir_option
+@json_option
+@app_options
 def healthcheck(
     *,
-    live: Annotated[bool, typer.Option("--live", help="Only that they live: else a restart helps.")] = False,
-    ready: Annotated[bool, typer.Option("--ready", help="Live, started, and their store answers.")] = False,
-    pid: Annotated[int | None, typer.Option(help="Only the worker of this process.", metavar="NUMBER")] = None,
-    within: Annotated[
-        str, typer.Option(help="How old the last sign of life, or answer, may be.", metavar="DURATION")
-    ] = "15s",
-    health_dir: HealthDir = None,
-    as_json: AsJson = False,
-    app: App = None,
-    url: Url = None,
+    live: bool,
+    ready: bool,
+    pid: int | None,
+    within: str,
+    health_dir: str | None,
+    as_json: bool,
+    app: str | None,
+    url: str | None,
 ) -> None:
-    """Exit with 0 if workers run on this machine and all of them are well; else with 1, and say why not.
+    """Check the workers on this machine; exit with 1 if one is unhealthy or none runs.
 
-    Without --live and --ready they have to be ready, and must pick up all jobs that they could run.
+    Without --live and --ready, a worker is healthy if it is ready and does not report a stall: due jobs that no
+    worker claims.
 
     Example: mainspring healthcheck --live
     """
@@ -54,7 +64,7 @@ def healthcheck(
     try:
         signs = read_signs(choose_folder(health_dir, os.environ))
     except OSError as error:  # another user's folder, or no folder
-        raise typer.BadParameter(f"the signs of life cannot be read: {error}") from error
+        raise click.BadParameter(f"the signs of life cannot be read: {error}") from error
     signs = [sign for sign in signs if store in (None, sign.worker.store) and pid in (None, sign.worker.pid)]
     allowed = round(to_duration(within).total_seconds() * NANOSECONDS)
     now = SystemClock().monotonic_ns()
@@ -68,7 +78,7 @@ def healthcheck(
         for sign, problem in zip(signs, problems, strict=True):
             _tell(sign, problem)
     if not signs or any(problems):
-        raise typer.Exit(ExitCode.REFUSED)
+        raise click.exceptions.Exit(ExitCode.REFUSED)
 
 
 def problem_of(sign: Sign, wanted: Wanted, now: int, allowed: int) -> str | None:

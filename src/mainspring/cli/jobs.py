@@ -5,27 +5,26 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Annotated
 
-import typer
+import click
 
 from mainspring.app import Mainspring
+from mainspring.cli.commands import Group
 from mainspring.cli.documents import job_detail, job_fields
 from mainspring.cli.exits import ExitCode, in_words
 from mainspring.cli.options import (
-    After,
-    App,
-    AsJson,
-    At,
-    Delay,
-    Id,
-    Ids,
-    Limit,
-    OldestFirst,
-    QueueName,
-    StatusName,
-    TypeName,
-    Url,
+    STATUSES,
+    after_option,
+    app_options,
+    at_option,
+    delay_option,
+    id_argument,
+    ids_argument,
+    json_option,
+    limit_option,
+    oldest_first_option,
+    queue_option,
+    type_option,
 )
 from mainspring.cli.output import clean, say, show, show_json
 from mainspring.cli.pages import JOBS, show_page
@@ -33,36 +32,42 @@ from mainspring.cli.target import opened
 from mainspring.errors import EngineUnavailable, MainspringError
 from mainspring.jobs.status import JobStatus
 
-jobs = typer.Typer(name="jobs", help="List, look at, call off, put off and repeat jobs.", no_args_is_help=True)
+jobs = Group("jobs", help="List, show, cancel, retry and reschedule jobs.")
 
 
 @jobs.command("list")
+@click.option(
+    "--status",
+    type=click.Choice(STATUSES, case_sensitive=False),
+    help="Only jobs with this status: pending, running, completed, failed or canceled.",
+    metavar="STATUS",
+)
+@queue_option
+@type_option
+@limit_option
+@after_option
+@oldest_first_option
+@json_option
+@app_options
 def list_jobs(
     *,
-    status: Annotated[
-        StatusName | None,
-        typer.Option(
-            help="Only jobs that are pending, running, completed, failed or canceled.",
-            metavar="STATE",
-            case_sensitive=False,
-        ),
-    ] = None,
-    queue: QueueName = None,
-    type: TypeName = None,
-    limit: Limit = 50,
-    after: After = None,
-    oldest_first: OldestFirst = False,
-    as_json: AsJson = False,
-    app: App = None,
-    url: Url = None,
+    status: str | None,
+    queue: str | None,
+    type: str | None,
+    limit: int,
+    after: str | None,
+    oldest_first: bool,
+    as_json: bool,
+    app: str | None,
+    url: str | None,
 ) -> None:
-    """List jobs, those that were submitted last first.
+    """List jobs, the newest first.
 
     Example: mainspring jobs list --status failed --type cancel_order --limit 20
     """
     with opened(app, url) as application:
         page = application.jobs(
-            status=None if status is None else status.name,
+            status=None if status is None else status.upper(),
             queue=queue,
             type=type,
             limit=limit,
@@ -74,8 +79,11 @@ def list_jobs(
 
 
 @jobs.command("show")
-def show_job(job_id: Id, *, as_json: AsJson = False, app: App = None, url: Url = None) -> None:
-    """Show everything that is known of a job: arguments, times, attempts, errors.
+@id_argument
+@json_option
+@app_options
+def show_job(*, job_id: str, as_json: bool, app: str | None, url: str | None) -> None:
+    """Show everything about a job: arguments, times, attempts, errors.
 
     Example: mainspring jobs show order-42
     """
@@ -86,8 +94,13 @@ def show_job(job_id: Id, *, as_json: AsJson = False, app: App = None, url: Url =
 
 
 @jobs.command("cancel")
-def cancel_jobs(ids: Ids, *, as_json: AsJson = False, app: App = None, url: Url = None) -> None:
-    """Call jobs off. Exit code 0 means that none of them runs; a job that runs is asked to stop.
+@ids_argument
+@json_option
+@app_options
+def cancel_jobs(*, ids: tuple[str, ...], as_json: bool, app: str | None, url: str | None) -> None:
+    """Cancel pending jobs, and ask running jobs to stop.
+
+    Exit code 0 means that all of them are canceled. If a job still runs or has ended, the exit code is 1.
 
     Example: mainspring jobs cancel order-42 order-43
     """
@@ -104,8 +117,11 @@ def _cancel(application: Mainspring, job_id: str) -> str:
 
 
 @jobs.command("retry")
-def retry_jobs(ids: Ids, *, as_json: AsJson = False, app: App = None, url: Url = None) -> None:
-    """Let dead letters run again at once, as the same jobs.
+@ids_argument
+@json_option
+@app_options
+def retry_jobs(*, ids: tuple[str, ...], as_json: bool, app: str | None, url: str | None) -> None:
+    """Run dead letters again now, as the same jobs.
 
     Example: mainspring jobs retry order-42
     """
@@ -120,21 +136,26 @@ def _retry(application: Mainspring, job_id: str) -> str:
 
 
 @jobs.command("reschedule")
+@ids_argument
+@delay_option
+@at_option
+@json_option
+@app_options
 def reschedule_jobs(
-    ids: Ids,
     *,
-    delay: Delay = None,
-    at: At = None,
-    as_json: AsJson = False,
-    app: App = None,
-    url: Url = None,
+    ids: tuple[str, ...],
+    delay: timedelta | None,
+    at: datetime | None,
+    as_json: bool,
+    app: str | None,
+    url: str | None,
 ) -> None:
-    """Give jobs that have not started another due time: --delay 0 is now.
+    """Change the due time of jobs that have not started; --delay 0 is now.
 
     Example: mainspring jobs reschedule order-42 --delay 0
     """
     if (delay is None) == (at is None):
-        raise typer.BadParameter("when? give --delay 30m (0 is now) or --at 2027-01-01T02:00:00Z, one of them")
+        raise click.BadParameter("when? give --delay 30m (0 is now) or --at 2027-01-01T02:00:00Z, one of them")
     with opened(app, url) as application:
         outcomes = _each(application, ids, lambda app, job_id: _reschedule(app, job_id, delay, at))
     _report(outcomes, done="rescheduled", as_json=as_json)
@@ -150,7 +171,7 @@ def _too_late(job_id: str, status: JobStatus) -> str:
 
 
 def _each(
-    application: Mainspring, ids: list[str], change: Callable[[Mainspring, str], str]
+    application: Mainspring, ids: tuple[str, ...], change: Callable[[Mainspring, str], str]
 ) -> list[tuple[str, str]]:
     """Apply `change` to each job and return the outcomes; an error at one job does not stop the others.
 
@@ -178,4 +199,4 @@ def _report(outcomes: list[tuple[str, str]], *, done: str, as_json: bool) -> Non
             else:
                 say(f"mainspring: {clean(job_id)}: {clean(outcome)}")
     if not is_done:
-        raise typer.Exit(ExitCode.REFUSED)
+        raise click.exceptions.Exit(ExitCode.REFUSED)

@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 
-import typer
+import click
 
 from mainspring.app import Mainspring
 from mainspring.cli.exits import NotImportable
@@ -19,12 +19,12 @@ def load_app(reference: str, *, folder: Path | None = None) -> Mainspring:
     """Import `module:name`, with `folder` or else the working directory on `sys.path`, as `python -m` does."""
     module_name, colon, name = reference.partition(":")
     if not colon or not module_name or not name:
-        raise typer.BadParameter(
+        raise click.BadParameter(
             f"{reference!r} is not of the form module:name; for app in shop.py it is shop:app"
         )
     if module_name.endswith(".py") or "/" in module_name:
         meant = module_name.removesuffix(".py").strip("./").replace("/", ".")
-        raise typer.BadParameter(f"{reference!r} names a file; name the module: {meant}:{name}")
+        raise click.BadParameter(f"{reference!r} names a file; name the module: {meant}:{name}")
     place = str(folder or Path.cwd())
     if place not in sys.path:
         sys.path.insert(0, place)
@@ -34,7 +34,7 @@ def load_app(reference: str, *, folder: Path | None = None) -> Mainspring:
         raise  # reported as one line, like all errors of Mainspring
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
-            raise typer.BadParameter(
+            raise click.BadParameter(
                 f"there is no module {module_name!r} in {place} or among the installed packages"
             ) from error
         sys.stderr.write(_way_to(error))
@@ -44,7 +44,7 @@ def load_app(reference: str, *, folder: Path | None = None) -> Mainspring:
     if not isinstance(app, Mainspring):
         found = [key for key, value in vars(module).items() if isinstance(value, Mainspring)]
         hint = f"it has {', '.join(f'{module_name}:{key}' for key in found)}" if found else "it has none"
-        raise typer.BadParameter(f"{reference!r} is not a Mainspring application; {hint}")
+        raise click.BadParameter(f"{reference!r} is not a Mainspring application; {hint}")
     return app
 
 
@@ -65,4 +65,4 @@ def app_at(url: str) -> Mainspring:
     try:
         return Mainspring(url)
     except EngineUnavailable as error:
-        raise typer.BadParameter(str(error)) from error
+        raise click.BadParameter(str(error)) from error

@@ -1,79 +1,110 @@
-"""The entry point of `mainspring`: the list of all commands, `--version`, and `main`."""
+"""The entry point of `mainspring`: the list of all commands, the options of the program, and `main`."""
 
 from __future__ import annotations
 
 import sys
-from typing import Annotated, ClassVar
+from typing import Any
 
-import typer
+import click
 
+from mainspring.cli.commands import MAX_WIDTH, HelpFormatter, LazyGroup, Option
+from mainspring.cli.completion import install_completion, show_completion
 from mainspring.cli.exits import EXIT_CODES, run_to_exit
-from mainspring.cli.lazy_commands import OnDemand
-from mainspring.cli.options import App, Url
+from mainspring.cli.options import app_options
+
+# In the order of the help. Each summary is the first paragraph of the command's own help; a test compares them.
+COMMANDS = {
+    "Workers": {
+        "run": "Run jobs until SIGTERM or Ctrl+C.",
+        "healthcheck": "Check the workers on this machine; exit with 1 if one is unhealthy or none runs.",
+    },
+    "Jobs": {
+        "submit": "Submit a job, or a file of jobs.",
+        "jobs": "List, show, cancel, retry and reschedule jobs.",
+        "dlq": "List, show, replay and purge dead letters.",
+        "queues": "Count the jobs of queues, pause and resume queues.",
+        "schedules": "List, preview, pause and resume schedules.",
+    },
+    "Diagnosis": {
+        "explain": "Explain why a job is in its state, and how to change that.",
+        "events": "Print the events of jobs as they happen.",
+        "doctor": "Check the machine, the store, workers, jobs and schedules.",
+    },
+    "Stores and servers": {
+        "migrate": "Move jobs and schedules from a SQLite file to NATS.",
+        "nats": "Start NATS servers for development, and print permissions for production.",
+    },
+    "Try it out": {
+        "bench": "Measure the speed of this machine and engine.",
+        "demo": "Run a demonstration: a shop whose unpaid orders time out.",
+    },
+}
+HELP = """One scheduler for Python, from a thread pool to a cluster.
+
+Name the application with --app or the store with --url. Without them, a command uses the environment variables
+MAINSPRING_APP and MAINSPRING_URL, else app and url in [tool.mainspring] of pyproject.toml.
+
+Example: mainspring jobs list --app shop:app --status failed
+"""
 
 
-class LazyCommands(OnDemand):
-    """All commands in the order of the help, each with the first paragraph of its own help."""
-
-    summaries: ClassVar = {
-        "run": "Run jobs until SIGTERM or Ctrl+C; a second signal hands back what runs at once.",
-        "healthcheck": "Exit with 0 if workers run on this machine and all of them are well; else with 1, and say "
-        "why not.",
-        "submit": "Submit a job, durable when its id is printed; or a file of jobs, all checked before the first "
-        "is stored.",
-        "jobs": "List, look at, call off, put off and repeat jobs.",
-        "dlq": "Dead letters: jobs that were given up.",
-        "schedules": "List, preview, pause and resume what recurs.",
-        "queues": "Count, pause and resume queues.",
-        "explain": "Say in plain words why a job is where it is, and what would change it.",
-        "events": "Print what happens to jobs from now on, a line each; nothing is kept of what was before.",
-        "doctor": "Check the machine, the store, workers, jobs and schedules; nothing is changed.",
-        "migrate": "Move pending jobs, dead letters, schedules, pauses and limits from a SQLite file to NATS.",
-        "nats": "NATS servers for trying out, and rights for real ones.",
-        "bench": "Measure your machine and engine in about twenty seconds, on stores of its own: your jobs are "
-        "not touched.",
-        "demo": "Watch a shop whose unpaid orders time out, for a quarter of a minute; nothing is left behind.",
-    }
-
-
-commands = typer.Typer(
-    name="mainspring",
-    cls=LazyCommands,
-    epilog=EXIT_CODES,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
-
-
-def _say_version(*, is_asked: bool) -> None:
-    if is_asked:
+def _show_version(context: click.Context, _: click.Parameter, is_given: object) -> None:
+    if is_given and not context.resilient_parsing:
         from importlib.metadata import version  # noqa: PLC0415 - only --version needs it
 
-        typer.echo(f"mainspring {version('mainspring')}")
-        raise typer.Exit
+        click.echo(f"mainspring {version('mainspring')}")
+        context.exit()
 
 
-Version = Annotated[
-    bool,
-    typer.Option(
-        "--version",
-        help="Say the version, and end.",
-        callback=lambda value: _say_version(is_asked=value),
-        is_eager=True,
-    ),
-]
+class Program(LazyGroup):
+    """The program; its help ends with the exit codes."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        assert isinstance(formatter, HelpFormatter)
+        formatter.write_rows("Exit codes", [(str(int(code)), meaning) for code, meaning in EXIT_CODES.items()])
 
 
-@commands.callback()
-def _mainspring(*, app: App = None, url: Url = None, _version: Version = False) -> None:
-    """One scheduler for Python, from a thread pool to a cluster.
+_COMPLETION: dict[str, Any] = {
+    "cls": Option,
+    "section": "Completion",
+    "metavar": "[SHELL]",
+    "is_flag": False,
+    "flag_value": "",  # the value of the option without a shell
+    "is_eager": True,
+    "expose_value": False,
+}
 
-    Which application or store is meant is said by --app or --url,
-    else by MAINSPRING_APP or MAINSPRING_URL,
-    else by app or url in the section tool.mainspring of pyproject.toml.
 
-    Example: mainspring jobs list --app shop:app --status failed
-    """
+@click.group(
+    "mainspring",
+    cls=Program,
+    summaries=COMMANDS,
+    help=HELP,
+    context_settings={"max_content_width": MAX_WIDTH, "show_default": True},
+)
+@click.option(
+    "--version",
+    help="Print the version and exit.",
+    is_flag=True,
+    callback=_show_version,
+    is_eager=True,
+    expose_value=False,
+)
+@app_options
+@click.option(
+    "--install-completion",
+    **_COMPLETION,
+    help="Install completion for the current shell, or for bash, zsh, fish or powershell.",
+    callback=install_completion,
+)
+@click.option(
+    "--show-completion",
+    **_COMPLETION,
+    help="Print the script that would be installed.",
+    callback=show_completion,
+)
+def commands(**_: object) -> None:
+    """Keep the options of the program in its context; commands read them from there."""
 
 
 def main() -> None:

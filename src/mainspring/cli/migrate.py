@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-import typer
+import click
 
 from mainspring.app import Mainspring
+from mainspring.cli.commands import Argument, Command
 from mainspring.cli.exits import ExitCode
-from mainspring.cli.options import App, AsJson
+from mainspring.cli.options import app_option, json_option
 from mainspring.cli.output import say, show_json, show_table, write
 from mainspring.cli.progress import Bar
 from mainspring.cli.stopping import Stopping
@@ -28,33 +29,32 @@ if TYPE_CHECKING:
 
 SHOWN = 20  # deviations in the table; --json has all
 
-Source = Annotated[str, typer.Argument(help="The file that the jobs leave.", metavar="FROM")]
-Goal = Annotated[
-    str | None,
-    typer.Argument(help="Where they go; without it, to the store of --app or MAINSPRING_URL.", metavar="TO"),
-]
 
-
+@click.command("migrate", cls=Command)
+@click.argument("source", cls=Argument, metavar="FROM", help="The sqlite:/// URL of the file.")
+@click.argument(
+    "goal",
+    cls=Argument,
+    required=False,
+    metavar="TO",
+    help="The nats:// URL of the target; without it, the store of --app or MAINSPRING_URL.",
+)
+@click.option("--dry-run", is_flag=True, help="Only count.")
+@click.option("--undo", is_flag=True, help="Undo a move, if no worker has run jobs on the target.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Finish in spite of differences; with --undo, do not contact the target.",
+)
+@json_option
+@app_option
 def migrate(
-    source: Source,
-    goal: Goal = None,
-    *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
-    undo: Annotated[
-        bool, typer.Option("--undo", help="Take a move back, if no worker has run jobs on the target.")
-    ] = False,
-    force: Annotated[
-        bool,
-        typer.Option(
-            "--force", help="Finish in spite of differences; with --undo, without asking a target that is gone."
-        ),
-    ] = False,
-    as_json: AsJson = False,
-    app: App = None,
+    *, source: str, goal: str | None, dry_run: bool, undo: bool, force: bool, as_json: bool, app: str | None
 ) -> None:
-    """Move pending jobs, dead letters, schedules, pauses and limits from a SQLite file to NATS.
+    """Move jobs and schedules from a SQLite file to NATS.
 
-    Stop workers first. If the command is stopped or killed, the same command goes on.
+    Pending jobs, dead letters, schedules, pauses and limits are moved. Stop the workers first. If the command is
+    stopped or killed, run it again to continue.
 
     Example: mainspring migrate sqlite:///shop.db "nats://127.0.0.1:4222?prefix=shop"
     """
@@ -77,7 +77,7 @@ def migrate(
 def _application_at(source: str, goal: str | None, app: str | None) -> Mainspring:
     """Return the application whose store the jobs move to; its NATS settings have the credentials."""
     if not is_sqlite(source):
-        raise typer.BadParameter(f"jobs move from a sqlite:/// file, not from {without_password(source)!r}")
+        raise click.BadParameter(f"jobs move from a sqlite:/// file, not from {without_password(source)!r}")
     require_store(Mainspring(source))
     if goal is None:
         application = find_application(app, None)
@@ -85,7 +85,7 @@ def _application_at(source: str, goal: str | None, app: str | None) -> Mainsprin
         application = Mainspring(goal, nats=None if app is None else find_application(app, None).nats)
     if not is_nats(application.url):
         where = without_password(application.url)
-        raise typer.BadParameter(f"jobs move to nats:// or tls://, not to {where!r}; name the target, too")
+        raise click.BadParameter(f"jobs move to nats:// or tls://, not to {where!r}; name the target, too")
     return application
 
 
@@ -111,7 +111,7 @@ def _move(departure: Departure, application: Mainspring, source: str, *, force: 
             seconds += _run(mover.verifying(), "comparing", planned.jobs, stopping, command)
         if mover.deviations and not force:
             _show_deviations(mover.deviations, planned, goal, as_json=as_json)
-            raise typer.Exit(ExitCode.REFUSED)
+            raise click.exceptions.Exit(ExitCode.REFUSED)
         mover.finish()
     _show_moved(mover, planned, source, goal, seconds, as_json=as_json)
 

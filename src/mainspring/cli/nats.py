@@ -6,63 +6,65 @@ import json
 import signal
 from pathlib import Path
 from threading import Event
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 from rich.console import Console
 from rich.syntax import Syntax
 from rich.table import Table
 
+from mainspring.cli.commands import Group
 from mainspring.cli.nats_permissions import permissions
 from mainspring.cli.nats_servers import NatsServers
+from mainspring.cli.options import NumberRange
 from mainspring.cli.output import say
 
 LOOK_SECONDS = 1.0  # the interval of checking whether the servers run
 AWAY_LOOKS = 5  # checks until a killed node is restarted; until then it is missing, like a lost node
 
-nats = typer.Typer(
-    name="nats", help="NATS servers for trying out, and rights for real ones.", no_args_is_help=True
+nats = Group("nats", help="Start NATS servers for development, and print permissions for production.")
+nats.add_command(permissions)
+
+
+@nats.command("dev")
+@click.option("--nodes", type=int, default=1, help="Start one server, or a cluster of three.", metavar="1|3")
+@click.option(
+    "--port",
+    type=NumberRange(1, 65_533),
+    default=4222,
+    help="The port of the first node; the others have the next ones.",
+    metavar="NUMBER",
 )
-
-
-@nats.callback()
-def _nats() -> None:
-    """NATS servers for trying out, and rights for real ones."""
-
-
-nats.command()(permissions)
-
-
-@nats.command()
+@click.option(
+    "--store",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Keep the data in this folder; without it, the data is removed at the end.",
+    metavar="FOLDER",
+)
+@click.option(
+    "--include",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Include this file in the configuration of the servers, to try permissions out.",
+    metavar="FILE",
+)
+@click.option("--sync-always", is_flag=True, help="Confirm a write only when it is on the disk.")
+@click.option("--json", "as_json", is_flag=True, help="Print the addresses as one line of JSON.")
 def dev(
-    *,
-    nodes: Annotated[int, typer.Option(help="How many: 1, or a cluster of 3.", metavar="1|3")] = 1,
-    port: Annotated[int, typer.Option(help="Of the first node; others have the next.", min=1, max=65_533)] = 4222,
-    store: Annotated[
-        Path | None, typer.Option(help="Where data is kept; else it is removed at the end.", file_okay=False)
-    ] = None,
-    include: Annotated[
-        Path | None,
-        typer.Option(
-            help="A file for the server's configuration, to try rights out.", exists=True, dir_okay=False
-        ),
-    ] = None,
-    sync_always: Annotated[bool, typer.Option("--sync-always", help="Confirm only what is on the disk.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Say where they are as one line of JSON.")] = False,
+    *, nodes: int, port: int, store: Path | None, include: Path | None, sync_always: bool, as_json: bool
 ) -> None:
     """Run NATS with JetStream on this machine until Ctrl+C or SIGTERM.
 
     Example: mainspring nats dev --nodes 3 --store nats-data
     """
     if nodes not in {1, 3}:
-        raise typer.BadParameter(f"{nodes} nodes make no cluster; take 1 or 3", param_hint="--nodes")
+        raise click.BadParameter(f"{nodes} nodes make no cluster; take 1 or 3", param_hint="--nodes")
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     console = Console(highlight=False, soft_wrap=True)
     try:
         with NatsServers(nodes=nodes, port=port, store=store, sync_always=sync_always, include=include) as servers:
             if as_json:
-                typer.echo(json.dumps(_describe(servers)))
+                click.echo(json.dumps(_describe(servers)))
             else:
                 _show(console, servers, is_kept=store is not None)
             away: dict[str, int] = {}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
 
-import typer
+import click
 from msgspec import Struct
 
-from mainspring.cli.options import AsJson
+from mainspring.cli.commands import Command
+from mainspring.cli.options import json_option
 from mainspring.cli.output import show_json, write
 from mainspring.engines.nats.naming import DEFAULT_PREFIX
 from mainspring.engines.nats.rights import rights_of
@@ -34,33 +34,42 @@ class Grant(Struct, frozen=True, kw_only=True):
     subscribe: tuple[str, ...]
 
 
-def permissions(
-    *,
-    prefix: Annotated[
-        list[str] | None,
-        typer.Option("--prefix", help="Of the application, as in its URL; may be given again.", metavar="PREFIX"),
-    ] = None,
-    role: Annotated[Role | None, typer.Option(help="Only this role.")] = None,
-    account: Annotated[
-        str | None,
-        typer.Option(help="One account for all; else each prefix has its own, which is safer.", metavar="NAME"),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Print accounts and users for nats-server: each role with the least that it needs.
+@click.command("permissions", cls=Command)
+@click.option(
+    "--prefix",
+    "prefixes",
+    multiple=True,
+    default=[DEFAULT_PREFIX],
+    help="The prefix in the URL of the application; may be repeated.",
+    metavar="PREFIX",
+)
+@click.option(
+    "--role", type=click.Choice(ROLES), help="Print only this role: submitter, worker or operator.", metavar="ROLE"
+)
+@click.option(
+    "--account",
+    help="Put all users into this account; without it, each prefix has its own account, which is safer.",
+    metavar="NAME",
+)
+@json_option
+def permissions(*, prefixes: tuple[str, ...], role: Role | None, account: str | None, as_json: bool) -> None:
+    """Print accounts and users for nats-server; each role gets the permissions that it needs.
 
-    Include the output in the server's configuration. Passwords are environment variables of the server; what
-    clients say stands in the comments. It reads and changes nothing.
+    Include the output in the configuration of the server. The server reads the passwords from its environment. The
+    comments in the output contain the URLs for clients. The command reads and changes nothing.
 
     Example: mainspring nats permissions --prefix shop > shop-accounts.conf
     """
     if account is not None and not NAME.fullmatch(account):
-        raise typer.BadParameter(f"account {account!r} is no name; take letters, digits, '_' and '-', as in SHOP")
-    prefixes = dict.fromkeys(prefix or [DEFAULT_PREFIX])
+        raise click.BadParameter(f"account {account!r} is no name; take letters, digits, '_' and '-', as in SHOP")
     try:
-        grants = [make_grant(name, given, account) for name in prefixes for given in ([role] if role else ROLES)]
+        grants = [
+            make_grant(name, given, account)
+            for name in dict.fromkeys(prefixes)
+            for given in ([role] if role else ROLES)
+        ]
     except EngineUnavailable as error:  # the prefix is invalid
-        raise typer.BadParameter(str(error)) from None
+        raise click.BadParameter(str(error)) from None
     if as_json:
         show_json(grants)
     else:

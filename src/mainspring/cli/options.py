@@ -1,88 +1,55 @@
-"""Options that several commands share, and the parsers of durations and instants.
+"""Options and arguments that several commands share, and the parsers of durations and instants.
 
-`mainspring --help` imports this module, so it imports nothing from the rest of the package.
+`mainspring --help` imports this module, so it imports nothing from the rest of the package but `commands.py`.
 """
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Callable
 from datetime import datetime, timedelta
-from enum import StrEnum
-from typing import Annotated
+from typing import Any, TypeVar
 
-import typer
+import click
 
-WHERE = "Which application or store"
+from mainspring.cli.commands import Argument, Option
+
+APPLICATION = "Application and store"
 HEALTH = "Health and logs"
+STATUSES = ("pending", "running", "completed", "failed", "canceled")
+PRIORITIES = ("best-effort", "user-visible", "user-blocking")
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
 
-
-def _inherit(context: typer.Context, parameter: typer.CallbackParam, value: str | None) -> str | None:
-    """Return the value given before the command, `mainspring --app shop:app jobs list`, if none follows it."""
-    return context.find_root().params.get(str(parameter.name)) if value is None else value
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
-App = Annotated[
-    str | None,
-    typer.Option(
-        "--app",
-        help="The application; its handlers are known.",
-        metavar="MODULE:APP",
-        callback=_inherit,
-        rich_help_panel=WHERE,
-    ),
-]
-Url = Annotated[
-    str | None,
-    typer.Option(
-        "--url",
-        help="The store, without handlers; with --app, that application on this store.",
-        metavar="URL",
-        callback=_inherit,
-        rich_help_panel=WHERE,
-    ),
-]
-Id = Annotated[str, typer.Argument(help="The id of a job.", metavar="ID")]
-Ids = Annotated[list[str], typer.Argument(help="The ids of jobs.", metavar="ID")]
-HealthDir = Annotated[
-    str | None,
-    typer.Option(
-        "--health-dir",
-        help="Where workers leave their signs of life for `mainspring healthcheck`; else MAINSPRING_HEALTH_DIR, "
-        "XDG_RUNTIME_DIR or the folder for temporary files.",
-        metavar="FOLDER",
-        rich_help_panel=HEALTH,
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
-QueueName = Annotated[str | None, typer.Option("--queue", help="Only this queue.", metavar="NAME")]
-TypeName = Annotated[
-    str | None,
-    typer.Option("--type", help="Only this handler; with --app its short name will do.", metavar="NAME"),
-]
-Limit = Annotated[int, typer.Option("--limit", help="How many at most.", min=1)]
-OldestFirst = Annotated[bool, typer.Option("--oldest-first", help="In the order of their submission.")]
-After = Annotated[str | None, typer.Option("--after", help="Go on where the page before ended.", metavar="PLACE")]
+class NumberRange(click.ParamType[int | float]):
+    """A number from `least` to `most`: a whole number unless `kind` is float."""
+
+    name = "number"
+
+    def __init__(self, least: float, most: float = math.inf, *, kind: type[int] | type[float] = int) -> None:
+        self._least = least
+        self._most = most
+        self._kind = kind
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | float:
+        try:
+            number = self._kind(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a {'whole ' if self._kind is int else ''}number", param, ctx)
+        if not self._least <= number:
+            self.fail(f"{value} is too small, the minimum is {_plain(self._least)}", param, ctx)
+        if number > self._most:
+            self.fail(f"{value} is too large, the maximum is {_plain(self._most)}", param, ctx)
+        return number
 
 
-class StatusName(StrEnum):
-    """The job states as command line values; the names are those of `JobStatus`."""
-
-    PENDING = "pending"
-    RUNNING = "running"
-    COMPLETED = "completed"
-    FAILED = "failed"
-    CANCELED = "canceled"
-
-
-class PriorityName(StrEnum):
-    """The priorities as command line values; the names are those of `Priority`."""
-
-    BEST_EFFORT = "best-effort"
-    USER_VISIBLE = "user-visible"
-    USER_BLOCKING = "user-blocking"
+def _plain(number: float) -> str:
+    return f"{number:,.6f}".rstrip("0").rstrip(".")
 
 
 def to_duration(text: str) -> timedelta:
@@ -96,7 +63,7 @@ def to_duration(text: str) -> timedelta:
             return timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in parts))
     except OverflowError:
         pass
-    raise typer.BadParameter(f"{text!r} is no duration; write seconds, or 250ms, 90s, 30m, 1h30m, 7d, 2w")
+    raise click.BadParameter(f"{text!r} is no duration; write seconds, or 250ms, 90s, 30m, 1h30m, 7d, 2w")
 
 
 def to_instant(text: str) -> datetime:
@@ -104,19 +71,68 @@ def to_instant(text: str) -> datetime:
     try:
         instant = datetime.fromisoformat(text.strip())
     except ValueError:
-        raise typer.BadParameter(
+        raise click.BadParameter(
             f"{text!r} is no instant; write 2027-01-01T02:00:00+01:00, or Z for UTC"
         ) from None
     if instant.tzinfo is None:
-        raise typer.BadParameter(f"{text!r} could mean any time zone; add one: {text.strip()}+01:00, or Z for UTC")
+        raise click.BadParameter(f"{text!r} could mean any time zone; add one: {text.strip()}+01:00, or Z for UTC")
     return instant
 
 
-Delay = Annotated[
-    timedelta | None,
-    typer.Option("--delay", help="Due so much later: 90, 30m, 1h30m.", parser=to_duration, metavar="DURATION"),
-]
-At = Annotated[
-    datetime | None,
-    typer.Option("--at", help="Due then: 2027-01-01T02:00:00+01:00.", parser=to_instant, metavar="INSTANT"),
-]
+def _inherit(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """Return the value given before the command, `mainspring --app shop:app jobs list`, if none follows it."""
+    return context.find_root().params.get(str(parameter.name)) if value is None else value
+
+
+app_option = click.option(
+    "--app",
+    cls=Option,
+    section=APPLICATION,
+    help="The application; the command can use its handlers.",
+    metavar="MODULE:APP",
+    callback=_inherit,
+)
+url_option = click.option(
+    "--url",
+    cls=Option,
+    section=APPLICATION,
+    help="The store. With --app, the command uses that application with this store.",
+    metavar="URL",
+    callback=_inherit,
+)
+
+
+def app_options(function: Decorated) -> Decorated:
+    """Add `--app` and `--url`."""
+    return app_option(url_option(function))
+
+
+id_argument = click.argument("job_id", cls=Argument, metavar="ID", help="The id of a job.")
+ids_argument = click.argument("ids", cls=Argument, nargs=-1, required=True, metavar="ID", help="The ids of jobs.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+queue_option = click.option("--queue", help="Only jobs of this queue.", metavar="NAME")
+type_option = click.option(
+    "--type", help="Only jobs of this job type; with --app, its short name is enough.", metavar="NAME"
+)
+limit_option = click.option(
+    "--limit", type=NumberRange(1), default=50, help="List at most this many.", metavar="NUMBER"
+)
+after_option = click.option(
+    "--after", help="Continue the list; the previous page printed this value.", metavar="POSITION"
+)
+oldest_first_option = click.option("--oldest-first", is_flag=True, help="List the oldest first.")
+delay_option = click.option(
+    "--delay", type=to_duration, help="Due after this time from now: 90 (seconds), 30m, 1h30m.", metavar="DURATION"
+)
+at_option = click.option(
+    "--at", type=to_instant, help="Due at this time: 2027-01-01T02:00:00+01:00.", metavar="INSTANT"
+)
+health_dir_option = click.option(
+    "--health-dir",
+    cls=Option,
+    section=HEALTH,
+    type=click.Path(file_okay=False),
+    help="The folder of the health files. Without it: MAINSPRING_HEALTH_DIR, else XDG_RUNTIME_DIR, else the "
+    "folder for temporary files.",
+    metavar="FOLDER",
+)

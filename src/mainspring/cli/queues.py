@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+import click
 from rich.text import Text
 
+from mainspring.cli.commands import Argument, Group
 from mainspring.cli.documents import queue_fields
-from mainspring.cli.options import App, AsJson, Url
+from mainspring.cli.options import STATUSES, app_options, json_option
 from mainspring.cli.output import Cell, clean, say, show_json, show_table, write
 from mainspring.cli.target import opened
 from mainspring.jobs.queues import QueueStatistics, count_queues
 
-STATES = ("pending", "running", "completed", "failed", "canceled")
+queues = Group("queues", help="Count the jobs of queues, pause and resume queues.")
 
-Names = Annotated[list[str], typer.Argument(help="The names of queues.", metavar="NAME")]
-
-queues = typer.Typer(name="queues", help="Count, pause and resume queues.", no_args_is_help=True)
+names_argument = click.argument(
+    "names", cls=Argument, nargs=-1, required=True, metavar="NAME", help="The names of queues."
+)
 
 
 @queues.command("list")
-def list_queues(
-    names: Annotated[list[str] | None, typer.Argument(help="Only these.", metavar="NAME")] = None,
-    *,
-    as_json: AsJson = False,
-    app: App = None,
-    url: Url = None,
-) -> None:
-    """Count the jobs of queues by state: all queues of jobs, handlers and schedules, and those that are paused.
+@click.argument("names", cls=Argument, nargs=-1, metavar="NAME", help="Only these queues.")
+@json_option
+@app_options
+def list_queues(*, names: tuple[str, ...], as_json: bool, app: str | None, url: str | None) -> None:
+    """Count the jobs of queues by status.
 
-    FAILED are the dead letters that were not replayed, as in `mainspring dlq list`.
+    The list has all queues with jobs, handlers or schedules, and paused queues. FAILED counts the dead letters
+    that were not replayed, as in `mainspring dlq list`.
 
     Example: mainspring queues list
     """
@@ -41,11 +38,11 @@ def list_queues(
         show_json({"queues": [queue_fields(queue) for queue in found]})
     elif found:
         show_table(
-            ("QUEUE", "PAUSED", *map(str.upper, STATES)),
+            ("QUEUE", "PAUSED", *map(str.upper, STATUSES)),
             map(_row, found),
             whole=("PAUSED",),
             spare=("CANCELED", "COMPLETED"),
-            numbers=tuple(map(str.upper, STATES)),
+            numbers=tuple(map(str.upper, STATUSES)),
         )
     else:
         say("no queues")
@@ -53,12 +50,15 @@ def list_queues(
 
 def _row(queue: QueueStatistics) -> list[Cell]:
     paused = Text("paused", style="yellow") if queue.is_paused else Text("-")
-    return [queue.name, paused, *(f"{getattr(queue, state):,}" for state in STATES)]
+    return [queue.name, paused, *(f"{getattr(queue, status):,}" for status in STATUSES)]
 
 
 @queues.command("pause")
-def pause_queues(names: Names, *, as_json: AsJson = False, app: App = None, url: Url = None) -> None:
-    """Let no more jobs of queues start, on all workers; what runs goes on.
+@names_argument
+@json_option
+@app_options
+def pause_queues(*, names: tuple[str, ...], as_json: bool, app: str | None, url: str | None) -> None:
+    """Start no more jobs of these queues, on all workers; running jobs continue.
 
     Example: mainspring queues pause mail
     """
@@ -71,8 +71,11 @@ def pause_queues(names: Names, *, as_json: AsJson = False, app: App = None, url:
 
 
 @queues.command("resume")
-def resume_queues(names: Names, *, as_json: AsJson = False, app: App = None, url: Url = None) -> None:
-    """Let jobs of queues start again.
+@names_argument
+@json_option
+@app_options
+def resume_queues(*, names: tuple[str, ...], as_json: bool, app: str | None, url: str | None) -> None:
+    """Start jobs of these queues again.
 
     Example: mainspring queues resume mail
     """

@@ -10,17 +10,18 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from mainspring.app import Mainspring
+from mainspring.cli.commands import Argument, Command, Option
 from mainspring.cli.exits import code_of
 from mainspring.cli.logs import LogFormat, LogLevel, start_logging
-from mainspring.cli.options import HEALTH, App, HealthDir, Url, to_duration
+from mainspring.cli.options import HEALTH, NumberRange, app_options, health_dir_option, to_duration
 from mainspring.cli.output import clean, is_terminal, show
 from mainspring.cli.target import choose, find_application
 from mainspring.errors import MainspringError
@@ -128,37 +129,70 @@ def _date(schedule: ScheduledNext) -> str | None:
     return None if schedule.next_due is None else schedule.next_due.astimezone(UTC).isoformat()
 
 
+@click.command("run", cls=Command)
+@click.argument(
+    "reference",
+    cls=Argument,
+    required=False,
+    metavar="MODULE:APP",
+    help="The application, as module:name; the same as --app.",
+)
+@click.option("--queues", help="Run only jobs of these queues, separated by commas.", metavar="NAMES")
+@click.option("--threads", type=NumberRange(1), help="The number of threads for handlers.", metavar="NUMBER")
+@click.option(
+    "--processes",
+    type=NumberRange(1),
+    help="The number of processes for handlers with execution='process'.",
+    metavar="NUMBER",
+)
+@click.option(
+    "--stall-after",
+    cls=Option,
+    section=HEALTH,
+    help="Report a stall when jobs are due and no worker claims any for this time: 90s, 5m; 0 turns it off.",
+    metavar="DURATION",
+)
+@health_dir_option
+@click.option(
+    "--log-format",
+    cls=Option,
+    section=HEALTH,
+    type=click.Choice([each.value for each in LogFormat]),
+    default=LogFormat.CONSOLE.value,
+    help="Log lines for people, or one JSON object per line.",
+    metavar="console|json",
+)
+@click.option(
+    "--log-level",
+    cls=Option,
+    section=HEALTH,
+    type=click.Choice([each.value for each in LogLevel]),
+    default=LogLevel.INFO.value,
+    help="The lowest level that is logged: debug, info, warning or error.",
+    metavar="LEVEL",
+)
+@app_options
 def run(
-    reference: Annotated[
-        str | None, typer.Argument(help="The application, as module:name; else --app.", metavar="MODULE:APP")
-    ] = None,
     *,
-    queues: Annotated[str | None, typer.Option(help="Only these queues, separated by commas.")] = None,
-    threads: Annotated[int | None, typer.Option(help="Threads for handlers.", min=1)] = None,
-    processes: Annotated[int | None, typer.Option(help="Processes for handlers that run in one.", min=1)] = None,
-    stall_after: Annotated[
-        str | None,
-        typer.Option(
-            help="Unhealthy if jobs could start and no worker claims any for so long: 90s, 5m; 0 never.",
-            metavar="DURATION",
-            rich_help_panel=HEALTH,
-        ),
-    ] = None,
-    health_dir: HealthDir = None,
-    log_format: Annotated[
-        LogFormat, typer.Option(help="Lines for people, or a JSON object in each.", rich_help_panel=HEALTH)
-    ] = LogFormat.CONSOLE,
-    log_level: Annotated[
-        LogLevel, typer.Option(help="What is left out: everything below.", rich_help_panel=HEALTH)
-    ] = LogLevel.INFO,
-    app: App = None,
-    url: Url = None,
+    reference: str | None,
+    queues: str | None,
+    threads: int | None,
+    processes: int | None,
+    stall_after: str | None,
+    health_dir: str | None,
+    log_format: str,
+    log_level: str,
+    app: str | None,
+    url: str | None,
 ) -> None:
-    """Run jobs until SIGTERM or Ctrl+C; a second signal hands back what runs at once.
+    """Run jobs until SIGTERM or Ctrl+C.
+
+    The first signal lets running handlers finish. A second signal hands their jobs back at once.
 
     Example: mainspring run shop:app --queues orders,mail --threads 16
     """
-    start_logging(log_format, log_level)
+    chosen_format = LogFormat(log_format)
+    start_logging(chosen_format, LogLevel(log_level))
     try:
         application = _find(reference, app, url)
         if queues is not None:
@@ -169,26 +203,26 @@ def run(
             application.processes = replace(application.processes, count=processes)
         if stall_after is not None:
             application.stall_after = to_duration(stall_after)
-        voice = choose_voice(log_format)
+        voice = choose_voice(chosen_format)
         Foreground(application, environment=os.environ, health_dir=health_dir, voice=voice).run()
     except MainspringError as error:
-        if log_format is not LogFormat.JSON:
+        if chosen_format is not LogFormat.JSON:
             raise
         logging.getLogger("mainspring.cli").critical("%s", error)
-        raise typer.Exit(code_of(error)) from error
+        raise click.exceptions.Exit(code_of(error)) from error
 
 
 def _find(reference: str | None, app: str | None, url: str | None) -> Mainspring:
     if reference is not None and app is not None and reference != app:
-        raise typer.BadParameter(f"which application: {reference!r}, or --app {app!r}? give one of them")
+        raise click.BadParameter(f"which application: {reference!r}, or --app {app!r}? give one of them")
     given = app if reference is None else reference
     if choose(given, url).app is None:
-        raise typer.BadParameter("a worker needs handlers: give --app module:app beside the URL")
+        raise click.BadParameter("a worker needs handlers: give --app module:app beside the URL")
     return find_application(given, url)
 
 
 def _names(queues: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in queues.split(",") if name.strip())
     if not names:
-        raise typer.BadParameter(f"{queues!r} names no queue; leave --queues out to serve all")
+        raise click.BadParameter(f"{queues!r} names no queue; leave --queues out to serve all")
     return names

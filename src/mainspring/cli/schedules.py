@@ -9,15 +9,16 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 from rich.text import Text
 
 from mainspring.app import Mainspring
+from mainspring.cli.commands import Argument, Group
 from mainspring.cli.documents import rule_fields, rule_text, schedule_fields
 from mainspring.cli.exits import ExitCode, in_words
-from mainspring.cli.options import App, AsJson, Url, to_instant
+from mainspring.cli.options import NumberRange, app_options, json_option, to_instant
 from mainspring.cli.output import Cell, at, clean, say, show_json, show_table, write
 from mainspring.cli.target import opened
 from mainspring.clock import SystemClock
@@ -69,31 +70,60 @@ class Date:
         }
 
 
+schedules = Group("schedules", help="List, preview, pause and resume schedules.")
+
+names_argument = click.argument(
+    "names", cls=Argument, nargs=-1, required=True, metavar="NAME", help="The names of schedules."
+)
+
+
+@schedules.command("preview")
+@click.argument(
+    "what", cls=Argument, metavar="CRON|NAME", help="A cron expression, or the name of a stored schedule."
+)
+@click.option("--tz", default="UTC", help="The time zone of the expression.", metavar="ZONE")
+@click.option("--count", type=NumberRange(1, 10_000), default=10, help="The number of dates.", metavar="NUMBER")
+@click.option(
+    "--from",
+    "since",
+    type=to_instant,
+    show_default="now",
+    help="The first date comes after this time.",
+    metavar="INSTANT",
+)
+@click.option(
+    "--dst-gap",
+    default="shift",
+    help="Shift or skip a time that does not exist because clocks are set forward.",
+    metavar="shift|skip",
+)
+@click.option(
+    "--dst-fold",
+    default="first",
+    help="Which one to use when a time occurs twice because clocks are set back.",
+    metavar="first|second|both",
+)
+@click.option(
+    "--name", "is_name", is_flag=True, help="Treat the argument as a name, even if it looks like an expression."
+)
+@json_option
+@app_options
 def preview(
-    what: Annotated[
-        str, typer.Argument(help="A cron expression, or the name of a stored schedule.", metavar="CRON|NAME")
-    ],
     *,
-    tz: Annotated[str, typer.Option(help="The time zone of the expression.", metavar="ZONE")] = "UTC",
-    count: Annotated[int, typer.Option(help="How many dates.", min=1, max=10_000)] = 10,
-    since: Annotated[
-        datetime | None,
-        typer.Option("--from", help="Begin there, not now.", parser=to_instant, metavar="INSTANT"),
-    ] = None,
-    dst_gap: Annotated[
-        str, typer.Option(help="What becomes of a time that a night lacks.", metavar="shift|skip")
-    ] = "shift",
-    dst_fold: Annotated[
-        str, typer.Option(help="Which of two equal times of a night counts.", metavar="first|second|both")
-    ] = "first",
-    is_name: Annotated[
-        bool, typer.Option("--name", help="It is a name, though it looks like a cron expression.")
-    ] = False,
-    as_json: AsJson = False,
-    app: App = None,
-    url: Url = None,
+    what: str,
+    tz: str,
+    count: int,
+    since: datetime | None,
+    dst_gap: str,
+    dst_fold: str,
+    is_name: bool,
+    as_json: bool,
+    app: str | None,
+    url: str | None,
 ) -> None:
-    """Show the next dates of a cron expression or of a schedule; nights in which clocks change are marked.
+    """Show the next dates of a cron expression or of a schedule.
+
+    Dates that are affected by a change of clocks are marked.
 
     Example: mainspring schedules preview "30 2 * * *" --tz Europe/Berlin --count 20
     """
@@ -111,7 +141,7 @@ def preview(
         say(rule_text(timetable.rule))
     else:
         say("mainspring: it never occurs again")
-        raise typer.Exit(ExitCode.REFUSED)
+        raise click.exceptions.Exit(ExitCode.REFUSED)
 
 
 def full_name(application: Mainspring, name: str) -> str:
@@ -143,7 +173,7 @@ def dates_of(timetable: Timetable, after: int, count: int) -> list[Date]:
 
 def _stored(schedule: ScheduleInfo) -> Timetable:
     if schedule.rule is None:
-        raise typer.BadParameter(f"the rule of {schedule.name!r} was written by a newer version; upgrade this one")
+        raise click.BadParameter(f"the rule of {schedule.name!r} was written by a newer version; upgrade this one")
     if schedule.is_paused:
         say(f"{clean(schedule.name)} is paused: these dates hold once it is resumed")
     return Timetable(schedule.rule, schedule.record.start, schedule.record.end)
@@ -159,17 +189,13 @@ def _rows(dates: list[Date]) -> Iterator[list[Cell]]:
         yield [Text(shown, style=style), Text(utc), Text(date.note or "", style=style)]
 
 
-Names = Annotated[list[str], typer.Argument(help="The names of schedules.", metavar="NAME")]
-
-schedules = typer.Typer(
-    name="schedules", help="List, preview, pause and resume what recurs.", no_args_is_help=True
-)
-schedules.command()(preview)
-
-
 @schedules.command("list")
-def list_schedules(*, as_json: AsJson = False, app: App = None, url: Url = None) -> None:
-    """List the stored schedules; those that are declared in code are stored when a worker starts.
+@json_option
+@app_options
+def list_schedules(*, as_json: bool, app: str | None, url: str | None) -> None:
+    """List the stored schedules.
+
+    A worker stores the schedules that are declared in code when it starts.
 
     Example: mainspring schedules list
     """
@@ -195,8 +221,11 @@ def _row(schedule: ScheduleInfo) -> list[Cell]:
 
 
 @schedules.command("pause")
-def pause_schedules(names: Names, *, as_json: AsJson = False, app: App = None, url: Url = None) -> None:
-    """Let schedules rest; jobs that they have made are not touched.
+@names_argument
+@json_option
+@app_options
+def pause_schedules(*, names: tuple[str, ...], as_json: bool, app: str | None, url: str | None) -> None:
+    """Pause schedules; jobs that they have submitted are not affected.
 
     Example: mainspring schedules pause nightly_report
     """
@@ -206,8 +235,11 @@ def pause_schedules(names: Names, *, as_json: AsJson = False, app: App = None, u
 
 
 @schedules.command("resume")
-def resume_schedules(names: Names, *, as_json: AsJson = False, app: App = None, url: Url = None) -> None:
-    """Let schedules go on with their first occurrence from now on.
+@names_argument
+@json_option
+@app_options
+def resume_schedules(*, names: tuple[str, ...], as_json: bool, app: str | None, url: str | None) -> None:
+    """Resume schedules, from their next occurrence on.
 
     Example: mainspring schedules resume nightly_report
     """
@@ -217,7 +249,7 @@ def resume_schedules(names: Names, *, as_json: AsJson = False, app: App = None, 
 
 
 def _each(
-    application: Mainspring, names: list[str], change: Callable[[str], bool]
+    application: Mainspring, names: tuple[str, ...], change: Callable[[str], bool]
 ) -> dict[str, bool | ScheduleNotFound]:
     outcomes: dict[str, bool | ScheduleNotFound] = {}
     for name in names:
@@ -247,4 +279,4 @@ def _report(outcomes: dict[str, bool | ScheduleNotFound], how: str, *, as_json: 
             else:
                 write(f"{clean(name)} {how}" if outcome else f"{clean(name)} was {how} already")
     if any(isinstance(outcome, ScheduleNotFound) for outcome in outcomes.values()):
-        raise typer.Exit(ExitCode.REFUSED)
+        raise click.exceptions.Exit(ExitCode.REFUSED)

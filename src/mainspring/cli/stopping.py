@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-import typer
+import click
 
 CTRL_C = (signal.SIGINT,)
 ALL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -49,7 +49,7 @@ class Stopping:
     def end_if_asked(self) -> None:
         """End the command if a signal has arrived, with the exit code 128 + its number."""
         if self._received is not None:
-            raise typer.Exit(128 + self._received)
+            raise click.exceptions.Exit(128 + self._received)
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
         if self.is_asked:

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Any, TypeAlias
 
-import typer
+import click
 
 from mainspring.app import Mainspring
 from mainspring.cli.argument_parsing import arguments_of, call_of, decoded
-from mainspring.cli.options import App, AsJson, At, Delay, PriorityName, Url
+from mainspring.cli.commands import Argument, Command
+from mainspring.cli.options import PRIORITIES, NumberRange, app_options, at_option, delay_option, json_option
 from mainspring.cli.output import say, show_json, write
 from mainspring.cli.progress import Bar
 from mainspring.cli.stopping import Stopping
@@ -48,7 +50,7 @@ def read_calls(handler: Handler, file: Path, skip: int) -> Calls:
             ) from error
         calls.append(given)
     if not calls:
-        raise typer.BadParameter(f"{name} has no jobs{f' after the first {skip:,}' if skip else ''}")
+        raise click.BadParameter(f"{name} has no jobs{f' after the first {skip:,}' if skip else ''}")
     return calls
 
 
@@ -56,7 +58,7 @@ def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
     try:
         stream = sys.stdin.buffer if str(file) == "-" else file.open("rb")
     except OSError as error:
-        raise typer.BadParameter(f"{file} cannot be read: {error.strerror}") from error
+        raise click.BadParameter(f"{file} cannot be read: {error.strerror}") from error
     with stream:
         for number, line in enumerate(stream, 1):
             if line.strip():
@@ -85,53 +87,72 @@ def submit_all(job: JobFunction[..., Any], calls: Calls, skipped: int, *, as_jso
         write(f"submitted {len(ids):,} jobs in {seconds:.1f} s ({len(ids) / max(seconds, 0.001):,.0f}/s)")
 
 
+@click.command("submit", cls=Command)
+@click.argument("handler", cls=Argument, metavar="HANDLER", help="The job type; its short name is enough.")
+@click.argument("pairs", cls=Argument, nargs=-1, metavar="NAME=VALUE", help="The arguments of the handler.")
+@click.option("--args", "text", help="The arguments as a JSON object, or as a list.", metavar="JSON")
+@delay_option
+@at_option
+@click.option("--queue", help="Use this queue instead of the handler's.", metavar="NAME")
+@click.option(
+    "--priority",
+    type=click.Choice(PRIORITIES, case_sensitive=False),
+    help="Use this priority instead of the handler's: best-effort, user-visible or user-blocking.",
+    metavar="PRIORITY",
+)
+@click.option("--id", "job_id", help="Use this id; it must be new.", metavar="ID")
+@click.option("--unique", help="Store no other job with this key while one is pending or running.", metavar="KEY")
+@click.option("--sequence", help="Run jobs with this key one after another.", metavar="KEY")
+@click.option(
+    "--file",
+    type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
+    help="Submit a job for each line of this file: a JSON object or list of arguments; - is stdin.",
+    metavar="JOBS.JSONL",
+)
+@click.option(
+    "--skip",
+    type=NumberRange(0),
+    default=0,
+    help="Skip this many jobs of the file, because they were submitted before.",
+    metavar="NUMBER",
+)
+@json_option
+@app_options
 def submit(
-    handler: Annotated[str, typer.Argument(help="The handler; its short name will do.", metavar="HANDLER")],
-    pairs: Annotated[list[str] | None, typer.Argument(help="Its arguments.", metavar="NAME=VALUE")] = None,
     *,
-    text: Annotated[
-        str | None, typer.Option("--args", help="Its arguments as an object, or a list.", metavar="JSON")
-    ] = None,
-    delay: Delay = None,
-    at: At = None,
-    queue: Annotated[str | None, typer.Option(help="Another queue than the handler's.", metavar="NAME")] = None,
-    priority: Annotated[PriorityName | None, typer.Option(help="Another priority.", case_sensitive=False)] = None,
-    job_id: Annotated[str | None, typer.Option("--id", help="An id of your own; it can be used once.")] = None,
-    unique: Annotated[
-        str | None, typer.Option(help="While a job with this key waits or runs, no other is made.", metavar="KEY")
-    ] = None,
-    sequence: Annotated[
-        str | None, typer.Option(help="One after another with others of this key.", metavar="KEY")
-    ] = None,
-    file: Annotated[
-        Path | None,
-        typer.Option(
-            help="Many jobs: a line of JSON each, an object or a list of arguments; - is stdin.",
-            metavar="JOBS.JSONL",
-        ),
-    ] = None,
-    skip: Annotated[
-        int, typer.Option(help="Leave out so many lines of the file: they were submitted before.", min=0)
-    ] = 0,
-    as_json: AsJson = False,
-    app: App = None,
-    url: Url = None,
+    handler: str,
+    pairs: tuple[str, ...],
+    text: str | None,
+    delay: timedelta | None,
+    at: datetime | None,
+    queue: str | None,
+    priority: str | None,
+    job_id: str | None,
+    unique: str | None,
+    sequence: str | None,
+    file: Path | None,
+    skip: int,
+    as_json: bool,
+    app: str | None,
+    url: str | None,
 ) -> None:
-    """Submit a job, durable when its id is printed; or a file of jobs, all checked before the first is stored.
+    """Submit a job, or a file of jobs.
+
+    A job is durable when its id is printed. All lines of a file are checked before the first job is stored.
 
     Example: mainspring submit cancel_order order_id=42 --delay 30m
 
     Example: mainspring submit cancel_order --file orders.jsonl --delay 30m
     """
     if delay is not None and at is not None:
-        raise typer.BadParameter("give --delay or --at, not both")
+        raise click.BadParameter("give --delay or --at, not both")
     with opened(app, url, makes_store=True) as application:
         job = _job(application, handler).options(
             delay=delay,
             at=at,
             id=job_id,
             queue=queue,
-            priority=None if priority is None else Priority[priority.name],
+            priority=None if priority is None else Priority[priority.upper().replace("-", "_")],
             unique=unique,
             sequence=sequence,
         )
@@ -139,7 +160,7 @@ def submit(
             _refuse_beside_file(pairs, text, job_id)
             submit_all(job, read_calls(job.handler, file, skip), skip, as_json=as_json)
             return
-        positional, named = arguments_of(job.handler, pairs or [], text)
+        positional, named = arguments_of(job.handler, pairs, text)
         submitted = job.submit(*positional, **named).id
     show_json({"id": submitted, "type": job.name}) if as_json else write(submitted)
 
@@ -147,7 +168,7 @@ def submit(
 def _job(application: Mainspring, name: str) -> JobFunction[..., Any]:
     registry = application.registry
     if not registry.all():
-        raise typer.BadParameter(
+        raise click.BadParameter(
             "a submit needs the handlers: give --app module:app, and beside it --url for another store"
         )
     full_name = registry.full_name(name)
@@ -157,7 +178,7 @@ def _job(application: Mainspring, name: str) -> JobFunction[..., Any]:
     return JobFunction(handler, handler.function, application)
 
 
-def _refuse_beside_file(pairs: list[str] | None, text: str | None, job_id: str | None) -> None:
+def _refuse_beside_file(pairs: tuple[str, ...], text: str | None, job_id: str | None) -> None:
     for given, option in ((pairs, "name=value"), (text, "--args"), (job_id, "--id")):
         if given:
-            raise typer.BadParameter(f"{option} does not go with --file: its lines are the jobs")
+            raise click.BadParameter(f"{option} does not go with --file: its lines are the jobs")

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from mainspring.engines.registry import check_url, provider_for
 from mainspring.errors import EngineUnavailable
@@ -54,7 +54,7 @@ def choose(app: str | None, url: str | None) -> Target:
     target = find_target(app, url)
     if target is not None:
         return target
-    raise typer.BadParameter(
+    raise click.BadParameter(
         "which application? give --app module:app or --url sqlite:///orders.db, or set MAINSPRING_APP or "
         "MAINSPRING_URL, or write app = 'module:app' into [tool.mainspring] of pyproject.toml"
     )
@@ -85,7 +85,7 @@ def opened(app: str | None, url: str | None, *, makes_store: bool = False) -> It
         try:
             yield application
         except ValueError as error:  # the library has rejected a value; its message says why
-            raise typer.BadParameter(str(error)) from error
+            raise click.BadParameter(str(error)) from error
 
 
 def _places(app: str | None, url: str | None) -> Iterator[Target]:
@@ -107,7 +107,7 @@ def _read(file: Path) -> Target:
     try:
         section = tomllib.loads(file.read_text()).get("tool", {}).get("mainspring", {})
     except (tomllib.TOMLDecodeError, OSError) as error:
-        raise typer.BadParameter(f"{file} cannot be read: {error}") from error
+        raise click.BadParameter(f"{file} cannot be read: {error}") from error
     url = _text(section, "url", file)
     if url is not None:
         url = _resolved(url, file.parent)
@@ -125,7 +125,7 @@ def _resolved(url: str, folder: Path) -> str:
 def _text(section: dict[str, Any], name: str, file: Path) -> str | None:
     value = section.get(name)
     if value is not None and not isinstance(value, str):
-        raise typer.BadParameter(f"{file}: {name} in [tool.mainspring] must be a text, got {value!r}")
+        raise click.BadParameter(f"{file}: {name} in [tool.mainspring] must be a text, got {value!r}")
     return value
 
 
