@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from mainspring.cli.exits import ExitCode
+from mainspring.cli.exit_codes import ExitCode
 from mainspring.demo.books import Books, Outage
 from mainspring.demo.journal import JournalEntry, OrderEvent
 from mainspring.demo.orders import app
@@ -145,7 +145,7 @@ def test_it_ends_when_its_output_is_not_read(tmp_path: Path) -> None:
         process.stdout.close()
         assert process.stderr is not None
         assert process.stderr.read() == ""
-        assert process.wait(2 * PATIENCE) == ExitCode.READER_GONE
+        assert process.wait(2 * PATIENCE) == ExitCode.OUTPUT_CLOSED
     assert list(temporary.iterdir()) == []
 
 

@@ -1,7 +1,8 @@
 """Runs the program in forks of one interpreter that has imported it, which saves most of the time of a start.
 
 Each run is a process of its own, with its own folder, environment and files. Tests of the start itself, of signals
-and of what Python reads from its environment start a new interpreter instead: `Shop.start`, `Shop.command`.
+and of what Python reads from its environment start a new interpreter instead: `ShopProgram.start` and
+`ShopProgram.command`.
 
 This file is also the program of the server: `python fork_server.py DESCRIPTOR`.
 """

@@ -8,8 +8,8 @@ from threading import Event
 import pytest
 
 from mainspring.bench.suite import MEASUREMENTS
-from mainspring.cli.exits import ExitCode
-from tests.cli.shop import Shop
+from mainspring.cli.exit_codes import ExitCode
+from tests.cli.shop_program import ShopProgram
 from tests.support import PATIENCE
 
 pytestmark = pytest.mark.long
@@ -25,10 +25,10 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
-def test_all_figures_are_printed_and_the_store_of_the_user_stays_as_it_was(shop: Shop) -> None:
+def test_all_figures_are_printed_and_the_store_of_the_user_stays_as_it_was(shop: ShopProgram) -> None:
     shop.submit({"order_id": 1})
     before = contents(shop.folder)
-    done = shop.on(*QUICK, "--json")
+    done = shop.run_on_store(*QUICK, "--json")
     assert done.code == 0
     assert list(done.json["figures"]) == [measurement.name for measurement in MEASUREMENTS]
     assert done.json["figures"]["submit"]["per_second"] > 0
@@ -38,7 +38,7 @@ def test_all_figures_are_printed_and_the_store_of_the_user_stays_as_it_was(shop:
     assert contents(shop.folder) == before
 
 
-def test_without_a_target_it_measures_in_the_working_directory_and_a_table_says_how(shop: Shop) -> None:
+def test_without_a_target_it_measures_in_the_working_directory_and_a_table_says_how(shop: ShopProgram) -> None:
     done = shop.run(*QUICK)
     assert (done.code, done.errors) == (0, "")
     head, where, _, titles, *rows = done.output.splitlines()
@@ -51,8 +51,8 @@ def test_without_a_target_it_measures_in_the_working_directory_and_a_table_says_
     assert list(contents(shop.folder)) == ["shop.py"]
 
 
-def test_a_terminal_sees_what_is_being_measured_and_how_long_it_takes_still(shop: Shop) -> None:
-    code, shown = shop.on_terminal("bench", "--seconds", "0.3", "--in", str(shop.folder), columns=100)
+def test_a_terminal_sees_what_is_being_measured_and_how_long_it_takes_still(shop: ShopProgram) -> None:
+    code, shown = shop.run_on_terminal("bench", "--seconds", "0.3", "--in", str(shop.folder), columns=100)
     assert code == 0
     plain = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", shown)
     assert re.search(r"submits, one by one +[━╸╺ ]+ +[\d,]+/s left:", plain)
@@ -63,7 +63,7 @@ def test_a_terminal_sees_what_is_being_measured_and_how_long_it_takes_still(shop
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, ExitCode.INTERRUPTED), (signal.SIGTERM, 128 + signal.SIGTERM)]
 )
-def test_stopped_on_the_way_it_leaves_nothing_behind(shop: Shop, number: signal.Signals, code: int) -> None:
+def test_stopped_on_the_way_it_leaves_nothing_behind(shop: ShopProgram, number: signal.Signals, code: int) -> None:
     process = shop.start("bench", "--seconds", "1")
     try:
         wait_for_stores(shop, 2)  # the first was asked for its version, on the second is measured
@@ -79,7 +79,7 @@ def test_stopped_on_the_way_it_leaves_nothing_behind(shop: Shop, number: signal.
     assert list(contents(shop.folder)) == ["shop.py"]
 
 
-def wait_for_stores(shop: Shop, count: int) -> None:
+def wait_for_stores(shop: ShopProgram, count: int) -> None:
     """Wait until a program has made so many stores, one after the other."""
     seen: set[Path] = set()
     for _ in range(int(PATIENCE / LOOK_SECONDS)):
@@ -90,10 +90,10 @@ def wait_for_stores(shop: Shop, count: int) -> None:
     raise AssertionError(f"only {len(seen)} stores were made")
 
 
-def test_a_place_that_makes_no_sense_is_refused(shop: Shop) -> None:
+def test_a_place_that_makes_no_sense_is_refused(shop: ShopProgram) -> None:
     missing = shop.run("bench", "--in", "missing")
     assert missing.code == ExitCode.UNAVAILABLE
-    assert "missing: no store can be made in it (No such file or directory); choose a folder" in missing.complaint
-    both = shop.on("bench", "--in", ".")
+    assert "missing: no store can be made in it (No such file or directory); choose a folder" in missing.error_line
+    both = shop.run_on_store("bench", "--in", ".")
     assert both.code == USAGE
-    assert "--in names a place of its own" in both.complaint
+    assert "--in cannot be used with --app or --url" in both.error_line

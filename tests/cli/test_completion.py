@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.shop import CLEAN, Shop
+from tests.cli.shop_program import ENVIRONMENT, ShopProgram
 from tests.support import PATIENCE
 
 pytestmark = pytest.mark.long
@@ -24,7 +24,7 @@ INSTALLED = {
 }
 
 
-def asked_by(shop: Shop, shell: str, line: str) -> str:
+def asked_by(shop: ShopProgram, shell: str, line: str) -> str:
     """What the program answers a shell whose user has typed this line and pressed Tab."""
     words = line.split(" ")
     asked: dict[str, Any] = {
@@ -38,7 +38,7 @@ def asked_by(shop: Shop, shell: str, line: str) -> str:
 
 
 @pytest.mark.parametrize("shell", INSTALLED)
-def test_each_shell_gets_commands_and_states(shop: Shop, shell: str) -> None:
+def test_each_shell_gets_commands_and_states(shop: ShopProgram, shell: str) -> None:
     commands = asked_by(shop, shell, "mainspring d")
     assert "dlq" in commands
     assert "submit" not in commands
@@ -47,18 +47,18 @@ def test_each_shell_gets_commands_and_states(shop: Shop, shell: str) -> None:
     assert "pending" not in states
 
 
-def test_commands_below_a_command_and_options_are_completed(shop: Shop) -> None:
+def test_commands_below_a_command_and_options_are_completed(shop: ShopProgram) -> None:
     below = set(asked_by(shop, "bash", "mainspring dlq ").split())
     assert {"plain,list", "plain,show", "plain,replay", "plain,purge"} <= below
     assert asked_by(shop, "bash", "mainspring jobs list --s").split() == ["plain,--status"]
 
 
-def home_of(shop: Shop) -> dict[str, Any]:
+def home_of(shop: ShopProgram) -> dict[str, Any]:
     return {"HOME": str(shop.folder)}
 
 
 @pytest.mark.parametrize("shell", INSTALLED)
-def test_an_option_installs_what_another_shows(shop: Shop, shell: str) -> None:
+def test_an_option_installs_what_another_shows(shop: ShopProgram, shell: str) -> None:
     home = home_of(shop)
     assert shop.run("--install-completion", shell, **home).code == 0
     shown = shop.run("--show-completion", shell, **home)
@@ -71,7 +71,7 @@ def test_an_option_installs_what_another_shows(shop: Shop, shell: str) -> None:
     assert [file.read_text() for file in settings] == before  # the line that loads the script is there once
 
 
-def test_settings_of_the_user_are_kept(shop: Shop) -> None:
+def test_settings_of_the_user_are_kept(shop: ShopProgram) -> None:
     (shop.folder / ".bashrc").write_text("alias ll='ls -l'")
     assert shop.run("--install-completion", "bash", **home_of(shop)).code == 0
     kept, added = (shop.folder / ".bashrc").read_text().splitlines()
@@ -79,11 +79,11 @@ def test_settings_of_the_user_are_kept(shop: Shop) -> None:
     assert added == "source ~/.bash_completions/mainspring.sh"
 
 
-def test_the_current_shell_is_detected(shop: Shop) -> None:
+def test_the_current_shell_is_detected(shop: ShopProgram) -> None:
     command = f"{shlex.join(shop.command('--show-completion'))}; exit $?"  # bash would replace itself otherwise
     done = subprocess.run(
         ["bash", "--norc", "-c", command],
-        env=CLEAN | {"SHELL": "/bin/other"},
+        env=ENVIRONMENT | {"SHELL": "/bin/other"},
         capture_output=True,
         text=True,
         timeout=PATIENCE,
@@ -92,13 +92,13 @@ def test_the_current_shell_is_detected(shop: Shop) -> None:
     assert done.stdout == shop.run("--show-completion", "bash").output
 
 
-def test_a_shell_without_completion_is_refused(shop: Shop) -> None:
+def test_a_shell_without_completion_is_refused(shop: ShopProgram) -> None:
     done = shop.run("--show-completion", "csh")
     assert done.code == 2
-    assert "there is no completion for shell 'csh'; name one of bash, zsh, fish, powershell" in done.complaint
+    assert "there is no completion for shell 'csh'; name one of bash, zsh, fish, powershell" in done.error_line
 
 
-def test_a_real_bash_completes_with_what_was_installed(shop: Shop) -> None:
+def test_a_real_bash_completes_with_what_was_installed(shop: ShopProgram) -> None:
     home = home_of(shop)
     assert shop.run("--install-completion", "bash", **home).code == 0
     script = """
@@ -107,10 +107,10 @@ def test_a_real_bash_completes_with_what_was_installed(shop: Shop) -> None:
         $(complete -p mainspring | grep -o '_mainspring[a-z_]*') mainspring
         echo "${COMPREPLY[@]}"
     """
-    path = f"{Path(sys.executable).parent}:{CLEAN['PATH']}"
+    path = f"{Path(sys.executable).parent}:{ENVIRONMENT['PATH']}"
     done = subprocess.run(
         ["bash", "--norc", "-c", script],
-        env=CLEAN | home | {"PATH": path},
+        env=ENVIRONMENT | home | {"PATH": path},
         capture_output=True,
         text=True,
         timeout=PATIENCE,

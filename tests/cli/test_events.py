@@ -7,15 +7,15 @@ import pytest
 
 from mainspring import JobEvent
 from mainspring.cli import events, output
-from mainspring.cli.exits import ExitCode
+from mainspring.cli.exit_codes import ExitCode
 from mainspring.jobs.events import EventKind
-from tests.cli.shop import Shop
+from tests.cli.shop_program import ShopProgram
 from tests.support import PATIENCE
 
-REFUSED = 1
+FAILURE = 1
 
 
-def test_events_are_printed_as_they_happen_a_line_each(shop: Shop) -> None:
+def test_events_are_printed_as_they_happen_a_line_each(shop: ShopProgram) -> None:
     shop.submit({"order_id": 1})
     process = shop.start("events", "--follow", "--queue", "orders", "--count", "2", "--json", "--url", shop.url)
     try:
@@ -34,7 +34,7 @@ def test_events_are_printed_as_they_happen_a_line_each(shop: Shop) -> None:
     assert [(event["kind"], event["job_id"]) for event in said] == [("submitted", "three"), ("canceled", "three")]
 
 
-def test_following_ends_when_the_reader_goes_though_nothing_happens(shop: Shop) -> None:
+def test_following_ends_when_the_reader_goes_though_nothing_happens(shop: ShopProgram) -> None:
     shop.submit({"order_id": 1})
     process = shop.start("events", "--follow", "--url", shop.url)
     try:
@@ -42,7 +42,7 @@ def test_following_ends_when_the_reader_goes_though_nothing_happens(shop: Shop) 
         assert process.stderr is not None
         assert process.stderr.readline() == "listening, stop with Ctrl+C\n"
         process.stdout.close()
-        assert process.wait(PATIENCE) == ExitCode.READER_GONE
+        assert process.wait(PATIENCE) == ExitCode.OUTPUT_CLOSED
         assert process.stderr.read() == ""
         process.stderr.close()
     finally:
@@ -50,11 +50,11 @@ def test_following_ends_when_the_reader_goes_though_nothing_happens(shop: Shop) 
         process.wait()
 
 
-def test_listening_ends_by_itself_and_says_if_there_was_less_than_asked_for(shop: Shop) -> None:
+def test_listening_ends_by_itself_and_says_if_there_was_less_than_asked_for(shop: ShopProgram) -> None:
     shop.submit({"order_id": 1})
-    done = shop.on("events", "--for", "1ms")
+    done = shop.run_on_store("events", "--for", "1ms")
     assert (done.code, done.output, done.errors) == (0, "", "listening for 0.001 s\n")
-    assert shop.on("events", "--for", "1ms", "--count", "1").code == REFUSED
+    assert shop.run_on_store("events", "--for", "1ms", "--count", "1").code == FAILURE
 
 
 def test_on_a_terminal_a_reason_that_does_not_fit_beside_an_event_stands_below(

@@ -9,71 +9,73 @@ from collections.abc import Iterator
 import pytest
 
 from mainspring import Mainspring, Reason
-from mainspring.cli.exits import run_to_exit
+from mainspring.cli.app_selection import AppSelection
+from mainspring.cli.exit_codes import run_cli
 from mainspring.cli.main import commands
-from mainspring.cli.target import Target
-from tests.cli.causes import Causes
-from tests.cli.shop import Shop
+from tests.cli.jobs_by_reason import JobsByReason
+from tests.cli.shop_program import ShopProgram
 
-REFUSED, USAGE = 1, 2
+FAILURE, USAGE = 1, 2
 
 # As it is printed, but for line breaks within paragraphs. <THEN> is in an hour, <AGO> was just now.
 WITH_A_WORKER = """
-Job later (shop.work) is due at <THEN>. It starts then by itself. To start it now:
+Job later (shop.work) is due at <THEN>. It starts automatically. To start it now:
   mainspring jobs reschedule later --delay 0 <WHERE>
 
-Job retrying (shop.work) is tried again at <THEN>, after attempt 1: ValueError: no such order. That happens by
-itself. To see the whole error, or to try it now:
+Job retrying (shop.work) is tried again at <THEN>, after attempt 1: ValueError: no such order. It is retried
+automatically. To see the whole error, or to retry it now:
   mainspring jobs show retrying <WHERE>
   mainspring jobs reschedule retrying --delay 0 <WHERE>
 
-Job paused (shop.work) waits because queue 'held' is paused. To let the queue go on:
+Job paused (shop.work) waits because queue 'held' is paused. To resume the queue:
   mainspring queues resume held <WHERE>
 
 Job behind (shop.work) waits in sequence 'ann' behind job front, and goes on when that one has ended. Job front
-(shop.work) has been running since <AGO> on worker tester. Why that one has not ended:
+(shop.work) has been running since <AGO> on worker tester. To see why that job has not ended:
   mainspring explain front <WHERE>
 
-Job rated (shop.work) is held back by the rate of handler shop.mail (1 in 1 h), until <THEN>. It starts then by
-itself. The rate is set in the application, with rate=Rate(...).
+Job rated (shop.work) is held back by the rate of handler shop.mail (1 in 1 h), until <THEN>. It starts
+automatically. The rate is set in the application, with rate=Rate(...).
 
 Job full (shop.work) waits because the concurrency of handler shop.fetch (1 at once) is reached by occupant; it
-starts when that one has ended. The limit is set in the application, with concurrency=Concurrency(...). What has
-it:
+starts when that one has ended. The limit is set in the application, with concurrency=Concurrency(...). To see
+what uses it:
   mainspring explain occupant <WHERE>
 
-Job unknown (shop.gone) has been due since <AGO>, and the one worker does not know its handler 'shop.gone'. Give it
-to its successor, with @app.job(aliases=('shop.gone',)), or import its module, with include=[...]; then start a
+Job unknown (shop.gone) has been due since <AGO>, and the one worker does not know its handler 'shop.gone'. Add
+aliases=('shop.gone',) to the handler that replaces it, or import its module with include=[...]. Then start a
 worker:
   mainspring run module:app <WHERE>
 
 Job queued (shop.work) has been due since <AGO> and waits for a free slot in queue 'default'; one worker knows its
-handler. If it stays like this, all are busy or serve other queues. What runs, and one worker more:
+handler. If it stays pending, all workers are busy or serve other queues. To see what runs, or to start another
+worker:
   mainspring jobs list --status running <WHERE>
   mainspring run module:app --queues default <WHERE>
 
 Job taken (shop.held) is held by worker tester and starts at <THEN>.
 
-Job running (shop.work) has been running since <AGO> on worker tester. How far it is, or to ask it to stop:
+Job running (shop.work) has been running since <AGO> on worker tester. To see its progress, or to ask it to stop:
   mainspring jobs show running <WHERE>
   mainspring jobs cancel running <WHERE>
 
 Job abandoned (shop.doomed) was run by worker <N>, which is gone; another worker takes it over within seconds.
 
-Job completed (shop.work) completed at <AGO>. Its arguments and its result:
+Job completed (shop.work) completed at <AGO>. To see its arguments and its result:
   mainspring jobs show completed <WHERE>
 
-Job canceled (shop.work) was canceled at <AGO>: canceled before it started. It does not run again; its arguments,
-for a new one:
+Job canceled (shop.work) was canceled at <AGO>: canceled before it started. It does not run again. To see its
+arguments, for a new job:
   mainspring jobs show canceled <WHERE>
 
 Job quarantined (shop.work) was put into quarantine at <AGO>, a dead letter now: 3 workers died while they ran it.
-Find out first what kills its process or its worker. Every attempt; the same job again; a new one:
+First find out what kills its process or its worker. To see every attempt, or to run it again, as the same
+job or as a new one:
   mainspring dlq show quarantined <WHERE>
   mainspring jobs retry quarantined <WHERE>
   mainspring dlq replay quarantined <WHERE>
 
-Job expired (shop.work) expired at <AGO>: it did not start within its time. To run it all the same, as the same job
+Job expired (shop.work) expired at <AGO>: it did not start within its time. To run it nevertheless, as the same job
 or as a new one:
   mainspring jobs retry expired <WHERE>
   mainspring dlq replay expired <WHERE>
@@ -84,11 +86,11 @@ to run it again, as the same job or as a new one:
   mainspring jobs retry failed <WHERE>
   mainspring dlq replay failed <WHERE>
 
-Job replayed (shop.work) failed at <AGO> and was replayed as replay. What became of that one:
+Job replayed (shop.work) failed at <AGO> and was replayed as replay. To see the state of that job:
   mainspring explain replay <WHERE>
 
-Job blocked (shop.work) failed at <AGO>, and cannot run again while job holder has its unique key 'nightly'. Why
-that one has not ended, or to run this one as a new job without the key:
+Job blocked (shop.work) failed at <AGO>, and cannot run again while job holder has its unique key 'nightly'. To
+see why that job has not ended, or to run this one as a new job without the key:
   mainspring explain holder <WHERE>
   mainspring dlq replay blocked <WHERE>
 """
@@ -117,63 +119,63 @@ def told(output: str, *where: str) -> dict[str, str]:
 
 
 @pytest.fixture
-def application(shop: Shop) -> Iterator[Mainspring]:
+def application(shop: ShopProgram) -> Iterator[Mainspring]:
     """The store, open in this process, so that its workers live."""
     with Mainspring(shop.url, durability="normal", grace=0) as app:
         yield app
 
 
 @pytest.fixture
-def causes(application: Mainspring) -> Causes:
-    causes = Causes(application.manager().engine)
+def causes(application: Mainspring) -> JobsByReason:
+    causes = JobsByReason(application.manager().engine)
     causes.make_all()
     return causes
 
 
-def test_every_cause_is_told_with_what_would_change_it(shop: Shop, causes: Causes) -> None:
+def test_every_cause_is_told_with_what_would_change_it(shop: ShopProgram, causes: JobsByReason) -> None:
     expected = paragraphs(WITH_A_WORKER)
-    done = shop.on("explain", *expected)
+    done = shop.run_on_store("explain", *expected)
     assert (done.code, done.errors) == (0, "")
     assert told(done.output, "--url", shop.url) == expected
-    described = shop.on("explain", *expected, "--json").json
+    described = shop.run_on_store("explain", *expected, "--json").json
     reasons = {explanation["reason"] for explanation in described}
     causes.dismiss_workers()
     expected = paragraphs(WITHOUT)
-    done = shop.with_handlers("explain", *expected)
+    done = shop.run_with_app("explain", *expected)
     assert (done.code, told(done.output, "--app", "shop:app")) == (0, expected)
-    reasons.add(shop.on("explain", "queued", "--json").json["reason"])  # of one job it is no list
+    reasons.add(shop.run_on_store("explain", "queued", "--json").json["reason"])  # of one job it is no list
     assert reasons == set(Reason)
 
 
 def test_every_command_can_be_pasted(
-    shop: Shop, causes: Causes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    shop: ShopProgram, causes: JobsByReason, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = WITH_A_WORKER.replace("<WHERE>", f"--url {shop.url}")
     typed = re.findall(r"^  mainspring (?!run )(.*)", text, re.MULTILINE)
     for command in typed:
         monkeypatch.setattr("sys.argv", ["mainspring", *command.split()])
-        code = run_to_exit(commands)
+        code = run_cli(commands)
         said = capsys.readouterr().err
-        is_late = code == REFUSED and ("is PENDING" in said or "asked to stop" in said)  # retried before; runs
+        is_late = code == FAILURE and ("is PENDING" in said or "asked to stop" in said)  # retried before; runs
         assert code == 0 or is_late, (command, said)
 
 
-def test_a_terminal_wraps_words_and_no_commands(shop: Shop) -> None:
+def test_a_terminal_wraps_words_and_no_commands(shop: ShopProgram) -> None:
     shop.submit({"order_id": 1}, id="later")
-    code, shown = shop.on_terminal("explain", "later", "--url", shop.url, columns=60)
+    code, shown = shop.run_on_terminal("explain", "later", "--url", shop.url, columns=60)
     assert code == 0
     shown = re.sub(r"\x1b\[[\d;]*m", "", shown)
     assert max(len(line) for line in shown.splitlines() if not line.startswith("  ")) <= 60
     assert f"\n  mainspring jobs reschedule later --delay 0 --url {shop.url}\n" in shown
 
 
-def test_ids_that_are_not_there_do_not_keep_others_from_being_explained(shop: Shop) -> None:
+def test_ids_that_are_not_there_do_not_keep_others_from_being_explained(shop: ShopProgram) -> None:
     shop.submit({"order_id": 1}, id="one")
-    done = shop.on("explain", "gone", "one")
-    assert (done.code, done.errors.count("\n")) == (REFUSED, 1)
+    done = shop.run_on_store("explain", "gone", "one")
+    assert (done.code, done.errors.count("\n")) == (FAILURE, 1)
     assert "there is no job 'gone'" in done.errors
     assert done.output.startswith("Job one (shop.cancel_order) is due at ")
 
 
 def test_a_password_is_not_printed() -> None:
-    assert Target(None, "nats://ann:secret@host:4222").options == ("--url", "nats://...@host:4222")
+    assert AppSelection(None, "nats://ann:secret@host:4222").options == ("--url", "nats://...@host:4222")

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from mainspring.cli.commands import load, summary_of
-from mainspring.cli.exits import ExitCode
+from mainspring.cli.exit_codes import ExitCode
 from mainspring.cli.main import COMMANDS, commands
-from tests.cli.shop import CLEAN, Shop
+from tests.cli.shop_program import ENVIRONMENT, ShopProgram
 from tests.support import PATIENCE
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
@@ -49,7 +49,7 @@ def test_the_document_has_every_command_and_every_exit_code() -> None:
     assert [code for code in ExitCode if f"| {code} |" not in DOCUMENT] == []
 
 
-def test_the_program_says_its_exit_codes(shop: Shop) -> None:
+def test_the_program_says_its_exit_codes(shop: ShopProgram) -> None:
     done = shop.run("--help")
     assert done.code == 0
     words = " ".join(done.output.split())
@@ -60,7 +60,7 @@ def test_the_program_says_its_exit_codes(shop: Shop) -> None:
     assert "--version Print the version and exit." in words  # --version takes no value
 
 
-def test_help_groups_the_commands_in_the_order_of_the_list(shop: Shop) -> None:
+def test_help_groups_the_commands_in_the_order_of_the_list(shop: ShopProgram) -> None:
     lines = shop.run("--help").output.splitlines()
     places = [lines.index(f"{heading}:") for heading in COMMANDS]
     assert places == sorted(places)
@@ -68,7 +68,7 @@ def test_help_groups_the_commands_in_the_order_of_the_list(shop: Shop) -> None:
     assert named == [name for summaries in COMMANDS.values() for name in summaries]
 
 
-def test_help_shows_the_default_of_an_option_and_the_section_of_shared_ones(shop: Shop) -> None:
+def test_help_shows_the_default_of_an_option_and_the_section_of_shared_ones(shop: ShopProgram) -> None:
     words = " ".join(shop.run("jobs", "list", "--help").output.split())
     assert "--limit NUMBER List at most this many. [default: 50]" in words
     assert (
@@ -78,82 +78,82 @@ def test_help_shows_the_default_of_an_option_and_the_section_of_shared_ones(shop
     )
 
 
-def test_a_group_without_a_command_prints_its_help_as_wrong_usage(shop: Shop) -> None:
+def test_a_group_without_a_command_prints_its_help_as_wrong_usage(shop: ShopProgram) -> None:
     done = shop.run("jobs")
     assert (done.code, done.errors) == (USAGE, "")
     assert done.output == shop.run("jobs", "--help").output
 
 
-def test_help_fits_a_terminal_and_has_colors_there_and_none_in_a_pipe(shop: Shop) -> None:
+def test_help_fits_a_terminal_and_has_colors_there_and_none_in_a_pipe(shop: ShopProgram) -> None:
     for arguments in (("--help",), ("jobs", "list", "--help"), ("submit", "--help"), ("dlq", "replay", "--help")):
         for columns in (60, 80, 120):
-            code, shown = shop.on_terminal(*arguments, columns=columns)
+            code, shown = shop.run_on_terminal(*arguments, columns=columns)
             assert code == 0
             assert "\x1b[36m" in shown
             assert max(map(len, re.sub(r"\x1b\[[\d;]*m", "", shown).splitlines())) <= columns
-        assert "\x1b" not in shop.on_terminal(*arguments, NO_COLOR="1")[1]
+        assert "\x1b" not in shop.run_on_terminal(*arguments, NO_COLOR="1")[1]
         assert "\x1b" not in shop.run(*arguments).output
 
 
-def test_a_number_out_of_range_is_refused_with_the_limit(shop: Shop) -> None:
-    refused = shop.run("jobs", "list", "--limit", "0").complaint
+def test_a_number_out_of_range_is_refused_with_the_limit(shop: ShopProgram) -> None:
+    refused = shop.run("jobs", "list", "--limit", "0").error_line
     assert "Invalid value for '--limit': 0 is too small, the minimum is 1 (" in refused
-    assert "70000 is too large, the maximum is 65,533" in shop.run("nats", "dev", "--port", "70000").complaint
-    assert "the minimum is 0.000001" in shop.run("dlq", "replay", "--all", "--rate", "0").complaint
+    assert "70000 is too large, the maximum is 65,533" in shop.run("nats", "dev", "--port", "70000").error_line
+    assert "the minimum is 0.000001" in shop.run("dlq", "replay", "--all", "--rate", "0").error_line
 
 
-def test_the_program_says_its_version(shop: Shop) -> None:
+def test_the_program_says_its_version(shop: ShopProgram) -> None:
     assert shop.run("--version").output == f"mainspring {version('mainspring')}\n"
 
 
-def test_wrong_usage_is_one_line_that_names_the_command(shop: Shop) -> None:
+def test_wrong_usage_is_one_line_that_names_the_command(shop: ShopProgram) -> None:
     done = shop.run("jobs", "list", "--limit", "none")
     assert done.code == USAGE
-    assert done.complaint.startswith("mainspring jobs list: Invalid value for '--limit': ")
-    assert done.complaint.endswith("(help: mainspring jobs list --help)")
-    assert shop.run("jobs", "lost").complaint.startswith("mainspring jobs: No such command 'lost'")
+    assert done.error_line.startswith("mainspring jobs list: Invalid value for '--limit': ")
+    assert done.error_line.endswith("(help: mainspring jobs list --help)")
+    assert shop.run("jobs", "lost").error_line.startswith("mainspring jobs: No such command 'lost'")
 
 
-def test_a_terminal_gets_colours_and_lines_that_fit_and_a_pipe_gets_neither(shop: Shop) -> None:
-    shop.bury("order-1")
+def test_a_terminal_gets_colours_and_lines_that_fit_and_a_pipe_gets_neither(shop: ShopProgram) -> None:
+    shop.make_dead_letters("order-1")
     (new,) = shop.submit({"order_id": 2})
     for columns in (50, 130):
-        code, shown = shop.on_terminal("jobs", "list", "--url", shop.url, columns=columns)
+        code, shown = shop.run_on_terminal("jobs", "list", "--url", shop.url, columns=columns)
         assert code == 0
         assert "\x1b[31mFAILED" in shown
         lines = re.sub(r"\x1b\[[\d;]*m", "", shown).splitlines()
         assert max(map(len, lines)) <= columns
         assert lines[1].startswith(f"{new}  PENDING")  # whole, so that it can be copied
-    piped = shop.on("jobs", "list").output
+    piped = shop.run_on_store("jobs", "list").output
     assert "\x1b" not in piped
     assert "RuntimeError: order 1 is gone" in piped.splitlines()[2]  # nothing is cut off
 
 
-def test_nothing_of_a_job_is_cut_off_in_a_pipe(shop: Shop) -> None:
+def test_nothing_of_a_job_is_cut_off_in_a_pipe(shop: ShopProgram) -> None:
     reason = "lost " * 100
     (job,) = shop.submit({"order_id": 1, "reason": reason})
-    assert f'arguments  {{"order_id":1,"reason":"{reason}"}}\n' in shop.on("jobs", "show", job).output
+    assert f'arguments  {{"order_id":1,"reason":"{reason}"}}\n' in shop.run_on_store("jobs", "show", job).output
 
 
-def test_no_color_is_respected_on_a_terminal(shop: Shop) -> None:
-    shop.bury("order-1")
-    _, shown = shop.on_terminal("jobs", "list", "--url", shop.url, NO_COLOR="1")
+def test_no_color_is_respected_on_a_terminal(shop: ShopProgram) -> None:
+    shop.make_dead_letters("order-1")
+    _, shown = shop.run_on_terminal("jobs", "list", "--url", shop.url, NO_COLOR="1")
     assert "FAILED" in shown
     assert re.search(r"\x1b\[3\dm", shown) is None
 
 
-def test_what_is_in_a_job_cannot_control_the_terminal(shop: Shop) -> None:
+def test_what_is_in_a_job_cannot_control_the_terminal(shop: ShopProgram) -> None:
     (job,) = shop.submit({"order_id": 1, "reason": "\x1b[2J \x9b2J [bold red]"})
-    _, shown = shop.on_terminal("jobs", "show", job, "--url", shop.url, NO_COLOR="1", columns=200)
+    _, shown = shop.run_on_terminal("jobs", "show", job, "--url", shop.url, NO_COLOR="1", columns=200)
     assert "\x1b[2J" not in shown
     assert "\x9b" not in shown
     assert "[bold red]" in shown  # and it is no markup
-    said = shop.on("jobs", "show", job, "--json")
+    said = shop.run_on_store("jobs", "show", job, "--json")
     assert "\x9b" not in said.output
     assert said.json["arguments"]["reason"] == "\x1b[2J \x9b2J [bold red]"
 
 
-def test_a_reader_that_has_gone_ends_the_program_quietly(shop: Shop) -> None:
+def test_a_reader_that_has_gone_ends_the_program_quietly(shop: ShopProgram) -> None:
     shop.submit({"order_id": 1})
     for typed in ("jobs list", "jobs list --json", "dlq list --json", "schedules list --json", "queues list"):
         arguments = typed.split()
@@ -162,35 +162,36 @@ def test_a_reader_that_has_gone_ends_the_program_quietly(shop: Shop) -> None:
         command = shop.command(*arguments, "--url", shop.url)
         with os.fdopen(writer, "wb") as output:
             done = subprocess.run(
-                command, stdout=output, stderr=subprocess.PIPE, env=CLEAN, timeout=PATIENCE, check=False
+                command, stdout=output, stderr=subprocess.PIPE, env=ENVIRONMENT, timeout=PATIENCE, check=False
             )
-        assert (done.returncode, done.stderr) == (ExitCode.READER_GONE, b"")
+        assert (done.returncode, done.stderr) == (ExitCode.OUTPUT_CLOSED, b"")
 
 
-def test_a_reader_that_goes_in_the_middle_is_noticed_without_buffers_too(shop: Shop) -> None:
+def test_a_reader_that_goes_in_the_middle_is_noticed_without_buffers_too(shop: ShopProgram) -> None:
     shop.submit({"order_id": 1, "reason": "x" * 500_000})  # more than a pipe holds
     for unbuffered in ("", "1"):
-        environment = CLEAN | {"PYTHONUNBUFFERED": unbuffered}
+        environment = ENVIRONMENT | {"PYTHONUNBUFFERED": unbuffered}
         command = shop.command("jobs", "list", "--json", "--url", shop.url)
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as program:
             assert program.stdout is not None
             program.stdout.read(1)
             program.stdout.close()
-            assert program.wait(PATIENCE) == ExitCode.READER_GONE
+            assert program.wait(PATIENCE) == ExitCode.OUTPUT_CLOSED
 
 
-def test_a_full_disk_is_one_line_too(shop: Shop) -> None:
+def test_a_full_disk_is_one_line_too(shop: ShopProgram) -> None:
     shop.submit({"order_id": 1})
     command = shop.command("jobs", "list", "--url", shop.url)
     with Path("/dev/full").open("wb") as output:
         done = subprocess.run(
-            command, stdout=output, stderr=subprocess.PIPE, env=CLEAN, timeout=PATIENCE, check=False
+            command, stdout=output, stderr=subprocess.PIPE, env=ENVIRONMENT, timeout=PATIENCE, check=False
         )
-    complaint = b"mainspring: the output was lost: No space left on device; let it go where there is room\n"
-    assert (done.returncode, done.stderr) == (ExitCode.REFUSED, complaint)
+    reason = b"mainspring: the output cannot be written: No space left on device"
+    assert done.returncode == ExitCode.FAILURE
+    assert done.stderr == reason + b"; free some space, or redirect the output\n"
 
 
-def test_an_interrupt_ends_with_130_and_without_a_traceback(shop: Shop) -> None:
+def test_an_interrupt_ends_with_130_and_without_a_traceback(shop: ShopProgram) -> None:
     shop.submit({"order_id": 1})
     process = shop.start("events", "--follow", "--url", shop.url)
     try:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from mainspring.clock import SystemClock
-from tests.cli.shop import CLEAN, Done, Shop
+from tests.cli.shop_program import ENVIRONMENT, CommandResult, ShopProgram
 from tests.nats.servers import MakeServers, make_nats_server
 from tests.support import PATIENCE
 
@@ -49,11 +49,11 @@ def nightly_report() -> None: ...
 class Worker:
     """`mainspring run` with a log in JSON, and every line that it has said."""
 
-    def __init__(self, shop: Shop, *options: str, **environment: str) -> None:
+    def __init__(self, shop: ShopProgram, *options: str, **environment: str) -> None:
         self._process = subprocess.Popen(
             shop.command("run", "slow:app", "--log-format", "json", *options),
             cwd=shop.folder,
-            env=CLEAN | environment,
+            env=ENVIRONMENT | environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -87,10 +87,10 @@ class Worker:
         self._process.stdout.close()
 
 
-class Ward:
+class WorkersOfShop:
     """A shop with slow handlers, its workers, and their folder."""
 
-    def __init__(self, shop: Shop, folder: Path) -> None:
+    def __init__(self, shop: ShopProgram, folder: Path) -> None:
         (shop.folder / "slow.py").write_text(MODULE)
         self.shop = shop
         self._folder = str(folder)
@@ -101,10 +101,10 @@ class Ward:
         self._workers.append(Worker(self.shop, *options, **self.environment | environment))
         return self._workers[-1]
 
-    def check(self, *options: str) -> Done:
+    def check(self, *options: str) -> CommandResult:
         return self.shop.run("healthcheck", *options, MAINSPRING_HEALTH_DIR=self._folder)
 
-    def comes_to(self, code: int, *options: str) -> Done:
+    def wait_for_code(self, code: int, *options: str) -> CommandResult:
         """Check until it ends like this: each check takes a while by itself."""
         clock = SystemClock()
         deadline = clock.monotonic_ns() + round(PATIENCE * 1e9)
@@ -118,46 +118,50 @@ class Ward:
 
 
 @pytest.fixture
-def ward(shop: Shop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ward]:
-    ward = Ward(shop, tmp_path_factory.mktemp("health"))
-    yield ward
-    ward.close()
+def workers(shop: ShopProgram, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkersOfShop]:
+    workers = WorkersOfShop(shop, tmp_path_factory.mktemp("health"))
+    yield workers
+    workers.close()
 
 
-def test_a_worker_whose_places_hang_is_unhealthy_and_one_that_is_stopped_does_not_live(ward: Ward) -> None:
-    assert ward.check().complaint.startswith("mainspring: no worker of this user runs here; start one with")
-    worker = ward.start("--threads", "1", "--stall-after", "1s")
-    store = f"SQLite file {ward.shop.folder / 'shop.db'}"
-    assert ward.check().output == f"worker {worker.pid} on {store}: ready, 0 jobs in hand\n"
-    assert ward.check("--url", "sqlite:///other.db").code == 1
-    assert ward.check("--url", "sqlite:///shop.db", "--pid", str(worker.pid)).code == 0
-    assert ward.check("--pid", "1").complaint.startswith("mainspring: no worker with pid 1 of this user runs here")
+def test_a_worker_whose_places_hang_is_unhealthy_and_one_that_is_stopped_does_not_live(
+    workers: WorkersOfShop,
+) -> None:
+    assert workers.check().error_line.startswith("mainspring: no worker of this user runs here; start one with")
+    worker = workers.start("--threads", "1", "--stall-after", "1s")
+    store = f"SQLite file {workers.shop.folder / 'shop.db'}"
+    assert workers.check().output == f"worker {worker.pid} on {store}: ready, holds 0 jobs\n"
+    assert workers.check("--url", "sqlite:///other.db").code == 1
+    assert workers.check("--url", "sqlite:///shop.db", "--pid", str(worker.pid)).code == 0
+    assert workers.check("--pid", "1").error_line.startswith(
+        "mainspring: no worker with pid 1 of this user runs here"
+    )
 
     for name in ("hang", "ping"):
-        ward.shop.run("submit", name, "--id", name, "--app", "slow:app")
-    complaint = ward.comes_to(1).complaint
+        workers.shop.run("submit", name, "--id", name, "--app", "slow:app")
+    complaint = workers.wait_for_code(1).error_line
     assert complaint.startswith(
         f"mainspring: worker {worker.pid} on {store}: no worker has claimed any of these for "
     )
     assert "1 due job of slow.ping in queue orders (the oldest, ping, for " in complaint
     assert "1 of 1 slots (threads) of this worker are occupied, the longest by job hang (slow.hang)" in complaint
-    told = json.loads(ward.check("--json").output)
+    told = json.loads(workers.check("--json").output)
     assert (told["healthy"], told["workers"][0]["pid"], told["workers"][0]["state"]) == (
         False,
         worker.pid,
         "ready",
     )
     assert told["workers"][0]["stall"] in told["workers"][0]["problem"]
-    assert (ward.check("--ready").code, ward.check("--live").code) == (0, 0)
+    assert (workers.check("--ready").code, workers.check("--live").code) == (0, 0)
 
     worker.signal(signal.SIGSTOP)
-    assert "has given no sign of life for" in ward.comes_to(1, "--live", "--within", "1s").complaint
+    assert "has sent no heartbeat for" in workers.wait_for_code(1, "--live", "--within", "1s").error_line
     worker.signal(signal.SIGCONT)
-    ward.comes_to(0, "--live", "--within", "3s")
+    workers.wait_for_code(0, "--live", "--within", "3s")
 
     worker.signal(signal.SIGTERM)
     assert worker.end() == 0
-    assert ward.check("--live").complaint.startswith("mainspring: no worker of this user runs here")
+    assert workers.check("--live").error_line.startswith("mainspring: no worker of this user runs here")
     starting, ready = worker.lines[:2]
     assert (starting["event"], starting["engine"], starting["pid"]) == ("starting", store, worker.pid)
     assert {"name": "slow.ping", "queue": "orders"} in starting["handlers"]
@@ -168,43 +172,45 @@ def test_a_worker_whose_places_hang_is_unhealthy_and_one_that_is_stopped_does_no
     )
 
 
-def test_a_worker_that_was_killed_is_missed_until_another_one_comes(ward: Ward, tmp_path: Path) -> None:
+def test_a_worker_that_was_killed_is_missed_until_another_one_comes(
+    workers: WorkersOfShop, tmp_path: Path
+) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(tmp_path / "notify"))
         systemd.settimeout(PATIENCE)
-        killed = ward.start(NOTIFY_SOCKET=str(tmp_path / "notify"), WATCHDOG_USEC="5000000")
+        killed = workers.start(NOTIFY_SOCKET=str(tmp_path / "notify"), WATCHDOG_USEC="5000000")
         heard = systemd.recv(4096).decode()
         while "READY=1" not in heard:
             heard += systemd.recv(4096).decode()
         assert "WATCHDOG=1" in heard
     killed.signal(signal.SIGKILL)
     killed.end()
-    assert "was killed, or crashed: it left without a word; start it again" in ward.check("--live").complaint
-    another = ward.start()
-    done = ward.comes_to(0)
+    assert "was killed or has crashed; start it again" in workers.check("--live").error_line
+    another = workers.start()
+    done = workers.wait_for_code(0)
     assert done.output.startswith(f"worker {another.pid} on ")
 
 
 def test_a_worker_whose_server_is_gone_lives_and_is_not_ready(
-    ward: Ward, make_nats_server: MakeServers, tmp_path: Path
+    workers: WorkersOfShop, make_nats_server: MakeServers, tmp_path: Path
 ) -> None:
     server = make_nats_server()
-    ward.start("--url", server.url, XDG_CACHE_HOME=str(tmp_path / "cache"))
-    ward.comes_to(0, "--url", server.url)
+    workers.start("--url", server.url, XDG_CACHE_HOME=str(tmp_path / "cache"))
+    workers.wait_for_code(0, "--url", server.url)
     server.kill()
-    complaint = ward.comes_to(1, "--ready", "--within", "3s").complaint
-    assert "cannot use its store: NATS at" in complaint or "has had no answer of its store for" in complaint
-    assert ward.check("--live").code == 0
+    complaint = workers.wait_for_code(1, "--ready", "--within", "3s").error_line
+    assert "cannot use its store: NATS at" in complaint or "has had no answer from its store for" in complaint
+    assert workers.check("--live").code == 0
 
 
-def test_the_banner_is_in_colours_on_a_terminal_and_ends_with_a_signal(ward: Ward) -> None:
+def test_the_banner_is_in_colours_on_a_terminal_and_ends_with_a_signal(workers: WorkersOfShop) -> None:
     ours, theirs = os.openpty()
     ioctl(theirs, TIOCSWINSZ, pack("HHHH", 40, 250, 0, 0))  # wide enough for the path of any test
-    command = ward.shop.command("run", "--app", "slow:app")
+    command = workers.shop.command("run", "--app", "slow:app")
     process = subprocess.Popen(
         command,
-        cwd=ward.shop.folder,
-        env=CLEAN | ward.environment,
+        cwd=workers.shop.folder,
+        env=ENVIRONMENT | workers.environment,
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
@@ -220,7 +226,7 @@ def test_the_banner_is_in_colours_on_a_terminal_and_ends_with_a_signal(ward: War
         process.wait()
         os.close(ours)
     assert "\x1b[1;36mMainspring\x1b[0m" in shown
-    assert f"SQLite file {ward.shop.folder / 'shop.db'}" in shown
+    assert f"SQLite file {workers.shop.folder / 'shop.db'}" in shown
     for part in ("slow.ping", "orders", "slow.nightly_report", "8 threads", "next 20", "stopping"):
         assert part in shown
 
@@ -233,13 +239,13 @@ def _read_until(terminal: int, is_enough: Callable[[str], bool]) -> str:
     return shown
 
 
-def test_what_cannot_start_is_told_in_the_form_of_the_log(ward: Ward) -> None:
-    done = ward.shop.run("run", "slow:app", "--log-format", "json", "--url", "sqlite:///gone/shop.db")
+def test_what_cannot_start_is_told_in_the_form_of_the_log(workers: WorkersOfShop) -> None:
+    done = workers.shop.run("run", "slow:app", "--log-format", "json", "--url", "sqlite:///gone/shop.db")
     assert done.code == 3
     (line,) = done.errors.splitlines()
     assert json.loads(line)["level"] == "critical"
     assert "gone does not exist" in json.loads(line)["message"]
 
 
-def test_a_duration_that_makes_no_sense_is_refused(ward: Ward) -> None:
-    assert "'soon' is no duration" in ward.check("--within", "soon").complaint
+def test_a_duration_that_makes_no_sense_is_refused(workers: WorkersOfShop) -> None:
+    assert "'soon' is no duration" in workers.check("--within", "soon").error_line

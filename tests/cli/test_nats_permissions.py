@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mainspring.cli.nats_process import find_server
-from tests.cli.shop import Shop
+from tests.cli.shop_program import ShopProgram
 from tests.support import PATIENCE
 
 pytestmark = pytest.mark.long
@@ -17,14 +17,14 @@ MANUAL = Path(__file__).parents[2] / "docs" / "nats.md"
 USAGE = 2
 
 
-def test_the_manual_shows_what_is_printed(shop: Shop) -> None:
+def test_the_manual_shows_what_is_printed(shop: ShopProgram) -> None:
     done = shop.run("nats", "permissions", "--prefix", "shop", "--role", "worker")
     assert (done.code, done.errors) == (0, "")
     assert f"```text\n{done.output}```\n" in MANUAL.read_text()
 
 
 def test_a_server_takes_it_with_passwords_from_its_environment(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
+    shop: ShopProgram, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     printed = shop.run("nats", "permissions", "--prefix", "shop", "--prefix", "2nd-hand").output
     (shop.folder / "accounts.conf").write_text(printed)
@@ -46,7 +46,7 @@ def check(file: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
-def test_scripts_get_users_urls_and_subjects(shop: Shop) -> None:
+def test_scripts_get_users_urls_and_subjects(shop: ShopProgram) -> None:
     found = shop.run("nats", "permissions", "--prefix", "shop", "--account", "APPS", "--json").json
     assert [grant["user"] for grant in found] == ["shop-submitter", "shop-worker", "shop-operator"]
     assert {grant["account"] for grant in found} == {"APPS"}
@@ -64,7 +64,7 @@ def test_scripts_get_users_urls_and_subjects(shop: Shop) -> None:
         (["--role", "boss"], "'boss' is not one of 'submitter', 'worker', 'operator'"),
     ],
 )
-def test_what_makes_no_sense_is_wrong_usage(given: list[str], said: str, shop: Shop) -> None:
+def test_what_makes_no_sense_is_wrong_usage(given: list[str], said: str, shop: ShopProgram) -> None:
     done = shop.run("nats", "permissions", *given)
     assert done.code == USAGE
-    assert said in done.complaint
+    assert said in done.error_line

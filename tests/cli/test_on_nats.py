@@ -7,8 +7,8 @@ import nats
 import pytest
 
 from mainspring import Mainspring
-from tests.cli.causes import Causes
-from tests.cli.shop import CLEAN, Shop
+from tests.cli.jobs_by_reason import JobsByReason
+from tests.cli.shop_program import ENVIRONMENT, ShopProgram
 from tests.cli.test_explain import WITH_A_WORKER, paragraphs, told
 from tests.nats.servers import Servers
 
@@ -19,54 +19,54 @@ UNAVAILABLE = 3
 
 @pytest.fixture
 def nats_shop(
-    shop: Shop, nats_server: Servers, nats_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Shop:
+    shop: ShopProgram, nats_server: Servers, nats_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> ShopProgram:
     """A shop on NATS, with its cache in a folder of its own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setitem(CLEAN, "XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setitem(ENVIRONMENT, "XDG_CACHE_HOME", str(tmp_path / "cache"))
     shop.url = f"{nats_server.url}?prefix={nats_prefix}"
     return shop
 
 
-def test_jobs_are_operated_on_nats_as_on_a_file(nats_shop: Shop) -> None:
+def test_jobs_are_operated_on_nats_as_on_a_file(nats_shop: ShopProgram) -> None:
     shop = nats_shop
     submitted = shop.run(
         *("submit", "cancel_order", "order_id=1", "--id", "one", "--delay", "1h"),
         *("--app", "shop:app", "--url", shop.url),
     )
     assert submitted.output == "one\n"
-    shop.bury("dead")
-    listed = shop.on("jobs", "list", "--json").json["jobs"]
+    shop.make_dead_letters("dead")
+    listed = shop.run_on_store("jobs", "list", "--json").json["jobs"]
     assert {job["id"]: job["status"] for job in listed} == {"one": "PENDING", "dead": "FAILED"}
-    assert shop.on("explain", "one").output.startswith("Job one (shop.cancel_order) is due at ")
-    assert shop.on("queues", "pause", "orders").output == "orders paused\n"
-    (replayed,) = shop.on("dlq", "replay", "--all", "--json").json["replayed"]
+    assert shop.run_on_store("explain", "one").output.startswith("Job one (shop.cancel_order) is due at ")
+    assert shop.run_on_store("queues", "pause", "orders").output == "orders paused\n"
+    (replayed,) = shop.run_on_store("dlq", "replay", "--all", "--json").json["replayed"]
     assert replayed["letter"] == "dead"
-    assert shop.on("schedules", "list", "--json").json == {"schedules": []}
+    assert shop.run_on_store("schedules", "list", "--json").json == {"schedules": []}
 
 
 CAUSES = ("later", "retrying", "paused", "behind", "rated", "full", "unknown", "queued", "failed", "blocked")
 
 
-def test_causes_are_told_on_nats_as_on_a_file(nats_shop: Shop) -> None:
+def test_causes_are_told_on_nats_as_on_a_file(nats_shop: ShopProgram) -> None:
     with Mainspring(nats_shop.url, grace=0) as app:
-        Causes(app.manager().engine).make_all()
-        done = nats_shop.on("explain", *CAUSES)
+        JobsByReason(app.manager().engine).make_all()
+        done = nats_shop.run_on_store("explain", *CAUSES)
     expected = paragraphs(WITH_A_WORKER)
     assert (done.code, told(done.output, "--url", nats_shop.url)) == (0, {name: expected[name] for name in CAUSES})
 
 
-def test_a_server_that_is_not_there_is_unavailable(shop: Shop) -> None:
+def test_a_server_that_is_not_there_is_unavailable(shop: ShopProgram) -> None:
     done = shop.run("jobs", "list", "--url", "nats://127.0.0.1:1")
     assert done.code == UNAVAILABLE
-    assert done.complaint.startswith("mainspring: NATS at 127.0.0.1:1: ")
+    assert done.error_line.startswith("mainspring: NATS at 127.0.0.1:1: ")
 
 
 def test_a_measurement_has_streams_of_its_own_and_deletes_them(
-    nats_shop: Shop, nats_server: Servers, nats_prefix: str
+    nats_shop: ShopProgram, nats_server: Servers, nats_prefix: str
 ) -> None:
     nats_shop.url += f"&projection={nats_shop.folder / 'copy.db'}&lease=30"
-    done = nats_shop.on("bench", "--seconds", "0.02", "--jobs", "200", "--json")
+    done = nats_shop.run_on_store("bench", "--seconds", "0.02", "--jobs", "200", "--json")
     assert done.code == 0
     assert done.json["engine"]["engine"].startswith("NATS 2.")
     assert {"submit", "drain", "lateness", "size"} <= set(done.json["figures"])

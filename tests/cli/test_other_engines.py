@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mainspring import Mainspring
-from tests.cli.shop import CLEAN, MODULE, Shop
+from tests.cli.shop_program import ENVIRONMENT, MODULE, ShopProgram
 from tests.programs import program, read_line
 from tests.support import PATIENCE
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.long
 
 
 @pytest.fixture
-def toy_shop(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Shop:
+def toy_shop(shop: ShopProgram, monkeypatch: pytest.MonkeyPatch) -> ShopProgram:
     """A shop whose jobs are in a store of the toy engine."""
     monkeypatch.syspath_prepend(TOY)
     (shop.folder / "shop.py").write_text(MODULE.replace("sqlite:///shop.db", "toy:///shop.toy"))
@@ -25,19 +25,19 @@ def toy_shop(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Shop:
     return shop
 
 
-def run(shop: Shop, *arguments: str) -> str:
-    environment = CLEAN | {"PYTHONPATH": str(TOY), "MAINSPRING_HEALTH_DIR": str(shop.folder)}
+def run(shop: ShopProgram, *arguments: str) -> str:
+    environment = ENVIRONMENT | {"PYTHONPATH": str(TOY), "MAINSPRING_HEALTH_DIR": str(shop.folder)}
     with program("-m", "mainspring", *arguments, folder=shop.folder, environment=environment) as process:
         output, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, errors
     return output
 
 
-def test_jobs_are_submitted_listed_run_examined_and_measured_on_a_toy_engine(toy_shop: Shop) -> None:
+def test_jobs_are_submitted_listed_run_examined_and_measured_on_a_toy_engine(toy_shop: ShopProgram) -> None:
     job_id = run(toy_shop, "submit", "shop.cancel_order", "order_id=7", "--app", "shop:app").strip()
     assert "shop.cancel_order" in run(toy_shop, "jobs", "list", "--url", toy_shop.url)
 
-    environment = CLEAN | {"PYTHONPATH": str(TOY), "MAINSPRING_HEALTH_DIR": str(toy_shop.folder)}
+    environment = ENVIRONMENT | {"PYTHONPATH": str(TOY), "MAINSPRING_HEALTH_DIR": str(toy_shop.folder)}
     worker = program("-m", "mainspring", "run", "shop:app", folder=toy_shop.folder, environment=environment)
     with worker as process, Mainspring(toy_shop.url) as app:
         said = read_line(process)

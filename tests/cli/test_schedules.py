@@ -5,16 +5,16 @@ import re
 import pytest
 
 from mainspring import Cron
-from tests.cli.shop import Shop
+from tests.cli.shop_program import ShopProgram
 
-REFUSED, USAGE = 1, 2
+FAILURE, USAGE = 1, 2
 NIGHT = ("schedules", "preview", "30 2 * * *", "--tz", "Europe/Berlin")
 SPRING = (*NIGHT, "--from", "2027-03-27T00:00Z", "--count", "2")
 AUTUMN = (*NIGHT, "--from", "2027-10-31T00:00Z", "--count", "2")
 
 
 @pytest.fixture
-def scheduled(shop: Shop) -> Shop:
+def scheduled(shop: ShopProgram) -> ShopProgram:
     """A shop with a schedule in its store."""
     with shop.open() as app:
         nightly = app.job(name="shop.nightly_report")(print_nothing)
@@ -25,7 +25,7 @@ def scheduled(shop: Shop) -> Shop:
 def print_nothing() -> None: ...
 
 
-def test_a_preview_needs_no_store_and_marks_the_night_with_a_gap(shop: Shop) -> None:
+def test_a_preview_needs_no_store_and_marks_the_night_with_a_gap(shop: ShopProgram) -> None:
     lines = shop.run(*SPRING).output.splitlines()[1:]
     assert [line.split()[1:4] for line in lines] == [
         ["2027-03-27", "02:30", "+0100"],
@@ -34,7 +34,7 @@ def test_a_preview_needs_no_store_and_marks_the_night_with_a_gap(shop: Shop) -> 
     assert lines[1].endswith("moved by a DST gap from 02:30")
 
 
-def test_a_date_that_a_gap_drops_is_shown_as_skipped(shop: Shop) -> None:
+def test_a_date_that_a_gap_drops_is_shown_as_skipped(shop: ShopProgram) -> None:
     dates = shop.run(*SPRING, "--dst-gap", "skip", "--json").json["dates"]
     assert [(date["utc"], date["skipped"]) for date in dates] == [
         ("2027-03-27T01:30:00Z", False),
@@ -42,12 +42,12 @@ def test_a_date_that_a_gap_drops_is_shown_as_skipped(shop: Shop) -> None:
         ("2027-03-29T00:30:00Z", False),
     ]
     assert dates[1]["note"] == "skipped: there is no 02:30"
-    code, shown = shop.on_terminal(*SPRING, "--dst-gap", "skip", columns=80, NO_COLOR="1")
+    code, shown = shop.run_on_terminal(*SPRING, "--dst-gap", "skip", columns=80, NO_COLOR="1")
     assert code == 0
     assert re.search(r"\nSun 2027-03-28 - +- +skipped: there is no 02:30\n", shown)
 
 
-def test_both_times_of_a_fold_are_told_apart(shop: Shop) -> None:
+def test_both_times_of_a_fold_are_told_apart(shop: ShopProgram) -> None:
     dates = shop.run(*AUTUMN, "--dst-fold", "both", "--json").json["dates"]
     assert [(date["local"], date["note"]) for date in dates] == [
         ("2027-10-31T02:30:00+02:00", "first of two 02:30"),
@@ -55,56 +55,56 @@ def test_both_times_of_a_fold_are_told_apart(shop: Shop) -> None:
     ]
 
 
-def test_a_rule_that_makes_no_sense_is_wrong_usage(shop: Shop) -> None:
+def test_a_rule_that_makes_no_sense_is_wrong_usage(shop: ShopProgram) -> None:
     done = shop.run("schedules", "preview", "0 25 * * *")
     assert done.code == USAGE
-    assert "hour is '25'" in done.complaint
+    assert "hour is '25'" in done.error_line
     done = shop.run("schedules", "preview", "0 2 * *")
-    assert (done.code, "it has 4 fields; give 5" in done.complaint) == (USAGE, True)
+    assert (done.code, "it has 4 fields; give 5" in done.error_line) == (USAGE, True)
     done = shop.run("schedules", "preview", "0 2 * * *", "--tz", "berlin")
     assert done.code == USAGE
-    assert "did you mean 'Europe/Berlin'?" in done.complaint
+    assert "did you mean 'Europe/Berlin'?" in done.error_line
 
 
-def test_a_stored_schedule_is_previewed_by_its_short_name(scheduled: Shop) -> None:
-    done = scheduled.on(
+def test_a_stored_schedule_is_previewed_by_its_short_name(scheduled: ShopProgram) -> None:
+    done = scheduled.run_on_store(
         "schedules", "preview", "nightly_report", "--from", "2027-03-28T00:00Z", "--count", "1", "--json"
     )
     assert done.json["rule"]["tz"] == "Europe/Berlin"
     assert done.json["dates"][0]["local"] == "2027-03-28T03:30:00+02:00"
-    gone = scheduled.on("schedules", "preview", "gone")
-    assert gone.code == REFUSED
-    assert gone.complaint.startswith(
+    gone = scheduled.run_on_store("schedules", "preview", "gone")
+    assert gone.code == FAILURE
+    assert gone.error_line.startswith(
         "mainspring: there is no schedule 'gone'; mainspring schedules list shows all"
     )
 
 
-def test_schedules_are_listed_paused_and_resumed(scheduled: Shop) -> None:
-    assert "30 2 * * * (Europe/Berlin)" in scheduled.on("schedules", "list").output
-    assert scheduled.on("schedules", "pause", "nightly_report").output == "nightly_report paused\n"
-    again = scheduled.on("schedules", "pause", "nightly_report")
+def test_schedules_are_listed_paused_and_resumed(scheduled: ShopProgram) -> None:
+    assert "30 2 * * * (Europe/Berlin)" in scheduled.run_on_store("schedules", "list").output
+    assert scheduled.run_on_store("schedules", "pause", "nightly_report").output == "nightly_report paused\n"
+    again = scheduled.run_on_store("schedules", "pause", "nightly_report")
     assert (again.code, again.output) == (0, "nightly_report was paused already\n")
-    (stored,) = scheduled.on("schedules", "list", "--json").json["schedules"]
+    (stored,) = scheduled.run_on_store("schedules", "list", "--json").json["schedules"]
     assert (stored["name"], stored["paused"]) == ("shop.nightly_report", True)
-    done = scheduled.on("schedules", "resume", "nightly_report", "gone")
-    assert (done.code, done.output) == (REFUSED, "nightly_report resumed\n")
+    done = scheduled.run_on_store("schedules", "resume", "nightly_report", "gone")
+    assert (done.code, done.output) == (FAILURE, "nightly_report resumed\n")
     assert "there is no schedule 'gone'" in done.errors
 
 
-def test_queues_are_counted_and_paused(shop: Shop) -> None:
-    shop.bury("dead")
+def test_queues_are_counted_and_paused(shop: ShopProgram) -> None:
+    shop.make_dead_letters("dead")
     shop.submit({"order_id": 1}, queue="slow")
     with shop.open() as app:
         app.job(name="shop.later", queue="later")(print)
         app.manager().submit("shop.later", {}, delay=60)
-    paused = shop.on("queues", "pause", "slow", "mail")
+    paused = shop.run_on_store("queues", "pause", "slow", "mail")
     assert (paused.code, paused.output) == (0, "slow paused\nmail paused\n")
-    assert paused.errors.startswith("mainspring: nothing is known of a queue 'mail' yet; ")
-    found = {queue["name"]: queue for queue in shop.on("queues", "list", "--json").json["queues"]}
+    assert paused.errors.startswith("mainspring: queue 'mail' has no jobs, handlers or schedules yet; ")
+    found = {queue["name"]: queue for queue in shop.run_on_store("queues", "list", "--json").json["queues"]}
     assert list(found) == ["later", "mail", "orders", "slow"]
     assert (found["slow"]["pending"], found["slow"]["paused"]) == (1, True)
     assert (found["orders"]["failed"], found["orders"]["paused"]) == (1, False)
-    assert shop.on("queues", "list", "orders").output.splitlines()[1].split() == [
+    assert shop.run_on_store("queues", "list", "orders").output.splitlines()[1].split() == [
         "orders",
         "-",
         "0",

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from mainspring.cli.exits import ExitCode
+from mainspring.cli.exit_codes import ExitCode
 from mainspring.cli.main import commands
-from tests.cli.shop import CLEAN, Shop
+from tests.cli.shop_program import ENVIRONMENT, ShopProgram
 from tests.support import PATIENCE
 
 pytestmark = pytest.mark.long
@@ -41,7 +41,12 @@ NOT_FOR_THE_NAMES = {
 def loaded_by(source: str) -> set[str]:
     script = f"import sys\n{source}\nprint('loaded:', *sys.modules, file=sys.stderr)"
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, env=CLEAN, timeout=PATIENCE, check=True
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        env=ENVIRONMENT,
+        timeout=PATIENCE,
+        check=True,
     )
     return set(done.stderr.partition("loaded:")[2].split())
 
@@ -65,12 +70,12 @@ def test_help_loads_no_command_and_nothing_of_jobs() -> None:
 
 
 def test_a_probe_loads_no_application_and_no_jobs(tmp_path: Path) -> None:
-    loaded = loaded_by_command("healthcheck", "--live", "--health-dir", str(tmp_path), code=ExitCode.REFUSED)
+    loaded = loaded_by_command("healthcheck", "--live", "--health-dir", str(tmp_path), code=ExitCode.FAILURE)
     assert "mainspring.foreground.health_files" in loaded
     assert (NOT_FOR_HELP - {"msgspec", "rich"}) & loaded == set()
 
 
-def test_a_list_loads_what_it_needs(shop: Shop) -> None:
+def test_a_list_loads_what_it_needs(shop: ShopProgram) -> None:
     (job,) = shop.submit({"order_id": 1})
     for arguments in (("jobs", "list"), ("explain", job)):
         loaded = loaded_by_command(*arguments, "--url", shop.url)

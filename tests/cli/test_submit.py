@@ -8,19 +8,19 @@ from datetime import datetime, timedelta
 import pytest
 
 from mainspring import JobInfo
-from tests.cli.shop import MODULE, Shop
+from tests.cli.shop_program import MODULE, ShopProgram
 from tests.support import PATIENCE
 
-REFUSED, USAGE, INTERRUPTED = 1, 2, 130
+FAILURE, USAGE, INTERRUPTED = 1, 2, 130
 
 
-def job(shop: Shop, job_id: str) -> JobInfo:
+def job(shop: ShopProgram, job_id: str) -> JobInfo:
     with shop.open() as app:
         return app.get(job_id)
 
 
-def test_a_job_is_submitted_as_it_is_typed_and_its_id_is_the_output(shop: Shop) -> None:
-    done = shop.with_handlers("submit", "cancel_order", "order_id=42", "reason=7", "--delay", "1h30m")
+def test_a_job_is_submitted_as_it_is_typed_and_its_id_is_the_output(shop: ShopProgram) -> None:
+    done = shop.run_with_app("submit", "cancel_order", "order_id=42", "reason=7", "--delay", "1h30m")
     assert done.code == 0
     assert re.fullmatch(r"[0-9a-f]{32}\n", done.output)
     stored = job(shop, done.output.strip())
@@ -28,10 +28,10 @@ def test_a_job_is_submitted_as_it_is_typed_and_its_id_is_the_output(shop: Shop) 
     assert timedelta(minutes=89) < stored.due - stored.created <= timedelta(minutes=91)
 
 
-def test_options_say_when_where_and_how(shop: Shop) -> None:
+def test_options_say_when_where_and_how(shop: ShopProgram) -> None:
     options = ("--at", "2037-01-01T02:00:00+01:00", "--queue", "slow", "--priority", "best-effort")
     more = ("--id", "order-42", "--unique", "42", "--sequence", "ann", "--json")
-    done = shop.with_handlers("submit", "cancel_order", "--args", '{"order_id": 42}', *options, *more)
+    done = shop.run_with_app("submit", "cancel_order", "--args", '{"order_id": 42}', *options, *more)
     assert done.json == {"id": "order-42", "type": "shop.cancel_order"}
     stored = job(shop, "order-42")
     assert stored.due == datetime.fromisoformat("2037-01-01T01:00:00Z")
@@ -39,15 +39,15 @@ def test_options_say_when_where_and_how(shop: Shop) -> None:
     assert stored.unique_key == "shop.cancel_order: 42"
 
 
-def test_an_id_is_taken_once_and_a_unique_key_returns_who_has_it(shop: Shop) -> None:
+def test_an_id_is_taken_once_and_a_unique_key_returns_who_has_it(shop: ShopProgram) -> None:
     shop.submit({"order_id": 1}, id="one", unique="k")
-    done = shop.with_handlers("submit", "cancel_order", "order_id=1", "--id", "one")
-    assert done.code == REFUSED
-    assert done.complaint == (
+    done = shop.run_with_app("submit", "cancel_order", "order_id=1", "--id", "one")
+    assert done.code == FAILURE
+    assert done.error_line == (
         "mainspring: job 'one' exists already and nothing was stored; "
         "see mainspring jobs show one, or give another --id"
     )
-    assert shop.with_handlers("submit", "cancel_order", "order_id=2", "--unique", "k").output == "one\n"
+    assert shop.run_with_app("submit", "cancel_order", "order_id=2", "--unique", "k").output == "one\n"
 
 
 @pytest.mark.parametrize(
@@ -59,40 +59,42 @@ def test_an_id_is_taken_once_and_a_unique_key_returns_who_has_it(shop: Shop) -> 
     ],
     ids=["argument", "pair", "options"],
 )
-def test_what_does_not_fit_is_refused_before_anything_is_stored(shop: Shop, typed: list[str], said: str) -> None:
-    done = shop.with_handlers("submit", "cancel_order", *typed)
+def test_what_does_not_fit_is_refused_before_anything_is_stored(
+    shop: ShopProgram, typed: list[str], said: str
+) -> None:
+    done = shop.run_with_app("submit", "cancel_order", *typed)
     assert done.code == USAGE
-    assert said in done.complaint
+    assert said in done.error_line
 
 
-def test_a_handler_that_is_not_there_is_answered_with_those_that_are(shop: Shop) -> None:
-    done = shop.with_handlers("submit", "cancel")
+def test_a_handler_that_is_not_there_is_answered_with_those_that_are(shop: ShopProgram) -> None:
+    done = shop.run_with_app("submit", "cancel")
     assert done.code == USAGE
-    assert "shop.cancel_order, shop.nightly_report" in done.complaint
-    done = shop.on("submit", "cancel_order", "order_id=1")
+    assert "shop.cancel_order, shop.nightly_report" in done.error_line
+    done = shop.run_on_store("submit", "cancel_order", "order_id=1")
     assert done.code == USAGE
-    assert "a submit needs the handlers: give --app" in done.complaint
+    assert "submit needs the handlers: give --app" in done.error_line
 
 
 def lines(count: int) -> str:
     return "".join(json.dumps({"order_id": number}) + "\n" for number in range(count))
 
 
-def test_a_file_of_jobs_is_submitted_line_by_line(shop: Shop) -> None:
+def test_a_file_of_jobs_is_submitted_line_by_line(shop: ShopProgram) -> None:
     (shop.folder / "jobs.jsonl").write_text(lines(2) + "\n[2, 'lost']\n".replace("'", '"'))
-    done = shop.with_handlers("submit", "cancel_order", "--file", "jobs.jsonl", "--delay", "1d", "--json")
+    done = shop.run_with_app("submit", "cancel_order", "--file", "jobs.jsonl", "--delay", "1d", "--json")
     assert done.json["count"] == 3
     assert job(shop, done.json["ids"][2]).arguments == {"order_id": 2, "reason": "lost"}
-    piped = shop.with_handlers("submit", "cancel_order", "--file", "-", "--skip", "1", stdin=lines(3))
+    piped = shop.run_with_app("submit", "cancel_order", "--file", "-", "--skip", "1", stdin=lines(3))
     assert piped.output.startswith("submitted 2 jobs in ")
 
 
-def test_one_wrong_line_keeps_all_others_from_being_stored(shop: Shop) -> None:
-    done = shop.with_handlers("submit", "cancel_order", "--file", "-", stdin=lines(3) + '{"order_id": "x"}\n')
+def test_one_wrong_line_keeps_all_others_from_being_stored(shop: ShopProgram) -> None:
+    done = shop.run_with_app("submit", "cancel_order", "--file", "-", stdin=lines(3) + '{"order_id": "x"}\n')
     assert done.code == USAGE
-    assert "stdin, line 4: shop.cancel_order, parameter 'order_id'" in done.complaint
-    done = shop.with_handlers("submit", "cancel_order", "--file", "-", stdin=lines(1) + "oops\n")
-    assert "stdin, line 2: this is not JSON" in done.complaint
+    assert "stdin, line 4: shop.cancel_order, parameter 'order_id'" in done.error_line
+    done = shop.run_with_app("submit", "cancel_order", "--file", "-", stdin=lines(1) + "oops\n")
+    assert "stdin, line 2: this is not JSON" in done.error_line
     with shop.open() as app:
         assert sum(app.counts().values()) == 0
 
@@ -116,18 +118,18 @@ app.middleware(Slow())
 """
 
 
-def test_a_long_submit_has_a_bar_that_says_how_fast_and_how_long_still(shop: Shop) -> None:
+def test_a_long_submit_has_a_bar_that_says_how_fast_and_how_long_still(shop: ShopProgram) -> None:
     count = 15_000  # fifteen commits, a tenth of a second each
     (shop.folder / "shop.py").write_text(MODULE + SLOW)
     (shop.folder / "jobs.jsonl").write_text(lines(count))
     arguments = ("submit", "cancel_order", "--file", "jobs.jsonl", "--delay", "1d", "--app", "shop:app")
-    code, shown = shop.on_terminal(*arguments, columns=100, NO_COLOR="1")
+    code, shown = shop.run_on_terminal(*arguments, columns=100, NO_COLOR="1")
     assert code == 0
     assert re.search(rf"submitting .* \d+/{count} [\d,]+/s left: \d:\d\d:\d\d", shown)
     assert f"submitted {count:,} jobs" in shown
 
 
-def test_an_interrupted_submit_prints_exactly_how_to_go_on(shop: Shop) -> None:
+def test_an_interrupted_submit_prints_exactly_how_to_go_on(shop: ShopProgram) -> None:
     (shop.folder / "shop.py").write_text(MODULE + SLOW)
     (shop.folder / "jobs.jsonl").write_text(lines(100_000))
     process = shop.start(
@@ -145,4 +147,6 @@ def test_an_interrupted_submit_prints_exactly_how_to_go_on(shop: Shop) -> None:
     with shop.open() as app:
         stored = app.counts()["PENDING"]
     assert 1_000 <= stored < 99_990
-    assert errors.endswith(f"mainspring: {stored:,} of 99,990 jobs were stored; go on with --skip {stored + 10}\n")
+    assert errors.endswith(
+        f"mainspring: {stored:,} of 99,990 jobs were stored; continue with --skip {stored + 10}\n"
+    )

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from tests.cli.shop import Shop
+from tests.cli.shop_program import ShopProgram
 
-REFUSED, USAGE, UNAVAILABLE = 1, 2, 3
+FAILURE, USAGE, UNAVAILABLE = 1, 2, 3
 
 
 def ids(output: object) -> list[str]:
@@ -12,7 +12,7 @@ def ids(output: object) -> list[str]:
     return [job["id"] for job in output["jobs"]]
 
 
-def other_store(shop: Shop, job_id: str) -> str:
+def other_store(shop: ShopProgram, job_id: str) -> str:
     """Make another store, with one job."""
     folder = shop.folder / job_id
     folder.mkdir()
@@ -21,15 +21,15 @@ def other_store(shop: Shop, job_id: str) -> str:
     return other.url
 
 
-def test_a_command_without_a_store_prints_all_ways_to_name_one(shop: Shop) -> None:
+def test_a_command_without_a_store_prints_all_ways_to_name_one(shop: ShopProgram) -> None:
     done = shop.run("jobs", "list")
     assert done.code == USAGE
-    assert done.complaint.startswith("mainspring jobs list: which application? give --app module:app or --url ")
+    assert done.error_line.startswith("mainspring jobs list: which application? give --app module:app or --url ")
     for way in ("MAINSPRING_APP", "MAINSPRING_URL", "[tool.mainspring]", "mainspring jobs list --help"):
-        assert way in done.complaint
+        assert way in done.error_line
 
 
-def test_the_command_line_goes_before_the_environment_and_that_before_the_file(shop: Shop) -> None:
+def test_the_command_line_goes_before_the_environment_and_that_before_the_file(shop: ShopProgram) -> None:
     first, second = other_store(shop, "first"), other_store(shop, "second")
     other_store(shop, "third")
     (shop.folder / "pyproject.toml").write_text('[tool.mainspring]\nurl = "sqlite:///third/shop.db"\n')
@@ -39,14 +39,14 @@ def test_the_command_line_goes_before_the_environment_and_that_before_the_file(s
     assert ids(shop.run(*listing).json) == ["third"]
 
 
-def test_a_url_in_pyproject_that_names_no_store_is_refused_as_it_stands_there(shop: Shop) -> None:
+def test_a_url_in_pyproject_that_names_no_store_is_refused_as_it_stands_there(shop: ShopProgram) -> None:
     (shop.folder / "pyproject.toml").write_text('[tool.mainspring]\nurl = "sqlite://orders.db"\n')
     done = shop.run("jobs", "list")
     assert done.code == USAGE
-    assert "url 'sqlite://orders.db': no engine is known for it" in done.complaint
+    assert "url 'sqlite://orders.db': no engine is known for it" in done.error_line
 
 
-def test_a_url_in_pyproject_is_relative_to_it_and_an_application_is_found_beside_it(shop: Shop) -> None:
+def test_a_url_in_pyproject_is_relative_to_it_and_an_application_is_found_beside_it(shop: ShopProgram) -> None:
     shop.submit({"order_id": 1}, id="order-1")
     below = shop.folder / "deep" / "below"
     below.mkdir(parents=True)
@@ -56,12 +56,12 @@ def test_a_url_in_pyproject_is_relative_to_it_and_an_application_is_found_beside
     assert ids(shop.run("jobs", "list", "--json", folder=below).json) == ["order-2", "order-1"]
 
 
-def test_options_may_stand_before_the_command(shop: Shop) -> None:
+def test_options_may_stand_before_the_command(shop: ShopProgram) -> None:
     shop.submit({"order_id": 1}, id="order-1")
     assert ids(shop.run("--url", shop.url, "jobs", "list", "--json").json) == ["order-1"]
 
 
-def test_an_application_with_a_url_works_on_that_store(shop: Shop) -> None:
+def test_an_application_with_a_url_works_on_that_store(shop: ShopProgram) -> None:
     url = f"sqlite:///{shop.folder / 'other.db'}"
     done = shop.run("submit", "cancel_order", "order_id=1", "--app", "shop:app", "--url", url)
     assert done.code == 0
@@ -69,32 +69,34 @@ def test_an_application_with_a_url_works_on_that_store(shop: Shop) -> None:
     assert not (shop.folder / "shop.db").exists()
 
 
-def test_code_that_cannot_be_imported_is_one_line_below_its_own_traceback(shop: Shop) -> None:
+def test_code_that_cannot_be_imported_is_one_line_below_its_own_traceback(shop: ShopProgram) -> None:
     (shop.folder / "broken.py").write_text("raise OSError('no\\nconfiguration')\n")
     done = shop.run("jobs", "list", "--app", "broken:app")
-    assert done.code == REFUSED
+    assert done.code == FAILURE
     first, *_, last = done.errors.splitlines()
     assert first == "Traceback (most recent call last):"
     assert "importlib" not in done.errors
     assert (
-        last == "mainspring: 'broken:app' cannot be imported: OSError: no configuration; mend that, and try again"
+        last == "mainspring: 'broken:app' cannot be imported: OSError: no configuration; fix that, and try again"
     )
 
 
-def test_looking_does_not_make_a_store(shop: Shop) -> None:
-    done = shop.on("jobs", "list")
+def test_looking_does_not_make_a_store(shop: ShopProgram) -> None:
+    done = shop.run_on_store("jobs", "list")
     assert done.code == UNAVAILABLE
-    assert done.complaint.startswith(f"mainspring: SQLite file {shop.folder / 'shop.db'}: there is no such file; ")
+    assert done.error_line.startswith(
+        f"mainspring: SQLite file {shop.folder / 'shop.db'}: there is no such file; "
+    )
     assert not (shop.folder / "shop.db").exists()
 
 
-def test_memory_is_refused_because_it_would_be_gone_at_once(shop: Shop) -> None:
+def test_memory_is_refused_because_it_would_be_gone_at_once(shop: ShopProgram) -> None:
     done = shop.run("jobs", "list", "--url", "memory://")
     assert done.code == UNAVAILABLE
-    assert "use a sqlite:/// or nats:// store" in done.complaint
+    assert "use a sqlite:/// or nats:// store" in done.error_line
 
 
-def test_what_cannot_be_understood_is_wrong_usage(shop: Shop) -> None:
+def test_what_cannot_be_understood_is_wrong_usage(shop: ShopProgram) -> None:
     assert "no engine is known" in refused(shop, "--url", "redis://x")
     assert "prefx" in refused(shop, "--url", "nats://127.0.0.1:1?prefx=shop")
     assert "there is no module 'gone'" in refused(shop, "--app", "gone:app")
@@ -102,14 +104,14 @@ def test_what_cannot_be_understood_is_wrong_usage(shop: Shop) -> None:
     assert "app in [tool.mainspring] must be a text, got 7" in refused(shop)
 
 
-def refused(shop: Shop, *where: str) -> str:
+def refused(shop: ShopProgram, *where: str) -> str:
     done = shop.run("jobs", "list", *where)
     assert done.code == USAGE
-    return done.complaint
+    return done.error_line
 
 
-def test_a_file_that_is_no_store_is_unavailable(shop: Shop, tmp_path: Path) -> None:
+def test_a_file_that_is_no_store_is_unavailable(shop: ShopProgram, tmp_path: Path) -> None:
     (tmp_path / "shop.db").write_text("this is not a database, and long enough to be looked at" * 20)
-    done = shop.on("jobs", "list")
+    done = shop.run_on_store("jobs", "list")
     assert done.code == UNAVAILABLE
-    assert "shop.db" in done.complaint
+    assert "shop.db" in done.error_line

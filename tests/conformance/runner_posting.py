@@ -338,12 +338,12 @@ class Posting(RunnerBase):
     ) -> None:
         seen: list[str] = []
 
-        def paint(colour: str) -> None:
+        def paint(color: str) -> None:
             seen.append(COLOUR.get())
-            COLOUR.set(colour)
+            COLOUR.set(color)
 
-        for colour in ("red", "green", "blue"):
-            runner.post(paint, colour, delay=delay)
+        for color in ("red", "green", "blue"):
+            runner.post(paint, color, delay=delay)
         clock.advance(1)
         assert seen == ["none"] * 3
         assert COLOUR.get() == "none"

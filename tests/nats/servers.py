@@ -78,9 +78,7 @@ class Servers:
         if all(other.process.is_running for other in self.nodes):
             self.wait_until_ready()
         else:
-            assert self._servers.wait_until(lambda: is_listening(picked.port), PATIENCE), (
-                picked.process.last_words()
-            )
+            assert self._servers.wait_until(lambda: is_listening(picked.port), PATIENCE), picked.process.log_tail()
 
     def restart_all(self) -> None:
         """Start all that do not run, and wait until all are ready."""

@@ -94,7 +94,7 @@ Unique("k", "60")  # error: arg-type
 Concurrency("5")  # error: arg-type
 Keep(60)  # error: call-arg
 app.job("orders")  # error: call-overload
-app.job(colour="red")  # error: call-overload
+app.job(color="red")  # error: call-overload
 app.jobs("FAILED")  # error: call-arg
 app.get(42)  # error: arg-type
 Mainspring("memory://", serializer="pickle")  # error: arg-type

@@ -219,8 +219,8 @@ def test_a_queue_given_as_an_argument_is_refused_with_a_hint(app: Mainspring) ->
 
 def test_an_unknown_option_is_refused_with_those_that_exist(app: Mainspring) -> None:
     decorate: Any = app.job
-    with pytest.raises(TypeError, match=r"colour.*queue.*retry.*timeout"):
-        decorate(colour="red")(double)
+    with pytest.raises(TypeError, match=r"color.*queue.*retry.*timeout"):
+        decorate(color="red")(double)
 
 
 @pytest.mark.parametrize("name", ["", "a\nb"])

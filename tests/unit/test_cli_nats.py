@@ -138,11 +138,9 @@ def test_a_node_of_a_cluster_that_is_killed_comes_back_while_the_others_go_on(
     said = read_json(process)
     os.kill(said["nodes"][1]["pid"], signal.SIGKILL)
     assert process.stderr is not None
-    assert (
-        process.stderr.readline() == "mainspring-2 has ended; the others go on, and it is started again in 5 s\n"
-    )
+    assert process.stderr.readline() == "mainspring-2 has ended; the others continue, and it is restarted in 5 s\n"
     again = process.stderr.readline()
-    assert again.startswith("mainspring-2 is started again, pid ")
+    assert again.startswith("mainspring-2 was restarted, pid ")
     assert is_alive(int(again.split()[-1]))
     assert asyncio.run(store(said["url"], "once")) == 1
 
@@ -154,7 +152,7 @@ def test_a_port_that_is_taken_is_named(start_cli: StartCli, port: int, tmp_path:
     assert process.returncode == 3
     assert errors == (
         f"mainspring: nats-server: port {port} of 127.0.0.1 is taken; "
-        "end what listens there, or choose another port\n"
+        "stop the program that listens there, or choose another port\n"
     )
     assert list(tmp_path.iterdir()) == []
 
@@ -163,7 +161,7 @@ def test_two_nodes_are_refused(start_cli: StartCli) -> None:
     process = start_cli("--nodes", "2")
     _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == USAGE
-    assert "2 nodes make no cluster; take 1 or 3" in errors
+    assert "a cluster of 2 is not supported; give 1 or 3" in errors
 
 
 def test_help_has_an_example(start_cli: StartCli) -> None:

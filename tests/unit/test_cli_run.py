@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mainspring import EngineUnavailable, Mainspring
-from mainspring.cli.exits import NotImportable
-from mainspring.cli.loading import load_app
+from mainspring.cli.app_selection import import_app
+from mainspring.cli.exit_codes import AppImportFailed
 from mainspring.cli.main import commands
 from tests.support import PATIENCE
 
@@ -65,7 +65,7 @@ def log_of_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_application_is_found_in_the_working_directory(shop: str) -> None:
-    assert isinstance(load_app(f"{shop}:app"), Mainspring)
+    assert isinstance(import_app(f"{shop}:app"), Mainspring)
 
 
 @pytest.mark.parametrize("reference", ["shop", "shop:", ":app", ":", ""])
@@ -105,8 +105,8 @@ def test_a_module_that_cannot_be_imported_is_told_by_its_own_error(
     folder: Path, code: str, error: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "broken_for_cli.py").write_text(f"{code}\n")
-    with pytest.raises(NotImportable) as refused:
-        load_app("broken_for_cli:app")
+    with pytest.raises(AppImportFailed) as refused:
+        import_app("broken_for_cli:app")
     assert str(refused.value) == f"'broken_for_cli:app' cannot be imported: {error}"
     way = capsys.readouterr().err
     assert f'{folder / "broken_for_cli.py"}", line 1' in way
@@ -162,7 +162,7 @@ def test_an_application_is_found_as_by_all_other_commands(
 def test_two_different_applications_are_one_too_many(shop: str) -> None:
     result = run("run", f"{shop}:app", "--app", "other:app")
     assert result.exit_code == USAGE
-    assert f"which application: '{shop}:app', or --app 'other:app'? give one of them" in message_of(result)
+    assert f"two applications are given, '{shop}:app' and --app 'other:app'; give one" in message_of(result)
 
 
 def test_no_application_at_all_is_answered_with_the_ways_to_name_one(folder: Path) -> None:
@@ -172,7 +172,7 @@ def test_no_application_at_all_is_answered_with_the_ways_to_name_one(folder: Pat
 def test_a_store_alone_has_no_handlers_to_run(folder: Path) -> None:
     result = run("run", "--url", "sqlite:///shop.db")
     assert result.exit_code == USAGE
-    assert "a worker needs handlers: give --app module:app beside the URL" in message_of(result)
+    assert "a worker needs handlers: give --app module:app with the URL" in message_of(result)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mainspring import EngineUnavailable, Mainspring
-from mainspring.cli.target import require_store
+from mainspring.cli.app_selection import require_store
 from mainspring.engines.sqlite.provider import look_at
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from mainspring.cli.healthcheck import Wanted, problem_of
+from mainspring.cli.healthcheck import HealthLevel, find_problem
 from mainspring.foreground.health_files import (
     FolderUnsafe,
     HealthFile,
@@ -226,25 +226,25 @@ def test_a_socket_without_a_listener_is_told_once(tmp_path: Path, caplog: pytest
     ("changes", "worst"),
     [
         ({}, None),
-        ({"stall": "no worker has claimed any"}, Wanted.CONTENT),
-        ({"trouble": "the disk is full"}, Wanted.READY),
-        ({"answered_ns": 80 * SECONDS}, Wanted.READY),
-        ({"answered_ns": None}, Wanted.READY),
-        ({"state": WorkerState.STARTING}, Wanted.READY),
-        ({"state": WorkerState.STOPPING}, Wanted.READY),
-        ({"turned_ns": 84 * SECONDS}, Wanted.LIVE),
-        ({"turned_ns": 101 * SECONDS}, Wanted.LIVE),
+        ({"stall": "no worker has claimed any"}, HealthLevel.HEALTHY),
+        ({"trouble": "the disk is full"}, HealthLevel.READY),
+        ({"answered_ns": 80 * SECONDS}, HealthLevel.READY),
+        ({"answered_ns": None}, HealthLevel.READY),
+        ({"state": WorkerState.STARTING}, HealthLevel.READY),
+        ({"state": WorkerState.STOPPING}, HealthLevel.READY),
+        ({"turned_ns": 84 * SECONDS}, HealthLevel.LIVE),
+        ({"turned_ns": 101 * SECONDS}, HealthLevel.LIVE),
     ],
     ids=["well", "stall", "trouble", "silence", "no answer", "starting", "stopping", "hangs", "before the boot"],
 )
-def test_a_worker_is_as_well_as_its_worst_sign(changes: dict[str, Any], worst: Wanted | None) -> None:
+def test_a_worker_is_as_well_as_its_worst_sign(changes: dict[str, Any], worst: HealthLevel | None) -> None:
     fresh = {"turned_ns": 99 * SECONDS, "answered_ns": 99 * SECONDS}
     sign = Sign(identity(), msgspec.structs.replace(WELL, **fresh | changes))
-    problems = {wanted: problem_of(sign, wanted, 100 * SECONDS, 15 * SECONDS) for wanted in Wanted}
-    expected = {wanted for wanted in Wanted if worst is not None and wanted >= worst}
+    problems = {wanted: find_problem(sign, wanted, 100 * SECONDS, 15 * SECONDS) for wanted in HealthLevel}
+    expected = {wanted for wanted in HealthLevel if worst is not None and wanted >= worst}
     assert {wanted for wanted, problem in problems.items() if problem is not None} == expected
 
 
 def test_a_worker_that_is_gone_is_not_even_live() -> None:
     gone = msgspec.structs.replace(identity(), start="1")
-    assert "was killed" in (problem_of(Sign(gone, WELL), Wanted.LIVE, 1, 1) or "")
+    assert "was killed" in (find_problem(Sign(gone, WELL), HealthLevel.LIVE, 1, 1) or "")

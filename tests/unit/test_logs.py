@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 
 from mainspring import Mainspring, Retry, current_job
-from mainspring.cli.logs import ConsoleLines, JsonLines, LogFormat, LogLevel, add_job, start_logging
+from mainspring.cli.logs import (
+    ConsoleLogFormatter,
+    JsonLogFormatter,
+    LogFormat,
+    LogLevel,
+    add_job_fields,
+    start_logging,
+)
 from tests.support import PATIENCE
 
 
@@ -24,7 +31,7 @@ def record_of(message: str, **extra: Any) -> logging.LogRecord:
 
 
 def line_of(record: logging.LogRecord) -> Any:
-    text = JsonLines().format(record)
+    text = JsonLogFormatter().format(record)
     assert "\n" not in text
     return json.loads(text)
 
@@ -64,13 +71,13 @@ def test_facts_are_fields_and_what_json_does_not_know_is_a_text() -> None:
 
 def test_levels_have_colours_on_a_terminal_only() -> None:
     record = record_of("careful")
-    assert " WARNING shop: careful" in ConsoleLines(is_coloured=False).format(record)
-    assert " \x1b[33mWARNING\x1b[0m shop: careful" in ConsoleLines(is_coloured=True).format(record)
+    assert " WARNING shop: careful" in ConsoleLogFormatter(is_colored=False).format(record)
+    assert " \x1b[33mWARNING\x1b[0m shop: careful" in ConsoleLogFormatter(is_colored=True).format(record)
 
 
 def test_a_terminal_does_not_obey_control_characters_of_an_error() -> None:
     record = record_of("\x1b[2Jgone\n\tindented\x9b")
-    assert ConsoleLines(is_coloured=True).format(record).endswith("shop: \\x1b[2Jgone\n\tindented\\x9b")
+    assert ConsoleLogFormatter(is_colored=True).format(record).endswith("shop: \\x1b[2Jgone\n\tindented\\x9b")
 
 
 class Kept(logging.Handler):
@@ -79,8 +86,8 @@ class Kept(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self.lines: list[dict[str, Any]] = []
-        self.addFilter(add_job)
-        self.setFormatter(JsonLines())
+        self.addFilter(add_job_fields)
+        self.setFormatter(JsonLogFormatter())
 
     def emit(self, record: logging.LogRecord) -> None:
         self.lines.append(json.loads(self.format(record)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mainspring.cli.progress import Bar
+from mainspring.cli.progress import ProgressBar
 from mainspring.testing import ManualClock
 
 
@@ -16,7 +16,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_work_that_ends_within_a_second_shows_no_bar(terminal: None, capsys: pytest.CaptureFixture[str]) -> None:
     clock = ManualClock()
-    with Bar("moving", total=2, clock=clock) as bar:
+    with ProgressBar("moving", total=2, clock=clock) as bar:
         bar.advance(1)
         clock.advance(0.999)
         bar.advance(1)
@@ -28,7 +28,7 @@ def test_longer_work_shows_its_count_and_the_time_left_on_stderr(
     terminal: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clock = ManualClock()
-    with Bar("moving", total=3, clock=clock) as bar:
+    with ProgressBar("moving", total=3, clock=clock) as bar:
         bar.advance(1)
         clock.advance(1)
         bar.advance(1)
@@ -41,7 +41,7 @@ def test_longer_work_shows_its_count_and_the_time_left_on_stderr(
 
 def test_a_file_gets_no_bar(capsys: pytest.CaptureFixture[str]) -> None:
     clock = ManualClock()
-    with Bar("moving", total=2, clock=clock) as bar:
+    with ProgressBar("moving", total=2, clock=clock) as bar:
         clock.advance(60)
         bar.advance(1)
     assert capsys.readouterr() == ("", "")

@@ -15,18 +15,18 @@ from mainspring.errors import InvalidArguments
 from mainspring.jobs.handlers import Handler
 
 
-def arguments_of(
+def parse_arguments(
     handler: Handler, pairs: Sequence[str], text: str | None
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the positional and named arguments for a handler, from `name=value` pairs or the text of `--args`."""
     if text is None:
-        return (), _fitting(handler, _split(pairs))
+        return (), _convert_values(handler, _split_pairs(pairs))
     if pairs:
         raise click.BadParameter(f"give --args or name=value, not both; got {pairs[0]!r} beside --args")
-    return call_of(decoded(text, "--args"), "--args")
+    return to_call(decode_json(text, "--args"), "--args")
 
 
-def call_of(data: Any, where: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def to_call(data: Any, where: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return positional and named arguments from a JSON object (named) or a JSON list (positional)."""
     if isinstance(data, dict):
         return (), data
@@ -35,7 +35,7 @@ def call_of(data: Any, where: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
     raise click.BadParameter(f"{where}: arguments are an object or a list, got {data!r:.100}")
 
 
-def decoded(text: str | bytes, where: str) -> Any:
+def decode_json(text: str | bytes, where: str) -> Any:
     """Decode JSON; `where` names the source in the error message."""
     try:
         return msgspec.json.decode(text)
@@ -43,15 +43,15 @@ def decoded(text: str | bytes, where: str) -> Any:
         raise click.BadParameter(f"{where}: this is not JSON: {error}") from error
 
 
-def to_pair(text: str) -> tuple[str, Any]:
+def parse_pair(text: str) -> tuple[str, Any]:
     """Split `name=value`; the value is decoded as JSON, or kept as a string if it is not JSON."""
     name, sign, value = text.partition("=")
     if not sign or not name.strip():
         raise click.BadParameter(f"{text!r} is not of the form name=value, as in order_id=43")
-    return name.strip(), to_value(value)
+    return name.strip(), parse_value(value)
 
 
-def to_value(text: str) -> Any:
+def parse_value(text: str) -> Any:
     """Decode JSON; text that is not JSON is kept as a string, so that the user need not quote it twice."""
     try:
         return msgspec.json.decode(text)
@@ -59,7 +59,7 @@ def to_value(text: str) -> Any:
         return text
 
 
-def _split(pairs: Sequence[str]) -> dict[str, str]:
+def _split_pairs(pairs: Sequence[str]) -> dict[str, str]:
     values: dict[str, str] = {}
     for pair in pairs:
         name, sign, value = pair.partition("=")
@@ -71,9 +71,9 @@ def _split(pairs: Sequence[str]) -> dict[str, str]:
     return values
 
 
-def _fitting(handler: Handler, texts: dict[str, str]) -> dict[str, Any]:
+def _convert_values(handler: Handler, texts: dict[str, str]) -> dict[str, Any]:
     """Decode each value as JSON; keep it as a string where the handler refuses the decoded value."""
-    values: dict[str, Any] = {name: to_value(text) for name, text in texts.items()}
+    values: dict[str, Any] = {name: parse_value(text) for name, text in texts.items()}
     while True:
         try:
             handler.arguments.encode((), values)

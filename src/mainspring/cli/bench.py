@@ -12,12 +12,12 @@ from mainspring.bench.figures import Result, machine
 from mainspring.bench.pace import Pace, Stopped
 from mainspring.bench.places import InFolder, Place, place_of
 from mainspring.bench.suite import MEASUREMENTS, Measurement, describe, measured
+from mainspring.cli.app_selection import find_selection, load_application
 from mainspring.cli.commands import Command
+from mainspring.cli.deferred_signals import ALL_SIGNALS, DeferredSignals
 from mainspring.cli.options import NumberRange, app_options, json_option
-from mainspring.cli.output import Cell, clean, say, show_json, show_table, write
-from mainspring.cli.progress import Meter
-from mainspring.cli.stopping import ALL, Stopping
-from mainspring.cli.target import find_application, find_target
+from mainspring.cli.output import Cell, escape_control, print_json, print_line, print_message, print_table
+from mainspring.cli.progress import StepProgress
 
 CAVEAT = (
     "Other programs on this machine, its disk or its servers change these figures: compare runs on a quiet one."
@@ -68,41 +68,45 @@ def bench(
     """
     place = _place(folder, app, url)
     figures: Figures = []
-    with Stopping(signals=ALL) as stopping, Meter(seconds, len(MEASUREMENTS)) as meter:
-        pace = Pace(seconds=seconds, jobs=jobs, tell=meter.tell, is_stopped=lambda: stopping.is_asked)
+    with DeferredSignals(signals=ALL_SIGNALS) as signals, StepProgress(seconds, len(MEASUREMENTS)) as meter:
+        pace = Pace(seconds=seconds, jobs=jobs, tell=meter.tell, is_stopped=lambda: signals.is_stop_requested)
         here, engine = machine(), describe(place)
         try:
             for figure in measured(place, pace, meter.begin):
                 figures.append(figure)
         except Stopped:
-            say("mainspring: stopped")
+            print_message("mainspring: stopped")
     if as_json:
         document = {"machine": here, "engine": engine, "settings": {"seconds": seconds, "jobs": jobs}}
-        show_json(document | {"complete": not stopping.is_asked, "figures": _numbers(figures), "caveat": CAVEAT})
+        print_json(
+            document | {"complete": not signals.is_stop_requested, "figures": _numbers(figures), "caveat": CAVEAT}
+        )
     elif figures:
         _show(here, engine, figures)
-    stopping.end_if_asked()
+    signals.exit_if_requested()
 
 
 def _place(folder: Path | None, app: str | None, url: str | None) -> Place:
     if folder is not None:
         if app is not None or url is not None:
-            raise click.BadParameter("--in names a place of its own; leave out --app and --url, or --in")
+            raise click.BadParameter("--in cannot be used with --app or --url")
         return InFolder(folder.absolute(), Mainspring())
-    if find_target(app, url) is None:
+    if find_selection(app, url) is None:
         return InFolder(Path.cwd(), Mainspring())
-    return place_of(find_application(app, url))
+    return place_of(load_application(app, url))
 
 
 def _show(here: dict[str, Any], engine: dict[str, Any], figures: Figures) -> None:
     versions = f"mainspring {here['mainspring']}, {here['python']}, {here['system']} {here['architecture']}"
-    write(f"{versions}, {here['cpus']} CPUs, load {here['load']}")
-    write(clean(", ".join(f"{name.replace('_', ' ')} {value}" for name, value in engine.items() if value)))
-    write("")
+    print_line(f"{versions}, {here['cpus']} CPUs, load {here['load']}")
+    print_line(
+        escape_control(", ".join(f"{name.replace('_', ' ')} {value}" for name, value in engine.items() if value))
+    )
+    print_line("")
     rows: list[list[Cell]] = [[what.title, str(result), result.note, what.how] for what, result in figures]
-    show_table(TITLES, rows, whole=TITLES[:2], spare=("HOW", "SAMPLES"))
-    write("")
-    write(CAVEAT)
+    print_table(TITLES, rows, uncut=TITLES[:2], droppable=("HOW", "SAMPLES"))
+    print_line("")
+    print_line(CAVEAT)
 
 
 def _numbers(figures: Figures) -> dict[str, Any]:

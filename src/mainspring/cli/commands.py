@@ -26,7 +26,8 @@ from typing import Any
 
 import click
 
-INTERRUPTED = 130  # the exit code of a program that Ctrl+C has ended
+from mainspring.cli.exit_codes import ExitCode
+
 MAX_WIDTH = 120  # of the help: longer lines are hard to read
 _HYPHEN = re.compile(r"(?<=\w)-(?=\w)")
 _UNBROKEN = "\N{NON-BREAKING HYPHEN}"  # stands for a hyphen until lines are wrapped: options are not divided
@@ -60,7 +61,7 @@ class HelpFormatter(click.HelpFormatter):
                 self.write_dl(colored)
 
 
-class Context(click.Context):
+class HelpContext(click.Context):
     """A context whose help is written by our formatter."""
 
     formatter_class = HelpFormatter
@@ -91,7 +92,7 @@ class Argument(click.Argument):
 class Command(click.Command):
     """A command whose help lists its arguments, and its options by section."""
 
-    context_class = Context
+    context_class = HelpContext
 
     def format_arguments(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         assert isinstance(formatter, HelpFormatter)
@@ -109,7 +110,7 @@ class Command(click.Command):
             formatter.write_rows(heading, rows)
 
 
-class Group(Command, click.Group):
+class CommandGroup(Command, click.Group):
     """A command with subcommands; without a subcommand it prints its help."""
 
     command_class = Command
@@ -132,7 +133,7 @@ class Group(Command, click.Group):
         return {"Commands": self.commands}
 
 
-class LazyGroup(Group):
+class LazyGroup(CommandGroup):
     """The commands of the program, by the headings of the help; each has a summary and is imported when called."""
 
     def __init__(self, *args: Any, summaries: Mapping[str, Mapping[str, str]], **settings: Any) -> None:
@@ -157,7 +158,7 @@ class LazyGroup(Group):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            ctx.exit(INTERRUPTED)
+            ctx.exit(ExitCode.INTERRUPTED)
 
 
 def load(name: str) -> click.Command:

@@ -9,19 +9,19 @@ import click
 from rich.console import Console
 
 from mainspring.cli.commands import Command
-from mainspring.cli.exits import ExitCode, ReaderGone
+from mainspring.cli.deferred_signals import exit_on_signals
+from mainspring.cli.exit_codes import ExitCode, OutputClosed
 from mainspring.cli.options import json_option
-from mainspring.cli.output import show_json
-from mainspring.cli.stopping import end_tidily
+from mainspring.cli.output import print_json
 from mainspring.demo.screen import Screen
 from mainspring.demo.story import FULL, QUICK, play
 
 
-class DemoStage(Console):
-    """A console that raises `ReaderGone` when its output is closed, as all commands do."""
+class DemoConsole(Console):
+    """A console that raises `OutputClosed` when its output is closed, as all commands do."""
 
     def on_broken_pipe(self) -> NoReturn:
-        raise ReaderGone
+        raise OutputClosed
 
 
 @click.command("demo", cls=Command)
@@ -35,12 +35,12 @@ def demo(*, quick: bool, as_json: bool) -> None:
 
     Example: mainspring demo --quick
     """
-    end_tidily()
+    exit_on_signals()
     plan = QUICK if quick else FULL
-    screen = Screen(plan.orders, DemoStage(highlight=False, stderr=as_json))
+    screen = Screen(plan.orders, DemoConsole(highlight=False, stderr=as_json))
     figures = play(plan, screen)
     screen.close(figures)
     if as_json:
-        show_json({**asdict(figures), "complaints": figures.complaints})
+        print_json({**asdict(figures), "complaints": figures.complaints})
     if figures.complaints:
-        raise click.exceptions.Exit(ExitCode.REFUSED)
+        raise click.exceptions.Exit(ExitCode.FAILURE)

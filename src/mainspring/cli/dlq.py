@@ -10,10 +10,13 @@ from typing import Any
 import click
 
 from mainspring.app import Mainspring
-from mainspring.cli.argument_parsing import to_pair
-from mainspring.cli.commands import Argument, Group
-from mainspring.cli.documents import job_detail, job_fields
-from mainspring.cli.exits import ExitCode
+from mainspring.cli.app_selection import open_app
+from mainspring.cli.argument_parsing import parse_pair
+from mainspring.cli.commands import Argument, CommandGroup
+from mainspring.cli.deferred_signals import DeferredSignals
+from mainspring.cli.exit_codes import ExitCode
+from mainspring.cli.job_views import DEAD_LETTER_TABLE, job_detail, print_page
+from mainspring.cli.json_fields import job_fields
 from mainspring.cli.options import (
     NumberRange,
     after_option,
@@ -25,20 +28,25 @@ from mainspring.cli.options import (
     queue_option,
     type_option,
 )
-from mainspring.cli.output import compact, counted, say, show, show_json, show_table, write
-from mainspring.cli.pages import LETTERS, show_page
-from mainspring.cli.progress import Bar
-from mainspring.cli.stopping import Stopping
-from mainspring.cli.target import opened
+from mainspring.cli.output import (
+    compact_json,
+    format_count,
+    print_json,
+    print_line,
+    print_message,
+    print_rich,
+    print_table,
+)
+from mainspring.cli.progress import ProgressBar
 from mainspring.jobs.dead_letters import with_changes
 from mainspring.jobs.info import JobInfo
 from mainspring.jobs.status import JobStatus
 
 PAGE = 500
 CHUNK = 100  # dead letters purged in one call
-SHOWN = 20  # for more replays than this, only the number is printed
+SHOWN = 20  # for more replays than this, only their number is printed
 
-dlq = Group(
+dlq = CommandGroup(
     "dlq", help="List, show, replay and purge dead letters.\n\nA dead letter is a job that has failed for good."
 )
 
@@ -75,7 +83,7 @@ def list_letters(
 
     Example: mainspring dlq list --queue orders
     """
-    with opened(app, url) as application:
+    with open_app(app, url) as application:
         page = application.dead_letters.list(
             queue=queue,
             type=type,
@@ -85,7 +93,7 @@ def list_letters(
             replayed=None if replayed else False,
         )
         now = application.manager().engine.now()
-    show_page(page, now, LETTERS, as_json=as_json, none="no dead letters")
+    print_page(page, now, DEAD_LETTER_TABLE, as_json=as_json, none="no dead letters")
 
 
 @dlq.command("show")
@@ -97,10 +105,10 @@ def show_letter(*, job_id: str, as_json: bool, app: str | None, url: str | None)
 
     Example: mainspring dlq show order-42
     """
-    with opened(app, url) as application:
+    with open_app(app, url) as application:
         letter = application.dead_letters.get(job_id)
         now = application.manager().engine.now()
-    show_json(job_fields(letter)) if as_json else show(job_detail(letter, now))
+    print_json(job_fields(letter)) if as_json else print_rich(job_detail(letter, now))
 
 
 @dlq.command("replay")
@@ -156,8 +164,8 @@ def replay_letters(
     Example: mainspring dlq replay --type cancel_order --set order_id=43 --rate 10 --dry-run
     """
     chosen = _choose(ids, more_ids, queue, type, everything=everything)
-    given = dict(map(to_pair, changes))
-    with opened(app, url) as application:
+    given = dict(map(parse_pair, changes))
+    with open_app(app, url) as application:
         letters = _find_all(application, chosen, queue, type, limit, replayed=False)
         _require_some(len(letters), as_json=as_json)
         if dry_run:
@@ -167,18 +175,21 @@ def replay_letters(
             *chosen, queue=queue, type=type, limit=limit, rate=rate, changes=given or None, without=removals
         )
         replayed: list[tuple[str, str]] = []
-        with Bar("replaying", len(letters)) as bar, Stopping() as stopping:
+        with ProgressBar("replaying", len(letters)) as bar, DeferredSignals() as signals:
             try:
                 for pairs in steps:
                     replayed += pairs
                     bar.advance(len(pairs))
-                    if stopping.is_asked:
+                    if signals.is_stop_requested:
                         break
             finally:
-                if (replayed or stopping.is_asked) and len(replayed) < len(letters):
-                    say(f"mainspring: replayed {len(replayed):,} of {len(letters):,}; the same command goes on")
+                if (replayed or signals.is_stop_requested) and len(replayed) < len(letters):
+                    print_message(
+                        f"mainspring: replayed {len(replayed):,} of {len(letters):,}; "
+                        "run the same command to continue"
+                    )
     _report_replayed(replayed, as_json=as_json)
-    stopping.end_if_asked()
+    signals.exit_if_requested()
 
 
 def _preview(
@@ -198,25 +209,25 @@ def _preview(
         rows.append((letter, arguments))
     if as_json:
         found = [{"letter": letter.id, "type": letter.type, "arguments": data} for letter, data in rows]
-        show_json({"dry_run": True, "count": len(found), "letters": found})
+        print_json({"dry_run": True, "count": len(found), "letters": found})
         return
-    show_table(
+    print_table(
         ("ID", "HANDLER", "ARGUMENTS"),
-        [(letter.id, letter.type, compact(data)) for letter, data in rows],
-        whole=("ID",),
+        [(letter.id, letter.type, compact_json(data)) for letter, data in rows],
+        uncut=("ID",),
     )
-    say(f"{len(rows):,} would be replayed")
+    print_message(f"{len(rows):,} would be replayed")
 
 
 def _report_replayed(replayed: list[tuple[str, str]], *, as_json: bool) -> None:
     if as_json:
         pairs = [{"letter": letter, "job": job} for letter, job in replayed]
-        show_json({"dry_run": False, "count": len(pairs), "replayed": pairs})
+        print_json({"dry_run": False, "count": len(pairs), "replayed": pairs})
         return
     if len(replayed) <= SHOWN:
-        show_table(("DEAD LETTER", "NEW JOB"), replayed, whole=("DEAD LETTER", "NEW JOB"))
+        print_table(("DEAD LETTER", "NEW JOB"), replayed, uncut=("DEAD LETTER", "NEW JOB"))
     else:
-        write(f"replayed {counted(len(replayed), 'dead letter')}")
+        print_line(f"replayed {format_count(len(replayed), 'dead letter')}")
 
 
 @dlq.command("purge")
@@ -247,30 +258,32 @@ def purge_letters(
     Example: mainspring dlq purge --type cancel_order --yes
     """
     chosen = _choose(ids, more_ids, queue, type, everything=everything)
-    with opened(app, url) as application:
+    with open_app(app, url) as application:
         found = [letter.id for letter in _find_all(application, chosen, queue, type, None, replayed=None)]
         _require_some(len(found), as_json=as_json)
         if not dry_run:
             _require_consent(len(found), yes=yes)
-            with Bar("purging", len(found)) as bar, Stopping() as stopping:
+            with ProgressBar("purging", len(found)) as bar, DeferredSignals() as signals:
                 remaining = iter(found)
                 while chunk := list(islice(remaining, CHUNK)):
                     bar.advance(application.dead_letters.purge(*chunk))
-                    if stopping.is_asked:
+                    if signals.is_stop_requested:
                         break
             if bar.done < len(found):
-                say(f"mainspring: purged {bar.done:,} of {len(found):,}; the same command goes on")
-            stopping.end_if_asked()
+                print_message(
+                    f"mainspring: purged {bar.done:,} of {len(found):,}; run the same command to continue"
+                )
+            signals.exit_if_requested()
     if as_json:
-        show_json({"dry_run": dry_run, "count": len(found), "purged": [] if dry_run else found})
+        print_json({"dry_run": dry_run, "count": len(found), "purged": [] if dry_run else found})
     else:
-        write(f"{'would purge' if dry_run else 'purged'} {counted(len(found), 'dead letter')}")
+        print_line(f"{'would purge' if dry_run else 'purged'} {format_count(len(found), 'dead letter')}")
 
 
 def _choose(
     ids: tuple[str, ...], more: tuple[str, ...], queue: str | None, type_: str | None, *, everything: bool
 ) -> list[str]:
-    """Return the ids of arguments and options; without ids, a filter or --all is required."""
+    """Return the ids of arguments and options; without ids, require a filter or --all."""
     chosen = list(dict.fromkeys(ids + more))
     is_filtered = queue is not None or type_ is not None
     if chosen and (is_filtered or everything):
@@ -289,10 +302,10 @@ def _find_all(
     *,
     replayed: bool | None,
 ) -> list[JobInfo]:
-    """Read the chosen dead letters, with a bar; it ends early if some of them were replayed before."""
+    """Read the chosen dead letters, with a progress bar; it ends early if some were replayed before."""
     most = len(ids) or application.counts(queue=queue, type=type_)[JobStatus.FAILED]
     letters = []
-    with Bar("looking", most if limit is None else min(most, limit)) as bar:
+    with ProgressBar("looking", most if limit is None else min(most, limit)) as bar:
         for letter in _find(application, ids, queue, type_, limit, replayed=replayed):
             letters.append(letter)
             bar.advance()
@@ -328,9 +341,9 @@ def _require_some(count: int, *, as_json: bool) -> None:
     if count:
         return
     if as_json:
-        show_json({"count": 0})
-    say("mainspring: no dead letter matches; mainspring dlq list shows what there is")
-    raise click.exceptions.Exit(ExitCode.REFUSED)
+        print_json({"count": 0})
+    print_message("mainspring: no dead letter matches; see mainspring dlq list")
+    raise click.exceptions.Exit(ExitCode.FAILURE)
 
 
 def _require_consent(count: int, *, yes: bool) -> None:
@@ -338,7 +351,8 @@ def _require_consent(count: int, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise click.BadParameter(
-            f"{counted(count, 'dead letter')} would be gone for good; say --yes, or --dry-run to look"
+            f"{format_count(count, 'dead letter')} would be deleted for good; give --yes, or --dry-run to list "
+            "them"
         )
-    if not click.confirm(f"Forget {counted(count, 'dead letter')} for good?", err=True):
-        raise click.exceptions.Exit(ExitCode.REFUSED)
+    if not click.confirm(f"Delete {format_count(count, 'dead letter')} for good?", err=True):
+        raise click.exceptions.Exit(ExitCode.FAILURE)

@@ -9,13 +9,13 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from mainspring.cli.app_selection import AppSelection, load_application, require_selection, require_store
 from mainspring.cli.commands import Command
-from mainspring.cli.exits import ExitCode
+from mainspring.cli.exit_codes import ExitCode
 from mainspring.cli.options import app_options, json_option
-from mainspring.cli.output import GAP, clean, show, show_json, write
-from mainspring.cli.progress import Bar
-from mainspring.cli.remedies import Terminal
-from mainspring.cli.target import Target, choose, find_application, require_store
+from mainspring.cli.output import GAP, escape_control, print_json, print_line, print_rich
+from mainspring.cli.progress import ProgressBar
+from mainspring.cli.suggestions import CommandWriter
 from mainspring.doctor import Finding, Report, Severity, examine
 from mainspring.doctor.examination import MOST_CHECKS
 
@@ -48,44 +48,44 @@ def doctor(
 
     Example: mainspring doctor --app shop:app --strict
     """
-    application = find_application(app, url)
-    require_store(application, makes_store=True)  # a missing store is reported as a finding
+    application = load_application(app, url)
+    require_store(application, creates_store=True)  # a missing store is reported as a finding
     logging.getLogger("mainspring").addHandler(logging.NullHandler())  # errors are reported as findings
-    terminal = Terminal(application, Target(app, url), choose(app, url))
-    with Bar("checking", MOST_CHECKS) as bar:
+    writer = CommandWriter(application, AppSelection(app, url), require_selection(app, url))
+    with ProgressBar("checking", MOST_CHECKS) as bar:
         report = examine(
             application,
-            has_handlers=terminal.chosen.app is not None,
+            has_handlers=writer.chosen.app is not None,
             monitor=monitor,
             thorough=thorough,
             on_step=bar.advance,
         )
     if as_json:
-        show_json(_fields(report, terminal))
+        print_json(_fields(report, writer))
     else:
-        _show(report, terminal)
+        _show(report, writer)
     limit = Severity.WARNING if strict else Severity.ERROR
     if report.worst.rank >= limit.rank:
-        raise click.exceptions.Exit(ExitCode.REFUSED)
+        raise click.exceptions.Exit(ExitCode.FAILURE)
 
 
-def _fields(report: Report, terminal: Terminal) -> dict[str, Any]:
+def _fields(report: Report, writer: CommandWriter) -> dict[str, Any]:
     return {
         "store": report.store,
         "worst": report.worst,
         "counts": {severity.value: report.count(severity) for severity in Severity},
         "findings": [
-            {name: getattr(finding, name) for name in FIELDS} | {"commands": _commands(finding, terminal)}
+            {name: getattr(finding, name) for name in FIELDS} | {"commands": _commands(finding, writer)}
             for finding in report.findings
         ],
     }
 
 
-def _commands(finding: Finding, terminal: Terminal) -> list[str]:
-    return [terminal.worker() if words == ("run",) else terminal.command(*words) for words in finding.commands]
+def _commands(finding: Finding, writer: CommandWriter) -> list[str]:
+    return [writer.run_command() if words == ("run",) else writer.command(*words) for words in finding.commands]
 
 
-def _show(report: Report, terminal: Terminal) -> None:
+def _show(report: Report, writer: CommandWriter) -> None:
     """Print the findings: a line for each, then its reason and remedy, then commands, which are never wrapped."""
     names = max(len(finding.check) for finding in report.findings)
     for finding in report.findings:
@@ -93,20 +93,22 @@ def _show(report: Report, terminal: Terminal) -> None:
         grid.add_column(width=WIDTH, style=STYLES[finding.severity])
         grid.add_column(width=names)
         grid.add_row(finding.severity, finding.check, _paragraph(finding))
-        show(grid)
-        for command in _commands(finding, terminal):
+        print_rich(grid)
+        for command in _commands(finding, writer):
             indent = " " * (WIDTH + names + 3 * len(GAP))
-            show(Text(f"{indent}{clean(command)}", style="bold"), wraps=False)
-    write("")
-    show(_summary(report))
+            print_rich(Text(f"{indent}{escape_control(command)}", style="bold"), wraps=False)
+    print_line("")
+    print_rich(_summary(report))
 
 
 def _paragraph(finding: Finding) -> Text:
-    text = Text(clean(finding.what), style="bold" if finding.severity.rank >= Severity.WARNING.rank else "")
+    text = Text(
+        escape_control(finding.what), style="bold" if finding.severity.rank >= Severity.WARNING.rank else ""
+    )
     if finding.reason:
-        text.append(f"\n{clean(finding.reason)}", style="not bold")
+        text.append(f"\n{escape_control(finding.reason)}", style="not bold")
     if finding.remedy:
-        text.append(f"\n-> {clean(finding.remedy)}", style="not bold cyan")
+        text.append(f"\n-> {escape_control(finding.remedy)}", style="not bold cyan")
     return text
 
 

@@ -9,13 +9,23 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+from mainspring.cli.app_selection import open_app
 from mainspring.cli.commands import Command
-from mainspring.cli.documents import event_fields
-from mainspring.cli.exits import ExitCode
-from mainspring.cli.options import NumberRange, app_options, json_option, queue_option, to_duration, type_option
-from mainspring.cli.output import GAP, ReaderWatch, at, clean, is_terminal, say, show, show_json_line, write
-from mainspring.cli.stopping import Stopping
-from mainspring.cli.target import opened
+from mainspring.cli.deferred_signals import DeferredSignals
+from mainspring.cli.exit_codes import ExitCode
+from mainspring.cli.json_fields import event_fields
+from mainspring.cli.options import NumberRange, app_options, json_option, parse_duration, queue_option, type_option
+from mainspring.cli.output import (
+    GAP,
+    StdoutWatch,
+    escape_control,
+    format_time,
+    is_terminal,
+    print_json_line,
+    print_line,
+    print_message,
+    print_rich,
+)
 from mainspring.jobs.event_stream import JobEvent
 from mainspring.jobs.events import EventKind
 
@@ -35,7 +45,7 @@ TIME = len("12:00:00")
 @click.option(
     "--for",
     "duration",
-    type=to_duration,
+    type=parse_duration,
     show_default="5s",
     help="Listen for this long, without --follow.",
     metavar="DURATION",
@@ -65,13 +75,15 @@ def events(
     Example: mainspring events --follow --queue orders --json
     """
     printed = 0
-    with opened(app, url) as application:
+    with open_app(app, url) as application:
         limit = None if follow else duration or DEFAULT_FOR
         stream = application.events(timeout=limit)
         full_type = None if type is None else application.registry.full_name(type)
         wanted = {"job_id": job_id, "queue": queue, "type": full_type}
-        with Stopping(on_ask=stream.stop) as stopping, ReaderWatch(on_gone=stream.stop) as reader:
-            say("listening" + (", stop with Ctrl+C" if limit is None else f" for {limit.total_seconds():g} s"))
+        with DeferredSignals(on_request=stream.stop) as signals, StdoutWatch(on_closed=stream.stop) as reader:
+            print_message(
+                "listening" + (", stop with Ctrl+C" if limit is None else f" for {limit.total_seconds():g} s")
+            )
             for event in stream:
                 if any(value is not None and getattr(event, name) != value for name, value in wanted.items()):
                     continue
@@ -79,28 +91,28 @@ def events(
                 printed += 1
                 if printed == count:
                     return
-        stopping.end_if_asked()
-        reader.end_if_gone()
+        signals.exit_if_requested()
+        reader.exit_if_closed()
     if count is not None:
-        raise click.exceptions.Exit(ExitCode.REFUSED)
+        raise click.exceptions.Exit(ExitCode.FAILURE)
 
 
 def print_event(event: JobEvent, *, as_json: bool) -> None:
     """Print an event on one line; on a terminal its note goes on a second line if the first has no room."""
     if as_json:
-        show_json_line(event_fields(event))
+        print_json_line(event_fields(event))
         return
-    note = "" if event.note is None else clean(event.note.partition("\n")[0])
-    about = clean(f"{event.job_id}  {event.type}  {event.queue}")
+    note = "" if event.note is None else escape_control(event.note.partition("\n")[0])
+    about = escape_control(f"{event.job_id}  {event.type}  {event.queue}")
     if not is_terminal():
-        write(f"{at(event.at)}  {event.kind:<12}  {about}  {note}".rstrip())
+        print_line(f"{format_time(event.at)}  {event.kind:<12}  {about}  {note}".rstrip())
         return
-    line = Text(f"{at(event.at)[-TIME:]}  ")  # without the date, which the user knows
+    line = Text(f"{format_time(event.at)[-TIME:]}  ")  # without the date, which the user knows
     line.append(f"{event.kind:<12}  ", style=_STYLES.get(event.kind, ""))
     line.append(about)
     beside = cell_len(line.plain) + len(GAP) + cell_len(note) <= Console().width
     if note and beside:
         line.append(f"{GAP}{note}")
-    show(line, crops=True)
+    print_rich(line, crops=True)
     if note and not beside:
-        show(Text(f"{' ' * (TIME + len(GAP))}{note}"), crops=True)
+        print_rich(Text(f"{' ' * (TIME + len(GAP))}{note}"), crops=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import click
 from rich.text import Text
 
+from mainspring.cli.app_selection import AppSelection, open_app, require_selection
 from mainspring.cli.commands import Command
-from mainspring.cli.documents import explanation_fields
-from mainspring.cli.exits import ExitCode
+from mainspring.cli.exit_codes import ExitCode
+from mainspring.cli.json_fields import explanation_fields
 from mainspring.cli.options import app_options, ids_argument, json_option
-from mainspring.cli.output import clean, say, show, show_json, write
-from mainspring.cli.remedies import Remedy, Terminal, remedy_for
-from mainspring.cli.target import Target, choose, opened
+from mainspring.cli.output import escape_control, print_json, print_line, print_message, print_rich
+from mainspring.cli.suggestions import CommandWriter, Suggestion, suggest
 from mainspring.errors import JobNotFound
 from mainspring.jobs.explanation import Explanation
 
@@ -25,34 +25,34 @@ def explain(*, ids: tuple[str, ...], as_json: bool, app: str | None, url: str | 
 
     Example: mainspring explain order-42
     """
-    found: list[tuple[Explanation, Remedy]] = []
+    found: list[tuple[Explanation, Suggestion]] = []
     missing: list[JobNotFound] = []
-    with opened(app, url) as application:
-        terminal = Terminal(application, Target(app, url), choose(app, url))
+    with open_app(app, url) as application:
+        writer = CommandWriter(application, AppSelection(app, url), require_selection(app, url))
         for job_id in dict.fromkeys(ids):
             try:
                 explanation = application.explain(job_id)
-                found.append((explanation, remedy_for(explanation, application.get(job_id), terminal)))
+                found.append((explanation, suggest(explanation, application.get(job_id), writer)))
             except JobNotFound as error:
                 missing.append(error)
     if as_json:
         documents = [explanation_fields(explanation, remedy) for explanation, remedy in found]
         if len(ids) > 1:
-            show_json(documents)
+            print_json(documents)
         elif documents:
-            show_json(documents[0])
+            print_json(documents[0])
     for number, (explanation, remedy) in enumerate([] if as_json else found):
         if number:
-            write("")
+            print_line("")
         _print(explanation, remedy)
     for each in missing:
-        say(f"mainspring: {each}")
+        print_message(f"mainspring: {each}")
     if missing:
-        raise click.exceptions.Exit(ExitCode.REFUSED)
+        raise click.exceptions.Exit(ExitCode.FAILURE)
 
 
-def _print(explanation: Explanation, remedy: Remedy) -> None:
+def _print(explanation: Explanation, remedy: Suggestion) -> None:
     words = explanation.text if remedy.text is None else f"{explanation.text} {remedy.text}"
-    show(Text(clean(words)))
+    print_rich(Text(escape_control(words)))
     for command in remedy.commands:  # never wrapped, so that it can be pasted
-        show(Text(f"  {clean(command)}", style="bold"), wraps=False)
+        print_rich(Text(f"  {escape_control(command)}", style="bold"), wraps=False)

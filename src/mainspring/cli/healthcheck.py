@@ -12,23 +12,23 @@ from typing import Any
 
 import click
 
+from mainspring.cli.app_selection import find_selection
 from mainspring.cli.commands import Command
-from mainspring.cli.exits import ExitCode
-from mainspring.cli.options import app_options, health_dir_option, json_option, to_duration
-from mainspring.cli.output import counted, say, show_json, write
-from mainspring.cli.target import find_target
+from mainspring.cli.exit_codes import ExitCode
+from mainspring.cli.options import app_options, health_dir_option, json_option, parse_duration
+from mainspring.cli.output import format_count, print_json, print_line, print_message
 from mainspring.clock import NANOSECONDS, SystemClock
 from mainspring.engines.registry import provider_for
 from mainspring.foreground.health_files import Sign, choose_folder, read_signs
 from mainspring.worker_health import WorkerState
 
 
-class Wanted(IntEnum):
+class HealthLevel(IntEnum):
     """The level of health that is required of a worker."""
 
     LIVE = 1
     READY = 2
-    CONTENT = 3
+    HEALTHY = 3
 
 
 @click.command("healthcheck", cls=Command)
@@ -59,37 +59,37 @@ def healthcheck(
 
     Example: mainspring healthcheck --live
     """
-    wanted = Wanted.READY if ready else Wanted.LIVE if live else Wanted.CONTENT
+    level = HealthLevel.READY if ready else HealthLevel.LIVE if live else HealthLevel.HEALTHY
     store = _store(app, url)
     try:
         signs = read_signs(choose_folder(health_dir, os.environ))
     except OSError as error:  # another user's folder, or no folder
-        raise click.BadParameter(f"the signs of life cannot be read: {error}") from error
+        raise click.BadParameter(f"the health files cannot be read: {error}") from error
     signs = [sign for sign in signs if store in (None, sign.worker.store) and pid in (None, sign.worker.pid)]
-    allowed = round(to_duration(within).total_seconds() * NANOSECONDS)
+    allowed = round(parse_duration(within).total_seconds() * NANOSECONDS)
     now = SystemClock().monotonic_ns()
-    problems = [problem_of(sign, wanted, now, allowed) for sign in signs]
+    problems = [find_problem(sign, level, now, allowed) for sign in signs]
     if as_json:
         fields = [_fields(sign, problem, now) for sign, problem in zip(signs, problems, strict=True)]
-        show_json({"healthy": bool(signs) and not any(problems), "workers": fields})
+        print_json({"healthy": bool(signs) and not any(problems), "workers": fields})
     elif not signs:
-        say(f"mainspring: {_no_worker(store, pid)}")
+        print_message(f"mainspring: {_no_worker(store, pid)}")
     else:
         for sign, problem in zip(signs, problems, strict=True):
-            _tell(sign, problem)
+            _print_worker(sign, problem)
     if not signs or any(problems):
-        raise click.exceptions.Exit(ExitCode.REFUSED)
+        raise click.exceptions.Exit(ExitCode.FAILURE)
 
 
-def problem_of(sign: Sign, wanted: Wanted, now: int, allowed: int) -> str | None:
+def find_problem(sign: Sign, level: HealthLevel, now: int, allowed: int) -> str | None:
     """Return the problem of a worker and its remedy as text; None if it has the required level of health."""
     health = sign.health
     age = now - health.turned_ns
     if sign.is_gone:
-        return "was killed, or crashed: it left without a word; start it again"
+        return "was killed or has crashed; start it again"
     if not 0 <= age <= allowed:
-        return f"has given no sign of life {_since(age)}: it hangs, or was stopped; restart it"
-    if wanted is Wanted.LIVE:
+        return f"has sent no heartbeat {_since(age)}: it hangs or is suspended; restart it"
+    if level is HealthLevel.LIVE:
         return None
     if health.state is not WorkerState.READY:
         return "has not started yet; wait for it" if health.state is WorkerState.STARTING else "is stopping"
@@ -97,14 +97,18 @@ def problem_of(sign: Sign, wanted: Wanted, now: int, allowed: int) -> str | None
         return f"cannot use its store: {health.trouble}"
     silence = now - (health.answered_ns or 0)
     if silence > allowed:
-        return f"has had no answer of its store for {_seconds(silence)}; check {sign.worker.engine}"
-    return health.stall if wanted is Wanted.CONTENT else None
+        return f"has had no answer from its store for {_seconds(silence)}; check {sign.worker.engine}"
+    return health.stall if level is HealthLevel.HEALTHY else None
 
 
 def _store(app: str | None, url: str | None) -> str | None:
     """Return the name of the store if it is known without importing an application; None: workers of any store."""
-    target = find_target(app, url)
-    return None if target is None or target.url is None else provider_for(target.url).store_name(target.url)
+    selection = find_selection(app, url)
+    return (
+        None
+        if selection is None or selection.url is None
+        else provider_for(selection.url).store_name(selection.url)
+    )
 
 
 def _no_worker(store: str | None, pid: int | None) -> str:
@@ -116,12 +120,12 @@ def _no_worker(store: str | None, pid: int | None) -> str:
     )
 
 
-def _tell(sign: Sign, problem: str | None) -> None:
+def _print_worker(sign: Sign, problem: str | None) -> None:
     name = f"worker {sign.worker.pid} on {sign.worker.engine}"
     if problem is None:
-        write(f"{name}: {sign.health.state}, {counted(sign.health.jobs, 'job')} in hand")
+        print_line(f"{name}: {sign.health.state}, holds {format_count(sign.health.jobs, 'job')}")
     else:
-        say(f"mainspring: {name}: {' '.join(problem.split())}")
+        print_message(f"mainspring: {name}: {' '.join(problem.split())}")
 
 
 def _fields(sign: Sign, problem: str | None, now: int) -> dict[str, Any]:

@@ -9,9 +9,11 @@ from datetime import datetime, timedelta
 import click
 
 from mainspring.app import Mainspring
-from mainspring.cli.commands import Group
-from mainspring.cli.documents import job_detail, job_fields
-from mainspring.cli.exits import ExitCode, in_words
+from mainspring.cli.app_selection import open_app
+from mainspring.cli.commands import CommandGroup
+from mainspring.cli.exit_codes import ExitCode, error_message
+from mainspring.cli.job_views import JOB_TABLE, job_detail, print_page
+from mainspring.cli.json_fields import job_fields
 from mainspring.cli.options import (
     STATUSES,
     after_option,
@@ -26,13 +28,11 @@ from mainspring.cli.options import (
     queue_option,
     type_option,
 )
-from mainspring.cli.output import clean, say, show, show_json
-from mainspring.cli.pages import JOBS, show_page
-from mainspring.cli.target import opened
+from mainspring.cli.output import escape_control, print_json, print_message, print_rich
 from mainspring.errors import EngineUnavailable, MainspringError
 from mainspring.jobs.status import JobStatus
 
-jobs = Group("jobs", help="List, show, cancel, retry and reschedule jobs.")
+jobs = CommandGroup("jobs", help="List, show, cancel, retry and reschedule jobs.")
 
 
 @jobs.command("list")
@@ -65,7 +65,7 @@ def list_jobs(
 
     Example: mainspring jobs list --status failed --type cancel_order --limit 20
     """
-    with opened(app, url) as application:
+    with open_app(app, url) as application:
         page = application.jobs(
             status=None if status is None else status.upper(),
             queue=queue,
@@ -75,7 +75,7 @@ def list_jobs(
             newest_first=not oldest_first,
         )
         now = application.manager().engine.now()
-    show_page(page, now, JOBS, as_json=as_json, none="no jobs")
+    print_page(page, now, JOB_TABLE, as_json=as_json, none="no jobs")
 
 
 @jobs.command("show")
@@ -87,10 +87,10 @@ def show_job(*, job_id: str, as_json: bool, app: str | None, url: str | None) ->
 
     Example: mainspring jobs show order-42
     """
-    with opened(app, url) as application:
+    with open_app(app, url) as application:
         job = application.get(job_id)
         now = application.manager().engine.now()
-    show_json(job_fields(job)) if as_json else show(job_detail(job, now))
+    print_json(job_fields(job)) if as_json else print_rich(job_detail(job, now))
 
 
 @jobs.command("cancel")
@@ -104,7 +104,7 @@ def cancel_jobs(*, ids: tuple[str, ...], as_json: bool, app: str | None, url: st
 
     Example: mainspring jobs cancel order-42 order-43
     """
-    with opened(app, url) as application:
+    with open_app(app, url) as application:
         outcomes = _each(application, ids, _cancel)
     _report(outcomes, done="canceled", as_json=as_json)
 
@@ -125,7 +125,7 @@ def retry_jobs(*, ids: tuple[str, ...], as_json: bool, app: str | None, url: str
 
     Example: mainspring jobs retry order-42
     """
-    with opened(app, url) as application:
+    with open_app(app, url) as application:
         outcomes = _each(application, ids, _retry)
     _report(outcomes, done="pending", as_json=as_json)
 
@@ -155,8 +155,10 @@ def reschedule_jobs(
     Example: mainspring jobs reschedule order-42 --delay 0
     """
     if (delay is None) == (at is None):
-        raise click.BadParameter("when? give --delay 30m (0 is now) or --at 2027-01-01T02:00:00Z, one of them")
-    with opened(app, url) as application:
+        raise click.BadParameter(
+            "give the new due time with --delay 30m (0 is now) or --at 2027-01-01T02:00:00Z, not both"
+        )
+    with open_app(app, url) as application:
         outcomes = _each(application, ids, lambda app, job_id: _reschedule(app, job_id, delay, at))
     _report(outcomes, done="rescheduled", as_json=as_json)
 
@@ -184,19 +186,19 @@ def _each(
         except EngineUnavailable:
             raise
         except MainspringError as error:
-            outcomes.append((job_id, in_words(error)))
+            outcomes.append((job_id, error_message(error)))
     return outcomes
 
 
 def _report(outcomes: list[tuple[str, str]], *, done: str, as_json: bool) -> None:
     is_done = all(outcome == done for _, outcome in outcomes)
     if as_json:
-        show_json([{"id": job_id, "done": outcome == done, "outcome": outcome} for job_id, outcome in outcomes])
+        print_json([{"id": job_id, "done": outcome == done, "outcome": outcome} for job_id, outcome in outcomes])
     else:
         for job_id, outcome in outcomes:
             if outcome == done:
-                show(f"{clean(job_id)} {outcome}")
+                print_rich(f"{escape_control(job_id)} {outcome}")
             else:
-                say(f"mainspring: {clean(job_id)}: {clean(outcome)}")
+                print_message(f"mainspring: {escape_control(job_id)}: {escape_control(outcome)}")
     if not is_done:
-        raise click.exceptions.Exit(ExitCode.REFUSED)
+        raise click.exceptions.Exit(ExitCode.FAILURE)

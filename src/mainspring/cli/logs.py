@@ -1,7 +1,7 @@
 """Formats the log of a worker: lines for people, or one JSON object per line for log collectors.
 
-In JSON format, all messages of the program are such lines, including its greeting, warnings of Python and uncaught
-errors. Each line that is logged while a job runs then names the job, whatever logger it comes from.
+In JSON format, all messages of the program are such lines, including the banner, warnings of Python and uncaught
+errors. Each line that any logger writes while a job runs names the job.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any
 
 import msgspec
 
-from mainspring.cli.output import clean
+from mainspring.cli.output import escape_control
 from mainspring.jobs.context import JobContext, current_batch, runs_job
 
 FIELDS = ("job", "attempt", "handler", "queue")
-COLOURS = {"DEBUG": "2", "WARNING": "33", "ERROR": "31", "CRITICAL": "1;31"}
+COLORS = {"DEBUG": "2", "WARNING": "33", "ERROR": "31", "CRITICAL": "1;31"}
 
 
 class LogFormat(StrEnum):
@@ -44,18 +44,18 @@ def start_logging(chosen: LogFormat, level: LogLevel) -> None:
     """Let all loggers write to stderr in the chosen format."""
     handler = logging.StreamHandler()
     if chosen is LogFormat.JSON:
-        handler.setFormatter(JsonLines())
-        handler.addFilter(add_job)
+        handler.setFormatter(JsonLogFormatter())
+        handler.addFilter(add_job_fields)
         logging.captureWarnings(capture=True)
         sys.excepthook = _log_uncaught
         threading.excepthook = _log_uncaught_in_thread
     else:
-        is_coloured = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
-        handler.setFormatter(ConsoleLines(is_coloured=is_coloured))
+        is_colored = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+        handler.setFormatter(ConsoleLogFormatter(is_colored=is_colored))
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
 
 
-def add_job(record: logging.LogRecord) -> bool:
+def add_job_fields(record: logging.LogRecord) -> bool:
     """Add the running job to a log record, unless the record names one itself; every record passes."""
     if not hasattr(record, "job") and runs_job():
         running = current_batch()
@@ -71,7 +71,7 @@ def _fields_of(job: JobContext) -> dict[str, Any]:
     return {"job": job.id, "attempt": job.attempt, "handler": job.type, "queue": job.queue}
 
 
-class JsonLines(logging.Formatter):
+class JsonLogFormatter(logging.Formatter):
     """Formats a record as one JSON object."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -87,16 +87,16 @@ class JsonLines(logging.Formatter):
         return msgspec.json.encode(line, enc_hook=str).decode()
 
 
-class ConsoleLines(logging.Formatter):
-    """Formats a record for people; control characters are escaped, only the level may be coloured."""
+class ConsoleLogFormatter(logging.Formatter):
+    """Formats a record for people; control characters are escaped, only the level may be colored."""
 
-    def __init__(self, *, is_coloured: bool) -> None:
+    def __init__(self, *, is_colored: bool) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
-        self._is_coloured = is_coloured
+        self._is_coloured = is_colored
 
     def format(self, record: logging.LogRecord) -> str:
-        text = clean(super().format(record), keep="\n\t")
-        code = COLOURS.get(record.levelname) if self._is_coloured else None
+        text = escape_control(super().format(record), keep="\n\t")
+        code = COLORS.get(record.levelname) if self._is_coloured else None
         level = record.levelname
         return text if code is None else text.replace(level, f"\x1b[{code}m{level}\x1b[0m", 1)
 

@@ -9,7 +9,7 @@ import click
 
 from mainspring.cli.commands import MAX_WIDTH, HelpFormatter, LazyGroup, Option
 from mainspring.cli.completion import install_completion, show_completion
-from mainspring.cli.exits import EXIT_CODES, run_to_exit
+from mainspring.cli.exit_codes import EXIT_CODES, run_cli
 from mainspring.cli.options import app_options
 
 # In the order of the help. Each summary is the first paragraph of the command's own help; a test compares them.
@@ -109,4 +109,4 @@ def commands(**_: object) -> None:
 
 def main() -> None:
     """Run the command that the command line names; report an error as one line on stderr and an exit code."""
-    sys.exit(run_to_exit(commands))
+    sys.exit(run_cli(commands))

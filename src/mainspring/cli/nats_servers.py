@@ -25,10 +25,10 @@ from mainspring.cli.nats_process import (
     HeldPorts,
     ServerProcess,
     check_version,
-    failure,
     find_server,
     is_free,
     is_listening,
+    server_error,
 )
 from mainspring.clock import NANOSECONDS, Clock, SystemClock
 from mainspring.errors import EngineUnavailable
@@ -86,7 +86,7 @@ class Node:
 
 
 CLUSTER = "mainspring"
-LOOK_NS = 20_000_000  # the interval of polling whether a server is ready
+POLL_NS = 20_000_000  # the interval of polling whether a server is ready
 READY_SECONDS = 60.0
 TRIES = 3  # another process may take a free port before the server listens on it
 
@@ -162,7 +162,7 @@ class NatsServers:
             try:
                 self.wait_until_ready()
             except EngineUnavailable:
-                taken = [port for node in self.nodes if (port := node.process.port_taken())]
+                taken = [port for node in self.nodes if (port := node.process.taken_port())]
                 for node in self.nodes:
                     node.process.kill()
                 if not taken:
@@ -207,7 +207,7 @@ class NatsServers:
             if now_ns >= deadline_ns:
                 return False
             with never_notified:
-                self._clock.wait(never_notified, min(now_ns + LOOK_NS, deadline_ns))
+                self._clock.wait(never_notified, min(now_ns + POLL_NS, deadline_ns))
         return True
 
     def require_running(self) -> None:
@@ -218,7 +218,7 @@ class NatsServers:
 
     def _failed(self, node: Node, what: str) -> EngineUnavailable:
         log = "its log, kept with a store," if self._given_store is None else f"see {node.process.log}, which"
-        return failure(f"{node.name} {what}", f"{log} ends with\n{node.process.last_words()}")
+        return server_error(f"{node.name} {what}", f"{log} ends with\n{node.process.log_tail()}")
 
     def _looks_ready(self, node: Node, peers: int) -> bool:
         self.require_running()
@@ -264,4 +264,6 @@ class NatsServers:
 
 
 def _taken(port: int) -> EngineUnavailable:
-    return failure(f"port {port} of {HOST} is taken", "end what listens there, or choose another port")
+    return server_error(
+        f"port {port} of {HOST} is taken", "stop the program that listens there, or choose another port"
+    )

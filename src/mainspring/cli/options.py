@@ -1,6 +1,6 @@
 """Options and arguments that several commands share, and the parsers of durations and instants.
 
-`mainspring --help` imports this module, so it imports nothing from the rest of the package but `commands.py`.
+`mainspring --help` imports this module, so it imports no modules of jobs and engines.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _plain(number: float) -> str:
     return f"{number:,.6f}".rstrip("0").rstrip(".")
 
 
-def to_duration(text: str) -> timedelta:
+def parse_duration(text: str) -> timedelta:
     """Parse a duration, in seconds or with units: `90`, `30m`, `1h30m`, `250ms`."""
     given = text.strip().lower()
     try:
@@ -66,7 +66,7 @@ def to_duration(text: str) -> timedelta:
     raise click.BadParameter(f"{text!r} is no duration; write seconds, or 250ms, 90s, 30m, 1h30m, 7d, 2w")
 
 
-def to_instant(text: str) -> datetime:
+def parse_instant(text: str) -> datetime:
     """Parse an ISO 8601 date and time with a time zone: `2027-01-01T02:00:00+01:00`."""
     try:
         instant = datetime.fromisoformat(text.strip())
@@ -122,10 +122,13 @@ after_option = click.option(
 )
 oldest_first_option = click.option("--oldest-first", is_flag=True, help="List the oldest first.")
 delay_option = click.option(
-    "--delay", type=to_duration, help="Due after this time from now: 90 (seconds), 30m, 1h30m.", metavar="DURATION"
+    "--delay",
+    type=parse_duration,
+    help="Due after this time from now: 90 (seconds), 30m, 1h30m.",
+    metavar="DURATION",
 )
 at_option = click.option(
-    "--at", type=to_instant, help="Due at this time: 2027-01-01T02:00:00+01:00.", metavar="INSTANT"
+    "--at", type=parse_instant, help="Due at this time: 2027-01-01T02:00:00+01:00.", metavar="INSTANT"
 )
 health_dir_option = click.option(
     "--health-dir",

@@ -1,6 +1,6 @@
 """Prints tables that fit the terminal, plain columns for pipes, and JSON for scripts.
 
-Output has colours and is fitted to the width on a terminal only; in a pipe nothing is cut off. Control characters
+Output has colors and is fitted to the width on a terminal only; in a pipe nothing is cut off. Control characters
 in a job never reach the terminal. A command can watch whether the reader has closed its output, so that
 `mainspring events | head` ends even while there is nothing to write.
 """
@@ -22,12 +22,12 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from mainspring.cli.exits import OutputLost, ReaderGone
+from mainspring.cli.exit_codes import OutputClosed, OutputFailed
 
 STYLES = {"PENDING": "cyan", "RUNNING": "blue", "COMPLETED": "green", "FAILED": "red", "CANCELED": "dim"}
 GAP = "  "
-LEAST = 15  # characters; a column cut to less than this is useless
-ENDLESS = 1_000_000  # the width used for a pipe, so that no line is wrapped
+MIN_WIDTH = 15  # characters; a column is not cut to less than this
+PIPE_WIDTH = 1_000_000  # the width used for a pipe, so that no line is wrapped
 C1 = re.compile("[\x7f-\x9f]")
 
 Cell: TypeAlias = str | Text
@@ -38,7 +38,7 @@ def is_terminal() -> bool:
     return sys.stdout.isatty()
 
 
-def write(text: str) -> None:
+def print_line(text: str) -> None:
     """Write all of the text and a newline to stdout, and flush it.
 
     With PYTHONUNBUFFERED, usual in containers, one write may take only a part, and Python silently drops the rest.
@@ -50,33 +50,33 @@ def write(text: str) -> None:
             rest = rest[sys.stdout.buffer.write(rest) :]
         sys.stdout.flush()
     except BrokenPipeError as error:
-        raise ReaderGone from error
+        raise OutputClosed from error
     except OSError as error:
-        raise OutputLost(error.strerror) from error
+        raise OutputFailed(error.strerror) from error
 
 
-def say(text: str) -> None:
+def print_message(text: str) -> None:
     """Print a message for the user on stderr; it is not part of the output."""
     sys.stderr.write(text + "\n")
 
 
-def show(renderable: RenderableType, *, wraps: bool = True, crops: bool = False) -> None:
-    """Print for reading, in colours if the terminal has them; a terminal gets long lines wrapped or cropped."""
-    width = None if (wraps or crops) and is_terminal() else ENDLESS
+def print_rich(renderable: RenderableType, *, wraps: bool = True, crops: bool = False) -> None:
+    """Print for reading, in colors if the terminal has them; a terminal gets long lines wrapped or cropped."""
+    width = None if (wraps or crops) and is_terminal() else PIPE_WIDTH
     console = Console(highlight=False, markup=False, emoji=False, width=width)
     with console.capture() as capture:
         console.print(renderable, no_wrap=crops or None, overflow="ellipsis" if crops else None)
-    write("\n".join(line.rstrip() for line in capture.get().rstrip("\n").split("\n")))
+    print_line("\n".join(line.rstrip() for line in capture.get().rstrip("\n").split("\n")))
 
 
-def show_json(data: Any) -> None:
+def print_json(data: Any) -> None:
     """Print one JSON document, indented."""
-    write(_escaped(msgspec.json.format(msgspec.json.encode(data), indent=2).decode()))
+    print_line(_escaped(msgspec.json.format(msgspec.json.encode(data), indent=2).decode()))
 
 
-def show_json_line(data: Any) -> None:
+def print_json_line(data: Any) -> None:
     """Print one JSON document on one line (JSON Lines)."""
-    write(_escaped(msgspec.json.encode(data).decode()))
+    print_line(_escaped(msgspec.json.encode(data).decode()))
 
 
 def _escaped(json: str) -> str:
@@ -84,48 +84,50 @@ def _escaped(json: str) -> str:
     return C1.sub(lambda found: f"\\u{ord(found[0]):04x}", json)
 
 
-def show_table(
+def print_table(
     titles: Sequence[str],
     rows: Iterable[Sequence[Cell]],
     *,
-    whole: Sequence[str] = (),
-    spare: Sequence[str] = (),
-    numbers: Sequence[str] = (),
+    uncut: Sequence[str] = (),
+    droppable: Sequence[str] = (),
+    right_aligned: Sequence[str] = (),
 ) -> None:
-    """Print a table; the columns named in `numbers` are aligned to the right.
+    """Print a table; `uncut`, `droppable` and `right_aligned` are titles of columns.
 
-    If a terminal is too narrow, the `spare` columns are dropped one by one. If that is not enough, all columns
-    but the `whole` ones are cut.
+    If a terminal is too narrow, the `droppable` columns are left out one by one. If that is not enough, all
+    columns but the `uncut` ones are cut.
     """
-    cells = [[cell if isinstance(cell, Text) else Text(clean(cell)) for cell in row] for row in rows]
+    cells = [[cell if isinstance(cell, Text) else Text(escape_control(cell)) for cell in row] for row in rows]
     if is_terminal():
-        columns = _fitting(titles, cells, whole, spare, Console().width)
+        columns = _fitting(titles, cells, uncut, droppable, Console().width)
         chosen = [titles[place] for place in columns]
-        show(_table(chosen, [[row[place] for place in columns] for row in cells], whole, numbers))
+        print_rich(_table(chosen, [[row[place] for place in columns] for row in cells], uncut, right_aligned))
     else:
-        write(_plain(titles, cells, numbers))
+        print_line(_plain(titles, cells, right_aligned))
 
 
 def _fitting(
-    titles: Sequence[str], rows: list[list[Text]], whole: Sequence[str], spare: Sequence[str], width: int
+    titles: Sequence[str], rows: list[list[Text]], uncut: Sequence[str], droppable: Sequence[str], width: int
 ) -> list[int]:
     """Return the indices of the columns that fit the width."""
     needs = []
     for place, title in enumerate(titles):
         widest = max([cell_len(title), *(row[place].cell_len for row in rows)])
-        needs.append(widest if title in whole else min(widest, LEAST))
+        needs.append(widest if title in uncut else min(widest, MIN_WIDTH))
     places = list(range(len(titles)))
-    for title in spare:
+    for title in droppable:
         if sum(needs[place] + len(GAP) for place in places) - len(GAP) <= width:
             break
         places.remove(titles.index(title))
     return places
 
 
-def _table(titles: Sequence[str], rows: list[list[Text]], whole: Sequence[str], numbers: Sequence[str]) -> Table:
+def _table(
+    titles: Sequence[str], rows: list[list[Text]], uncut: Sequence[str], right_aligned: Sequence[str]
+) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, len(GAP), 0, 0))
     for title in titles:
-        table.add_column(title, no_wrap=title in whole, justify="right" if title in numbers else "left")
+        table.add_column(title, no_wrap=title in uncut, justify="right" if title in right_aligned else "left")
     for row in rows:
         for cell in row:
             cell.no_wrap, cell.overflow = True, "ellipsis"
@@ -133,43 +135,43 @@ def _table(titles: Sequence[str], rows: list[list[Text]], whole: Sequence[str], 
     return table
 
 
-def _plain(titles: Sequence[str], rows: list[list[Text]], numbers: Sequence[str]) -> str:
+def _plain(titles: Sequence[str], rows: list[list[Text]], right_aligned: Sequence[str]) -> str:
     columns = []
     for title, *cells in zip(titles, *([cell.plain for cell in row] for row in rows), strict=True):
         width = max(map(cell_len, (title, *cells)))
         paddings = ((cell, " " * (width - cell_len(cell))) for cell in (title, *cells))
-        columns.append([pad + cell if title in numbers else cell + pad for cell, pad in paddings])
+        columns.append([pad + cell if title in right_aligned else cell + pad for cell, pad in paddings])
     return "\n".join(GAP.join(line).rstrip() for line in zip(*columns, strict=True))
 
 
-def styled(status: str) -> Text:
-    """Return a job status in its colour."""
+def styled_status(status: str) -> Text:
+    """Return a job status in its color."""
     return Text(status, style=STYLES.get(status, ""))
 
 
-def at(instant: datetime | None) -> str:
+def format_time(instant: datetime | None) -> str:
     """Return an instant as text in UTC; a dash for None."""
     return "-" if instant is None else f"{instant.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
 
 
-def seen(instant: datetime | None, now: int, *, in_short: bool = False) -> str:
-    """Return the distance of an instant from now as text, as in `in 12 min`; a dash for None."""
+def format_distance(instant: datetime | None, now: int, *, in_short: bool = False) -> str:
+    """Return an instant relative to now as text, such as `in 12 min`; a dash for None."""
     from mainspring.jobs.timestamps import describe_distance, to_instant  # noqa: PLC0415 - only commands that show jobs need it
 
     return "-" if instant is None else describe_distance(to_instant(instant, "instant"), now, in_short=in_short)
 
 
-def counted(count: int, what: str) -> str:
+def format_count(count: int, what: str) -> str:
     """Return a count with its noun: `1 dead letter`, `2,000 dead letters`."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
-def compact(data: Any) -> str:
+def compact_json(data: Any) -> str:
     """Return data as JSON on one line."""
-    return clean(msgspec.json.encode(data).decode())
+    return escape_control(msgspec.json.encode(data).decode())
 
 
-def clean(text: str, *, keep: str = "") -> str:
+def escape_control(text: str, *, keep: str = "") -> str:
     """Escape control characters, except those in `keep`: a terminal would interpret them."""
     if text.isprintable():
         return text
@@ -178,33 +180,33 @@ def clean(text: str, *, keep: str = "") -> str:
     )
 
 
-class ReaderWatch:
-    """Calls `on_gone` from its own thread when the reader of stdout has closed it."""
+class StdoutWatch:
+    """Calls `on_closed` from its own thread when the reader of stdout has closed it."""
 
-    def __init__(self, *, on_gone: Callable[[], None]) -> None:
-        self._on_gone = on_gone
-        self._is_gone = False
-        self._told, self._teller = os.pipe()
-        self._thread = Thread(target=self._watch, name="mainspring-reader", daemon=True)
+    def __init__(self, *, on_closed: Callable[[], None]) -> None:
+        self._on_closed = on_closed
+        self._is_closed = False
+        self._end_reader, self._end_writer = os.pipe()
+        self._thread = Thread(target=self._watch, name="mainspring-stdout-watch", daemon=True)
 
     def _watch(self) -> None:
         poll = select.poll()
         poll.register(sys.stdout.fileno(), 0)  # 0: poll reports errors and hang-ups in any case
-        poll.register(self._told, 0)
-        if any(descriptor != self._told for descriptor, _ in poll.poll()):
-            self._is_gone = True
-            self._on_gone()
+        poll.register(self._end_reader, 0)
+        if any(descriptor != self._end_reader for descriptor, _ in poll.poll()):
+            self._is_closed = True
+            self._on_closed()
 
-    def end_if_gone(self) -> None:
-        """Raise `ReaderGone` if the reader has closed the output, to end the command."""
-        if self._is_gone:
-            raise ReaderGone
+    def exit_if_closed(self) -> None:
+        """Raise `OutputClosed` if the reader has closed the output, to end the command."""
+        if self._is_closed:
+            raise OutputClosed
 
     def __enter__(self) -> Self:
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._teller)
+        os.close(self._end_writer)
         self._thread.join()
-        os.close(self._told)
+        os.close(self._end_reader)

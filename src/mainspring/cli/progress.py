@@ -1,6 +1,7 @@
-"""Progress bars: `Bar` for counted work that takes longer than a second, `Meter` for steps of a known duration.
+"""Progress bars: `ProgressBar` for counted work, `StepProgress` for steps of a known duration.
 
-A bar shows the count, the rate and the time left. It is drawn on stderr, and only on a terminal.
+A bar shows the rate and the time left. It is drawn on stderr, and only on a terminal. A `ProgressBar` appears
+after a second.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from rich.text import Text
 
 from mainspring.clock import NANOSECONDS, Clock, SystemClock
 
-PATIENCE_NS = NANOSECONDS  # work that ends within a second shows no bar
+SHOW_AFTER_NS = NANOSECONDS  # work that ends within a second shows no bar
 
 
 class RateColumn(ProgressColumn):
@@ -33,8 +34,12 @@ class RateColumn(ProgressColumn):
         return Text("" if task.speed is None else f"{task.speed:,.0f}/s", style="cyan")
 
 
-class Bar:
-    """Counts finished items; shown after one second: `with Bar("submitting", total=5) as bar: bar.advance(1)`."""
+class ProgressBar:
+    """Counts finished items, in a `with` block; it is shown after one second.
+
+    with ProgressBar("submitting", total=5) as bar:
+        bar.advance(1)
+    """
 
     def __init__(self, what: str, total: int, *, clock: Clock | None = None) -> None:
         self._what = what
@@ -62,7 +67,7 @@ class Bar:
             self._progress.update(task, completed=self.done)
 
     def _is_slow(self) -> bool:
-        return self._clock.monotonic_ns() - self._began_ns >= PATIENCE_NS
+        return self._clock.monotonic_ns() - self._began_ns >= SHOW_AFTER_NS
 
     def _make(self) -> Progress:
         columns = (
@@ -85,7 +90,7 @@ class Bar:
             self._progress.stop()
 
 
-class Meter:
+class StepProgress:
     """Shows steps of `seconds` each: `begin` a step, then `tell` how many of its seconds have passed."""
 
     def __init__(self, seconds: float, steps: int) -> None:

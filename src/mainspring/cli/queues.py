@@ -5,14 +5,14 @@ from __future__ import annotations
 import click
 from rich.text import Text
 
-from mainspring.cli.commands import Argument, Group
-from mainspring.cli.documents import queue_fields
+from mainspring.cli.app_selection import open_app
+from mainspring.cli.commands import Argument, CommandGroup
+from mainspring.cli.json_fields import queue_fields
 from mainspring.cli.options import STATUSES, app_options, json_option
-from mainspring.cli.output import Cell, clean, say, show_json, show_table, write
-from mainspring.cli.target import opened
+from mainspring.cli.output import Cell, escape_control, print_json, print_line, print_message, print_table
 from mainspring.jobs.queues import QueueStatistics, count_queues
 
-queues = Group("queues", help="Count the jobs of queues, pause and resume queues.")
+queues = CommandGroup("queues", help="Count the jobs of queues, pause and resume queues.")
 
 names_argument = click.argument(
     "names", cls=Argument, nargs=-1, required=True, metavar="NAME", help="The names of queues."
@@ -31,21 +31,21 @@ def list_queues(*, names: tuple[str, ...], as_json: bool, app: str | None, url: 
 
     Example: mainspring queues list
     """
-    with opened(app, url) as application:
+    with open_app(app, url) as application:
         chosen = [application.queue(name) for name in names] if names else application.all_queues()
         found = count_queues(application.manager(), [queue.name for queue in chosen])
     if as_json:
-        show_json({"queues": [queue_fields(queue) for queue in found]})
+        print_json({"queues": [queue_fields(queue) for queue in found]})
     elif found:
-        show_table(
+        print_table(
             ("QUEUE", "PAUSED", *map(str.upper, STATUSES)),
             map(_row, found),
-            whole=("PAUSED",),
-            spare=("CANCELED", "COMPLETED"),
-            numbers=tuple(map(str.upper, STATUSES)),
+            uncut=("PAUSED",),
+            droppable=("CANCELED", "COMPLETED"),
+            right_aligned=tuple(map(str.upper, STATUSES)),
         )
     else:
-        say("no queues")
+        print_message("no queues")
 
 
 def _row(queue: QueueStatistics) -> list[Cell]:
@@ -62,12 +62,15 @@ def pause_queues(*, names: tuple[str, ...], as_json: bool, app: str | None, url:
 
     Example: mainspring queues pause mail
     """
-    with opened(app, url) as application:
+    with open_app(app, url) as application:
         known = {queue.name for queue in application.all_queues()}
         changed = {name: application.queue(name).pause() for name in names}
     _report(changed, "paused", as_json=as_json)
     for name in changed.keys() - known:
-        say(f"mainspring: nothing is known of a queue {name!r} yet; mainspring queues list shows the others")
+        print_message(
+            f"mainspring: queue {name!r} has no jobs, handlers or schedules yet; mainspring queues list shows the "
+            "others"
+        )
 
 
 @queues.command("resume")
@@ -79,7 +82,7 @@ def resume_queues(*, names: tuple[str, ...], as_json: bool, app: str | None, url
 
     Example: mainspring queues resume mail
     """
-    with opened(app, url) as application:
+    with open_app(app, url) as application:
         changed = {name: application.queue(name).resume() for name in names}
     _report(changed, "resumed", as_json=as_json)
 
@@ -87,7 +90,7 @@ def resume_queues(*, names: tuple[str, ...], as_json: bool, app: str | None, url
 def _report(changed: dict[str, bool], how: str, *, as_json: bool) -> None:
     """Print the new state of each queue; a queue that already had it is no error."""
     if as_json:
-        show_json([{"name": name, "changed": is_changed, "outcome": how} for name, is_changed in changed.items()])
+        print_json([{"name": name, "changed": is_changed, "outcome": how} for name, is_changed in changed.items()])
         return
     for name, is_changed in changed.items():
-        write(f"{clean(name)} {how}" if is_changed else f"{clean(name)} was {how} already")
+        print_line(f"{escape_control(name)} {how}" if is_changed else f"{escape_control(name)} was {how} already")

@@ -18,12 +18,12 @@ from rich.table import Table
 from rich.text import Text
 
 from mainspring.app import Mainspring
+from mainspring.cli.app_selection import load_application, require_selection
 from mainspring.cli.commands import Argument, Command, Option
-from mainspring.cli.exits import code_of
+from mainspring.cli.exit_codes import exit_code_for
 from mainspring.cli.logs import LogFormat, LogLevel, start_logging
-from mainspring.cli.options import HEALTH, NumberRange, app_options, health_dir_option, to_duration
-from mainspring.cli.output import clean, is_terminal, show
-from mainspring.cli.target import choose, find_application
+from mainspring.cli.options import HEALTH, NumberRange, app_options, health_dir_option, parse_duration
+from mainspring.cli.output import escape_control, is_terminal, print_rich
 from mainspring.errors import MainspringError
 from mainspring.foreground.foreground import Foreground
 from mainspring.foreground.greeting import (
@@ -41,43 +41,50 @@ MOST_HANDLERS = 20  # listed in the banner
 logger = logging.getLogger("mainspring.worker")
 
 
-def choose_voice(chosen: LogFormat) -> Voice:
-    """Return the voice for the log format, and for a terminal or a pipe."""
+def choose_output(chosen: LogFormat) -> Voice:
+    """Return the output for the log format, and for a terminal or a pipe."""
     if chosen is LogFormat.JSON:
-        return JsonVoice()
-    return TerminalVoice() if is_terminal() else PlainVoice()
+        return JsonRunOutput()
+    return TerminalRunOutput() if is_terminal() else PlainVoice()
 
 
-class TerminalVoice:
-    """Prints a banner and coloured messages on a terminal."""
+class TerminalRunOutput:
+    """Prints a banner and colored messages on a terminal."""
 
     def greet(self, greeting: Greeting) -> None:
         title = Text.assemble(
             ("Mainspring", "bold cyan"), f" {greeting.version}", (f"  pid {greeting.pid}", "dim")
         )
         facts = _facts()
-        facts.add_row("  jobs from", Text(clean(greeting.engine)))
-        handlers = [Text.assemble(clean(name), (f"  {clean(queue)}", "dim")) for name, queue in greeting.handlers]
+        facts.add_row("  jobs from", Text(escape_control(greeting.engine)))
+        handlers = [
+            Text.assemble(escape_control(name), (f"  {escape_control(queue)}", "dim"))
+            for name, queue in greeting.handlers
+        ]
         _add_list(facts, "  handlers", handlers, MOST_HANDLERS)
-        facts.add_row("  queues", Text("all" if greeting.queues is None else clean(", ".join(greeting.queues))))
+        facts.add_row(
+            "  queues", Text("all" if greeting.queues is None else escape_control(", ".join(greeting.queues)))
+        )
         facts.add_row("  places", greeting.places)
-        show(Group(title, facts))
+        print_rich(Group(title, facts))
 
     def tell_ready(self, threads: int, schedules: Sequence[ScheduledNext]) -> None:
         facts = _facts()
         if schedules:
-            each = [Text.assemble(clean(one.name), (f"  next {next_of(one)}", "dim")) for one in schedules]
+            each = [
+                Text.assemble(escape_control(one.name), (f"  next {next_of(one)}", "dim")) for one in schedules
+            ]
             _add_list(facts, "  schedules", each, MOST_SCHEDULES)
         ready = Text.assemble(
             ("  ready", "bold green"), f": {threads} threads at work; stop with Ctrl+C or SIGTERM"
         )
-        show(Group(facts, ready) if schedules else ready)
+        print_rich(Group(facts, ready) if schedules else ready)
 
     def tell_stopping(self) -> None:
-        show(Text(STOPPING, style="yellow"))
+        print_rich(Text(STOPPING, style="yellow"))
 
     def tell_stopped(self) -> None:
-        show(Text("stopped"))
+        print_rich(Text("stopped"))
 
 
 def _facts() -> Table:
@@ -94,7 +101,7 @@ def _add_list(facts: Table, title: str, texts: Sequence[Text], most: int) -> Non
         facts.add_row(title if place == 0 else "", line)
 
 
-class JsonVoice:
+class JsonRunOutput:
     """Writes the messages as JSON log records, with the facts as fields."""
 
     def greet(self, greeting: Greeting) -> None:
@@ -202,23 +209,23 @@ def run(
         if processes is not None:
             application.processes = replace(application.processes, count=processes)
         if stall_after is not None:
-            application.stall_after = to_duration(stall_after)
-        voice = choose_voice(chosen_format)
-        Foreground(application, environment=os.environ, health_dir=health_dir, voice=voice).run()
+            application.stall_after = parse_duration(stall_after)
+        output = choose_output(chosen_format)
+        Foreground(application, environment=os.environ, health_dir=health_dir, voice=output).run()
     except MainspringError as error:
         if chosen_format is not LogFormat.JSON:
             raise
         logging.getLogger("mainspring.cli").critical("%s", error)
-        raise click.exceptions.Exit(code_of(error)) from error
+        raise click.exceptions.Exit(exit_code_for(error)) from error
 
 
 def _find(reference: str | None, app: str | None, url: str | None) -> Mainspring:
     if reference is not None and app is not None and reference != app:
-        raise click.BadParameter(f"which application: {reference!r}, or --app {app!r}? give one of them")
+        raise click.BadParameter(f"two applications are given, {reference!r} and --app {app!r}; give one")
     given = app if reference is None else reference
-    if choose(given, url).app is None:
-        raise click.BadParameter("a worker needs handlers: give --app module:app beside the URL")
-    return find_application(given, url)
+    if require_selection(given, url).app is None:
+        raise click.BadParameter("a worker needs handlers: give --app module:app with the URL")
+    return load_application(given, url)
 
 
 def _names(queues: str) -> tuple[str, ...]:

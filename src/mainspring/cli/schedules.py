@@ -15,12 +15,20 @@ import click
 from rich.text import Text
 
 from mainspring.app import Mainspring
-from mainspring.cli.commands import Argument, Group
-from mainspring.cli.documents import rule_fields, rule_text, schedule_fields
-from mainspring.cli.exits import ExitCode, in_words
-from mainspring.cli.options import NumberRange, app_options, json_option, to_instant
-from mainspring.cli.output import Cell, at, clean, say, show_json, show_table, write
-from mainspring.cli.target import opened
+from mainspring.cli.app_selection import open_app
+from mainspring.cli.commands import Argument, CommandGroup
+from mainspring.cli.exit_codes import ExitCode, error_message
+from mainspring.cli.json_fields import rule_fields, rule_text, schedule_fields
+from mainspring.cli.options import NumberRange, app_options, json_option, parse_instant
+from mainspring.cli.output import (
+    Cell,
+    escape_control,
+    format_time,
+    print_json,
+    print_line,
+    print_message,
+    print_table,
+)
 from mainspring.clock import SystemClock
 from mainspring.errors import ScheduleNotFound
 from mainspring.jobs import timestamps
@@ -35,7 +43,7 @@ MORE = 10  # times as many occurrences are searched, to find those that a DST ga
 
 
 @dataclass(frozen=True, slots=True)
-class Timetable:
+class BoundedRule:
     """A rule with the start and the end of its schedule."""
 
     rule: Rule
@@ -53,7 +61,7 @@ class Timetable:
 
 
 @dataclass(frozen=True, slots=True)
-class Date:
+class PreviewDate:
     """A line of the preview: an occurrence, or one that a DST gap drops."""
 
     local: datetime
@@ -70,7 +78,7 @@ class Date:
         }
 
 
-schedules = Group("schedules", help="List, preview, pause and resume schedules.")
+schedules = CommandGroup("schedules", help="List, preview, pause and resume schedules.")
 
 names_argument = click.argument(
     "names", cls=Argument, nargs=-1, required=True, metavar="NAME", help="The names of schedules."
@@ -86,7 +94,7 @@ names_argument = click.argument(
 @click.option(
     "--from",
     "since",
-    type=to_instant,
+    type=parse_instant,
     show_default="now",
     help="The first date comes after this time.",
     metavar="INSTANT",
@@ -129,19 +137,19 @@ def preview(
     """
     after = timestamps.to_instant(SystemClock().now() if since is None else since, "from") - (since is not None)
     if is_name or not _EXPRESSION.fullmatch(what.strip()):
-        with opened(app, url) as application:
+        with open_app(app, url) as application:
             timetable = _stored(application.schedules.get(full_name(application, what)))
     else:
-        timetable = Timetable(Cron(what, tz=tz, dst_gap=dst_gap, dst_fold=dst_fold))  # type: ignore[arg-type]
-    dates = dates_of(timetable, after, count)
+        timetable = BoundedRule(Cron(what, tz=tz, dst_gap=dst_gap, dst_fold=dst_fold))  # type: ignore[arg-type]
+    dates = next_dates(timetable, after, count)
     if as_json:
-        show_json({"rule": rule_fields(timetable.rule), "dates": [date.fields() for date in dates]})
+        print_json({"rule": rule_fields(timetable.rule), "dates": [date.fields() for date in dates]})
     elif dates:
-        show_table(("DATE", "UTC", "NOTE"), _rows(dates), whole=("DATE", "NOTE"), spare=("UTC",))
-        say(rule_text(timetable.rule))
+        print_table(("DATE", "UTC", "NOTE"), _rows(dates), uncut=("DATE", "NOTE"), droppable=("UTC",))
+        print_message(rule_text(timetable.rule))
     else:
-        say("mainspring: it never occurs again")
-        raise click.exceptions.Exit(ExitCode.REFUSED)
+        print_message("mainspring: the rule has no further occurrence")
+        raise click.exceptions.Exit(ExitCode.FAILURE)
 
 
 def full_name(application: Mainspring, name: str) -> str:
@@ -154,32 +162,32 @@ def full_name(application: Mainspring, name: str) -> str:
     return matches[0] if name not in stored and len(matches) == 1 else name
 
 
-def dates_of(timetable: Timetable, after: int, count: int) -> list[Date]:
+def next_dates(timetable: BoundedRule, after: int, count: int) -> list[PreviewDate]:
     """Return the next dates, and between them those that a DST gap drops because the local time does not exist."""
     occurring = timetable.after(after, count)
-    dates = {instant: Date(*timetable.rule.local(instant)) for instant in occurring}
+    dates = {instant: PreviewDate(*timetable.rule.local(instant)) for instant in occurring}
     rule = timetable.rule
     if isinstance(rule, Cron) and rule.dst_gap == "skip" and occurring:
         shifted = Cron(rule.expression, tz=rule.tz, dst_gap="shift", dst_fold=rule.dst_fold)
-        for instant in Timetable(shifted, timetable.start, timetable.end).after(after, MORE * count):
+        for instant in BoundedRule(shifted, timetable.start, timetable.end).after(after, MORE * count):
             if instant > occurring[-1]:
                 break
             if instant not in dates:
                 local, note = shifted.local(instant)
                 missing = (note or "").removeprefix(_MOVED)
-                dates[instant] = Date(local, f"skipped: there is no {missing}", is_skipped=True)
+                dates[instant] = PreviewDate(local, f"skipped: there is no {missing}", is_skipped=True)
     return [dates[instant] for instant in sorted(dates)]
 
 
-def _stored(schedule: ScheduleInfo) -> Timetable:
+def _stored(schedule: ScheduleInfo) -> BoundedRule:
     if schedule.rule is None:
         raise click.BadParameter(f"the rule of {schedule.name!r} was written by a newer version; upgrade this one")
     if schedule.is_paused:
-        say(f"{clean(schedule.name)} is paused: these dates hold once it is resumed")
-    return Timetable(schedule.rule, schedule.record.start, schedule.record.end)
+        print_message(f"{escape_control(schedule.name)} is paused: the dates apply when it is resumed")
+    return BoundedRule(schedule.rule, schedule.record.start, schedule.record.end)
 
 
-def _rows(dates: list[Date]) -> Iterator[list[Cell]]:
+def _rows(dates: list[PreviewDate]) -> Iterator[list[Cell]]:
     time = "%H:%M:%S" if any(date.local.second for date in dates) else "%H:%M"
     for date in dates:
         style = "yellow" if date.note is not None else ""
@@ -199,25 +207,25 @@ def list_schedules(*, as_json: bool, app: str | None, url: str | None) -> None:
 
     Example: mainspring schedules list
     """
-    with opened(app, url) as application:
+    with open_app(app, url) as application:
         found = application.schedules.list()
     if as_json:
-        show_json({"schedules": [schedule_fields(schedule) for schedule in found]})
+        print_json({"schedules": [schedule_fields(schedule) for schedule in found]})
     elif found:
-        show_table(
+        print_table(
             ("NAME", "NEXT (UTC)", "RULE", "QUEUE", "HANDLER", "LAST (UTC)"),
             map(_row, found),
-            whole=("NAME", "NEXT (UTC)"),
-            spare=("HANDLER", "LAST (UTC)", "QUEUE"),
+            uncut=("NAME", "NEXT (UTC)"),
+            droppable=("HANDLER", "LAST (UTC)", "QUEUE"),
         )
     else:
-        say("no schedules; those that are declared in code are stored when a worker starts")
+        print_message("no schedules; those that are declared in code are stored when a worker starts")
 
 
 def _row(schedule: ScheduleInfo) -> list[Cell]:
-    due = Text("paused", style="yellow") if schedule.is_paused else at(schedule.next_due)
+    due = Text("paused", style="yellow") if schedule.is_paused else format_time(schedule.next_due)
     rule = rule_text(schedule.rule)
-    return [schedule.name, due, rule, schedule.queue, schedule.type, at(schedule.last_due)]
+    return [schedule.name, due, rule, schedule.queue, schedule.type, format_time(schedule.last_due)]
 
 
 @schedules.command("pause")
@@ -229,7 +237,7 @@ def pause_schedules(*, names: tuple[str, ...], as_json: bool, app: str | None, u
 
     Example: mainspring schedules pause nightly_report
     """
-    with opened(app, url) as application:
+    with open_app(app, url) as application:
         outcomes = _each(application, names, application.schedules.pause)
     _report(outcomes, "paused", as_json=as_json)
 
@@ -243,7 +251,7 @@ def resume_schedules(*, names: tuple[str, ...], as_json: bool, app: str | None, 
 
     Example: mainspring schedules resume nightly_report
     """
-    with opened(app, url) as application:
+    with open_app(app, url) as application:
         outcomes = _each(application, names, application.schedules.resume)
     _report(outcomes, "resumed", as_json=as_json)
 
@@ -262,12 +270,12 @@ def _each(
 
 def _report(outcomes: dict[str, bool | ScheduleNotFound], how: str, *, as_json: bool) -> None:
     if as_json:
-        show_json(
+        print_json(
             [
                 {
                     "name": name,
                     "changed": outcome is True,
-                    "outcome": how if isinstance(outcome, bool) else in_words(outcome),
+                    "outcome": how if isinstance(outcome, bool) else error_message(outcome),
                 }
                 for name, outcome in outcomes.items()
             ]
@@ -275,8 +283,10 @@ def _report(outcomes: dict[str, bool | ScheduleNotFound], how: str, *, as_json: 
     else:
         for name, outcome in outcomes.items():
             if isinstance(outcome, ScheduleNotFound):
-                say(f"mainspring: {in_words(outcome)}")
+                print_message(f"mainspring: {error_message(outcome)}")
             else:
-                write(f"{clean(name)} {how}" if outcome else f"{clean(name)} was {how} already")
+                print_line(
+                    f"{escape_control(name)} {how}" if outcome else f"{escape_control(name)} was {how} already"
+                )
     if any(isinstance(outcome, ScheduleNotFound) for outcome in outcomes.values()):
-        raise click.exceptions.Exit(ExitCode.REFUSED)
+        raise click.exceptions.Exit(ExitCode.FAILURE)

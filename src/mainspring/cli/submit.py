@@ -15,13 +15,13 @@ from typing import Any, TypeAlias
 import click
 
 from mainspring.app import Mainspring
-from mainspring.cli.argument_parsing import arguments_of, call_of, decoded
+from mainspring.cli.app_selection import open_app
+from mainspring.cli.argument_parsing import decode_json, parse_arguments, to_call
 from mainspring.cli.commands import Argument, Command
+from mainspring.cli.deferred_signals import DeferredSignals
 from mainspring.cli.options import PRIORITIES, NumberRange, app_options, at_option, delay_option, json_option
-from mainspring.cli.output import say, show_json, write
-from mainspring.cli.progress import Bar
-from mainspring.cli.stopping import Stopping
-from mainspring.cli.target import opened
+from mainspring.cli.output import print_json, print_line, print_message
+from mainspring.cli.progress import ProgressBar
 from mainspring.errors import InvalidArguments, UnknownHandler
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.job_function import JobFunction
@@ -40,7 +40,7 @@ def read_calls(handler: Handler, file: Path, skip: int) -> Calls:
         if place < skip:
             continue
         where = f"{name}, line {number}"
-        positional, named = call_of(decoded(line, where), where)
+        positional, named = to_call(decode_json(line, where), where)
         try:
             given = handler.arguments.bind(positional, named)
             handler.arguments.encode_bound(given)
@@ -69,22 +69,22 @@ def submit_all(job: JobFunction[..., Any], calls: Calls, skipped: int, *, as_jso
     """Store all jobs in chunks, with a bar; Ctrl+C stops after the current chunk."""
     ids: list[str] = []
     remaining = iter(calls)
-    with Bar("submitting", len(calls)) as bar, Stopping() as stopping:
+    with ProgressBar("submitting", len(calls)) as bar, DeferredSignals() as signals:
         try:
-            while not stopping.is_asked and (chunk := list(islice(remaining, CHUNK))):
+            while not signals.is_stop_requested and (chunk := list(islice(remaining, CHUNK))):
                 ids += job.submit_many(chunk)
                 bar.advance(len(chunk))
         finally:
             seconds = bar.seconds
             if len(ids) < len(calls):
-                certainty = "" if stopping.is_asked else "at least "  # a failed store may have kept a part
+                certainty = "" if signals.is_stop_requested else "at least "  # a failed store may have kept a part
                 how_many = f"{certainty}{len(ids):,} of {len(calls):,} jobs were stored"
-                say(f"mainspring: {how_many}; go on with --skip {skipped + len(ids)}")
-    stopping.end_if_asked()
+                print_message(f"mainspring: {how_many}; continue with --skip {skipped + len(ids)}")
+    signals.exit_if_requested()
     if as_json:
-        show_json({"count": len(ids), "seconds": round(seconds, 3), "ids": ids})
+        print_json({"count": len(ids), "seconds": round(seconds, 3), "ids": ids})
     else:
-        write(f"submitted {len(ids):,} jobs in {seconds:.1f} s ({len(ids) / max(seconds, 0.001):,.0f}/s)")
+        print_line(f"submitted {len(ids):,} jobs in {seconds:.1f} s ({len(ids) / max(seconds, 0.001):,.0f}/s)")
 
 
 @click.command("submit", cls=Command)
@@ -146,7 +146,7 @@ def submit(
     """
     if delay is not None and at is not None:
         raise click.BadParameter("give --delay or --at, not both")
-    with opened(app, url, makes_store=True) as application:
+    with open_app(app, url, creates_store=True) as application:
         job = _job(application, handler).options(
             delay=delay,
             at=at,
@@ -160,17 +160,15 @@ def submit(
             _refuse_beside_file(pairs, text, job_id)
             submit_all(job, read_calls(job.handler, file, skip), skip, as_json=as_json)
             return
-        positional, named = arguments_of(job.handler, pairs, text)
+        positional, named = parse_arguments(job.handler, pairs, text)
         submitted = job.submit(*positional, **named).id
-    show_json({"id": submitted, "type": job.name}) if as_json else write(submitted)
+    print_json({"id": submitted, "type": job.name}) if as_json else print_line(submitted)
 
 
 def _job(application: Mainspring, name: str) -> JobFunction[..., Any]:
     registry = application.registry
     if not registry.all():
-        raise click.BadParameter(
-            "a submit needs the handlers: give --app module:app, and beside it --url for another store"
-        )
+        raise click.BadParameter("submit needs the handlers: give --app module:app, and --url for another store")
     full_name = registry.full_name(name)
     if full_name not in registry:
         raise UnknownHandler(name=name, known=tuple(handler.name for handler in registry.all()))
@@ -181,4 +179,4 @@ def _job(application: Mainspring, name: str) -> JobFunction[..., Any]:
 def _refuse_beside_file(pairs: tuple[str, ...], text: str | None, job_id: str | None) -> None:
     for given, option in ((pairs, "name=value"), (text, "--args"), (job_id, "--id")):
         if given:
-            raise click.BadParameter(f"{option} does not go with --file: its lines are the jobs")
+            raise click.BadParameter(f"{option} cannot be used with --file: the lines of the file are the jobs")

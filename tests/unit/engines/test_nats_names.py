@@ -158,7 +158,7 @@ def test_a_url_without_a_server_is_refused(url: str) -> None:
         parse_url(url, NatsSettings())
 
 
-@pytest.mark.parametrize("setting", ["colour=red", "replicas=many", "lease=", "password=x", "Prefix=a"])
+@pytest.mark.parametrize("setting", ["color=red", "replicas=many", "lease=", "password=x", "Prefix=a"])
 def test_a_setting_that_is_not_understood_is_refused(setting: str) -> None:
     with pytest.raises(
         EngineUnavailable, match="is not understood; settings in a URL are prefix, replicas, lease"
@@ -185,7 +185,7 @@ def test_no_secret_of_a_url_is_printed(url: str) -> None:
     assert SECRET not in without_password(url)
     assert SECRET not in repr(Mainspring(url))
     with pytest.raises(EngineUnavailable) as error:
-        parse_url(f"{url}?colour=red", NatsSettings())
+        parse_url(f"{url}?color=red", NatsSettings())
     assert SECRET not in str(error.value)
 
 

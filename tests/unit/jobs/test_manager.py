@@ -112,8 +112,8 @@ def test_options_of_a_handler_are_those_of_the_decorator(manager: JobManager) ->
 
 
 def test_an_unknown_option_is_refused(manager: JobManager) -> None:
-    with pytest.raises(TypeError, match="colour"):
-        manager.register("ping", lambda: None, colour="red")
+    with pytest.raises(TypeError, match="color"):
+        manager.register("ping", lambda: None, color="red")
 
 
 def test_arguments_are_a_tuple_or_a_mapping(manager: JobManager) -> None:

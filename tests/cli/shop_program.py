@@ -21,7 +21,7 @@ from mainspring import JobStatus, Mainspring, Retry
 from tests.cli.fork_server import ForkServer
 from tests.support import PATIENCE, Background
 
-CLEAN = {
+ENVIRONMENT = {
     name: value
     for name, value in os.environ.items()
     if not name.startswith(("MAINSPRING_", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "PYTHONDONTWRITE"))
@@ -47,7 +47,7 @@ print("a module may print")
 
 
 @dataclass(frozen=True)
-class Done:
+class CommandResult:
     """What a run of the program left behind."""
 
     code: int
@@ -60,7 +60,7 @@ class Done:
         return json.loads(self.output)
 
     @property
-    def complaint(self) -> str:
+    def error_line(self) -> str:
         """The one line that says what is wrong."""
         assert self.output == ""
         lines = self.errors.replace("a module may print\n", "").splitlines()
@@ -68,7 +68,7 @@ class Done:
         return lines[0]
 
 
-class Shop:
+class ShopProgram:
     """A folder with shop.py, its store, and the program."""
 
     def __init__(self, folder: Path, server: ForkServer) -> None:
@@ -77,16 +77,16 @@ class Shop:
         self.url = f"sqlite:///{folder / 'shop.db'}"
         (folder / "shop.py").write_text(MODULE)
 
-    def in_folder(self, folder: Path) -> Shop:
+    def in_folder(self, folder: Path) -> ShopProgram:
         """Return another shop, in an existing folder."""
-        return Shop(folder, self._server)
+        return ShopProgram(folder, self._server)
 
     def command(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "mainspring", *arguments]
 
     def run(
         self, *arguments: str, stdin: str | None = None, folder: Path | None = None, **environment: str
-    ) -> Done:
+    ) -> CommandResult:
         """Run the program to its end, with files as its input and output."""
         with TemporaryFile("w+") as entry, TemporaryFile("w+") as output, TemporaryFile("w+") as errors:
             entry.write(stdin or "")
@@ -95,13 +95,13 @@ class Shop:
             code = self._run(arguments, folder or self.folder, environment, files)
             output.seek(0)
             errors.seek(0)
-            return Done(code, output.read(), errors.read())
+            return CommandResult(code, output.read(), errors.read())
 
-    def on(self, *arguments: str, stdin: str | None = None) -> Done:
+    def run_on_store(self, *arguments: str, stdin: str | None = None) -> CommandResult:
         """Run a command on the store of the shop, without its handlers."""
         return self.run(*arguments, "--url", self.url, stdin=stdin)
 
-    def with_handlers(self, *arguments: str, stdin: str | None = None) -> Done:
+    def run_with_app(self, *arguments: str, stdin: str | None = None) -> CommandResult:
         """Run a command on the application of the shop."""
         return self.run(*arguments, "--app", "shop:app", stdin=stdin)
 
@@ -109,13 +109,13 @@ class Shop:
         return subprocess.Popen(
             self.command(*arguments),
             cwd=self.folder,
-            env=CLEAN,
+            env=ENVIRONMENT,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
 
-    def on_terminal(
+    def run_on_terminal(
         self,
         *arguments: str,
         columns: int = 80,
@@ -148,7 +148,7 @@ class Shop:
         return self._server.run(
             arguments,
             folder=folder,
-            environment=CLEAN | environment,
+            environment=ENVIRONMENT | environment,
             files=files,
             timeout=PATIENCE,
             constants=constants,
@@ -171,7 +171,7 @@ class Shop:
                 app.manager().submit("shop.cancel_order", call, **({"delay": 3600} | options)) for call in calls
             ]
 
-    def bury(self, *ids: str) -> None:
+    def make_dead_letters(self, *ids: str) -> None:
         """Make dead letters with these ids: order_id is the number of each, from 1 on."""
         with self.open() as app, app.running():
             for number, job_id in enumerate(ids, 1):

@@ -26,7 +26,7 @@ from mainspring.errors import (
 )
 
 
-def in_words(error: MainspringError) -> str:
+def error_message(error: MainspringError) -> str:
     """Return the message of an error, with a remedy for the command line."""
     match error:
         case DuplicateJob():
@@ -39,7 +39,7 @@ def in_words(error: MainspringError) -> str:
                 "declared in code are stored when a worker starts"
             )
         case UnknownHandler(known=()):
-            return f"no handler is known, and {error.name!r} is needed; give --app module:app beside the store"
+            return f"no handler is known, and {error.name!r} is needed; give --app module:app with the store"
         case UnknownHandler():
             known = ", ".join(error.known)
             return (
@@ -53,8 +53,8 @@ def in_words(error: MainspringError) -> str:
 class ExitCode(IntEnum):
     """The exit codes of the program."""
 
-    DONE = 0
-    REFUSED = 1
+    SUCCESS = 0
+    FAILURE = 1
     """Nothing was found, or the command failed for some items."""
     USAGE = 2
     """The command line is invalid: options, arguments of a handler, a cron expression."""
@@ -62,70 +62,73 @@ class ExitCode(IntEnum):
     """The store cannot be reached or used."""
     INTERRUPTED = 130
     """Ctrl+C."""
-    READER_GONE = 141
+    OUTPUT_CLOSED = 141
     """The reader has closed the output; nothing is printed about it."""
 
 
 EXIT_CODES = {
-    ExitCode.DONE: "success",
-    ExitCode.REFUSED: "nothing was found, or the command failed for some items",
+    ExitCode.SUCCESS: "success",
+    ExitCode.FAILURE: "nothing was found, or the command failed for some items",
     ExitCode.USAGE: "wrong usage",
     ExitCode.UNAVAILABLE: "the store is unavailable",
     ExitCode.INTERRUPTED: "interrupted by Ctrl+C",
-    ExitCode.READER_GONE: "the reader closed the output",
+    ExitCode.OUTPUT_CLOSED: "the reader closed the output",
 }
 
 
-class ReaderGone(Exception):
+class OutputClosed(Exception):
     """The reader has closed the output."""
 
 
-class OutputLost(Exception):
+class OutputFailed(Exception):
     """The output cannot be written: the disk is full, or broken."""
 
 
-class NotImportable(Exception):
+class AppImportFailed(Exception):
     """The application cannot be imported because its code raised an error, for example during a deploy."""
 
 
-def run_to_exit(commands: Callable[..., Any]) -> int:
+def run_cli(commands: Callable[..., Any]) -> int:
     """Run the command that the command line names, and return the exit code."""
     try:
         code = commands(prog_name="mainspring", standalone_mode=False, color=_color())
         sys.stdout.flush()
-    except (ReaderGone, BrokenPipeError):
-        _let_go_of_stdout()
-        return ExitCode.READER_GONE
-    except OutputLost as error:
-        _let_go_of_stdout()
-        return _say(f"mainspring: the output was lost: {error}; let it go where there is room", ExitCode.REFUSED)
-    except NotImportable as error:
-        return _say(f"mainspring: {error}; mend that, and try again", ExitCode.REFUSED)
+    except (OutputClosed, BrokenPipeError):
+        _redirect_stdout_to_null()
+        return ExitCode.OUTPUT_CLOSED
+    except OutputFailed as error:
+        _redirect_stdout_to_null()
+        return _report(
+            f"mainspring: the output cannot be written: {error}; free some space, or redirect the output",
+            ExitCode.FAILURE,
+        )
+    except AppImportFailed as error:
+        return _report(f"mainspring: {error}; fix that, and try again", ExitCode.FAILURE)
     except MainspringError as error:
-        return _say(f"mainspring: {in_words(error)}", code_of(error))
+        return _report(f"mainspring: {error_message(error)}", exit_code_for(error))
     except click.Abort:
-        return _say("mainspring: stopped at a question; nothing was done", ExitCode.REFUSED)
+        return _report("mainspring: stopped at a question; nothing was changed", ExitCode.FAILURE)
     except click.ClickException as error:
-        return _say_usage(error)
-    return code if isinstance(code, int) else ExitCode.DONE
+        return _report_usage_error(error)
+    return code if isinstance(code, int) else ExitCode.SUCCESS
 
 
-def code_of(error: MainspringError) -> ExitCode:
+def exit_code_for(error: MainspringError) -> ExitCode:
     """Return the exit code for an error of Mainspring."""
     if isinstance(error, EngineUnavailable):
         return ExitCode.UNAVAILABLE
     if isinstance(error, InvalidArguments | ScheduleInvalid | UnknownHandler):
         return ExitCode.USAGE
-    return ExitCode.REFUSED
+    return ExitCode.FAILURE
 
 
-def _say_usage(error: click.ClickException) -> int:
+def _report_usage_error(error: click.ClickException) -> int:
     context = getattr(error, "ctx", None)
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(error.message, color=error.ctx.color)
         return ExitCode.USAGE
     command = "mainspring" if context is None else context.command_path
-    return _say(f"{command}: {' '.join(_message(error).split())} (help: {command} --help)", ExitCode.USAGE)
+    return _report(f"{command}: {' '.join(_message(error).split())} (help: {command} --help)", ExitCode.USAGE)
 
 
 def _message(error: click.ClickException) -> str:
@@ -141,12 +144,12 @@ def _color() -> bool | None:
     return True if os.environ.get("FORCE_COLOR") else None
 
 
-def _say(line: str, code: ExitCode) -> ExitCode:
+def _report(line: str, code: ExitCode) -> ExitCode:
     sys.stderr.write(line + "\n")
     return code
 
 
-def _let_go_of_stdout() -> None:
+def _redirect_stdout_to_null() -> None:
     """Redirect stdout to the null device, so that the interpreter's flush at exit raises no error."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())

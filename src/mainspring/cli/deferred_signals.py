@@ -15,23 +15,23 @@ from typing import Any, Self
 import click
 
 CTRL_C = (signal.SIGINT,)
-ALL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""The signals for work that would leave something behind if it were ended in the middle."""
+ALL_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""The signals to defer for work that leaves files or streams behind if it is ended in the middle."""
 
 
-class Stopping:
-    """Records a request to stop: `with Stopping() as stopping: ... if stopping.is_asked: break`."""
+class DeferredSignals:
+    """Records a request to stop: `with DeferredSignals() as signals: ... if signals.is_stop_requested: break`."""
 
     def __init__(
-        self, on_ask: Callable[[], None] | None = None, *, signals: tuple[signal.Signals, ...] = CTRL_C
+        self, on_request: Callable[[], None] | None = None, *, signals: tuple[signal.Signals, ...] = CTRL_C
     ) -> None:
-        self._on_ask = on_ask
+        self._on_ask = on_request
         self._signals = signals
         self._received: int | None = None
         self._before: dict[signal.Signals, Any] = {}
 
     @property
-    def is_asked(self) -> bool:
+    def is_stop_requested(self) -> bool:
         """Whether a signal has arrived."""
         return self._received is not None
 
@@ -46,20 +46,20 @@ class Stopping:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def end_if_asked(self) -> None:
+    def exit_if_requested(self) -> None:
         """End the command if a signal has arrived, with the exit code 128 + its number."""
         if self._received is not None:
             raise click.exceptions.Exit(128 + self._received)
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
-        if self.is_asked:
+        if self.is_stop_requested:
             raise KeyboardInterrupt
         self._received = number
         if self._on_ask is not None:
             self._on_ask()
 
 
-def end_tidily() -> None:
+def exit_on_signals() -> None:
     """Let SIGTERM and SIGHUP raise `SystemExit`, so that the program removes its temporary files and processes."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda received, _: sys.exit(128 + received))

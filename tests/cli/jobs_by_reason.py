@@ -16,7 +16,7 @@ HOUR = 3_600
 RATE, FULL = "rate of handler shop.mail", "concurrency of handler shop.fetch"
 
 
-class Causes:
+class JobsByReason:
     """Brings jobs to where they are, on an engine without other users, by workers that run nothing."""
 
     def __init__(self, engine: Engine) -> None:

@@ -1,0 +1,182 @@
+"""Shows jobs to people: a page of jobs or dead letters as a table, and one job with all its details.
+
+On a terminal, a table has a column with the time relative to now. If a terminal is too narrow, the columns listed
+in `droppable` are left out first, in that order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeAlias
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from mainspring.cli.json_fields import job_fields
+from mainspring.cli.output import (
+    Cell,
+    compact_json,
+    escape_control,
+    format_distance,
+    format_time,
+    is_terminal,
+    print_json,
+    print_message,
+    print_table,
+    styled_status,
+)
+from mainspring.jobs.info import JobInfo, JobPage, ProgressInfo
+
+Column: TypeAlias = Callable[[JobInfo, int], Cell]
+
+
+@dataclass(frozen=True, slots=True)
+class JobTable:
+    """The columns of a table, by title."""
+
+    columns: dict[str, Column]
+    relative: str
+    """The column shown on terminals only: it is relative to now, so in a pipe it would differ with every run."""
+    uncut: tuple[str, ...]
+    droppable: tuple[str, ...]
+    if_filled: tuple[str, ...] = ()
+    """Columns left out if they are empty for every job of the page."""
+
+
+def _error(job: JobInfo, _: int) -> str:
+    return "" if job.error is None else job.error.partition("\n")[0]
+
+
+_COMMON_COLUMNS: dict[str, Column] = {
+    "HANDLER": lambda job, _: job.type,
+    "QUEUE": lambda job, _: job.queue,
+    "STARTS": lambda job, _: str(job.starts),
+    "ERROR": _error,
+}
+JOB_TABLE = JobTable(
+    {
+        "ID": lambda job, _: job.id,
+        "STATUS": lambda job, _: styled_status(job.status),
+        "DUE": lambda job, now: format_distance(job.due, now, in_short=True),
+        "DUE (UTC)": lambda job, _: format_time(job.due),
+        "REPLAYED AS": lambda job, _: job.replayed_as or "",
+        **_COMMON_COLUMNS,
+    },
+    relative="DUE",
+    uncut=("ID", "STATUS", "DUE", "DUE (UTC)", "REPLAYED AS"),
+    droppable=("DUE (UTC)", "QUEUE", "STARTS", "ERROR", "DUE", "HANDLER"),
+    if_filled=("REPLAYED AS",),
+)
+DEAD_LETTER_TABLE = JobTable(
+    {
+        "ID": lambda job, _: job.id,
+        "FAILED": lambda job, now: format_distance(job.finished, now, in_short=True),
+        "FAILED (UTC)": lambda job, _: format_time(job.finished),
+        **_COMMON_COLUMNS,
+    },
+    relative="FAILED",
+    uncut=("ID", "FAILED", "FAILED (UTC)"),
+    droppable=("FAILED (UTC)", "QUEUE", "STARTS", "FAILED", "HANDLER", "ERROR"),
+)
+
+
+def print_page(page: JobPage, now: int, layout: JobTable, *, as_json: bool, none: str) -> None:
+    """Print a page; `none` is the message for an empty one."""
+    if as_json:
+        print_json({"jobs": [job_fields(job) for job in page], "next": page.next})
+        return
+    if page:
+        columns = {
+            title: column
+            for title, column in layout.columns.items()
+            if (is_terminal() or title != layout.relative)
+            and (title not in layout.if_filled or any(column(job, now) for job in page))
+        }
+        rows = [[column(job, now) for column in columns.values()] for job in page]
+        print_table(
+            tuple(columns), rows, uncut=layout.uncut, droppable=layout.droppable, right_aligned=("STARTS",)
+        )
+    else:
+        print_message(none)
+    if page.next is not None:
+        print_message(f"there are more: --after {page.next}")
+
+
+def job_detail(job: JobInfo, now: int) -> RenderableType:
+    """Lay out a job: its fields, its attempts and its errors; each time is also given relative to now."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in _describe(job, now):
+        grid.add_row(name, value if isinstance(value, Text) else Text(escape_control(value)))
+    parts: list[RenderableType] = [grid]
+    for attempt in job.history:
+        title = f"attempt {attempt.number}, {attempt.cause}, ended {_format_instant(attempt.ended, now)}"
+        parts += [Text(f"\n{title}", style="bold"), _trace(attempt.error)]
+    if job.error is not None and not any(attempt.error == job.error for attempt in job.history):
+        parts += [Text("\nerror", style="bold"), _trace(job.error)]
+    return Group(*parts)
+
+
+def _describe(job: JobInfo, now: int) -> Iterator[tuple[str, Cell]]:
+    yield "id", job.id
+    yield "handler", job.type
+    yield "queue", f"{job.queue}, priority {job.priority.name.lower().replace('_', '-')}"
+    yield "status", styled_status(job.status)
+    yield "arguments", compact_json(job.arguments)
+    yield "created", _format_instant(job.created, now)
+    yield "due", _format_instant(job.due, now)
+    for name in ("started", "finished", "expires"):
+        instant = getattr(job, name)
+        if instant is not None:
+            late = f", {job.lateness:.3f} s after its due time" if name == "started" else ""
+            yield name, f"{_format_instant(instant, now)}{late}"
+    yield "attempts", _attempts(job)
+    yield from _describe_more(job)
+
+
+def _describe_more(job: JobInfo) -> Iterator[tuple[str, Cell]]:
+    if job.result is not None:
+        yield "result", compact_json(job.result)
+    if job.progress is not None:
+        yield "progress", _progress(job.progress)
+    if job.stop_requested:
+        yield "stop", "was asked for"
+    for name in ("worker", "schedule", "sequence", "unique_key", "origin", "replayed_as"):
+        value = getattr(job, name)
+        if value is not None:
+            yield name.replace("_", " "), str(value)
+    for limit in job.limits:
+        yield "limit", limit
+    for header, value in job.headers.items():
+        yield f"header {escape_control(header)}", value
+
+
+def _format_instant(instant: datetime, now: int) -> str:
+    return f"{format_time(instant)} UTC ({format_distance(instant, now)})"
+
+
+def _attempts(job: JobInfo) -> str:
+    counts = {
+        "failed": job.failures,
+        "timed out": job.timeouts,
+        "crashed": job.crashes,
+        "interrupted": job.interruptions,
+    }
+    parts = [f"{count} {how}" for how, count in counts.items() if count]
+    return f"{job.starts} started" + (f" ({', '.join(parts)})" if parts else "")
+
+
+def _progress(progress: ProgressInfo) -> str:
+    total = "" if progress.total is None else f" of {progress.total:g}"
+    share = "" if progress.share is None else f" ({progress.share:.0%})"
+    note = "" if progress.note is None else f": {progress.note}"
+    return f"{progress.done:g}{total}{share}{note}"
+
+
+def _trace(error: str) -> RenderableType:
+    return Padding(Text(escape_control(error.rstrip(), keep="\n"), overflow="fold"), (0, 0, 0, 2), expand=False)

@@ -1,0 +1,89 @@
+"""Formats jobs, schedules, queues, events and explanations as JSON fields.
+
+The names of the fields of `--json` are stable: scripts rely on them. Times are ISO 8601 strings in UTC, durations
+are seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from mainspring.cli.suggestions import Suggestion
+from mainspring.jobs.event_stream import JobEvent
+from mainspring.jobs.explanation import Explanation
+from mainspring.jobs.info import AttemptInfo, JobInfo, ProgressInfo
+from mainspring.jobs.policies import CatchUp
+from mainspring.jobs.queues import QueueStatistics
+from mainspring.jobs.recurrence.cron import Cron
+from mainspring.jobs.recurrence.rules import Every, Rule
+from mainspring.jobs.recurrence.schedule_info import ScheduleInfo
+
+
+def job_fields(job: JobInfo) -> dict[str, Any]:
+    """Return all fields of a job."""
+    described: dict[str, Any] = {field.name: getattr(job, field.name) for field in fields(job)}
+    return described | {
+        "priority": job.priority.name,
+        "headers": dict(job.headers),
+        "history": [_attempt_fields(attempt) for attempt in job.history],
+        "progress": None if job.progress is None else _progress_fields(job.progress),
+        "lateness": job.lateness,
+    }
+
+
+def _attempt_fields(attempt: AttemptInfo) -> dict[str, Any]:
+    return {field.name: getattr(attempt, field.name) for field in fields(attempt)}
+
+
+def _progress_fields(progress: ProgressInfo) -> dict[str, Any]:
+    return {field.name: getattr(progress, field.name) for field in fields(progress)} | {"share": progress.share}
+
+
+def schedule_fields(schedule: ScheduleInfo) -> dict[str, Any]:
+    """Return the fields of a schedule."""
+    names = ("name", "type", "queue", "arguments", "overlap", "start", "end", "next_due", "last_due", "created")
+    misfire = schedule.misfire
+    return {name: getattr(schedule, name) for name in names} | {
+        "rule": None if schedule.rule is None else rule_fields(schedule.rule),
+        "priority": schedule.priority.name,
+        "misfire": "catch-up" if isinstance(misfire, CatchUp) else misfire,
+        "catch_up": misfire.limit if isinstance(misfire, CatchUp) else None,
+        "jitter": schedule.jitter.total_seconds(),
+        "paused": schedule.is_paused,
+    }
+
+
+def rule_fields(rule: Rule) -> dict[str, Any]:
+    """Return the fields of a recurrence rule."""
+    if isinstance(rule, Every):
+        return {"kind": "every", "interval": rule.interval.total_seconds()}
+    return dict(rule.describe())
+
+
+def rule_text(rule: Rule | None) -> str:
+    """Return a recurrence rule as a short text."""
+    match rule:
+        case Cron():
+            return f"{rule.expression} ({rule.tz})"
+        case Every():
+            return f"every {rule.interval}"
+        case _:
+            return "written by a newer version"
+
+
+def explanation_fields(explanation: Explanation, remedy: Suggestion) -> dict[str, Any]:
+    """Return the fields of an explanation, with the remedy and its commands."""
+    described = {field.name: getattr(explanation, field.name) for field in fields(explanation)}
+    return described | {"remedy": remedy.text, "commands": remedy.commands}
+
+
+def event_fields(event: JobEvent) -> dict[str, Any]:
+    """Return the fields of an event."""
+    return {field.name: getattr(event, field.name) for field in fields(event)}
+
+
+def queue_fields(queue: QueueStatistics) -> dict[str, Any]:
+    """Return the fields of a queue."""
+    described = {field.name: getattr(queue, field.name) for field in fields(queue) if field.name != "is_paused"}
+    return described | {"paused": queue.is_paused}
