@@ -54,11 +54,15 @@ class HelpFormatter(click.HelpFormatter):
         colored = []
         for term, meaning in rows:
             names, space, value = term.partition(" ") if term.startswith("--") else (term, "", "")
-            text = _DETAILS.sub(lambda found: " " + click.style(found[1], dim=True), meaning)
+            text = _DETAILS.sub(_style_details, meaning)
             colored.append((click.style(names, fg="cyan") + space + value, _HYPHEN.sub(_UNBROKEN, text)))
         if colored:
             with self.section(heading):
                 self.write_dl(colored)
+
+
+def _style_details(found: re.Match[str]) -> str:
+    return " " + click.style(re.sub(r"[()]", "", found[1]), dim=True)  # click puts a default text into parentheses
 
 
 class HelpContext(click.Context):

@@ -52,7 +52,7 @@ dlq = CommandGroup(
 
 letters_argument = click.argument("ids", cls=Argument, nargs=-1, metavar="ID", help="Only these dead letters.")
 id_option = click.option(
-    "--id", "more_ids", multiple=True, help="The same as an option; may be repeated.", metavar="ID"
+    "--id", "more_ids", multiple=True, help="The same as the argument ID; may be repeated.", metavar="ID"
 )
 all_option = click.option("--all", "everything", is_flag=True, help="All dead letters.")
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only print which dead letters would be affected.")

@@ -36,23 +36,23 @@ def explain(*, ids: tuple[str, ...], as_json: bool, app: str | None, url: str | 
             except JobNotFound as error:
                 missing.append(error)
     if as_json:
-        documents = [explanation_fields(explanation, remedy) for explanation, remedy in found]
+        documents = [explanation_fields(explanation, suggestion) for explanation, suggestion in found]
         if len(ids) > 1:
             print_json(documents)
         elif documents:
             print_json(documents[0])
-    for number, (explanation, remedy) in enumerate([] if as_json else found):
+    for number, (explanation, suggestion) in enumerate([] if as_json else found):
         if number:
             print_line("")
-        _print(explanation, remedy)
+        _print(explanation, suggestion)
     for each in missing:
         print_message(f"mainspring: {each}")
     if missing:
         raise click.exceptions.Exit(ExitCode.FAILURE)
 
 
-def _print(explanation: Explanation, remedy: Suggestion) -> None:
-    words = explanation.text if remedy.text is None else f"{explanation.text} {remedy.text}"
+def _print(explanation: Explanation, suggestion: Suggestion) -> None:
+    words = explanation.text if suggestion.text is None else f"{explanation.text} {suggestion.text}"
     print_rich(Text(escape_control(words)))
-    for command in remedy.commands:  # never wrapped, so that it can be pasted
+    for command in suggestion.commands:  # never wrapped, so that it can be pasted
         print_rich(Text(f"  {escape_control(command)}", style="bold"), wraps=False)

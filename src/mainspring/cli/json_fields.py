@@ -72,10 +72,10 @@ def rule_text(rule: Rule | None) -> str:
             return "written by a newer version"
 
 
-def explanation_fields(explanation: Explanation, remedy: Suggestion) -> dict[str, Any]:
-    """Return the fields of an explanation, with the remedy and its commands."""
+def explanation_fields(explanation: Explanation, suggestion: Suggestion) -> dict[str, Any]:
+    """Return the fields of an explanation, with the suggestion and its commands."""
     described = {field.name: getattr(explanation, field.name) for field in fields(explanation)}
-    return described | {"remedy": remedy.text, "commands": remedy.commands}
+    return described | {"remedy": suggestion.text, "commands": suggestion.commands}
 
 
 def event_fields(event: JobEvent) -> dict[str, Any]:

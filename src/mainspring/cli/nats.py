@@ -23,7 +23,6 @@ CHECK_SECONDS = 1.0  # the interval of checking whether the servers run
 CHECKS_UNTIL_RESTART = 5  # checks until a killed node is restarted; until then it is missing, like a lost node
 
 nats = CommandGroup("nats", help="Start NATS servers for development, and print permissions for production.")
-nats.add_command(permissions)
 
 
 @nats.command("dev")
@@ -73,6 +72,9 @@ def dev(
     except KeyboardInterrupt:
         if not as_json:
             console.print("stopped")
+
+
+nats.add_command(permissions)
 
 
 def _restart_killed(servers: NatsServers, away: dict[str, int]) -> None:

@@ -39,7 +39,7 @@ from mainspring.jobs.recurrence.schedule_info import ScheduleInfo
 
 _EXPRESSION = re.compile(r"@\w+|(?=[^a-zA-Z]*[\d*])[\d*][\w*/,\-]*(\s+[\w*/,\-#?]+){1,6}")
 _MOVED = "moved by a DST gap from "
-MORE = 10  # times as many occurrences are searched, to find those that a DST gap drops
+SEARCH_FACTOR = 10  # this many times more occurrences are searched, to find those that a DST gap drops
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,15 +138,15 @@ def preview(
     after = timestamps.to_instant(SystemClock().now() if since is None else since, "from") - (since is not None)
     if is_name or not _EXPRESSION.fullmatch(what.strip()):
         with open_app(app, url) as application:
-            timetable = _stored(application.schedules.get(full_name(application, what)))
+            bounded = _stored(application.schedules.get(full_name(application, what)))
     else:
-        timetable = BoundedRule(Cron(what, tz=tz, dst_gap=dst_gap, dst_fold=dst_fold))  # type: ignore[arg-type]
-    dates = next_dates(timetable, after, count)
+        bounded = BoundedRule(Cron(what, tz=tz, dst_gap=dst_gap, dst_fold=dst_fold))  # type: ignore[arg-type]
+    dates = next_dates(bounded, after, count)
     if as_json:
-        print_json({"rule": rule_fields(timetable.rule), "dates": [date.fields() for date in dates]})
+        print_json({"rule": rule_fields(bounded.rule), "dates": [date.fields() for date in dates]})
     elif dates:
         print_table(("DATE", "UTC", "NOTE"), _rows(dates), uncut=("DATE", "NOTE"), droppable=("UTC",))
-        print_message(rule_text(timetable.rule))
+        print_message(rule_text(bounded.rule))
     else:
         print_message("mainspring: the rule has no further occurrence")
         raise click.exceptions.Exit(ExitCode.FAILURE)
@@ -162,14 +162,14 @@ def full_name(application: Mainspring, name: str) -> str:
     return matches[0] if name not in stored and len(matches) == 1 else name
 
 
-def next_dates(timetable: BoundedRule, after: int, count: int) -> list[PreviewDate]:
+def next_dates(bounded: BoundedRule, after: int, count: int) -> list[PreviewDate]:
     """Return the next dates, and between them those that a DST gap drops because the local time does not exist."""
-    occurring = timetable.after(after, count)
-    dates = {instant: PreviewDate(*timetable.rule.local(instant)) for instant in occurring}
-    rule = timetable.rule
+    occurring = bounded.after(after, count)
+    dates = {instant: PreviewDate(*bounded.rule.local(instant)) for instant in occurring}
+    rule = bounded.rule
     if isinstance(rule, Cron) and rule.dst_gap == "skip" and occurring:
         shifted = Cron(rule.expression, tz=rule.tz, dst_gap="shift", dst_fold=rule.dst_fold)
-        for instant in BoundedRule(shifted, timetable.start, timetable.end).after(after, MORE * count):
+        for instant in BoundedRule(shifted, bounded.start, bounded.end).after(after, SEARCH_FACTOR * count):
             if instant > occurring[-1]:
                 break
             if instant not in dates:
