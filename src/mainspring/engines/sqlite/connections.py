@@ -11,11 +11,6 @@ Invariants
 - Statements that are executed repeatedly stay prepared.
 
 Errors of SQLite become errors of Mainspring that name the file, the reason and the remedy.
-
-Processes that write to one file queue for a file lock, which the kernel grants in order. SQLite itself waits by
-retrying after a pause, so a process that commits without a break wins nearly every time: a process that wanted the
-lock every 10 ms waited half a second for it, and less than a millisecond with the file lock. SQLite's lock still
-protects the file; the file lock only orders the writers. The kernel frees it when its holder dies.
 """
 
 from __future__ import annotations
@@ -24,8 +19,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from threading import Condition, Event, Thread
-from types import ModuleType
+from threading import Condition, Thread
 from typing import Protocol
 from weakref import WeakSet
 
@@ -317,87 +311,3 @@ class Checkpointer:
             # If another process runs a checkpoint or the disk is full, the log only stays longer.
             with suppress(apsw.Error), self._connections.kept("checkpoint") as connection:
                 connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-
-
-fcntl: ModuleType | None
-try:
-    import fcntl
-except ImportError:  # Windows: writers wait by SQLite's retries only
-    fcntl = None
-
-
-class Turn:
-    """The file lock for which the writers of one file queue. One thread of a process uses it at a time."""
-
-    def __init__(self, path: str, *, patience: float) -> None:
-        self._path = path
-        self._patience = patience
-        self._descriptor: int | None = None
-
-    @contextmanager
-    def taken(self) -> Iterator[None]:
-        """Hold the file lock during the block; if it is not granted in time, run the block without it."""
-        is_taken = fcntl is not None and self._is_open() and self._take()
-        try:
-            yield
-        finally:
-            if is_taken and fcntl is not None and self._descriptor is not None:
-                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-
-    def _is_open(self) -> bool:
-        if self._descriptor is None:
-            with suppress(OSError):  # no file lock then: the writer waits by SQLite's retries
-                self._descriptor = os.open(f"{self._path}-turn", os.O_CREAT | os.O_RDONLY, 0o666)
-        return self._descriptor is not None
-
-    def _take(self) -> bool:
-        """Wait for the file lock. `flock` has no timeout, so a helper thread waits if the lock is not free."""
-        assert fcntl is not None
-        assert self._descriptor is not None
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            pass
-        if _LockWaiter(self._descriptor).is_served(self._patience):
-            return True
-        self._descriptor = None  # the helper thread keeps waiting on it, and then frees the lock
-        return False
-
-    def close(self) -> None:
-        """Close the lock file."""
-        if self._descriptor is not None:
-            with suppress(OSError):
-                os.close(self._descriptor)
-            self._descriptor = None
-
-
-class _LockWaiter:
-    """A helper thread that waits for a lock, for a caller that gives up after a timeout."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._served = Event()
-        self._claim = [None]  # the first to pop it decides: the helper gets the lock, or the caller gives up
-        Thread(target=self._wait, name="mainspring-turn", daemon=True).start()
-
-    def is_served(self, patience: float) -> bool:
-        """Wait for the lock. Return False after a timeout; the helper then frees it as soon as it gets it."""
-        if self._served.wait(patience):
-            return True
-        try:
-            self._claim.pop()
-        except IndexError:  # the helper got the lock at the last moment
-            self._served.wait()
-            return True
-        return False
-
-    def _wait(self) -> None:
-        assert fcntl is not None
-        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-        try:
-            self._claim.pop()
-        except IndexError:
-            os.close(self._descriptor)  # this frees the lock
-            return
-        self._served.set()

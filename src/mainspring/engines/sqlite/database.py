@@ -16,7 +16,8 @@ from typing import Any, Literal, TypeAlias
 
 import apsw
 
-from mainspring.engines.sqlite.connections import Checkpointer, Connections, Lender, Turn, translated
+from mainspring.engines.sqlite.connections import Checkpointer, Connections, Lender, translated
+from mainspring.engines.sqlite.file_locks import WriteLock
 from mainspring.engines.sqlite.provider import require_sight
 from mainspring.engines.sqlite.schema import MOVED, check, is_moved, migrate, moved_error, require_version
 from mainspring.errors import EngineUnavailable
@@ -47,10 +48,10 @@ class Database:
         self._durability = durability
         self._probe = probe
         milliseconds = round(busy_timeout * 1_000)
-        self._turn = Turn(path, patience=busy_timeout)
+        self._write_lock = WriteLock(path, timeout=busy_timeout)
         self._is_shared = is_shared
         self._connections: Lender = connections or Connections(
-            path, busy_timeout_ms=milliseconds, prepare_writer=self._prepare, on_close=self._turn.close
+            path, busy_timeout_ms=milliseconds, prepare_writer=self._prepare, on_close=self._write_lock.close
         )
         self._checkpointer: Checkpointer | None = None
         self._is_open = False
@@ -89,7 +90,7 @@ class Database:
 
     def _prepare(self, connection: apsw.Connection) -> None:
         # If two processes switch a new file to write-ahead logging at once, SQLite refuses one without waiting.
-        with self._turn.taken() if self._is_shared else nullcontext():
+        with self._write_lock.held() if self._is_shared else nullcontext():
             self._prepare_file(connection)
         self._committed = None
         self._is_synchronous = self._durability == "full"
@@ -133,8 +134,8 @@ class Database:
                 raise EngineUnavailable(
                     engine=f"SQLite file {self.path}", reason="it is not open", remedy="open() the engine first"
                 )
-            turn = self._turn.taken() if self._is_shared else nullcontext()
-            with translated(self.path), self._connections.writer() as writer, turn:
+            write_lock = self._write_lock.held() if self._is_shared else nullcontext()
+            with translated(self.path), self._connections.writer() as writer, write_lock:
                 self._writer = writer
                 try:
                     self._set_synchronous(durable=durable)

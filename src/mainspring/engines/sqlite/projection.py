@@ -27,8 +27,8 @@ import apsw
 from mainspring.engines.sqlite import statements as sql
 from mainspring.engines.sqlite.codec import CODES, number_of, to_group, to_json, to_optional_json, to_text
 from mainspring.engines.sqlite.connections import Connections, translate
+from mainspring.engines.sqlite.file_locks import ProcessLock
 from mainspring.engines.sqlite.lanes import Lane
-from mainspring.engines.sqlite.ownership import Ownership
 from mainspring.engines.sqlite.reading import count, find, find_queues
 from mainspring.engines.sqlite.schema import MIGRATIONS
 from mainspring.errors import EngineUnavailable, StoreCorrupt
@@ -219,7 +219,7 @@ class SqliteProjection:
 
     def __init__(self, path: str | Path) -> None:
         self.path = os.path.realpath(path)  # processes that open it by a symlink must find the same lock
-        self._ownership = Ownership(self.path, name=self.description)
+        self._lock = ProcessLock(self.path, name=self.description)
         self._connections = Connections(
             self.path, busy_timeout_ms=BUSY_TIMEOUT_MS, prepare_writer=_prepare, on_close=_nothing
         )
@@ -234,7 +234,7 @@ class SqliteProjection:
     # -- opening and closing
 
     def open(self, source: str) -> int:
-        self._ownership.take()
+        self._lock.acquire()
         self._source = source
         try:
             with self._translated():
@@ -242,7 +242,7 @@ class SqliteProjection:
         except BaseException:
             self.close()
             raise
-        self._ownership.mark()
+        self._lock.mark()
         self._is_open = True
         return position
 
@@ -269,7 +269,7 @@ class SqliteProjection:
                 obstacle = self._find_obstacle(connection)
                 return obstacle, connection.execute(POSITION).get if obstacle is None else 0
         except (apsw.NotADBError, apsw.CorruptError) as error:
-            if not self._ownership.is_marked:
+            if not self._lock.is_marked:
                 raise self._not_ours(f"it is not a database ({error})") from error
             return f"it is damaged ({error})", 0
 
@@ -322,10 +322,10 @@ class SqliteProjection:
 
     def close(self) -> None:
         self._is_open = False
-        if self._ownership.is_held:
+        if self._lock.is_held:
             self._connections.close()
             self._lanes.clear()
-            self._ownership.release()
+            self._lock.release()
 
     # -- changing
 
@@ -394,7 +394,7 @@ class SqliteProjection:
             yield connection
 
     def _require_open(self) -> None:
-        if not (self._is_open and self._ownership.is_held):  # a forked child does not hold the lock
+        if not (self._is_open and self._lock.is_held):  # a forked child does not hold the lock
             raise EngineUnavailable(engine=self.description, reason="it is not open", remedy="open() it first")
 
     @contextmanager
