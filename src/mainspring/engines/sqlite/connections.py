@@ -6,8 +6,8 @@ that it needs. A separate thread copies the write-ahead log into the file (a che
 wait for it.
 
 Invariants
-- A connection is used by one thread at a time, inside the gate. A fork shuts the gate and waits for all threads
-  to leave it.
+- One thread at a time uses a connection, and shares the fork lock meanwhile. A fork blocks further threads and
+  waits until no thread uses a connection.
 - Statements that are executed repeatedly stay prepared.
 
 Errors of SQLite become errors of Mainspring that name the file, the reason and the remedy.
@@ -27,9 +27,9 @@ import apsw
 
 from mainspring.errors import EngineUnavailable, MainspringError, RefusedByStore, StoreCorrupt
 
-_OUT_OF_ROOM = (apsw.SQLITE_IOERR_WRITE, apsw.SQLITE_IOERR_SHMSIZE, apsw.SQLITE_IOERR_TRUNCATE)
+_DISK_FULL_CODES = (apsw.SQLITE_IOERR_WRITE, apsw.SQLITE_IOERR_SHMSIZE, apsw.SQLITE_IOERR_TRUNCATE)
 
-_FAULTS_OF_THE_DATA = (apsw.ConstraintError, apsw.TooBigError, apsw.MismatchError, apsw.RangeError, apsw.SQLError)
+_DATA_ERRORS = (apsw.ConstraintError, apsw.TooBigError, apsw.MismatchError, apsw.RangeError, apsw.SQLError)
 
 
 @contextmanager
@@ -44,7 +44,7 @@ def translated(path: str) -> Iterator[None]:
 def translate(error: apsw.Error, path: str) -> MainspringError:
     """Return the error of Mainspring for an error of SQLite; it names the file, the reason and the remedy."""
     engine = f"SQLite file {path}"
-    if isinstance(error, _FAULTS_OF_THE_DATA):
+    if isinstance(error, _DATA_ERRORS):
         return RefusedByStore(engine=engine, reason=f"{type(error).__name__}: {error}")
     if isinstance(error, apsw.NotADBError | apsw.CorruptError):
         return StoreCorrupt(
@@ -52,7 +52,7 @@ def translate(error: apsw.Error, path: str) -> MainspringError:
             reason=f"the file is damaged or not a database ({error})",
             remedy="restore a backup, or move the file away to begin with an empty one",
         )
-    if isinstance(error, apsw.FullError) or getattr(error, "extendedresult", 0) in _OUT_OF_ROOM:
+    if isinstance(error, apsw.FullError) or getattr(error, "extendedresult", 0) in _DISK_FULL_CODES:
         return EngineUnavailable(
             engine=engine, reason=f"the disk is full ({error})", remedy="make room; nothing stored before is lost"
         )
@@ -73,13 +73,13 @@ def translate(error: apsw.Error, path: str) -> MainspringError:
     )
 
 
-STATEMENTS = (
-    200  # kept prepared by a connection: more than the engine has, with one `insert_few` for each number of jobs
-)
+# Statements that a connection keeps prepared: more than the engine has, with one `insert_few` for each number of
+# jobs.
+STATEMENT_CACHE_SIZE = 200
 
 
-class Lender(Protocol):
-    """Lends connections to one database."""
+class ConnectionPool(Protocol):
+    """Opens and lends the connections to one database."""
 
     def writer(self) -> AbstractContextManager[apsw.Connection]:
         """Lend the writing connection."""
@@ -87,17 +87,17 @@ class Lender(Protocol):
     def reader(self) -> AbstractContextManager[apsw.Connection]:
         """Lend a connection for reading."""
 
-    def kept(self, purpose: str) -> AbstractContextManager[apsw.Connection]:
+    def dedicated(self, purpose: str) -> AbstractContextManager[apsw.Connection]:
         """Lend the connection that is reserved for one purpose."""
 
-    def lent(self) -> AbstractContextManager[apsw.Connection]:
+    def temporary(self) -> AbstractContextManager[apsw.Connection]:
         """Lend a connection for one use."""
 
     def close(self) -> None:
         """Close all connections."""
 
 
-class Connections:
+class FileConnectionPool:
     """Opens connections to one file, lends them, and closes them all before a fork or on `close`."""
 
     def __init__(
@@ -112,15 +112,15 @@ class Connections:
         self._busy_timeout_ms = busy_timeout_ms
         self._prepare_writer = prepare_writer
         self._on_close = on_close
-        self._gate = _ForkGate()
+        self._fork_lock = _ForkLock()
         self._writer: apsw.Connection | None = None
         self._readers: deque[apsw.Connection] = deque()
-        self._kept: dict[str, apsw.Connection] = {}  # each for one purpose and one thread
+        self._dedicated: dict[str, apsw.Connection] = {}  # each for one purpose and one thread
         _all.add(self)
 
     def connect(self) -> apsw.Connection:
         """Open a connection; the caller closes it."""
-        connection = apsw.Connection(self._path, statementcachesize=STATEMENTS)
+        connection = apsw.Connection(self._path, statementcachesize=STATEMENT_CACHE_SIZE)
         connection.set_busy_timeout(self._busy_timeout_ms)
         with suppress(apsw.Error):  # a SQLite build without blocking locks polls instead
             connection.setlk_timeout(self._busy_timeout_ms, 0)
@@ -129,7 +129,7 @@ class Connections:
     @contextmanager
     def writer(self) -> Iterator[apsw.Connection]:
         """Lend the writing connection; callers must hold a lock of their own, so one uses it at a time."""
-        with self._gate:
+        with self._fork_lock:
             if self._writer is None:
                 self._writer = self._open_writer()
             yield self._writer
@@ -146,7 +146,7 @@ class Connections:
     @contextmanager
     def reader(self) -> Iterator[apsw.Connection]:
         """Lend a read-only connection to any thread."""
-        with self._gate:
+        with self._fork_lock:
             try:
                 connection = self._readers.pop()
             except IndexError:
@@ -160,18 +160,18 @@ class Connections:
             self._readers.append(connection)
 
     @contextmanager
-    def kept(self, purpose: str) -> Iterator[apsw.Connection]:
+    def dedicated(self, purpose: str) -> Iterator[apsw.Connection]:
         """Lend the connection that is reserved for one purpose."""
-        with self._gate:
-            connection = self._kept.get(purpose)
+        with self._fork_lock:
+            connection = self._dedicated.get(purpose)
             if connection is None:
-                connection = self._kept[purpose] = self.connect()
+                connection = self._dedicated[purpose] = self.connect()
             yield connection
 
     @contextmanager
-    def lent(self) -> Iterator[apsw.Connection]:
+    def temporary(self) -> Iterator[apsw.Connection]:
         """Lend a new connection and close it afterwards."""
-        with self._gate:
+        with self._fork_lock:
             connection = self.connect()
             try:
                 yield connection
@@ -180,72 +180,75 @@ class Connections:
 
     def close(self) -> None:
         """Close all connections; they open again when used."""
-        self.shut()
-        self.open_gate()
+        self.suspend()
+        self.resume()
 
     # -- forks
 
-    def shut(self) -> None:
+    def suspend(self) -> None:
         """Block further threads, wait until no thread uses a connection, and close all connections."""
-        self._gate.shut()
-        for connection in (self._writer, *self._readers, *self._kept.values()):
+        self._fork_lock.acquire_exclusive()
+        for connection in (self._writer, *self._readers, *self._dedicated.values()):
             if connection is not None:
                 connection.close()
         self._writer = None
         self._readers.clear()
-        self._kept.clear()
+        self._dedicated.clear()
         self._on_close()
 
-    def open_gate(self) -> None:
-        """Undo one `shut`."""
-        self._gate.open()
+    def resume(self) -> None:
+        """Undo one `suspend`: lend connections again."""
+        self._fork_lock.release_exclusive()
 
 
-class _ForkGate:
-    """Counts the threads that use a connection; while it is shut, further threads wait."""
+class _ForkLock:
+    """A shared-exclusive lock: threads that use a connection share it, a fork acquires it exclusively.
+
+    Several exclusive holders do not exclude each other: forks and `close` may overlap.
+    """
 
     def __init__(self) -> None:
-        self._changed = Condition()  # guards what follows
-        self._inside = 0
-        self._shut = 0  # how many callers have shut the gate
+        self._changed = Condition()  # guards everything below
+        self._shared = 0  # threads that use a connection
+        self._exclusive = 0  # callers of `acquire_exclusive`
 
     def __enter__(self) -> None:
         with self._changed:
-            while self._shut:
+            while self._exclusive:
                 self._changed.wait()
-            self._inside += 1
+            self._shared += 1
 
     def __exit__(self, *_error: object) -> None:
         with self._changed:
-            self._inside -= 1
-            if self._shut:  # otherwise no thread waits
+            self._shared -= 1
+            if self._exclusive:  # otherwise no thread waits
                 self._changed.notify_all()
 
-    def shut(self) -> None:
-        """Block further threads, and wait until no thread is inside."""
+    def acquire_exclusive(self) -> None:
+        """Block further threads, and wait until none shares the lock."""
         with self._changed:
-            self._shut += 1
-            while self._inside:
+            self._exclusive += 1
+            while self._shared:
                 self._changed.wait()
 
-    def open(self) -> None:
-        """Undo one `shut`; threads enter again when every `shut` is undone."""
+    def release_exclusive(self) -> None:
+        """Undo one `acquire_exclusive`; threads may share the lock when each is undone."""
         with self._changed:
-            self._shut -= 1
+            self._exclusive -= 1
             self._changed.notify_all()
 
 
-_all: WeakSet[Connections] = WeakSet()  # global, because a fork affects the whole process
+_all: WeakSet[FileConnectionPool] = WeakSet()  # global, because a fork affects the whole process
 
 
 def _before_fork() -> None:
-    for connections in list(_all):
-        connections.shut()
+    for pool in list(_all):
+        pool.suspend()
 
 
 def _after_fork_in_parent() -> None:
-    for connections in list(_all):
-        connections.open_gate()
+    for pool in list(_all):
+        pool.resume()
 
 
 if hasattr(os, "register_at_fork"):
@@ -261,7 +264,7 @@ OVERDUE_PAGES = 4_000
 class Checkpointer:
     """Runs checkpoints in a thread of its own when the write-ahead log has grown."""
 
-    def __init__(self, connections: Lender) -> None:
+    def __init__(self, connections: ConnectionPool) -> None:
         self._connections = connections
         self._changed = Condition()  # guards everything below
         self._thread: Thread | None = None
@@ -309,5 +312,5 @@ class Checkpointer:
                 if self._is_closed:
                     return
             # If another process runs a checkpoint or the disk is full, the log only stays longer.
-            with suppress(apsw.Error), self._connections.kept("checkpoint") as connection:
+            with suppress(apsw.Error), self._connections.dedicated("checkpoint") as connection:
                 connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias
 
 import apsw
 
-from mainspring.engines.sqlite.connections import Checkpointer, Connections, Lender, translated
+from mainspring.engines.sqlite.connections import Checkpointer, ConnectionPool, FileConnectionPool, translated
 from mainspring.engines.sqlite.file_locks import WriteLock
 from mainspring.engines.sqlite.provider import require_sight
 from mainspring.engines.sqlite.schema import MOVED, check, is_moved, migrate, moved_error, require_version
@@ -41,7 +41,7 @@ class Database:
         is_shared: bool,
         probe: Probe | None,
         is_mover: bool = False,
-        connections: Lender | None = None,
+        connections: ConnectionPool | None = None,
     ) -> None:
         self.path = path
         self._is_mover = is_mover  # whether it may use a file whose jobs are moved elsewhere
@@ -50,7 +50,7 @@ class Database:
         milliseconds = round(busy_timeout * 1_000)
         self._write_lock = WriteLock(path, timeout=busy_timeout)
         self._is_shared = is_shared
-        self._connections: Lender = connections or Connections(
+        self._connections: ConnectionPool = connections or FileConnectionPool(
             path, busy_timeout_ms=milliseconds, prepare_writer=self._prepare, on_close=self._write_lock.close
         )
         self._checkpointer: Checkpointer | None = None
@@ -204,7 +204,7 @@ class Database:
 
     def copy_to(self, path: str) -> None:
         """Write a consistent, compact copy to a new file."""
-        with self._connections.lent() as connection:
+        with self._connections.temporary() as connection:
             connection.execute("VACUUM INTO ?", (path,))
 
     def watch(self) -> ChangeWatch:
@@ -215,7 +215,7 @@ class Database:
 class ChangeWatch:
     """Detects whether another connection has written to the file since the last call. For one thread."""
 
-    def __init__(self, connections: Lender) -> None:
+    def __init__(self, connections: ConnectionPool) -> None:
         self._connections = connections
         self._purpose = f"watch {id(self)}"
         self._seen: int | None = None
@@ -223,7 +223,7 @@ class ChangeWatch:
     def has_changed(self) -> bool:
         """Return whether the version counter of the file has changed; this reads one page."""
         try:
-            with self._connections.kept(self._purpose) as connection:
+            with self._connections.dedicated(self._purpose) as connection:
                 version: int = connection.pragma("data_version")  # data_version() would need a read first
         except apsw.Error:
             return True  # the next operation on the file reports the error

@@ -16,7 +16,7 @@ from threading import RLock
 import apsw
 
 from mainspring.clock import Clock
-from mainspring.engines.sqlite.connections import STATEMENTS
+from mainspring.engines.sqlite.connections import STATEMENT_CACHE_SIZE
 from mainspring.engines.sqlite.database import Database, Probe
 from mainspring.engines.sqlite.engine import SqliteEngine
 from mainspring.engines.sqlite.schema import migrate
@@ -57,7 +57,7 @@ class MemoryDatabase(Database):
             busy_timeout=0,
             is_shared=False,
             probe=probe,
-            connections=MemoryConnection(),
+            connections=MemoryConnectionPool(),
         )
         self._is_synchronous = False
         self._is_open = True
@@ -69,8 +69,8 @@ class MemoryDatabase(Database):
         """Do nothing: the content must survive."""
 
 
-class MemoryConnection:
-    """The only connection to a database in memory, lent to one thread at a time.
+class MemoryConnectionPool:
+    """Lends the only connection to a database in memory, to one thread at a time.
 
     A fork does not close it: there are no file locks that a child could count wrongly.
     """
@@ -80,7 +80,7 @@ class MemoryConnection:
         self._connection: apsw.Connection | None = None
 
     @contextmanager
-    def lent(self) -> Iterator[apsw.Connection]:
+    def _lend(self) -> Iterator[apsw.Connection]:
         """Lend the connection. A thread that has it already gets it again."""
         with self._lock:
             if self._connection is None:
@@ -89,15 +89,19 @@ class MemoryConnection:
 
     def writer(self) -> AbstractContextManager[apsw.Connection]:
         """Lend the connection to a thread that writes."""
-        return self.lent()
+        return self._lend()
 
     def reader(self) -> AbstractContextManager[apsw.Connection]:
         """Lend the connection to a thread that reads."""
-        return self.lent()
+        return self._lend()
 
-    def kept(self, _purpose: str) -> AbstractContextManager[apsw.Connection]:
+    def dedicated(self, _purpose: str) -> AbstractContextManager[apsw.Connection]:
         """Lend the connection."""
-        return self.lent()
+        return self._lend()
+
+    def temporary(self) -> AbstractContextManager[apsw.Connection]:
+        """Lend the connection."""
+        return self._lend()
 
     def close(self) -> None:
         """Do nothing: the content must survive."""
@@ -105,7 +109,7 @@ class MemoryConnection:
 
 def _open_copy() -> apsw.Connection:
     """Open a new database with the current schema: a copy of one takes a tenth of the time of the migrations."""
-    connection = apsw.Connection(PATH, statementcachesize=STATEMENTS)
+    connection = apsw.Connection(PATH, statementcachesize=STATEMENT_CACHE_SIZE)
     with connection.backup("main", _empty_database(os.getpid()), "main") as copying:
         copying.step()
     return connection

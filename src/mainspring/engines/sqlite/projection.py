@@ -26,7 +26,7 @@ import apsw
 
 from mainspring.engines.sqlite import statements as sql
 from mainspring.engines.sqlite.codec import CODES, number_of, to_group, to_json, to_optional_json, to_text
-from mainspring.engines.sqlite.connections import Connections, translate
+from mainspring.engines.sqlite.connections import FileConnectionPool, translate
 from mainspring.engines.sqlite.file_locks import ProcessLock
 from mainspring.engines.sqlite.lanes import Lane
 from mainspring.engines.sqlite.reading import count, find, find_queues
@@ -220,7 +220,7 @@ class SqliteProjection:
     def __init__(self, path: str | Path) -> None:
         self.path = os.path.realpath(path)  # processes that open it by a symlink must find the same lock
         self._lock = ProcessLock(self.path, name=self.description)
-        self._connections = Connections(
+        self._connections = FileConnectionPool(
             self.path, busy_timeout_ms=BUSY_TIMEOUT_MS, prepare_writer=_prepare, on_close=_nothing
         )
         self._is_open = False
@@ -264,7 +264,7 @@ class SqliteProjection:
     def _look(self) -> tuple[str | None, int]:
         """Return why the file cannot be used (None: it can), and the position up to which it is complete."""
         try:
-            with self._connections.lent() as connection:
+            with self._connections.temporary() as connection:
                 self._require_projection(connection)
                 obstacle = self._find_obstacle(connection)
                 return obstacle, connection.execute(POSITION).get if obstacle is None else 0
@@ -303,7 +303,7 @@ class SqliteProjection:
     def _begin_anew(self) -> None:
         """Delete the file and create it again, while no thread reads."""
         self._lanes.clear()
-        self._connections.shut()
+        self._connections.suspend()
         try:
             for suffix in FILES:
                 Path(self.path + suffix).unlink(missing_ok=True)
@@ -313,7 +313,7 @@ class SqliteProjection:
             finally:
                 connection.close()
         finally:
-            self._connections.open_gate()
+            self._connections.resume()
 
     def reset(self) -> None:
         self._require_open()
@@ -390,7 +390,7 @@ class SqliteProjection:
     def _reader(self) -> Iterator[apsw.Connection]:
         self._require_open()
         with self._translated(), self._connections.reader() as connection:
-            self._require_open()  # it may have been closed while this thread waited at the gate
+            self._require_open()  # it may have been closed while this thread waited for a connection
             yield connection
 
     def _require_open(self) -> None:
