@@ -2,13 +2,13 @@
 
 import logging
 
-from mainspring.engines.sqlite import presence, sweeping
+from mainspring.engines.sqlite import sweeping, worker_files
 from tests.processes.apps.jobs import app
 
 HOUR = 3_600
 
 if __name__ == "__main__":
     logging.basicConfig(format="%(levelname)s %(message)s")
-    presence.LOOK_SECONDS = HOUR
+    worker_files.POLL_SECONDS = HOUR
     sweeping.STALE_NS = HOUR * 1_000_000_000
     app.run()

@@ -227,7 +227,7 @@ def opened(path: Path, clock: ManualClock, probe: Callable[[str, str], None] | N
         yield bench
     finally:
         engine.close()
-        engine._presence.release_after_fork()  # the kernel does so when a process dies
+        engine._worker_files.release_after_fork()  # the kernel does so when a process dies
 
 
 def snapshot(bench: Bench) -> list[JobRecord]:

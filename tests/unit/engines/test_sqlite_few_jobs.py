@@ -8,7 +8,7 @@ import apsw
 import pytest
 
 from mainspring.engines.sqlite import schema
-from mainspring.engines.sqlite.connections import STATEMENTS
+from mainspring.engines.sqlite.connections import STATEMENT_CACHE_SIZE
 from mainspring.engines.sqlite.submitting import FEW
 from mainspring.errors import StoreTooNew
 from mainspring.jobs.records import Conflict, ConflictKind
@@ -47,7 +47,7 @@ def test_the_first_of_two_jobs_with_one_id_is_stored_and_those_around_them_are(b
 
 
 def test_all_numbers_of_jobs_together_leave_room_for_other_prepared_statements() -> None:
-    assert FEW < STATEMENTS / 2
+    assert FEW < STATEMENT_CACHE_SIZE / 2
 
 
 def test_a_file_that_a_newer_process_has_migrated_meanwhile_is_refused_until_it_is_not(

@@ -207,18 +207,18 @@ class Database:
         with self._connections.temporary() as connection:
             connection.execute("VACUUM INTO ?", (path,))
 
-    def watch(self) -> ChangeWatch:
-        """Create a change watch for one thread."""
-        return ChangeWatch(self._connections)
+    def change_detector(self) -> FileChangeDetector:
+        """Create a change detector for one thread."""
+        return FileChangeDetector(self._connections)
 
 
-class ChangeWatch:
+class FileChangeDetector:
     """Detects whether another connection has written to the file since the last call. For one thread."""
 
     def __init__(self, connections: ConnectionPool) -> None:
         self._connections = connections
-        self._purpose = f"watch {id(self)}"
-        self._seen: int | None = None
+        self._purpose = f"change detector {id(self)}"
+        self._version: int | None = None
 
     def has_changed(self) -> bool:
         """Return whether the version counter of the file has changed; this reads one page."""
@@ -227,7 +227,7 @@ class ChangeWatch:
                 version: int = connection.pragma("data_version")  # data_version() would need a read first
         except apsw.Error:
             return True  # the next operation on the file reports the error
-        before, self._seen = self._seen, version
+        before, self._version = self._version, version
         return before != version
 
 

@@ -20,12 +20,12 @@ from mainspring.engines.sqlite import statements as sql
 from mainspring.engines.sqlite.codec import RECORD_COLUMNS, pairs_of_integers, strings, to_record
 from mainspring.engines.sqlite.database import Database, Probe
 from mainspring.engines.sqlite.limits import read_limits
-from mainspring.engines.sqlite.presence import Presence
 from mainspring.engines.sqlite.reading import count_all
 from mainspring.engines.sqlite.schedules import read_occurrences, read_schedules
 from mainspring.engines.sqlite.schema import MOVED, VERSION, is_moved
 from mainspring.engines.sqlite.store import Store
 from mainspring.engines.sqlite.sweeping import Sweeping
+from mainspring.engines.sqlite.worker_files import WorkerFiles
 from mainspring.errors import EngineUnavailable, StoreMoved
 from mainspring.jobs.engine import MAX_CRASHES, STALE
 from mainspring.jobs.migration_records import MigratedJob, MigratedSchedule, MigratedSettings
@@ -107,7 +107,7 @@ class Departure:
             probe=probe,
             is_mover=True,
         )
-        self._presence = Presence(self.path)
+        self._worker_files = WorkerFiles(self.path)
         store = Store(self._database, self._now, _nothing)
         self._sweeping = Sweeping(store, MAX_CRASHES)
 
@@ -128,7 +128,7 @@ class Departure:
 
     def close(self) -> None:
         """Close the file."""
-        self._presence.close()
+        self._worker_files.close()
         self._database.close()
 
     # -- the mark
@@ -156,7 +156,7 @@ class Departure:
             self._database.write(BEGIN_MOVE, (move_id, target, self._now()))
             self._database.write(MARK)
         for worker in dead:
-            self._presence.forget(worker)
+            self._worker_files.remove(worker)
 
     def living_workers(self) -> list[str]:
         """Return the names, host and process, of the workers that are alive on the file."""
@@ -185,8 +185,8 @@ class Departure:
         return [dict(rows).get(worker, str(worker)) for worker in workers]
 
     def _is_dead(self, worker: int, heartbeat: int) -> bool:
-        if self._presence.is_known(worker):
-            return self._presence.is_dead(worker)
+        if self._worker_files.has_lock_file(worker):
+            return self._worker_files.is_dead(worker)
         return heartbeat + STALE < self._now()  # its lock file is on another machine, or this system has none
 
     def _require_rest(self) -> None:

@@ -24,13 +24,13 @@ from mainspring.engines.sqlite.database import Database, Durability, Probe
 from mainspring.engines.sqlite.explain import situation_of
 from mainspring.engines.sqlite.journal import read_events
 from mainspring.engines.sqlite.limits import read_limits
-from mainspring.engines.sqlite.presence import Listener, Presence
 from mainspring.engines.sqlite.reading import count, find, find_queues, read_backlog, read_workers
 from mainspring.engines.sqlite.schedules import Scheduling, read_occurrences, read_schedules
 from mainspring.engines.sqlite.settling import Settling
 from mainspring.engines.sqlite.store import Store
 from mainspring.engines.sqlite.submitting import Submitting
 from mainspring.engines.sqlite.sweeping import FailureDetector, Sweeping
+from mainspring.engines.sqlite.worker_files import WakeupListener, WorkerFiles
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs.backlog import Backlog
 from mainspring.jobs.commands import (
@@ -63,7 +63,7 @@ from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import instants_of
 
 BUSY_TIMEOUT_SECONDS = 30.0
-NEAR = 2_500_000  # microseconds: jobs due sooner wake other processes, which poll once a second for the rest
+WAKE_HORIZON = 2_500_000  # microseconds: jobs due within it wake other processes; these poll once a second anyway
 
 
 logger = logging.getLogger("mainspring.sqlite")
@@ -98,8 +98,8 @@ class SqliteEngine:
         self._clock = clock or SystemClock()
         self.now = instants_of(self._clock)
         self._is_shared = is_shared
-        self._database.after_commit = self._announce
-        self._database.after_rollback = self._take_back
+        self._database.after_commit = self._after_commit
+        self._database.after_rollback = self._after_rollback
         self._store = store = Store(self._database, self.now, self._wake_all)
         self._submitting = Submitting(store)
         self._taking = Taking(store)
@@ -107,13 +107,13 @@ class SqliteEngine:
         self._commands = Commands(store)
         self._scheduling = Scheduling(store, self._submitting, self._commands)
         self._sweeping = Sweeping(store, max_crashes)
-        self._presence = Presence(self.path)
-        self._listeners: dict[int, Listener] = {}
+        self._worker_files = WorkerFiles(self.path)
+        self._listeners: dict[int, WakeupListener] = {}
         self._wake: Callable[[], None] = _nothing
         self._must_wake = False  # set inside a unit (one transaction), acted on after its commit
         self._must_wake_others = False
-        self._arrived: list[int] = []  # workers that this unit enrolled; a rollback releases their locks
-        self._buried: list[int] = []  # dead workers; after the commit of this unit their lock files are removed
+        self._enrolled: list[int] = []  # workers that this unit enrolled; a rollback removes their files
+        self._dead_workers: list[int] = []  # dead workers whose files are removed after the commit of this unit
         self._failure_detector = FailureDetector(self._clock)
 
     start_lead = 10_000
@@ -133,7 +133,7 @@ class SqliteEngine:
     def close(self) -> None:
         while self._listeners:  # one by one: another thread may call `leave` at the same time
             self._listeners.popitem()[1].close()
-        self._presence.close()
+        self._worker_files.close()
         self._database.close()
         self._store.forget()
 
@@ -143,32 +143,32 @@ class SqliteEngine:
     def _wake_up(self) -> None:
         self._wake()
 
-    def _announce(self) -> None:
+    def _after_commit(self) -> None:
         must_wake, self._must_wake = self._must_wake, False
         must_wake_others, self._must_wake_others = self._must_wake_others, False
-        buried, self._buried = self._buried, []
-        self._arrived.clear()
+        dead_workers, self._dead_workers = self._dead_workers, []
+        self._enrolled.clear()
         try:
-            for worker in buried:
-                self._presence.forget(worker)
+            for worker in dead_workers:
+                self._worker_files.remove(worker)
             if must_wake:
                 self._wake()
             if must_wake_others and self._is_shared:
-                self._presence.wake_others()
+                self._worker_files.wake_others()
         except Exception:  # the commit succeeded: the caller must not take this for a failed commit
-            logger.exception("%s: workers could not be woken; they look once a second", self.description)
+            logger.exception("%s: workers could not be woken; they poll the store once a second", self.description)
 
     def _wake_all(self) -> None:
         """Wake this process and all others after the current unit commits."""
         self._must_wake = self._must_wake_others = True
 
-    def _take_back(self) -> None:
+    def _after_rollback(self) -> None:
         self._must_wake = self._must_wake_others = False
-        self._buried.clear()
+        self._dead_workers.clear()
         self._store.forget()
-        for worker in self._arrived:
-            self._end_presence(worker)
-        self._arrived.clear()
+        for worker in self._enrolled:
+            self._remove_worker_files(worker)
+        self._enrolled.clear()
 
     # -- submitters
 
@@ -177,13 +177,13 @@ class SqliteEngine:
             return []
         with self.unit(durable=True):
             answers = self._submitting.submit(jobs)
-            self._expect(jobs)
+            self._wake_for(jobs)
             return answers
 
-    def _expect(self, jobs: Sequence[NewJob]) -> None:
+    def _wake_for(self, jobs: Sequence[NewJob]) -> None:
         """After the commit, wake this process, and the other processes if one of these jobs is due soon."""
         self._must_wake = True
-        self._must_wake_others |= min(job.due for job in jobs) <= self.now() + NEAR
+        self._must_wake_others |= min(job.due for job in jobs) <= self.now() + WAKE_HORIZON
 
     def change(self, commands: Sequence[Command]) -> list[Changed]:
         if not commands:
@@ -222,25 +222,25 @@ class SqliteEngine:
             values = (worker.name, worker.process, to_json(worker.types), self.now())
             number: int = self._database.write(sql.ENROLL, values)
             if self._is_shared:  # before the commit: a process that sees the worker finds its lock held
-                self._arrived.append(number)
-                self._begin_presence(number)
+                self._enrolled.append(number)
+                self._create_worker_files(number)
             return number
 
-    def _begin_presence(self, worker: int) -> None:
-        self._presence.arrive(worker)
-        self._listeners[worker] = Listener(
-            self._presence.make_pipe(worker),
-            self._database.watch(),
+    def _create_worker_files(self, worker: int) -> None:
+        self._worker_files.acquire(worker)
+        self._listeners[worker] = WakeupListener(
+            self._worker_files.make_pipe(worker),
+            self._database.change_detector(),
             self._wake_up,
             name=f"mainspring-listener-{worker}",
         )
 
-    def _end_presence(self, worker: int) -> None:
+    def _remove_worker_files(self, worker: int) -> None:
         listener = self._listeners.pop(worker, None)
         if listener is not None:
             listener.close()
         if self._is_shared:
-            self._presence.depart(worker)
+            self._worker_files.release(worker)
 
     def renew(self, worker: int) -> bool:
         with self.unit(durable=False):
@@ -259,7 +259,7 @@ class SqliteEngine:
                 self._wake_all()  # other workers do not know when these jobs are due or expire
             has_left_jobs = self._database.write(sql.HAS_OWNER, (worker,))  # the next sweep rescues these jobs
             self._database.write(sql.DECLARE_DEAD if has_left_jobs else sql.LEAVE, (worker,))
-        self._end_presence(worker)
+        self._remove_worker_files(worker)
 
     def take(self, worker: int, demands: Sequence[Demand], *, lead: int, start_lead: int) -> Taken:
         with self.unit(durable=False):
@@ -276,7 +276,7 @@ class SqliteEngine:
             answers = self._settling.settle(worker, outcomes)
             follow_ups = [outcome.follow_up for outcome in outcomes if outcome.follow_up is not None]
             if follow_ups:
-                self._expect(follow_ups)
+                self._wake_for(follow_ups)
             if any(outcome.kind is not OutcomeKind.COMPLETED for outcome in outcomes):
                 self._wake_all()  # some jobs may run again
             return answers
@@ -301,14 +301,14 @@ class SqliteEngine:
             dead = self._find_dead(worker)
             swept = self._sweeping.rescue(dead)
             if dead:
-                self._buried += dead
+                self._dead_workers += dead
                 self._wake_all()
             return swept
 
     def _find_dead(self, worker: int) -> list[int]:
         others = dict(pairs_of_integers(self._database.write(sql.OTHERS, (worker,))))
         silent = set(self._failure_detector.find_silent(others))
-        is_dead = self._presence.is_dead if self._is_shared else _knows_nothing
+        is_dead = self._worker_files.is_dead if self._is_shared else _is_never_dead
         return [number for number in others if number in silent or is_dead(number)]
 
     # -- readers
@@ -349,7 +349,7 @@ class SqliteEngine:
 
     def workers(self) -> list[WorkerRecord]:
         with self._database.reader() as connection:
-            return read_workers(connection, self._presence.is_dead if self._is_shared else _knows_nothing)
+            return read_workers(connection, self._worker_files.is_dead if self._is_shared else _is_never_dead)
 
     def backlog(self) -> list[Backlog]:
         with self._database.reader() as connection:
@@ -383,5 +383,5 @@ def _nothing() -> None:
     return None
 
 
-def _knows_nothing(_worker: int) -> bool:
+def _is_never_dead(_worker: int) -> bool:
     return False

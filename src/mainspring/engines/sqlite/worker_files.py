@@ -1,4 +1,4 @@
-"""Liveness and wake-up of workers: lock files and named pipes in a folder beside the store.
+"""Files of workers beside the store: a lock file that shows that a worker lives, and a pipe that wakes it.
 
 Each worker holds a lock on a file named after its number. The kernel frees the lock when the process dies, however
 it dies, so other workers can rescue its jobs at once. A byte written into the named pipe of a worker wakes it. It
@@ -24,28 +24,28 @@ try:
 except ImportError:  # Windows: heartbeats only
     fcntl = None
 
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 
 
-class Presence:
+class WorkerFiles:
     """The folder of lock files and pipes of one store."""
 
     def __init__(self, path: str) -> None:
         self._folder = Path(f"{path}-workers")
-        self._held: dict[int, int] = {}
-        self._writers = Lock()  # guards what follows
-        self._pipes: dict[str, int] = {}
-        self._seen: int | None = None
+        self._locks: dict[int, int] = {}  # descriptors, by worker
+        self._lock = Lock()  # guards what follows
+        self._pipes: dict[str, int] = {}  # descriptors, by file name
+        self._listed_at: int | None = None  # modification time of the folder when its pipes were listed
         _all.add(self)
 
-    # -- workers
+    # -- locks
 
-    def arrive(self, worker: int) -> None:
-        """Take the lock of a new worker; the kernel frees it when this process ends."""
+    def acquire(self, worker: int) -> None:
+        """Acquire the lock of a new worker; the kernel frees it when this process ends."""
         if fcntl is None:
             return
-        descriptor = self._create(self._lock_of(worker))
-        self._held[worker] = descriptor
+        descriptor = self._create(self._lock_path(worker))
+        self._locks[worker] = descriptor
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # it is free, because the number is new
 
     def _create(self, path: Path) -> int:
@@ -54,19 +54,19 @@ class Presence:
             with suppress(FileNotFoundError):  # the last worker to leave has just removed the folder
                 return os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
 
-    def depart(self, worker: int) -> None:
-        """Free the lock of a worker and remove its files."""
-        descriptor = self._held.pop(worker, None)
-        self.forget(worker)
+    def release(self, worker: int) -> None:
+        """Release the lock of a worker and remove its files."""
+        descriptor = self._locks.pop(worker, None)
+        self.remove(worker)
         if descriptor is not None:
             os.close(descriptor)
 
     def is_dead(self, worker: int) -> bool:
         """Return whether no process holds the lock of a worker; False if that cannot be known."""
-        if fcntl is None or worker in self._held:
+        if fcntl is None or worker in self._locks:
             return False
         try:
-            descriptor = os.open(self._lock_of(worker), os.O_RDWR)
+            descriptor = os.open(self._lock_path(worker), os.O_RDWR)
         except OSError:  # a worker that dies leaves the file: without it, nothing is known
             return False
         try:
@@ -77,31 +77,31 @@ class Presence:
             os.close(descriptor)
         return True
 
-    def is_known(self, worker: int) -> bool:
-        """Return whether a worker has a lock file: it was started on this machine, and not forgotten."""
-        return self._lock_of(worker).exists()
+    def has_lock_file(self, worker: int) -> bool:
+        """Return whether a worker has a lock file: it was started on this machine, and its files exist."""
+        return self._lock_path(worker).exists()
 
-    def forget(self, worker: int) -> None:
+    def remove(self, worker: int) -> None:
         """Remove the files of a worker that is gone, and the folder if it is empty then."""
-        for path in (self._lock_of(worker), self._pipe_of(worker)):
+        for path in (self._lock_path(worker), self._pipe_path(worker)):
             with suppress(OSError):
                 path.unlink()
         with suppress(OSError):
             self._folder.rmdir()
 
     def release_after_fork(self) -> None:
-        """Close the parent's descriptors in a forked child, so that others can detect the parent's death."""
-        for descriptor in (*self._held.values(), *self._pipes.values()):
+        """Close the parent's descriptors in a forked child, so that other processes can detect its death."""
+        for descriptor in (*self._locks.values(), *self._pipes.values()):
             with suppress(OSError):
                 os.close(descriptor)
-        self._held.clear()
+        self._locks.clear()
         self._pipes.clear()
 
-    # -- waking
+    # -- wake-up pipes
 
     def make_pipe(self, worker: int) -> int | None:
         """Create and open the pipe of a worker; return None if the system has no named pipes."""
-        path = self._pipe_of(worker)
+        path = self._pipe_path(worker)
         try:
             os.mkfifo(path, 0o600)
             return os.open(path, os.O_RDWR | os.O_NONBLOCK)
@@ -110,60 +110,60 @@ class Presence:
 
     def wake_others(self) -> None:
         """Wake the workers of other processes: write a byte into each of their pipes."""
-        with self._writers:
-            self._refresh()
+        with self._lock:
+            self._open_new_pipes()
             for name, descriptor in list(self._pipes.items()):
                 try:
                     os.write(descriptor, b"!")
                 except BlockingIOError:
                     pass  # the pipe is full, so the worker wakes anyway
                 except OSError:
-                    self._drop(name)
+                    self._close_pipe(name)
 
-    def _refresh(self) -> None:
+    def _open_new_pipes(self) -> None:
         try:
-            seen = self._folder.stat().st_mtime_ns
+            changed_at = self._folder.stat().st_mtime_ns
         except OSError:
-            seen = None
-        if seen == self._seen:
+            changed_at = None
+        if changed_at == self._listed_at:
             return
-        self._seen = seen
-        names = {path.name for path in self._folder.glob("*.wake")} if seen is not None else set()
-        names -= {self._pipe_of(worker).name for worker in self._held}
+        self._listed_at = changed_at
+        names = {path.name for path in self._folder.glob("*.wake")} if changed_at is not None else set()
+        names -= {self._pipe_path(worker).name for worker in self._locks}
         for name in self._pipes.keys() - names:
-            self._drop(name)
+            self._close_pipe(name)
         for name in names - self._pipes.keys():
             with suppress(OSError):  # the worker has left
                 # For reading, too: it opens even if the worker has not opened it, and never causes a SIGPIPE.
                 self._pipes[name] = os.open(self._folder / name, os.O_RDWR | os.O_NONBLOCK)
 
-    def _drop(self, name: str) -> None:
+    def _close_pipe(self, name: str) -> None:
         descriptor = self._pipes.pop(name)
         with suppress(OSError):
             os.close(descriptor)
 
     def close(self) -> None:
-        """Close all descriptors; workers that have not left count as dead from now on."""
-        with self._writers:
+        """Close all descriptors; workers whose locks were not released count as dead from now on."""
+        with self._lock:
             for name in list(self._pipes):
-                self._drop(name)
-            self._seen = None
-        while self._held:  # one by one: a worker may depart at the same time. A later sweep removes the files.
-            os.close(self._held.popitem()[1])
+                self._close_pipe(name)
+            self._listed_at = None
+        while self._locks:  # one by one: `release` may run at the same time. A later sweep removes the files.
+            os.close(self._locks.popitem()[1])
 
-    def _lock_of(self, worker: int) -> Path:
+    def _lock_path(self, worker: int) -> Path:
         return self._folder / f"{worker}.lock"
 
-    def _pipe_of(self, worker: int) -> Path:
+    def _pipe_path(self, worker: int) -> Path:
         return self._folder / f"{worker}.wake"
 
 
-_all: WeakSet[Presence] = WeakSet()  # global, because a fork affects the whole process
+_all: WeakSet[WorkerFiles] = WeakSet()  # global, because a fork affects the whole process
 
 
 def _release_after_fork() -> None:
-    for presence in list(_all):
-        presence.release_after_fork()
+    for files in list(_all):
+        files.release_after_fork()
     _all.clear()
 
 
@@ -171,19 +171,19 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_release_after_fork)
 
 
-class Watch(Protocol):
+class ChangeDetector(Protocol):
     """Detects changes of a file."""
 
     def has_changed(self) -> bool:
         """Return whether it has changed since the last call."""
 
 
-class Listener:
+class WakeupListener:
     """A thread that calls `wake` when the pipe receives a byte, or when a check once a second finds a change."""
 
-    def __init__(self, pipe: int | None, watch: Watch, wake: Callable[[], None], *, name: str) -> None:
+    def __init__(self, pipe: int | None, changes: ChangeDetector, wake: Callable[[], None], *, name: str) -> None:
         self._pipe = pipe
-        self._watch = watch
+        self._changes = changes
         self._wake = wake
         self._stop_reading, self._stop_writing = os.pipe()
         self._thread = Thread(target=self._listen, name=name, daemon=True)
@@ -195,14 +195,14 @@ class Listener:
         if self._pipe is not None:
             waiting.register(self._pipe, select.POLLIN)
         while True:
-            ready = {descriptor for descriptor, _ in waiting.poll(LOOK_SECONDS * 1_000)}
+            ready = {descriptor for descriptor, _ in waiting.poll(POLL_SECONDS * 1_000)}
             if self._stop_reading in ready:
                 return
             if self._pipe in ready and self._pipe is not None:
                 with suppress(OSError):
                     os.read(self._pipe, 65_536)
                 self._wake()
-            elif self._watch.has_changed():
+            elif self._changes.has_changed():
                 self._wake()
 
     def close(self) -> None:

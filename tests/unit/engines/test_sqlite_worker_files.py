@@ -9,7 +9,7 @@ from threading import Event
 
 import pytest
 
-from mainspring.engines.sqlite import SqliteEngine, presence
+from mainspring.engines.sqlite import SqliteEngine, worker_files
 from mainspring.jobs.records import OutcomeKind, WorkerInfo
 from mainspring.jobs.status import JobStatus
 from mainspring.testing import ManualClock
@@ -18,7 +18,7 @@ from tests.support import PATIENCE
 from tests.unit.engines.crashes import opened
 
 
-def presence_of(path: Path) -> list[str]:
+def worker_files_of(path: Path) -> list[str]:
     folder = Path(f"{path}-workers")
     return sorted(file.name for file in folder.iterdir()) if folder.exists() else []
 
@@ -62,9 +62,9 @@ def test_a_unit_that_fails_keeps_nothing(bench: Bench) -> None:
 
 def test_an_enroll_whose_unit_fails_later_leaves_no_trace_and_can_be_repeated(bench: Bench, path: Path) -> None:
     interrupted(bench, lambda: bench.engine.enroll(WorkerInfo("first", 1, ("ping",))))
-    assert presence_of(path) == []
+    assert worker_files_of(path) == []
     worker = bench.engine.enroll(WorkerInfo("second", 1, ("ping",)))
-    assert presence_of(path) == [f"{worker}.lock", f"{worker}.wake"]
+    assert worker_files_of(path) == [f"{worker}.lock", f"{worker}.wake"]
 
 
 def test_the_files_of_a_dead_worker_stay_until_its_rescue_is_committed(
@@ -74,9 +74,9 @@ def test_the_files_of_a_dead_worker_stay_until_its_rescue_is_committed(
         dead = other.enroll()
     survivor = bench.enroll()
     interrupted(bench, lambda: bench.engine.sweep(survivor))
-    assert f"{dead}.lock" in presence_of(path)
+    assert f"{dead}.lock" in worker_files_of(path)
     bench.engine.sweep(survivor)
-    assert f"{dead}.lock" not in presence_of(path)
+    assert f"{dead}.lock" not in worker_files_of(path)
 
 
 @contextmanager
@@ -96,7 +96,7 @@ def listening(path: Path, clock: ManualClock) -> Iterator[tuple[int, Event]]:
 def test_a_submit_wakes_the_workers_of_other_engines(
     bench: Bench, path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(presence, "LOOK_SECONDS", 3_600)
+    monkeypatch.setattr(worker_files, "POLL_SECONDS", 3_600)
     with listening(path, clock) as (_, woken):
         bench.submit("job")
         assert woken.wait(PATIENCE)
@@ -105,7 +105,7 @@ def test_a_submit_wakes_the_workers_of_other_engines(
 def test_a_worker_that_cannot_be_woken_finds_out_by_itself(
     bench: Bench, path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(presence, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(worker_files, "POLL_SECONDS", 0.01)
     with listening(path, clock) as (worker, woken):
         Path(f"{path}-workers", f"{worker}.wake").unlink()
         assert woken.wait(PATIENCE)  # its first look
@@ -115,13 +115,13 @@ def test_a_worker_that_cannot_be_woken_finds_out_by_itself(
 
 
 def test_the_files_of_a_worker_appear_and_vanish_with_it(bench: Bench, path: Path) -> None:
-    assert presence_of(path) == []
+    assert worker_files_of(path) == []
     first, second = bench.enroll(), bench.enroll()
-    assert presence_of(path) == sorted(
+    assert worker_files_of(path) == sorted(
         f"{worker}.{kind}" for worker in (first, second) for kind in ("lock", "wake")
     )
     bench.engine.leave(first)
-    assert presence_of(path) == [f"{second}.lock", f"{second}.wake"]
+    assert worker_files_of(path) == [f"{second}.lock", f"{second}.wake"]
     bench.engine.leave(second)
     assert not Path(f"{path}-workers").exists()
 
@@ -130,7 +130,7 @@ def test_a_process_for_itself_leaves_no_files(path: Path, clock: ManualClock) ->
     engine = SqliteEngine(path, clock=clock, is_shared=False)
     bench = Bench(engine, clock)
     bench.enroll()
-    assert presence_of(path) == []
+    assert worker_files_of(path) == []
     engine.close()
 
 
@@ -141,7 +141,7 @@ def test_the_jobs_of_a_dead_process_are_rescued_at_once(bench: Bench, path: Path
     survivor = bench.enroll()
     assert bench.engine.sweep(survivor).rescued == ["job"]
     assert not bench.settle(dead, lease, OutcomeKind.COMPLETED)
-    assert not any(name.startswith(f"{dead}.") for name in presence_of(path))
+    assert not any(name.startswith(f"{dead}.") for name in worker_files_of(path))
 
 
 def test_a_live_process_keeps_its_jobs_while_its_lock_is_held(
