@@ -226,7 +226,7 @@ class Taking:
         self._database = store.database
         self._lanes = store.lanes
         self._lines = store.lines
-        self._journal = store.journal
+        self._events = store.events
         self._now = store.now
         self._parking = store.parking
         self._names = store.group_names
@@ -264,7 +264,7 @@ class Taking:
         if self._has_parked:
             next_look = self._next_look()
         stops = strings(write(sql.STOPS, (worker,)))
-        self._journal.expect_starts([lease.id for lease in leases if lease.is_started])
+        self._events.defer_started([lease.id for lease in leases if lease.is_started])
         return Taken(leases, min(dues, default=None), is_more, stops, next_look=next_look, next_firing=next_firing)
 
     def _do_what_is_due(self, now: int) -> tuple[int | None, int | None]:
@@ -286,7 +286,7 @@ class Taking:
             places = self._lines.of_rows(seqs)
             self._database.write(sql.EXPIRE, (to_json(seqs), now))
             self._parking.leave(places)
-            self._journal.write_states([job_id for _, job_id in expired], EventKind.FAILED)
+            self._events.write_states([job_id for _, job_id in expired], EventKind.FAILED)
 
     # -- due jobs
 

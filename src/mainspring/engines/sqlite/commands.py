@@ -34,7 +34,7 @@ class Commands:
         self._lines = store.lines
         self._parking = store.parking
         self._names = store.group_names
-        self._journal = store.journal
+        self._events = store.events
         self._now = store.now
 
     def carry_out(self, commands: Sequence[Command]) -> list[Changed]:
@@ -61,7 +61,7 @@ class Commands:
                 _follow(command, statuses)
         self._cancel(cancels)
         self._parking.leave(places)
-        self._tell(commands, answers)
+        self._write_events(commands, answers)
         return answers
 
     def _cancel(self, ids: list[str]) -> None:
@@ -119,21 +119,21 @@ class Commands:
         self._database.write(sql.LINK_REPLAY, (command.id, command.new_id))
         self._names.enter_like(command.id)
 
-    def _tell(self, commands: Sequence[Command], answers: list[Changed]) -> None:
-        if not self._journal.is_listened():
+    def _write_events(self, commands: Sequence[Command], answers: list[Changed]) -> None:
+        if not self._events.has_listener():
             return
         for command, answer in zip(commands, answers, strict=True):
             if not answer.is_done:
                 continue
             match command:
                 case CancelJob():
-                    self._journal.write_of([command.id], EventKind.CANCELED, "canceled before it started")
+                    self._events.write_for([command.id], EventKind.CANCELED, "canceled before it started")
                 case Reschedule():
-                    self._journal.write_of([command.id], EventKind.RESCHEDULED)
+                    self._events.write_for([command.id], EventKind.RESCHEDULED)
                 case Reopen():
-                    self._journal.write_of([command.id], EventKind.REOPENED)
+                    self._events.write_for([command.id], EventKind.REOPENED)
                 case Replay():
-                    self._journal.write_of([command.new_id], EventKind.SUBMITTED, f"a replay of {command.id}")
+                    self._events.write_for([command.new_id], EventKind.SUBMITTED, f"a replay of {command.id}")
                 case _:
                     pass
 

@@ -21,8 +21,8 @@ from mainspring.engines.sqlite.claiming import Taking
 from mainspring.engines.sqlite.codec import pairs_of_integers, strings, to_json
 from mainspring.engines.sqlite.commands import Commands
 from mainspring.engines.sqlite.database import Database, Durability, Probe
+from mainspring.engines.sqlite.event_log import read_events
 from mainspring.engines.sqlite.explain import situation_of
-from mainspring.engines.sqlite.journal import read_events
 from mainspring.engines.sqlite.limits import read_limits
 from mainspring.engines.sqlite.reading import count, find, find_queues, read_backlog, read_workers
 from mainspring.engines.sqlite.schedules import Scheduling, read_occurrences, read_schedules
@@ -124,7 +124,7 @@ class SqliteEngine:
 
     @property
     def is_followed(self) -> bool:
-        return self._store.journal.is_followed
+        return self._store.events.is_followed
 
     def open(self, wake: Callable[[], None]) -> None:
         self._wake = wake
@@ -357,7 +357,7 @@ class SqliteEngine:
 
     def listen(self, until: int) -> str:
         with self.unit(durable=False):
-            return self._store.journal.listen(until)
+            return self._store.events.listen(until)
 
     def events(self, after: str, limit: int) -> EventPage:
         with self._database.reader() as connection:

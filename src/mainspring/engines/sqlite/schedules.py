@@ -110,7 +110,7 @@ class Scheduling:
 
     def __init__(self, store: Store, submitting: Submitting, commands: Commands) -> None:
         self._database = store.database
-        self._journal = store.journal
+        self._events = store.events
         self._now = store.now
         self._submitting = submitting
         self._commands = commands
@@ -198,9 +198,9 @@ class Scheduling:
         batch = [(schedule, r.due, r.until, r.count, r.kind, r.note, r.decided) for r in records]
         self._database.write(RECORD, (to_json(batch),))
         self._database.write(FORGET, (schedule,))
-        if self._journal.is_listened():
+        if self._events.has_listener():
             kind, queue = self._database.write(PLACE, (schedule,))
-            self._journal.write(
+            self._events.write(
                 Event(EventKind.SKIPPED, r.decided, schedule, kind, queue, f"{r.kind}: {r.note}") for r in records
             )
 

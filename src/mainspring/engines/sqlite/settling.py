@@ -32,7 +32,7 @@ class Settling:
         self._lanes = store.lanes
         self._lines = store.lines
         self._parking = store.parking
-        self._journal = store.journal
+        self._events = store.events
         self._now = store.now
         self._submitting = submitting
 
@@ -42,7 +42,7 @@ class Settling:
         current = set(pairs_of_integers(self._database.write(sql.CURRENT, (batch, worker, PENDING))))
         self._database.write(sql.START, (batch, worker, self._now()))
         answers = [(lease.ref, lease.token) in current for lease in leases]
-        self._journal.expect_starts([lease.id for lease, ok in zip(leases, answers, strict=True) if ok])
+        self._events.defer_started([lease.id for lease, ok in zip(leases, answers, strict=True) if ok])
         return answers
 
     def settle(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
@@ -87,7 +87,7 @@ class Settling:
 
     def _follow(self, outcomes: Sequence[Outcome]) -> None:
         """Write the events of outcomes, unblock jobs that waited for them, and submit their follow-ups."""
-        self._journal.write_outcomes(outcomes)
+        self._events.write_outcomes(outcomes)
         freeing = [lease for outcome in outcomes if (lease := outcome.lease).limits or lease.sequence is not None]
         if freeing:
             self._free(freeing, [outcome for outcome in outcomes if outcome.kind is not OutcomeKind.COMPLETED])
@@ -121,10 +121,10 @@ class Settling:
         if news:
             batch = to_json([(lease.ref, lease.token, progress) for lease, progress in news])
             self._database.write(sql.REPORT, (batch, worker))
-        if accepted and self._journal.is_listened():
+        if accepted and self._events.has_listener():
             now = self._now()
-            self._journal.tell_starts([(report.lease.id, now) for report in accepted])
-            self._journal.write(_progress_event(lease, progress) for lease, progress in news)
+            self._events.write_started([(report.lease.id, now) for report in accepted])
+            self._events.write(_progress_event(lease, progress) for lease, progress in news)
         return answers
 
 

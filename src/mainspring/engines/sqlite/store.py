@@ -1,11 +1,11 @@
-"""The parts of one open SQLite store: database, lanes, sequences and groups, limits, settings and journal."""
+"""The parts of one open SQLite store: database, lanes, sequences and groups, limits, settings and event log."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from mainspring.engines.sqlite.database import Database
-from mainspring.engines.sqlite.journal import Journal
+from mainspring.engines.sqlite.event_log import EventWriter
 from mainspring.engines.sqlite.lanes import Lanes
 from mainspring.engines.sqlite.limits import Buckets, LimitTable
 from mainspring.engines.sqlite.settings import Settings
@@ -20,7 +20,7 @@ class Store:
         self.now = now
         self.wake = wake
         self.lanes = Lanes(database)
-        self.journal = Journal(database, now)
+        self.events = EventWriter(database, now)
         self.group_names = GroupNames(database)
         self.lines = Lines(database, now, wake)
         self._table = LimitTable(database)

@@ -86,18 +86,18 @@ class Submitting:
         self._lines = store.lines
         self._parking = store.parking
         self._names = store.group_names
-        self._journal = store.journal
+        self._events = store.events
         self._now = store.now
 
     def submit(self, jobs: Sequence[NewJob]) -> list[Conflict | None]:
         """Store jobs; return for each its conflict with another job, or None if it was stored."""
-        last, is_listened = self._database.write(sql.BEFORE_SUBMIT, (self._now(),))
+        last, has_listener = self._database.write(sql.BEFORE_SUBMIT, (self._now(),))
         if any(job.unique is not None or job.schedule is not None for job in jobs):
             answers = self._submit_one_of_each(jobs, last)
         else:
             answers = [None] * len(jobs) if self._insert(jobs, last) else self._taken_ids(jobs, last)
-        if is_listened:
-            self._tell(jobs, answers)
+        if has_listener:
+            self._write_events(jobs, answers)
         return answers
 
     def _insert(self, jobs: Sequence[NewJob], last: int) -> bool:
@@ -239,15 +239,15 @@ class Submitting:
 
     # -- events
 
-    def _tell(self, jobs: Sequence[NewJob], answers: list[Conflict | None]) -> None:
+    def _write_events(self, jobs: Sequence[NewJob], answers: list[Conflict | None]) -> None:
         now = self._now()
         for job, conflict in zip(jobs, answers, strict=True):
             if conflict is None:
-                self._journal.write([Event(EventKind.SUBMITTED, now, job.id, job.type, job.queue)])
+                self._events.write([Event(EventKind.SUBMITTED, now, job.id, job.type, job.queue)])
             elif conflict.kind is ConflictKind.UNIQUE:
-                self._journal.write_of([conflict.existing_id], EventKind.DEDUPLICATED)
+                self._events.write_for([conflict.existing_id], EventKind.DEDUPLICATED)
             elif conflict.kind is ConflictKind.REPLACED:
-                self._journal.write_of([conflict.existing_id], EventKind.RESCHEDULED)
+                self._events.write_for([conflict.existing_id], EventKind.RESCHEDULED)
 
 
 def _replaced(job: NewJob, by: NewJob) -> NewJob:

@@ -93,7 +93,7 @@ class Sweeping:
         self._lines = store.lines
         self._buckets = store.buckets
         self._parking = store.parking
-        self._journal = store.journal
+        self._events = store.events
         self._now = store.now
         self._max_crashes = max_crashes
         self._swept_at = LAST_INSTANT
@@ -117,15 +117,15 @@ class Sweeping:
             write(sql.RELEASE, (batch,))
             write(sql.BURY, (batch,))
             self._parking.leave(places)
-            self._tell(rescued + quarantined + stopped)
+            self._write_events(rescued + quarantined + stopped)
         self._parking.admit_to_free_places()
         return Swept(rescued, quarantined, find_waiting(self._store, now))
 
-    def _tell(self, crashed: list[str]) -> None:
+    def _write_events(self, crashed: list[str]) -> None:
         """Write events for jobs of dead workers: `started` first, because the handler may have begun."""
-        if crashed and self._journal.is_listened():
-            self._journal.tell_starts([(job_id, None) for job_id in crashed])
-            self._journal.write_states(crashed, EventKind.RESCUED)
+        if crashed and self._events.has_listener():
+            self._events.write_started([(job_id, None) for job_id in crashed])
+            self._events.write_states(crashed, EventKind.RESCUED)
 
     def _set_right(self, now: int) -> None:
         """Repair jobs of processes with schema version one, and future times left by a clock that was set back."""
@@ -149,7 +149,7 @@ class Sweeping:
         forgotten = self._database.changes()
         write(FORGET_RATES, (now, DELETED))
         write(FORGET_BUCKETS)
-        self._journal.forget_unheard()
+        self._events.prune()
         return Pruned(deleted, is_more=not has_ended or forgotten >= DELETED)
 
     def _prune_by_age(self, retention: Retention, now: int) -> tuple[int, bool]:

@@ -1,4 +1,4 @@
-"""Event journal: writes events in the transaction that causes them, only while a listener follows them."""
+"""Event log: stores events in the transaction that causes them, only while there is a listener."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ from mainspring.jobs.events import Event, EventKind, EventPage, event_after
 from mainspring.jobs.records import STATUS_AFTER, Outcome, OutcomeKind
 from mainspring.jobs.status import JobStatus
 
-KEPT = 100_000  # events, for slow listeners
+MAX_EVENTS = 100_000  # older events are deleted, even if a slow listener has not read them
 
-IS_LISTENED = "SELECT listening > ?1 FROM settings"
+HAS_LISTENER = "SELECT listening > ?1 FROM settings"
 # ?1 until, ?2 now; a stored time more than a day ahead comes from a clock that was ahead, and is replaced
 LISTEN = "UPDATE settings SET listening = iif(listening > ?2 + 86400000000, ?1, max(listening, ?1))"
-LAST = "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0)"
+LAST_POSITION = "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0)"
 # batch of [kind, at, id, type, queue, note]
 WRITE = """
 INSERT INTO events (kind, at, id, type, queue, note)
 SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5 FROM json_each(?1)
 """
-# Committed starts whose `started` event is still to be written, under negative numbers, which no reader sees.
+# `started` events of committed starts, under negative numbers, which readers skip, until the handler has begun.
 # batch of ids; ?2 now
-EXPECT_STARTS = """
+DEFER_STARTED = """
 INSERT OR REPLACE INTO events (seq, kind, at, id, type, queue)
 SELECT -j.seq, 'started', ?2, j.id, l.type, l.queue
 FROM json_each(?1) AS v CROSS JOIN jobs AS j ON j.id = v.value JOIN lanes AS l ON l.id = j.lane
 """
 # batch of [id, when its handler began, or NULL]
-TELL_STARTS = """
+WRITE_STARTED = """
 INSERT INTO events (kind, at, id, type, queue)
 SELECT e.kind, coalesce(v.value ->> 1, e.at), e.id, e.type, e.queue
 FROM json_each(?1) AS v CROSS JOIN jobs AS j ON j.id = v.value ->> 0 CROSS JOIN events AS e ON e.seq = -j.seq
 ORDER BY v.key
 """
 # batch of ids
-EXPECT_NO_STARTS = """
+DELETE_DEFERRED = """
 DELETE FROM events WHERE seq IN (
     SELECT -j.seq FROM json_each(?1) AS v CROSS JOIN jobs AS j ON j.id = v.value)
 """
 # batch of ids; ?2 kind, ?3 now, ?4 note: events of jobs that are given by id only
-WRITE_OF_IDS = """
+WRITE_FOR = """
 INSERT INTO events (kind, at, id, type, queue, note)
 SELECT ?2, ?3, j.id, l.type, l.queue, ?4
 FROM json_each(?1) AS v CROSS JOIN jobs AS j ON j.id = v.value JOIN lanes AS l ON l.id = j.lane
@@ -56,11 +56,11 @@ SELECT CASE j.status WHEN 0 THEN ?2 WHEN 3 THEN 'failed' ELSE 'canceled' END, ?3
        iif(j.status = 3, substr(j.error, 1, instr(j.error || char(10), char(10)) - 1), NULL)
 FROM json_each(?1) AS v CROSS JOIN jobs AS j ON j.id = v.value JOIN lanes AS l ON l.id = j.lane
 """
-CALLED_OFF = """
+CANCELED_AMONG = """
 SELECT json_group_array(j.id) FROM json_each(?1) AS v CROSS JOIN jobs AS j ON j.id = v.value AND j.status = 4
 """
-DROP_OLD = "DELETE FROM events WHERE seq > 0 AND seq <= (SELECT max(seq) FROM events) - ?1"
-FORGET = "DELETE FROM events WHERE (SELECT listening FROM settings) <= ?1"
+DELETE_OLD = "DELETE FROM events WHERE seq > 0 AND seq <= (SELECT max(seq) FROM events) - ?1"
+DELETE_WITHOUT_LISTENER = "DELETE FROM events WHERE (SELECT listening FROM settings) <= ?1"
 READ = """
 SELECT json_group_array(json_array(seq, kind, at, id, type, queue, note)) FROM (
     SELECT * FROM events WHERE seq > ?1 ORDER BY seq LIMIT ?2)
@@ -69,37 +69,37 @@ SELECT json_group_array(json_array(seq, kind, at, id, type, queue, note)) FROM (
 _rows = msgspec.json.Decoder(list[tuple[int, EventKind, int, str, str, str, str | None]]).decode
 
 
-class Journal:
-    """Writes events; for use inside a unit (one transaction)."""
+class EventWriter:
+    """Writes events to the log; for use inside a unit (one transaction)."""
 
     def __init__(self, database: Database, now: Callable[[], int]) -> None:
         self._database = database
         self._now = now
         self.is_followed = False
-        """The last result of `is_listened`; any thread may read it."""
+        """The last result of `has_listener`; any thread may read it."""
 
-    def is_listened(self) -> bool:
+    def has_listener(self) -> bool:
         """Return whether there is a listener."""
-        self.is_followed = bool(self._database.write(IS_LISTENED, (self._now(),)))
+        self.is_followed = bool(self._database.write(HAS_LISTENER, (self._now(),)))
         return self.is_followed
 
-    def expect_starts(self, ids: list[str]) -> None:
-        """Record committed starts, if there is a listener; `tell_starts` writes their events."""
-        if ids and self.is_listened():
-            self._database.write(EXPECT_STARTS, (to_json(ids), self._now()))
+    def defer_started(self, ids: list[str]) -> None:
+        """Store the `started` events of committed starts, if there is a listener; `write_started` shows them."""
+        if ids and self.has_listener():
+            self._database.write(DEFER_STARTED, (to_json(ids), self._now()))
 
-    def tell_starts(self, starts: list[tuple[str, int | None]], ended: Iterable[str] = ()) -> None:
+    def write_started(self, starts: list[tuple[str, int | None]], ended: Iterable[str] = ()) -> None:
         """Write the `started` events of attempts, given by id and time, unless they were written before.
 
         The jobs in `ended`, which include those handed back, get no `started` event any more. The caller has
         checked that there is a listener.
         """
-        once = dict(starts)  # a batch may have several reports of a job
-        if once:
-            self._database.write(TELL_STARTS, (to_json(list(once.items())),))
-        over = {*ended, *once}
-        if over:
-            self._database.write(EXPECT_NO_STARTS, (to_json(list(over)),))
+        began = dict(starts)  # a batch may have several reports of a job
+        if began:
+            self._database.write(WRITE_STARTED, (to_json(list(began.items())),))
+        finished = {*ended, *began}
+        if finished:
+            self._database.write(DELETE_DEFERRED, (to_json(list(finished)),))
 
     def write(self, events: Iterable[Event]) -> None:
         """Write events; the caller has checked that there is a listener."""
@@ -107,46 +107,46 @@ class Journal:
         if batch:
             self._database.write(WRITE, (to_json(batch),))
 
-    def write_of(self, ids: list[str], kind: EventKind, note: str | None = None) -> None:
+    def write_for(self, ids: list[str], kind: EventKind, note: str | None = None) -> None:
         """Write the same event for several jobs, if there is a listener."""
-        if ids and self.is_listened():
-            self._database.write(WRITE_OF_IDS, (to_json(ids), kind.value, self._now(), note))
+        if ids and self.has_listener():
+            self._database.write(WRITE_FOR, (to_json(ids), kind.value, self._now(), note))
 
     def write_states(self, ids: list[str], pending: EventKind) -> None:
         """Write the events of jobs by their state, `pending` for PENDING ones, if there is a listener."""
-        if ids and self.is_listened():
+        if ids and self.has_listener():
             self._database.write(WRITE_STATES, (to_json(ids), pending.value, self._now()))
 
     def write_outcomes(self, outcomes: Iterable[Outcome]) -> None:
         """Write the events of outcomes, if there is a listener."""
-        if not self.is_listened():
+        if not self.has_listener():
             return
         outcomes = list(outcomes)
-        again = [o.lease.id for o in outcomes if STATUS_AFTER[o.kind] is JobStatus.PENDING]
-        called_off = set(strings(self._database.write(CALLED_OFF, (to_json(again),)))) if again else set()
+        pending = [o.lease.id for o in outcomes if STATUS_AFTER[o.kind] is JobStatus.PENDING]
+        canceled = set(strings(self._database.write(CANCELED_AMONG, (to_json(pending),)))) if pending else set()
         begun = [(o.lease.id, o.began) for o in outcomes if o.kind is not OutcomeKind.HANDED_BACK]
-        self.tell_starts(begun, ended=[outcome.lease.id for outcome in outcomes])
+        self.write_started(begun, ended=[outcome.lease.id for outcome in outcomes])
         now = self._now()
         events = []
         for outcome in outcomes:
             lease = outcome.lease
             kind = event_after(
-                outcome.kind, JobStatus.CANCELED if lease.id in called_off else STATUS_AFTER[outcome.kind]
+                outcome.kind, JobStatus.CANCELED if lease.id in canceled else STATUS_AFTER[outcome.kind]
             )
             if kind is not None:
                 events.append(Event(kind, now, lease.id, lease.type, lease.queue, first_line(outcome.error)))
         self.write(events)
 
-    def forget_unheard(self) -> None:
-        """Delete all events if there is no listener, and all but the latest `KEPT` otherwise."""
-        self._database.write(FORGET, (self._now(),))
-        self._database.write(DROP_OLD, (KEPT,))
+    def prune(self) -> None:
+        """Delete all events if there is no listener, and all but the latest `MAX_EVENTS` otherwise."""
+        self._database.write(DELETE_WITHOUT_LISTENER, (self._now(),))
+        self._database.write(DELETE_OLD, (MAX_EVENTS,))
 
     def listen(self, until: int) -> str:
         """Record a listener until a time; return the position after which its events begin."""
         self._database.write(LISTEN, (until, self._now()))
-        self._database.write(DROP_OLD, (KEPT,))
-        return str(self._database.write(LAST))
+        self._database.write(DELETE_OLD, (MAX_EVENTS,))
+        return str(self._database.write(LAST_POSITION))
 
 
 def read_events(connection: apsw.Connection, after: str, limit: int) -> EventPage:
