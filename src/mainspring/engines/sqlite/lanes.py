@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from mainspring.engines.sqlite import line_statements
 from mainspring.engines.sqlite import statements as sql
-from mainspring.engines.sqlite.codec import to_json
+from mainspring.engines.sqlite.codec import strings, to_json
 from mainspring.engines.sqlite.database import Database
-from mainspring.engines.sqlite.settings import paused_queues
 from mainspring.jobs.backlog import HEAD_START
 from mainspring.jobs.records import Lease, NewJob
 
@@ -30,6 +30,11 @@ class Lane(NamedTuple):
 def lane_of(job: NewJob | Lease) -> Lane:
     """Return the lane of a job."""
     return Lane(job.queue, job.type, job.priority, int(job.sequence is not None or bool(job.limits)))
+
+
+def paused_queues(database: Database) -> frozenset[str]:
+    """Return the paused queues, from which no jobs start; for use inside a unit (one transaction)."""
+    return frozenset(strings(database.write(line_statements.PAUSED_QUEUES)))
 
 
 class Lanes:
