@@ -2,10 +2,10 @@
 
 import logging
 
-from mainspring.engines.sqlite import sweeping
+from mainspring.engines.sqlite import rescue
 from tests.processes.apps.jobs import app
 
 if __name__ == "__main__":
     logging.basicConfig(format="%(levelname)s %(message)s")
-    sweeping.STALE_NS = 1_000_000_000
+    rescue.STALE_NS = 1_000_000_000
     app.run()

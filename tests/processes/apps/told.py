@@ -2,7 +2,7 @@
 
 import logging
 
-from mainspring.engines.sqlite import sweeping, worker_files
+from mainspring.engines.sqlite import rescue, worker_files
 from tests.processes.apps.jobs import app
 
 HOUR = 3_600
@@ -10,5 +10,5 @@ HOUR = 3_600
 if __name__ == "__main__":
     logging.basicConfig(format="%(levelname)s %(message)s")
     worker_files.POLL_SECONDS = HOUR
-    sweeping.STALE_NS = HOUR * 1_000_000_000
+    rescue.STALE_NS = HOUR * 1_000_000_000
     app.run()

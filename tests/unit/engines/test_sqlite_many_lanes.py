@@ -10,9 +10,9 @@ import apsw
 import pytest
 
 from mainspring.engines.sqlite.codec import CODES
+from mainspring.engines.sqlite.pruning import OLDEST_ENDED
 from mainspring.engines.sqlite.reading import find
 from mainspring.engines.sqlite.schema import MIGRATIONS
-from mainspring.engines.sqlite.sweeping import OLDEST_ENDED
 from mainspring.jobs.records import Query
 from mainspring.jobs.status import JobStatus
 

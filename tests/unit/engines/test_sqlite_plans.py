@@ -9,13 +9,13 @@ from typing import Any
 import apsw
 import pytest
 
-from mainspring.engines.sqlite import explain, line_statements, schedules, statements, sweeping
+from mainspring.engines.sqlite import explain, line_statements, pruning, rescue, schedules, statements
 from mainspring.engines.sqlite.reading import statement_of
 from mainspring.jobs.records import Query
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.conformance.bench import Bench
 
-MODULES = (statements, line_statements, schedules, sweeping, explain)
+MODULES = (statements, line_statements, schedules, rescue, pruning, explain)
 STATEMENTS = {name: value for module in MODULES for name, value in vars(module).items()}
 LANES = "[[1, 0], [2, 0]]"
 LEASES = "[[1, 1, 0, null, null, 0, 0, 0, 0, 1, null, null], [2, 1, 0, null, null, 0, 0, 0, 0, 1, null, null]]"

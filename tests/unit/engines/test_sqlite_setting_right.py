@@ -92,7 +92,7 @@ def test_a_raised_number_of_jobs_to_keep_holds_at_once(bench: Bench) -> None:
     for number in range(20):
         bench.end(f"job {number}", JobStatus.COMPLETED)
     keep_few = Retention(None, None, None, most=1)
-    with patch("mainspring.engines.sqlite.sweeping.DELETED", 5):
+    with patch("mainspring.engines.sqlite.pruning.MAX_DELETED", 5):
         assert bench.engine.prune(keep_few) == Pruned(5, is_more=True)
         assert bench.engine.prune(Retention(None, None, None, most=15)) == Pruned(0, is_more=False)
     assert len(bench.find_ids()) == 15

@@ -2,8 +2,8 @@
 
 import pytest
 
+from mainspring.engines.sqlite.rescue import LONGEST_GAP_NS, STALE_NS, FailureDetector
 from mainspring.engines.sqlite.schema import DECLARED_DEAD
-from mainspring.engines.sqlite.sweeping import LONGEST_GAP_NS, STALE_NS, FailureDetector
 from mainspring.testing import ManualClock
 
 NANOSECOND = 1e-9

@@ -21,10 +21,10 @@ from mainspring.engines.sqlite.codec import RECORD_COLUMNS, pairs_of_integers, s
 from mainspring.engines.sqlite.database import Database, Probe
 from mainspring.engines.sqlite.limits import read_limits
 from mainspring.engines.sqlite.reading import count_all
+from mainspring.engines.sqlite.rescue import JobRescuer
 from mainspring.engines.sqlite.schedules import read_occurrences, read_schedules
 from mainspring.engines.sqlite.schema import MOVED, VERSION, is_moved
 from mainspring.engines.sqlite.store import Store
-from mainspring.engines.sqlite.sweeping import Sweeping
 from mainspring.engines.sqlite.worker_files import WorkerFiles
 from mainspring.errors import EngineUnavailable, StoreMoved
 from mainspring.jobs.engine import MAX_CRASHES, STALE
@@ -109,7 +109,7 @@ class Departure:
         )
         self._worker_files = WorkerFiles(self.path)
         store = Store(self._database, self._now, _nothing)
-        self._sweeping = Sweeping(store, MAX_CRASHES)
+        self._rescuer = JobRescuer(store, MAX_CRASHES)
 
     @property
     def description(self) -> str:
@@ -149,8 +149,8 @@ class Departure:
         with self._database.unit(durable=True):
             if self._is_marked():
                 return
-            dead = self._require_no_living_worker()
-            self._sweeping.rescue(dead)
+            dead = self._require_nobody()
+            self._rescuer.rescue(dead)
             self._require_rest()
             self._database.write(MAKE_MOVE)
             self._database.write(BEGIN_MOVE, (move_id, target, self._now()))

@@ -24,12 +24,13 @@ from mainspring.engines.sqlite.database import Database, Durability, Probe
 from mainspring.engines.sqlite.event_log import read_events
 from mainspring.engines.sqlite.explain import situation_of
 from mainspring.engines.sqlite.limits import read_limits
+from mainspring.engines.sqlite.pruning import Pruner
 from mainspring.engines.sqlite.reading import count, find, find_queues, read_backlog, read_workers
+from mainspring.engines.sqlite.rescue import FailureDetector, JobRescuer
 from mainspring.engines.sqlite.schedules import Scheduling, read_occurrences, read_schedules
 from mainspring.engines.sqlite.settling import Settling
 from mainspring.engines.sqlite.store import Store
 from mainspring.engines.sqlite.submitting import Submitting
-from mainspring.engines.sqlite.sweeping import FailureDetector, Sweeping
 from mainspring.engines.sqlite.worker_files import WakeupListener, WorkerFiles
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs.backlog import Backlog
@@ -106,7 +107,8 @@ class SqliteEngine:
         self._settling = Settling(store, self._submitting)
         self._commands = Commands(store)
         self._scheduling = Scheduling(store, self._submitting, self._commands)
-        self._sweeping = Sweeping(store, max_crashes)
+        self._rescuer = JobRescuer(store, max_crashes)
+        self._pruner = Pruner(store)
         self._worker_files = WorkerFiles(self.path)
         self._listeners: dict[int, WakeupListener] = {}
         self._wake: Callable[[], None] = _nothing
@@ -294,12 +296,12 @@ class SqliteEngine:
 
     def prune(self, retention: Retention) -> Pruned:
         with self.unit(durable=False):
-            return self._sweeping.prune(retention)
+            return self._pruner.prune(retention)
 
     def sweep(self, worker: int) -> Swept:
         with self.unit(durable=True):
             dead = self._find_dead(worker)
-            swept = self._sweeping.rescue(dead)
+            swept = self._rescuer.rescue(dead)
             if dead:
                 self._dead_workers += dead
                 self._wake_all()

@@ -232,7 +232,7 @@ MIGRATIONS = (
 
 VERSION = len(MIGRATIONS)
 NOT_READY = 4_000_000_000_000_000_000
-"""The `ready` of a job that a process with schema version one stored after the migration: see `sweeping`."""
+"""The `ready` of a job that a process with schema version one stored after the migration: see `rescue`."""
 DECLARED_DEAD = 0
 """The heartbeat of a worker that was declared dead."""
 MOVED = 0x4D6F_7665

@@ -1,0 +1,114 @@
+"""Finds dead workers and rescues their jobs; repairs times after the clock was set back."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from mainspring.clock import NANOSECONDS, Clock
+from mainspring.engines.sqlite import statements as sql
+from mainspring.engines.sqlite.codec import strings, to_json
+from mainspring.engines.sqlite.explain import find_waiting
+from mainspring.engines.sqlite.schema import DECLARED_DEAD, NOT_READY
+from mainspring.engines.sqlite.store import Store
+from mainspring.jobs.engine import STALE, Swept
+from mainspring.jobs.events import EventKind
+from mainspring.jobs.timestamps import LAST_INSTANT
+
+STALE_NS = STALE * 1_000
+LONGEST_GAP_NS = 15 * NANOSECONDS  # the failure detector counts no more than this between two calls
+
+# jobs that processes with schema version one stored after the migration: see `schema.NOT_READY`
+GET_READY = f"""
+UPDATE jobs SET ready = due WHERE seq IN (
+    SELECT j.seq FROM lanes CROSS JOIN jobs AS j INDEXED BY claimable
+    ON j.lane = lanes.id AND j.status = 0 AND j.owner IS NULL AND j.crashes < 2 AND j.wait = 0
+        AND j.ready = {NOT_READY})
+"""
+# ?1 now, after the clock was set back
+READY_AGAIN = """
+UPDATE jobs INDEXED BY group_heads SET ready = due
+WHERE grp IS NOT NULL AND status = 0 AND owner IS NULL AND wait = 0 AND ready > ?1 AND ready > due
+"""
+WAIT_AGAIN = "UPDATE waits SET until = ?1 WHERE until > ?1"
+
+
+class JobRescuer:
+    """Rescues the jobs of dead workers; for use inside a unit (one transaction)."""
+
+    def __init__(self, store: Store, max_crashes: int) -> None:
+        self._store = store
+        self._database = store.database
+        self._lines = store.lines
+        self._buckets = store.buckets
+        self._parking = store.parking
+        self._events = store.events
+        self._now = store.now
+        self._max_crashes = max_crashes
+        self._last_run = LAST_INSTANT
+
+    def rescue(self, dead: Collection[int]) -> Swept:
+        """Rescue the jobs of dead workers; return them, and the due jobs that could start."""
+        write = self._database.write
+        now = self._now()
+        self._repair_times(now)
+        batch = to_json(list(dead))
+        rescued: list[str] = []
+        quarantined: list[str] = []
+        if dead:
+            rescued = strings(write(sql.RESCUED, (batch, self._max_crashes)))
+            quarantined = strings(write(sql.QUARANTINED, (batch, self._max_crashes)))
+            stopped = strings(write(sql.STOPPED, (batch,)))
+            places = self._lines.of_owners(dead)
+            self._parking.vacate_for_dead(dead)
+            write(sql.RESCUE, (batch, self._max_crashes, now))
+            write(sql.RELEASE, (batch,))
+            write(sql.BURY, (batch,))
+            self._parking.leave(places)
+            self._write_events(rescued + quarantined + stopped)
+        self._parking.admit_to_free_places()
+        return Swept(rescued, quarantined, find_waiting(self._store, now))
+
+    def _write_events(self, crashed: list[str]) -> None:
+        """Write events for jobs of dead workers: `started` first, because the handler may have begun."""
+        if crashed and self._events.has_listener():
+            self._events.write_started([(job_id, None) for job_id in crashed])
+            self._events.write_states(crashed, EventKind.RESCUED)
+
+    def _repair_times(self, now: int) -> None:
+        """Repair jobs of processes with schema version one, and future times left by a clock that was set back."""
+        self._database.write(GET_READY)
+        if now < self._last_run:  # the clock was set back, or may have been before this process started
+            self._database.write(READY_AGAIN, (now,))
+            self._buckets.fill_up(now)
+            self._database.write(WAIT_AGAIN, (now,))
+        self._last_run = now
+
+
+class FailureDetector:
+    """Finds workers whose heartbeat has stayed the same for too long.
+
+    It counts only the time in which this worker itself checked. So a change of the wall clock, or a pause of this
+    process, makes no other worker look dead.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._checked_ns = clock.monotonic_ns()
+        self._silences: dict[
+            int, tuple[int, int]
+        ] = {}  # by worker: its heartbeat, and how long it stayed the same
+
+    def find_silent(self, heartbeats: dict[int, int]) -> list[int]:
+        """Compare the heartbeats of other workers with those of the last call; return the silent workers."""
+        now = self._clock.monotonic_ns()
+        gap = min(LONGEST_GAP_NS, now - self._checked_ns)
+        self._checked_ns = now
+        before, self._silences = self._silences, {}
+        for number, heartbeat in heartbeats.items():
+            known, silence = before.get(number, (heartbeat, -gap))
+            self._silences[number] = (heartbeat, silence + gap if known == heartbeat else 0)
+        return [
+            number
+            for number, (heartbeat, silence) in self._silences.items()
+            if heartbeat == DECLARED_DEAD or silence >= STALE_NS
+        ]
