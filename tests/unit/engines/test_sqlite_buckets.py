@@ -150,7 +150,7 @@ def test_a_limit_may_change_between_an_end_and_a_take_of_one_unit(bench: Bench, 
 def test_counts_are_right_though_few_are_remembered(
     bench: Bench, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "REMEMBERED", 2)
+    monkeypatch.setattr(limits, "CACHE_SIZE", 2)
     bench.limit(AT_ONCE, 1)
     for tenant in "abcd":
         bench.submit(f"{tenant}1", f"{tenant}2", limits=of(tenant))

@@ -121,13 +121,13 @@ def submit(world: World) -> Any:
 
 
 def settle(*job_ids: str, kind: OutcomeKind = OutcomeKind.COMPLETED, due: float | None = None) -> Operation:
-    def carry_out(world: World) -> Any:
+    def execute(world: World) -> Any:
         at = None if due is None else world.bench.now + seconds(due)
         cause = Cause.FAILURE if kind in (OutcomeKind.RETRY, OutcomeKind.FAILED) else None
         outcomes = [Outcome(world.leases[job_id], kind, at, cause=cause) for job_id in job_ids]
         return world.engine.settle(world.worker, outcomes)
 
-    return carry_out
+    return execute
 
 
 def settle_with_follow_up(world: World) -> Any:
@@ -158,7 +158,7 @@ def arrange(*arrangements: Any) -> Operation:
 
 
 def fire(*names: str, count: int = 1) -> Operation:
-    def carry_out(world: World) -> Any:
+    def execute(world: World) -> Any:
         timetable = Timetable(world.bench)
         firings = []
         for name in names:
@@ -167,7 +167,7 @@ def fire(*names: str, count: int = 1) -> Operation:
             firings.append(timetable.firing(name, jobs=jobs, records=(timetable.occurrence(due),)))
         return world.engine.fire(firings)
 
-    return carry_out
+    return execute
 
 
 def prune(world: World) -> Any:

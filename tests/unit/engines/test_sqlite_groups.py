@@ -100,7 +100,7 @@ def test_a_claim_that_leaves_jobs_behind_wakes_no_worker(bench: Bench) -> None:
 def test_leases_have_the_limits_of_their_jobs_though_few_groups_are_remembered(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting_groups, "REMEMBERED", 2)
+    monkeypatch.setattr(waiting_groups, "CACHE_SIZE", 2)
     submit(bench, a=2, b=2, c=2, d=2)
     worker = bench.enroll()
     leases = [lease for _ in range(4) for lease in bench.take(worker, starts=2)]
@@ -110,7 +110,7 @@ def test_leases_have_the_limits_of_their_jobs_though_few_groups_are_remembered(
 
 
 def test_so_they_have_when_a_take_needs_several_rounds(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting_groups, "REMEMBERED", 1)
+    monkeypatch.setattr(waiting_groups, "CACHE_SIZE", 1)
     bench.limit(FAMILY, 1)
     worker = bench.enroll()
     bench.submit("runs", limits=of("full"), after=-3)

@@ -9,13 +9,13 @@ from typing import Any
 import apsw
 import pytest
 
-from mainspring.engines.sqlite import explain, line_statements, pruning, rescue, schedules, statements
+from mainspring.engines.sqlite import explain, pruning, rescue, schedules, statements, waiting_statements
 from mainspring.engines.sqlite.reading import statement_of
 from mainspring.jobs.records import Query
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.conformance.bench import Bench
 
-MODULES = (statements, line_statements, schedules, rescue, pruning, explain)
+MODULES = (statements, waiting_statements, schedules, rescue, pruning, explain)
 STATEMENTS = {name: value for module in MODULES for name, value in vars(module).items()}
 LANES = "[[1, 0], [2, 0]]"
 LEASES = "[[1, 1, 0, null, null, 0, 0, 0, 0, 1, null, null], [2, 1, 0, null, null, 0, 0, 0, 0, 1, null, null]]"
@@ -27,19 +27,19 @@ HOT: dict[str, tuple[tuple[Any, ...], set[str]]] = {
     "PICK_DUE": ((LANES, 8, 1), {"claimable"}),
     "PICK_SUSPECTS": ((LANES, 1, 1), {"suspects"}),
     "PICK_BETWEEN": ((LANES, 8, 1, 2), {"claimable"}),
-    "INSTANTS": ((), {"expiring"}),
+    "NEXT_TIMES": ((), {"expiring"}),
     "EXPIRED": ((1,), {"expiring"}),
     "HOLDERS": ((IDS,), {"unique_keys"}),
-    "COMPLETE_FOR_A_TIME": ((LEASES, 1, 1), set()),
+    "COMPLETE_WITH_RESULT_EXPIRY": ((LEASES, 1, 1), set()),
     "SEQUENCE_HEADS": ((IDS,), {"sequence_heads", "sequences"}),
     "GROUP_HEADS": ((IDS,), {"group_heads", "members", "moved_members", "suspects_of_groups"}),
-    "NEXT_GROUP_HEADS": ((IDS, 1), {"members", "moved_members"}),
+    "PROMOTE_NEXT": ((IDS, 1), {"members", "moved_members"}),
     "GROUPS_WITH_DUE_JOBS": ((IDS, 1), {"members", "moved_members", "suspects_of_groups"}),
     "PICK_OF_GROUPS": ((IDS, 8, 1), {"members"}),
     "GROUPS_WITH_MOVED": ((IDS,), {"moved_members"}),
     "PICK_MOVED_OF_GROUPS": ((IDS, 8, 1), {"moved_members"}),
     "PARKED_FOR": (("bucket", 8, 1), {"members", "moved_members", "suspects_of_groups"}),
-    "TAKE_BACK_HELD": (("queue",), {"jobs_by_owner"}),
+    "RELEASE_HELD_OF_QUEUE": (("queue",), {"jobs_by_owner"}),
     "ALIVE": ((IDS,), {"alive_of_schedules"}),
     "KNOWN": (('[["nightly", 1]]',), {"occurrences_of_schedules"}),
     "NEXT_DUE": ((LANES, 1), {"claimable", "suspects"}),
@@ -49,16 +49,16 @@ HOT: dict[str, tuple[tuple[Any, ...], set[str]]] = {
     "COMPLETE": ((LEASES, 1, 1), set()),
     "SETTLE": ((LEASES, 1, 1), set()),
     "CURRENT": ((LEASES, 1, 1), set()),
-    "STOPS": ((1,), {"stops"}),
+    "STOP_REQUESTS": ((1,), {"stops"}),
     "STATUSES_OF": ((IDS,), {"jobs_by_id"}),
     "CANCEL": ((IDS, 1), {"jobs_by_id"}),
     "REQUEST_STOP": ((IDS,), {"jobs_by_id"}),
-    "IN_THE_WAY": ((IDS, 1), {"jobs_by_id"}),
+    "EXISTING_IDS": ((IDS, 1), {"jobs_by_id"}),
     "RESCUE": (("[1, 2]", 3, 1), {"jobs_by_owner"}),
     "RESCUED": (("[1, 2]", 3), {"jobs_by_owner"}),
     "QUARANTINED": (("[1, 2]", 3), {"jobs_by_owner"}),
-    "RELEASE": (("[1, 2]",), {"jobs_by_owner"}),
-    "GIVE_BACK_HELD": ((1,), {"jobs_by_owner"}),
+    "RELEASE_HELD_OF_DEAD": (("[1, 2]",), {"jobs_by_owner"}),
+    "RELEASE_HELD_OF_WORKER": ((1,), {"jobs_by_owner"}),
     "HAS_OWNER": ((1,), {"jobs_by_owner"}),
     "PLAIN": ((1, 100, 0), {"claimable", "suspects"}),
     "BOUND": ((1, 100, 0), {"claimable", "suspects"}),

@@ -68,7 +68,7 @@ def ids(found: Page) -> list[str]:
 
 IDS = [f"job {number}" for number in range(8)]
 NAMES = ["a", "b", "ä'\""]
-instants = st.integers(0, 9)
+next_times = st.integers(0, 9)
 numbers = st.integers(0, 2**63 - 1)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 codecs = {"json": texts.map(msgspec.json.encode), "msgpack": st.binary(max_size=8)}
@@ -80,7 +80,7 @@ follow_ups = st.builds(
     limits=st.sampled_from([(), (("family", ("user",)),)]),
     follow_up=st.none() | st.just(FollowUp("last", "default", 1, expires=5)),
 )
-attempts = st.builds(Attempt, numbers, st.none() | instants, instants, st.just("failure"), texts)
+attempts = st.builds(Attempt, numbers, st.none() | next_times, next_times, st.just("failure"), texts)
 counters = st.fixed_dictionaries(
     dict.fromkeys(["token", "starts", "failures", "timeouts", "crashes", "interruptions"], numbers)
 )
@@ -90,8 +90,8 @@ common = st.fixed_dictionaries(
         "queue": st.sampled_from(NAMES),
         "priority": st.integers(0, 2),
         "status": st.sampled_from(JobStatus),
-        "due": instants,
-        "created": instants,
+        "due": next_times,
+        "created": next_times,
         "stop_requested": st.booleans(),
         "steps_aside": st.booleans(),
         "history": st.lists(attempts, max_size=2).map(tuple),
@@ -102,16 +102,16 @@ rare = st.fixed_dictionaries(
     {},
     optional={
         "owner": numbers,
-        "started": instants,
-        "finished": instants,
+        "started": next_times,
+        "finished": next_times,
         "error": texts,
         "origin": texts,
         "replayed_as": texts,
         "sequence": texts,
         "unique_key": st.sampled_from(NAMES),
-        "expires": instants,
+        "expires": next_times,
         "schedule": st.sampled_from(NAMES),
-        "occurrence": instants,
+        "occurrence": next_times,
         "headers": st.dictionaries(texts, texts, max_size=2),
         "follow_up": follow_ups,
         "progress": st.builds(
@@ -138,7 +138,7 @@ queries = st.builds(
     type=st.none() | st.sampled_from(NAMES),
     ids=st.none() | st.lists(st.sampled_from(IDS), unique=True).map(tuple),
     is_replayed=st.none() | st.booleans(),
-    due_until=st.none() | instants,
+    due_until=st.none() | next_times,
     is_limited=st.none() | st.booleans(),
     limit=st.integers(1, 9),
 )

@@ -1,9 +1,9 @@
 """Claims jobs for workers: due jobs start, jobs that are due soon are held, jobs past their expiry fail.
 
-A claim executes a handful of statements, however many jobs there are: the index of claims holds one job for each
-line. Under limits, the heads of admitted groups start, and further jobs of the same groups with them. All admitted
-groups have an equal share of the worker's free slots and start in turns. Limits are counted once for each group,
-so a hundred jobs of one group cost hardly more than one.
+A claim executes a handful of statements, however many jobs there are: of each sequence and group, the index of
+claims holds only the head. Under limits, the heads of admitted groups start, and further jobs of the same groups
+with them. All admitted groups have an equal share of the worker's free slots and start in turns. Limits are
+counted once for each group, so a hundred jobs of one group cost hardly more than one.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import zip_longest
 from operator import attrgetter
 
-from mainspring.engines.sqlite import line_statements as line_sql
 from mainspring.engines.sqlite import statements as sql
+from mainspring.engines.sqlite import waiting_statements as waiting_sql
 from mainspring.engines.sqlite.codec import (
     LeaseRow,
     first_dues,
-    instants,
     lease_rows,
     limits_of,
+    next_times,
     numbers,
     pairs_by_number,
     strings,
@@ -37,17 +37,20 @@ _due = attrgetter("due")
 _seq = attrgetter("seq")
 
 
-class Admitting:
-    """Starts jobs that limits admit and parks groups that they refuse; for use inside a unit (one transaction)."""
+class LimitedJobClaimer:
+    """Claims jobs under limits: starts admitted jobs and parks refused groups. For use inside a unit.
+
+    A unit is one transaction.
+    """
 
     def __init__(self, store: Store) -> None:
         self._database = store.database
-        self._lines = store.lines
-        self._buckets = store.buckets
-        self._parking = store.parking
-        self._names = store.group_names
+        self._heads = store.heads
+        self._bucket_counts = store.bucket_counts
+        self._parked_groups = store.parked_groups
+        self._groups = store.groups
 
-    def take(
+    def claim(
         self,
         rows: list[LeaseRow],
         starts: int,
@@ -56,44 +59,46 @@ class Admitting:
         mark_started: Callable[[list[LeaseRow]], None],
     ) -> tuple[list[LeaseRow], bool]:
         """Start the admitted jobs and park the refused groups; return the jobs, and whether groups were parked."""
-        groups = self._names.learn(rows)
-        admission, gates = self._buckets.begin(groups, self._names.limits)
-        count = _Count(gates, admission)
-        started = count.heads(rows)
-        started += count.members(self._pick_more(starts - len(started), count, until))
+        groups = self._groups.load(rows)
+        admission, gates = self._bucket_counts.begin(groups, self._groups.limits)
+        admitted = _ClaimAdmission(gates, admission)
+        started = admitted.admit_heads(rows)
+        started += admitted.admit_members(self._pick_more(starts - len(started), admitted, until))
         mark_started(started)
-        self._lines.advance(count.last)
-        refusals = self._park(groups, count, until)
+        self._heads.record_last_started(admitted.last)
+        refusals = self._park(groups, admitted, until)
         # No worker needs a wake-up: each of these groups had a head before, which any worker could claim.
-        self._let_others_go(groups, count, refusals, now)
+        self._select_next_heads(groups, admitted, refusals, now)
         if refusals:
-            self._pass_on(refusals, admission)
+            self._unpark_others(refusals, admission)
         return started, bool(refusals)
 
-    def _park(self, groups: list[int], count: _Count, until: int) -> dict[str, Refusal]:
+    def _park(self, groups: list[int], admitted: _ClaimAdmission, until: int) -> dict[str, Refusal]:
         """Park the groups that were refused, and those that are full now, so that no claim tries them in vain."""
-        names = self._names.names
-        full = {names[number]: refusal for number, refusal in count.full(groups).items()}
-        refusals = {names[number]: refusal for number, refusal in count.refusals.items()}
-        refusals |= self._parking.with_due_jobs(full, until)
+        names = self._groups.names
+        full = {names[number]: refusal for number, refusal in admitted.full(groups).items()}
+        refusals = {names[number]: refusal for number, refusal in admitted.refusals.items()}
+        refusals |= self._parked_groups.only_with_due_jobs(full, until)
         if refusals:
-            self._parking.park(refusals)
+            self._parked_groups.park(refusals)
         return refusals
 
-    def _let_others_go(self, groups: list[int], count: _Count, refusals: Collection[str], now: int) -> None:
+    def _select_next_heads(
+        self, groups: list[int], admitted: _ClaimAdmission, refusals: Collection[str], now: int
+    ) -> None:
         """Make the next job of each group its head, unless the group is parked."""
-        names, take_turns = self._names.names, self._names.take_turns
-        headless = [number for number in count.headless() if not refusals or names[number] not in refusals]
+        names, take_turns = self._groups.names, self._groups.take_turns
+        headless = [number for number in admitted.headless() if not refusals or names[number] not in refusals]
         fair = [number for number in headless if take_turns[number]]
-        self._lines.follow(fair, now)
+        self._heads.promote_next(fair, now)
         if len(fair) < len(headless):
-            self._lines.follow([number for number in headless if not take_turns[number]], 0)
+            self._heads.promote_next([number for number in headless if not take_turns[number]], 0)
         if len(headless) < len(groups):
-            self._lines.order_groups({names[number] for number in set(groups).difference(headless)}, now)
+            self._heads.select_group_heads({names[number] for number in set(groups).difference(headless)}, now)
 
-    def _pick_more(self, room: int, count: _Count, until: int) -> dict[int, list[LeaseRow]]:
+    def _pick_more(self, room: int, admitted: _ClaimAdmission, until: int) -> dict[int, list[LeaseRow]]:
         """Pick further jobs of groups whose heads start: an equal share of the free slots for each group."""
-        wanted = count.with_room()[: max(0, room)]
+        wanted = admitted.with_room()[: max(0, room)]
         if not wanted:
             return {}
         share = -(-room // len(wanted))
@@ -114,16 +119,16 @@ class Admitting:
     def _pick(self, groups: list[int], share: int, until: int) -> list[LeaseRow]:
         """Pick the first jobs behind the head of each group, those of one group in the order of submission."""
         write, batch = self._database.write, to_json(groups)
-        rows = lease_rows(write(line_sql.PICK_OF_GROUPS, (batch, share, until)))
-        moved = write(line_sql.GROUPS_WITH_MOVED, (batch,))
+        rows = lease_rows(write(waiting_sql.PICK_OF_GROUPS, (batch, share, until)))
+        moved = write(waiting_sql.GROUPS_WITH_MOVED, (batch,))
         if numbers(moved):  # moved jobs come between the others, by seq
-            rows += lease_rows(write(line_sql.PICK_MOVED_OF_GROUPS, (moved, share, until)))
+            rows += lease_rows(write(waiting_sql.PICK_MOVED_OF_GROUPS, (moved, share, until)))
             rows.sort(key=_seq)
         return rows
 
-    def _pass_on(self, refusals: dict[str, Refusal], admission: Admission) -> None:
-        """Unpark groups that wait for a bucket in which a refused group leaves a free place."""
-        self._parking.admit_others(
+    def _unpark_others(self, refusals: dict[str, Refusal], admission: Admission) -> None:
+        """Unpark groups that wait for a bucket that has room because another bucket refused a group."""
+        self._parked_groups.unpark_for(
             {
                 bucket: 1
                 for group, refusal in refusals.items()
@@ -133,8 +138,8 @@ class Admitting:
         )
 
 
-class _Count:
-    """Counts what one claim admits and refuses, by group number."""
+class _ClaimAdmission:
+    """Admits or refuses the jobs of one claim, and records the decisions by group number."""
 
     def __init__(self, gates: dict[int, CombinedLimit], admission: Admission) -> None:
         self._gates = gates
@@ -145,7 +150,7 @@ class _Count:
         self.refusals: dict[int, Refusal] = {}
         """For each refused group, the bucket that refused it."""
 
-    def heads(self, rows: Iterable[LeaseRow]) -> list[LeaseRow]:
+    def admit_heads(self, rows: Iterable[LeaseRow]) -> list[LeaseRow]:
         """Return the rows that may start: heads of groups that are admitted, and jobs without limits."""
         started = []
         for row in rows:
@@ -160,9 +165,9 @@ class _Count:
             started.append(row)
         return started
 
-    def members(self, runs: Mapping[int, list[LeaseRow]]) -> list[LeaseRow]:
+    def admit_members(self, runs: Mapping[int, list[LeaseRow]]) -> list[LeaseRow]:
         """Return the further jobs of groups that may start, one of each group in turn."""
-        admitted = []
+        admitted: list[list[LeaseRow]] = []
         for number, run in runs.items():
             count = self._admit(number, len(run))
             if count:
@@ -219,18 +224,18 @@ def _by_group(rows: Iterable[LeaseRow]) -> dict[int | None, list[LeaseRow]]:
 MAX_ROUNDS = 20  # of picking, when limits refuse the picked jobs
 
 
-class Taking:
+class JobClaimer:
     """Claims jobs for workers; for use inside a unit."""
 
     def __init__(self, store: Store) -> None:
         self._database = store.database
         self._lanes = store.lanes
-        self._lines = store.lines
+        self._heads = store.heads
         self._events = store.events
         self._now = store.now
-        self._parking = store.parking
-        self._names = store.group_names
-        self._admitting = Admitting(store)
+        self._parked_groups = store.parked_groups
+        self._groups = store.groups
+        self._limited_claimer = LimitedJobClaimer(store)
         self._wake = store.wake
         self._fresh = FreshShare()
         self._has_parked = False  # whether this claim parked a group, which may change the next time to poll
@@ -243,7 +248,7 @@ class Taking:
         if not write(sql.IS_ENROLLED, (worker,)):
             return Taken([], None, is_more=False, stops=[], is_alive=False)
         self._has_parked = False
-        next_look, next_firing = self._do_what_is_due(now)
+        next_poll, next_firing = self._expire_and_unpark(now)
         leases: list[Lease] = []
         dues: list[int] = []
         is_more = False
@@ -252,56 +257,56 @@ class Taking:
             if not lanes:
                 continue
             suspects = demand.suspects and not any(map(is_suspect, leases))
-            due = self._take_due(worker, demand, lanes, now, now + start_lead, suspects=suspects)
-            is_more |= len(due) >= demand.starts and self._is_more(lanes, now + start_lead)
+            due = self._claim_due(worker, demand, lanes, now, now + start_lead, suspects=suspects)
+            is_more |= len(due) >= demand.starts and self._has_more(lanes, now + start_lead)
             leases += due
             next_due = write(sql.NEXT_DUE, (lanes, now + start_lead))
             if demand.ahead > 0 and next_due is not None and next_due <= now + lead:
-                leases += self._take_ahead(worker, demand, lanes_ahead, now + start_lead, now + lead)
+                leases += self._claim_ahead(worker, demand, lanes_ahead, now + start_lead, now + lead)
                 next_due = write(sql.NEXT_DUE, (lanes, now + start_lead))
             if next_due is not None:
                 dues.append(next_due)
         if self._has_parked:
-            next_look = self._next_look()
-        stops = strings(write(sql.STOPS, (worker,)))
+            next_poll = self._next_poll()
+        stops = strings(write(sql.STOP_REQUESTS, (worker,)))
         self._events.defer_started([lease.id for lease in leases if lease.is_started])
-        return Taken(leases, min(dues, default=None), is_more, stops, next_look=next_look, next_firing=next_firing)
+        return Taken(leases, min(dues, default=None), is_more, stops, next_look=next_poll, next_firing=next_firing)
 
-    def _do_what_is_due(self, now: int) -> tuple[int | None, int | None]:
+    def _expire_and_unpark(self, now: int) -> tuple[int | None, int | None]:
         """Expire jobs and unpark groups if it is time; return the next time to do so, and the next firing."""
-        expiry, admission, firing, self._is_any_parked = instants(self._database.write(sql.INSTANTS))
+        expiry, admission, firing, self._is_any_parked = next_times(self._database.write(sql.NEXT_TIMES))
         if (expiry is not None and expiry <= now) or (admission is not None and admission <= now):
             self._expire(now)
-            self._parking.admit_in_time(now)
-            return self._next_look(), firing
+            self._parked_groups.unpark_for_rates(now)
+            return self._next_poll(), firing
         return min((at for at in (expiry, admission) if at is not None), default=None), firing
 
-    def _next_look(self) -> int | None:
-        expiry, admission, *_ = instants(self._database.write(sql.INSTANTS))
+    def _next_poll(self) -> int | None:
+        expiry, admission, *_ = next_times(self._database.write(sql.NEXT_TIMES))
         return min((at for at in (expiry, admission) if at is not None), default=None)
 
     def _expire(self, now: int) -> None:
         while expired := pairs_by_number(self._database.write(sql.EXPIRED, (now,))):
             seqs = [seq for seq, _ in expired]
-            places = self._lines.of_rows(seqs)
+            memberships = self._heads.memberships_of_rows(seqs)
             self._database.write(sql.EXPIRE, (to_json(seqs), now))
-            self._parking.leave(places)
+            self._parked_groups.update_after_leaving(memberships)
             self._events.write_states([job_id for _, job_id in expired], EventKind.FAILED)
 
     # -- due jobs
 
-    def _take_due(
+    def _claim_due(
         self, worker: int, demand: Demand, lanes: str, now: int, until: int, *, suspects: bool
     ) -> list[Lease]:
         if demand.starts <= 0:
             return []
         taken: list[Lease] = []
-        has_asked = False
+        has_unparked = False
         for _ in range(MAX_ROUNDS):
             room = demand.starts - len(taken)
             rows = self._pick(suspects and not any(map(is_suspect, taken)), room, lanes, now, until)
             if any(row.extras is not None and row.grp is not None for row in rows):
-                started, has_parked = self._admitting.take(
+                started, has_parked = self._limited_claimer.claim(
                     rows, room, now, until, lambda started: self._mark_started(worker, started, now)
                 )
                 taken += self._leases(started, is_started=True)
@@ -309,10 +314,10 @@ class Taking:
             else:
                 self._mark_started(worker, rows, now)
                 taken += self._leases(rows, is_started=True)
-                # A group that was offered a place may not use it: its queue is paused, or its type unknown here.
-                if len(rows) >= room or has_asked or not self._admit_to_free_places():
+                # An unparked group may not be claimed here: its queue is paused, or its type has no handler here.
+                if len(rows) >= room or has_unparked or not self._unpark_for_free_capacity():
                     break
-                has_asked = True
+                has_unparked = True
             if len(taken) >= demand.starts:
                 break
         else:
@@ -320,15 +325,15 @@ class Taking:
         return taken
 
     def _leases(self, rows: list[LeaseRow], *, is_started: bool) -> list[Lease]:
-        describe, limits = self._lanes.describe, self._names.limits
+        describe, limits = self._lanes.describe, self._groups.limits
         return [to_lease(row, describe(row.lane), limits, is_started=is_started) for row in rows]
 
-    def _is_more(self, lanes: str, until: int) -> bool:
-        """Return whether due jobs wait for a slot here, or for a place in a bucket that others do not use."""
-        return self._has_due(lanes, until) or (self._admit_to_free_places() and self._has_due(lanes, until))
+    def _has_more(self, lanes: str, until: int) -> bool:
+        """Return whether due jobs wait for a slot here, or for a bucket with unused capacity."""
+        return self._has_due(lanes, until) or (self._unpark_for_free_capacity() and self._has_due(lanes, until))
 
-    def _admit_to_free_places(self) -> bool:
-        return bool(self._is_any_parked or self._has_parked) and self._parking.admit_to_free_places()
+    def _unpark_for_free_capacity(self) -> bool:
+        return bool(self._is_any_parked or self._has_parked) and self._parked_groups.unpark_for_free_capacity()
 
     def _has_due(self, lanes: str, until: int) -> bool:
         firsts = first_dues(self._database.write(sql.FIRST_DUE, (lanes,)))
@@ -361,7 +366,7 @@ class Taking:
 
     # -- jobs held ahead
 
-    def _take_ahead(self, worker: int, demand: Demand, lanes: str, after: int, until: int) -> list[Lease]:
+    def _claim_ahead(self, worker: int, demand: Demand, lanes: str, after: int, until: int) -> list[Lease]:
         rows = lease_rows(self._database.write(sql.PICK_BETWEEN, (lanes, demand.ahead, after, until)))
         if rows:
             self._database.write(sql.MARK_HELD, (to_json([row.seq for row in rows]), worker))

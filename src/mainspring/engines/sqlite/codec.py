@@ -34,19 +34,19 @@ from mainspring.jobs.records import (
 from mainspring.jobs.serializers import JsonSerializer
 from mainspring.jobs.status import JobStatus
 
-REMEMBERED = 10_000
+CACHE_SIZE = 10_000
 POSITIVE = 0x7FFF_FFFF_FFFF_FFFF  # the largest INTEGER of SQLite
 
 _parts = msgspec.json.Decoder(tuple[str | int, ...]).decode
 
 
-@lru_cache(REMEMBERED)
+@lru_cache(CACHE_SIZE)
 def to_group(lane: int, limits: tuple[str, ...]) -> str | None:
     """Return the name of the group of a job; None if it has no limits."""
     return msgspec.json.encode((lane, *limits)).decode() if limits else None
 
 
-@lru_cache(REMEMBERED)
+@lru_cache(CACHE_SIZE)
 def number_of(group: str | None) -> int | None:
     """Return the number of a group."""
     if group is None:
@@ -54,13 +54,13 @@ def number_of(group: str | None) -> int | None:
     return int.from_bytes(blake2b(group.encode(), digest_size=8).digest(), "big") & POSITIVE
 
 
-@lru_cache(REMEMBERED)
+@lru_cache(CACHE_SIZE)
 def limits_of(group: str | None) -> tuple[str, ...]:
     """Return the buckets of a group."""
     return () if group is None else _parts(group)[1:]  # type: ignore[return-value]
 
 
-@lru_cache(REMEMBERED)
+@lru_cache(CACHE_SIZE)
 def takes_turns(group: str) -> bool:
     """Return whether jobs of a group take turns with those of other groups."""
     return is_fair(limits_of(group))
@@ -131,7 +131,7 @@ lease_rows = msgspec.json.Decoder(list[LeaseRow]).decode
 strings = msgspec.json.Decoder(list[str]).decode
 pairs = msgspec.json.Decoder(list[tuple[str, int]]).decode
 first_dues = msgspec.json.Decoder(tuple[int | None, int | None]).decode
-instants = msgspec.json.Decoder(tuple[int | None, int | None, int | None, int]).decode
+next_times = msgspec.json.Decoder(tuple[int | None, int | None, int | None, int]).decode
 pairs_of_integers = msgspec.json.Decoder(list[tuple[int, int]]).decode
 pairs_by_number = msgspec.json.Decoder(list[tuple[int, str]]).decode
 _headers = msgspec.json.Decoder(dict[str, str]).decode

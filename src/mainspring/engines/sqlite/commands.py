@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from mainspring.engines.sqlite import statements as sql
 from mainspring.engines.sqlite.codec import STATUSES, number_of, pairs, to_group, to_json, to_stored
 from mainspring.engines.sqlite.store import Store
-from mainspring.engines.sqlite.waiting_groups import Places
+from mainspring.engines.sqlite.waiting_groups import Memberships
 from mainspring.jobs.commands import (
     CancelJob,
     Changed,
@@ -31,16 +31,16 @@ class Commands:
     def __init__(self, store: Store) -> None:
         self._database = store.database
         self._lanes = store.lanes
-        self._lines = store.lines
-        self._parking = store.parking
-        self._names = store.group_names
+        self._heads = store.heads
+        self._parked_groups = store.parked_groups
+        self._groups = store.groups
         self._events = store.events
         self._now = store.now
 
-    def carry_out(self, commands: Sequence[Command]) -> list[Changed]:
+    def execute(self, commands: Sequence[Command]) -> list[Changed]:
         """Execute commands in order; adjacent cancels are executed as one batch."""
         ids = [command.id for command in commands]
-        places = self._lines.of_ids(ids)
+        memberships = self._heads.memberships_of_jobs(ids)
         found = pairs(self._database.write(sql.STATUSES_OF, (to_json(ids),)))
         statuses = {job_id: STATUSES[code] for job_id, code in found}
         answers: list[Changed] = []
@@ -55,12 +55,12 @@ class Commands:
                     statuses[command.id] = JobStatus.CANCELED
                 continue
             self._cancel(cancels)
-            answer = Changed(False, None) if status is None else self._carry_out_one(command, status, places)
+            answer = Changed(False, None) if status is None else self._execute_one(command, status, memberships)
             answers.append(answer)
             if answer.is_done:
                 _follow(command, statuses)
         self._cancel(cancels)
-        self._parking.leave(places)
+        self._parked_groups.update_after_leaving(memberships)
         self._write_events(commands, answers)
         return answers
 
@@ -71,7 +71,7 @@ class Commands:
             self._database.write(sql.CANCEL, (batch, self._now()))
             ids.clear()
 
-    def _carry_out_one(self, command: Command, status: JobStatus, places: Places) -> Changed:
+    def _execute_one(self, command: Command, status: JobStatus, memberships: Memberships) -> Changed:
         write = self._database.write
         match command:
             case Reopen() | Replay() if status is JobStatus.FAILED:
@@ -79,7 +79,7 @@ class Commands:
             case Reschedule() if status is JobStatus.PENDING:
                 write(sql.RESCHEDULE, (command.id, command.due))
             case ChangeLimits() if status is JobStatus.PENDING:
-                places.add([(None, self._regroup(command))])
+                memberships.add([(None, self._regroup(command))])
             case Edit() if status is JobStatus.FAILED:
                 write(sql.EDIT, (command.id, to_stored(command.payload, command.codec), command.codec))
             case Delete() if status in FINAL and command.status in (None, status):
@@ -92,7 +92,7 @@ class Commands:
         lane = self._lanes.lane_under(command.id, command.limits)
         group = to_group(lane, command.limits)
         if group is not None:
-            self._names.enter({group: 0})
+            self._groups.add_jobs({group: 0})
         self._database.write(sql.REGROUP, (command.id, number_of(group), lane))
         return group
 
@@ -117,7 +117,7 @@ class Commands:
             sql.REPLAY, (command.id, command.new_id, command.due, self._now(), payload, command.codec)
         )
         self._database.write(sql.LINK_REPLAY, (command.id, command.new_id))
-        self._names.enter_like(command.id)
+        self._groups.add_job_like(command.id)
 
     def _write_events(self, commands: Sequence[Command], answers: list[Changed]) -> None:
         if not self._events.has_listener():

@@ -15,8 +15,8 @@ from typing import Any
 from msgspec import Struct
 
 from mainspring.clock import Clock, SystemClock
-from mainspring.engines.sqlite import line_statements
 from mainspring.engines.sqlite import statements as sql
+from mainspring.engines.sqlite import waiting_statements
 from mainspring.engines.sqlite.codec import RECORD_COLUMNS, pairs_of_integers, strings, to_record
 from mainspring.engines.sqlite.database import Database, Probe
 from mainspring.engines.sqlite.limits import read_limits
@@ -277,7 +277,7 @@ class Departure:
     def settings(self) -> MigratedSettings:
         """Return the paused queues, the limits and the state of rates."""
         with self._database.reader() as connection:
-            paused = sorted(strings(connection.execute(line_statements.PAUSED_QUEUES).get))
+            paused = sorted(strings(connection.execute(waiting_statements.PAUSED_QUEUES).get))
             rates: Any = connection.execute(RATES).fetchall()
             return MigratedSettings(tuple(paused), tuple(read_limits(connection)), dict(rates))
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import apsw
 
 from mainspring.clock import Clock, SystemClock
-from mainspring.engines.sqlite import line_statements
 from mainspring.engines.sqlite import statements as sql
-from mainspring.engines.sqlite.claiming import Taking
+from mainspring.engines.sqlite import waiting_statements
+from mainspring.engines.sqlite.claiming import JobClaimer
 from mainspring.engines.sqlite.codec import pairs_of_integers, strings, to_json
 from mainspring.engines.sqlite.commands import Commands
 from mainspring.engines.sqlite.database import Database, Durability, Probe
@@ -27,10 +27,10 @@ from mainspring.engines.sqlite.limits import read_limits
 from mainspring.engines.sqlite.pruning import Pruner
 from mainspring.engines.sqlite.reading import count, find, find_queues, read_backlog, read_workers
 from mainspring.engines.sqlite.rescue import FailureDetector, JobRescuer
-from mainspring.engines.sqlite.schedules import Scheduling, read_occurrences, read_schedules
-from mainspring.engines.sqlite.settling import Settling
+from mainspring.engines.sqlite.schedules import ScheduleWriter, read_occurrences, read_schedules
+from mainspring.engines.sqlite.settling import JobSettler
 from mainspring.engines.sqlite.store import Store
-from mainspring.engines.sqlite.submitting import Submitting
+from mainspring.engines.sqlite.submitting import JobInserter
 from mainspring.engines.sqlite.worker_files import WakeupListener, WorkerFiles
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs.backlog import Backlog
@@ -102,11 +102,11 @@ class SqliteEngine:
         self._database.after_commit = self._after_commit
         self._database.after_rollback = self._after_rollback
         self._store = store = Store(self._database, self.now, self._wake_all)
-        self._submitting = Submitting(store)
-        self._taking = Taking(store)
-        self._settling = Settling(store, self._submitting)
+        self._inserter = JobInserter(store)
+        self._claimer = JobClaimer(store)
+        self._settler = JobSettler(store, self._inserter)
         self._commands = Commands(store)
-        self._scheduling = Scheduling(store, self._submitting, self._commands)
+        self._schedules = ScheduleWriter(store, self._inserter, self._commands)
         self._rescuer = JobRescuer(store, max_crashes)
         self._pruner = Pruner(store)
         self._worker_files = WorkerFiles(self.path)
@@ -178,7 +178,7 @@ class SqliteEngine:
         if not jobs:
             return []
         with self.unit(durable=True):
-            answers = self._submitting.submit(jobs)
+            answers = self._inserter.submit(jobs)
             self._wake_for(jobs)
             return answers
 
@@ -191,7 +191,7 @@ class SqliteEngine:
         if not commands:
             return []
         with self.unit(durable=True):
-            answers = self._commands.carry_out(commands)
+            answers = self._commands.execute(commands)
             self._wake_all()  # a job may be due now, or must be stopped
             return answers
 
@@ -205,11 +205,11 @@ class SqliteEngine:
     def _arrange(self, arrangement: Arrangement) -> bool:
         match arrangement:
             case PutSchedule():
-                return self._scheduling.put(arrangement)
+                return self._schedules.put(arrangement)
             case PauseSchedule():
-                return self._scheduling.pause(arrangement)
+                return self._schedules.pause(arrangement)
             case RemoveSchedule():
-                return self._scheduling.remove(arrangement)
+                return self._schedules.remove(arrangement)
             case PauseQueue():
                 return self._store.settings.pause(arrangement)
             case PutLimit():
@@ -256,26 +256,26 @@ class SqliteEngine:
 
     def leave(self, worker: int) -> None:
         with self.unit(durable=False):
-            self._database.write(sql.GIVE_BACK_HELD, (worker,))
+            self._database.write(sql.RELEASE_HELD_OF_WORKER, (worker,))
             if self._database.changes():
                 self._wake_all()  # other workers do not know when these jobs are due or expire
             has_left_jobs = self._database.write(sql.HAS_OWNER, (worker,))  # the next sweep rescues these jobs
-            self._database.write(sql.DECLARE_DEAD if has_left_jobs else sql.LEAVE, (worker,))
+            self._database.write(sql.DECLARE_DEAD if has_left_jobs else sql.DELETE_WORKER, (worker,))
         self._remove_worker_files(worker)
 
     def take(self, worker: int, demands: Sequence[Demand], *, lead: int, start_lead: int) -> Taken:
         with self.unit(durable=False):
-            return self._taking.take(worker, demands, lead=lead, start_lead=start_lead)
+            return self._claimer.take(worker, demands, lead=lead, start_lead=start_lead)
 
     def start(self, worker: int, leases: Sequence[Lease]) -> list[bool]:
         with self.unit(durable=False):
-            return self._settling.start(worker, leases)
+            return self._settler.start(worker, leases)
 
     def settle(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
         if not outcomes:
             return []
         with self.unit(durable=True):
-            answers = self._settling.settle(worker, outcomes)
+            answers = self._settler.settle(worker, outcomes)
             follow_ups = [outcome.follow_up for outcome in outcomes if outcome.follow_up is not None]
             if follow_ups:
                 self._wake_for(follow_ups)
@@ -285,11 +285,11 @@ class SqliteEngine:
 
     def report(self, worker: int, reports: Sequence[ProgressReport]) -> list[bool]:
         with self.unit(durable=False):
-            return self._settling.report(worker, reports)
+            return self._settler.report(worker, reports)
 
     def fire(self, firings: Sequence[Firing]) -> list[Fired]:
         with self.unit(durable=True):
-            answers = self._scheduling.fire(firings)
+            answers = self._schedules.fire(firings)
             if any(answer.is_done for answer in answers):
                 self._wake_all()
             return answers
@@ -343,7 +343,7 @@ class SqliteEngine:
 
     def paused_queues(self) -> tuple[str, ...]:
         with self._database.reader() as connection:
-            return tuple(sorted(strings(connection.execute(line_statements.PAUSED_QUEUES).get)))
+            return tuple(sorted(strings(connection.execute(waiting_statements.PAUSED_QUEUES).get)))
 
     def limits(self) -> list[PutLimit]:
         with self._database.reader() as connection:

@@ -14,22 +14,24 @@ from typing import Any
 import apsw
 import msgspec
 
-from mainspring.engines.sqlite import line_statements
 from mainspring.engines.sqlite.codec import strings, to_json
 from mainspring.engines.sqlite.reading import find
 from mainspring.engines.sqlite.store import Store
+from mainspring.engines.sqlite.waiting_statements import HOLDERS_OF, LIMITS, STATES
 from mainspring.jobs.backlog import MAX_COUNTED, LaneHead, WaitingJobs, merge_lanes
 from mainspring.jobs.engine import Situation
 from mainspring.jobs.limits import Admission, BucketState, Limit, Refusal
 from mainspring.jobs.records import JobRecord, Query
 from mainspring.jobs.status import JobStatus
 
-BEHIND = """
+BLOCKING_JOB = """
 SELECT id FROM jobs WHERE sequence = ?1 AND sequence IS NOT NULL AND status < 2 AND id <> ?2
     AND (status = 1 OR (turn, seq) < (SELECT turn, seq FROM jobs WHERE id = ?2))
 ORDER BY status DESC, turn, seq LIMIT 1
 """
-HOLDER = "SELECT id FROM jobs WHERE unique_key = ?1 AND status IN (0, 1) AND id <> ?2 ORDER BY seq DESC LIMIT 1"
+UNIQUE_KEY_HOLDER = (
+    "SELECT id FROM jobs WHERE unique_key = ?1 AND status IN (0, 1) AND id <> ?2 ORDER BY seq DESC LIMIT 1"
+)
 IS_PAUSED = "SELECT EXISTS (SELECT 1 FROM paused_queues WHERE name = ?1)"
 
 _limits = msgspec.json.Decoder(list[tuple[str, int, int | None, list[str]]]).decode
@@ -51,19 +53,21 @@ def situation_of(connection: apsw.Connection, job_id: str, now: int) -> Situatio
     return Situation(
         record=record,
         is_queue_paused=bool(read(IS_PAUSED, record.queue)),
-        behind=read(BEHIND, record.sequence, record.id) if is_pending and record.sequence is not None else None,
+        behind=read(BLOCKING_JOB, record.sequence, record.id)
+        if is_pending and record.sequence is not None
+        else None,
         full_bucket=None if refusal is None else refusal.bucket,
         limited_until=None if refusal is None else refusal.until,
-        bucket_holders=() if refusal is None else tuple(strings(read(line_statements.HOLDERS_OF, refusal.bucket))),
-        unique_holder=None if record.unique_key is None else read(HOLDER, record.unique_key, record.id),
+        bucket_holders=() if refusal is None else tuple(strings(read(HOLDERS_OF, refusal.bucket))),
+        unique_holder=None if record.unique_key is None else read(UNIQUE_KEY_HOLDER, record.unique_key, record.id),
     )
 
 
 def _refusal(read: Any, record: JobRecord, now: int) -> Refusal | None:
     if not record.limits:
         return None
-    limits = {family: Limit(most, per) for family, most, per, _ in _limits(read(line_statements.LIMITS))}
-    rows = _states(read(line_statements.STATES, to_json(record.limits)))
+    limits = {family: Limit(most, per) for family, most, per, _ in _limits(read(LIMITS))}
+    rows = _states(read(STATES, to_json(record.limits)))
     states = {bucket: BucketState(running, full_at) for bucket, running, full_at in rows}
     return Admission(limits, states, now).admit(record.limits)
 
@@ -111,8 +115,8 @@ BOUND = _both(
 )
 
 
-class Head(msgspec.Struct, array_like=True, gc=False):
-    """The next job of a sequence or of a group."""
+class HeadRow(msgspec.Struct, array_like=True, gc=False):
+    """The head of a sequence or a group, as a row."""
 
     type: str
     queue: str
@@ -123,39 +127,39 @@ class Head(msgspec.Struct, array_like=True, gc=False):
     grp: int | None
 
 
-class _PlainFirst(LaneHead, array_like=True, frozen=True, gc=False):
+class _FirstRow(LaneHead, array_like=True, frozen=True, gc=False):
     """The first job of a lane, as a row."""
 
 
 _circumstances = msgspec.json.Decoder(tuple[int, int]).decode
-_firsts = msgspec.json.Decoder(list[_PlainFirst]).decode
-_heads = msgspec.json.Decoder(list[Head]).decode
+_firsts = msgspec.json.Decoder(list[_FirstRow]).decode
+_heads = msgspec.json.Decoder(list[HeadRow]).decode
 
 
 def find_waiting(store: Store, now: int) -> tuple[WaitingJobs, ...]:
     """Return the due jobs that could start; for use inside a unit (one transaction)."""
     write = store.database.write
-    is_suspect_busy, lanes = _circumstances(write(CIRCUMSTANCES, (now,)))
-    firsts: list[LaneHead] = list(_firsts(write(PLAIN, (now, MAX_COUNTED, is_suspect_busy))))
+    is_suspect_running, lanes = _circumstances(write(CIRCUMSTANCES, (now,)))
+    firsts: list[LaneHead] = list(_firsts(write(PLAIN, (now, MAX_COUNTED, is_suspect_running))))
     if lanes:
         most = min(MAX_COUNTED, max(FEWEST_HEADS, MOST_HEADS // lanes))
-        heads = _heads(write(BOUND, (now, most, is_suspect_busy)))
+        heads = _heads(write(BOUND, (now, most, is_suspect_running)))
         firsts += _first_of_lanes(_admitted(store, heads))
     return merge_lanes(firsts)
 
 
-def _admitted(store: Store, heads: list[Head]) -> list[Head]:
+def _admitted(store: Store, heads: list[HeadRow]) -> list[HeadRow]:
     """Return the heads that their limits would admit."""
-    groups = store.group_names.learn(heads)
+    groups = store.groups.load(heads)
     if not groups:
         return heads
-    limits = store.group_names.limits
-    admission = store.buckets.trial({bucket for number in groups for bucket in limits[number]})
+    limits = store.groups.limits
+    admission = store.bucket_counts.dry_run({bucket for number in groups for bucket in limits[number]})
     return [head for head in heads if head.grp is None or admission.refusal(limits[head.grp]) is None]
 
 
-def _first_of_lanes(heads: Iterable[Head]) -> list[LaneHead]:
-    lanes: dict[tuple[str, str, int], list[Head]] = {}
+def _first_of_lanes(heads: Iterable[HeadRow]) -> list[LaneHead]:
+    lanes: dict[tuple[str, str, int], list[HeadRow]] = {}
     for head in heads:
         lanes.setdefault((head.type, head.queue, head.priority), []).append(head)
     return [

@@ -1,4 +1,4 @@
-"""Lanes: a number for each combination of queue, job type and priority, cached so that claims need no join."""
+"""LaneCache: a number for each combination of queue, job type and priority, cached so that claims need no join."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from mainspring.engines.sqlite import line_statements
 from mainspring.engines.sqlite import statements as sql
+from mainspring.engines.sqlite import waiting_statements
 from mainspring.engines.sqlite.codec import strings, to_json
 from mainspring.engines.sqlite.database import Database
 from mainspring.jobs.backlog import HEAD_START
@@ -34,11 +34,11 @@ def lane_of(job: NewJob | Lease) -> Lane:
 
 def paused_queues(database: Database) -> frozenset[str]:
     """Return the paused queues, from which no jobs start; for use inside a unit (one transaction)."""
-    return frozenset(strings(database.write(line_statements.PAUSED_QUEUES)))
+    return frozenset(strings(database.write(waiting_statements.PAUSED_QUEUES)))
 
 
-class Lanes:
-    """Cache of the lanes of one store. Lanes are never deleted, so what was read stays valid."""
+class LaneCache:
+    """Cache of the lanes of one store. LaneCache are never deleted, so what was read stays valid."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -70,7 +70,7 @@ class Lanes:
     def matching(self, types: tuple[str, ...], queues: tuple[str, ...] | None) -> tuple[str, str]:
         """Return lanes of these types and queues, with head starts: all, and those whose jobs may be held ahead.
 
-        Each is a batch, empty if there is none. Lanes of paused queues are left out.
+        Each is a batch, empty if there is none. LaneCache of paused queues are left out.
         """
         version = self._database.write(sql.LANES_VERSION)
         if version != self._version:

@@ -16,8 +16,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 import apsw
 import msgspec
 
-from mainspring.engines.sqlite import line_statements as sql
-from mainspring.engines.sqlite.codec import REMEMBERED, to_json
+from mainspring.engines.sqlite import waiting_statements as sql
+from mainspring.engines.sqlite.codec import CACHE_SIZE, to_json
 from mainspring.engines.sqlite.database import Database
 from mainspring.jobs.commands import PutLimit
 from mainspring.jobs.limits import SEPARATOR, Admission, BucketState, CombinedLimit, Limit
@@ -31,7 +31,7 @@ def read_limits(connection: apsw.Connection) -> list[PutLimit]:
     return [PutLimit(family, most, per, tuple(by)) for family, most, per, by in rows]
 
 
-class LimitTable:
+class LimitCache:
     """Cache of the limits of all families; for use inside a unit (one transaction)."""
 
     def __init__(self, database: Database) -> None:
@@ -40,10 +40,10 @@ class LimitTable:
         self._version: int | None = None  # and the version of the limits at that time
         self._limits: dict[str, Limit] = {}
 
-    def limits(self) -> dict[str, Limit]:
+    def all(self) -> dict[str, Limit]:
         """Return all limits, in a new mapping after a change."""
         if self._database.version != self._content:
-            version = self._database.write(sql.ARRANGEMENTS)
+            version = self._database.write(sql.SETTINGS_VERSION)
             if version != self._version:
                 rows = _rows(self._database.write(sql.LIMITS))
                 self._limits = {family: Limit(most, per) for family, most, per, _ in rows}
@@ -59,22 +59,22 @@ class LimitTable:
 _states = msgspec.json.Decoder(list[tuple[str, int, int]]).decode
 
 
-class _Counted(BucketState, gc=False):
+class _CachedBucket(BucketState, gc=False):
     """The state of a bucket in memory, and as last written to the file."""
 
     written_running: int = 0
     written_full_at: int = 0
 
 
-class Buckets:
+class BucketCounts:
     """Counts running jobs and tokens for each bucket; for use inside a unit."""
 
-    def __init__(self, database: Database, table: LimitTable, now: Callable[[], int]) -> None:
+    def __init__(self, database: Database, limits: LimitCache, now: Callable[[], int]) -> None:
         self._database = database
-        self._table = table
+        self._limits = limits
         self._now = now
         self._version: int | None = None  # `Database.version` for which the states were read
-        self._states: dict[str, _Counted] = {}
+        self._states: dict[str, _CachedBucket] = {}
         self._gates: dict[int, CombinedLimit] = {}  # by group number
         self._admission = Admission({}, {}, 0)
         self._is_counting = False  # whether this unit counts, and so writes the counts before it commits
@@ -85,7 +85,7 @@ class Buckets:
         self, groups: Iterable[int], limits: Mapping[int, tuple[str, ...]]
     ) -> tuple[Admission, dict[int, CombinedLimit]]:
         """Return the admission, and the gates by group number; `limits` has the buckets by group number."""
-        self._count_in_unit()
+        self._write_before_commit()
         self._refresh()
         admission, gates = self._admission, self._gates
         unknown = [number for number in groups if number not in gates]
@@ -95,22 +95,22 @@ class Buckets:
         admission.begin(self._now())
         return admission, gates
 
-    def trial(self, buckets: Collection[str]) -> Admission:
+    def dry_run(self, buckets: Collection[str]) -> Admission:
         """Return an admission for a copy of these buckets; what it counts is discarded."""
         self._read(buckets)
         states = self._states
         copies = {bucket: BucketState(states[bucket].running, states[bucket].full_at) for bucket in buckets}
-        return Admission(self._table.limits(), copies, self._now())
+        return Admission(self._limits.all(), copies, self._now())
 
-    def vacate(self, jobs: Mapping[tuple[str, ...], int]) -> None:
+    def release(self, jobs: Mapping[tuple[str, ...], int]) -> None:
         """Subtract jobs that no longer run from their buckets; `jobs` has their number by buckets."""
-        self._count_in_unit()
+        self._write_before_commit()
         self._read(bucket for limits in jobs for bucket in limits)
         gates = self._admission.limit_for
         for limits, count in jobs.items():
             gates(limits).vacate(count)
 
-    def _count_in_unit(self) -> None:
+    def _write_before_commit(self) -> None:
         if not self._is_counting:
             self._is_counting = True
             self._database.before_commit(self.write)
@@ -120,7 +120,7 @@ class Buckets:
         if self._version != self._database.version:
             self.forget()
             self._version = self._database.version
-            self._admission = Admission(self._table.limits(), {}, 0)
+            self._admission = Admission(self._limits.all(), {}, 0)
 
     def _read(self, buckets: Iterable[str]) -> None:
         """Read the states of buckets that are not in memory yet."""
@@ -129,7 +129,7 @@ class Buckets:
         unknown = {bucket for bucket in buckets if bucket not in known}
         if unknown:
             rows = _states(self._database.write(sql.STATES, (to_json(list(unknown)),)))
-            read = {bucket: _Counted(running, full_at, running, full_at) for bucket, running, full_at in rows}
+            read = {bucket: _CachedBucket(running, full_at, running, full_at) for bucket, running, full_at in rows}
             known.update(read)
             self._admission.learn(read)
 
@@ -149,10 +149,10 @@ class Buckets:
                 spent[bucket] = state.written_full_at = state.full_at
         changed.clear()
         if running:
-            self._database.write(sql.OCCUPY, (to_json(running),))
+            self._database.write(sql.WRITE_RUNNING, (to_json(running),))
         if spent:
-            self._database.write(sql.SPEND, (to_json(spent),))
-        if len(self._admission) + len(self._gates) > REMEMBERED:
+            self._database.write(sql.WRITE_RATES, (to_json(spent),))
+        if len(self._admission) + len(self._gates) > CACHE_SIZE:
             self.forget()
 
     def forget(self) -> None:
@@ -163,8 +163,8 @@ class Buckets:
         self._gates = {}
         self._admission = Admission({}, {}, 0)
 
-    def _hand_over(self) -> None:
-        """Write the counts to the file and drop them: the caller is about to change them in the file."""
+    def _flush(self) -> None:
+        """Write the counts to the file and drop the cache: the caller is about to change them in the file."""
         self.write()
         self.forget()
 
@@ -172,28 +172,28 @@ class Buckets:
 
     def recount(self, family: str) -> None:
         """Recount the running jobs in the buckets of a family: its limit has changed, and perhaps its kind."""
-        self._hand_over()
+        self._flush()
         bounds = family_bounds(family)
-        self._database.write(sql.FORGET_COUNT, bounds)
-        limit = self._table.limits().get(family)
+        self._database.write(sql.DELETE_COUNTS, bounds)
+        limit = self._limits.all().get(family)
         if limit is not None and limit.per is None:
             self._database.write(sql.RECOUNT, bounds)
 
-    def change_pace(self, family: str, before: Limit, after: Limit) -> None:
-        """Keep the number of missing tokens in the buckets of a family; they come back at the new pace."""
-        self._hand_over()
+    def change_rate(self, family: str, before: Limit, after: Limit) -> None:
+        """Keep the number of missing tokens in the buckets of a family; they are refilled at the new rate."""
+        self._flush()
         bounds = family_bounds(family)
-        self._database.write(sql.CHANGE_PACE, (*bounds, self._now(), before.interval, after.interval))
+        self._database.write(sql.CHANGE_RATE, (*bounds, self._now(), before.interval, after.interval))
 
-    def forget_pace(self, family: str) -> None:
+    def delete_rates(self, family: str) -> None:
         """Delete the token counts of a family: it has no limit any more, so no tokens are missing."""
-        self._hand_over()
-        self._database.write(sql.FORGET_PACE, family_bounds(family))
+        self._flush()
+        self._database.write(sql.DELETE_RATES, family_bounds(family))
 
-    def fill_up(self, now: int) -> None:
+    def cap_missing_tokens(self, now: int) -> None:
         """Cap the missing tokens of each bucket at its capacity: the clock was set back."""
-        self._hand_over()
-        self._database.write(sql.FULL_AGAIN, (now,))
+        self._flush()
+        self._database.write(sql.CAP_MISSING_TOKENS, (now,))
 
 
 def family_bounds(family: str) -> tuple[str, str]:

@@ -18,18 +18,18 @@ STALE_NS = STALE * 1_000
 LONGEST_GAP_NS = 15 * NANOSECONDS  # the failure detector counts no more than this between two calls
 
 # jobs that processes with schema version one stored after the migration: see `schema.NOT_READY`
-GET_READY = f"""
+REPAIR_READY = f"""
 UPDATE jobs SET ready = due WHERE seq IN (
     SELECT j.seq FROM lanes CROSS JOIN jobs AS j INDEXED BY claimable
     ON j.lane = lanes.id AND j.status = 0 AND j.owner IS NULL AND j.crashes < 2 AND j.wait = 0
         AND j.ready = {NOT_READY})
 """
 # ?1 now, after the clock was set back
-READY_AGAIN = """
+CAP_READY = """
 UPDATE jobs INDEXED BY group_heads SET ready = due
 WHERE grp IS NOT NULL AND status = 0 AND owner IS NULL AND wait = 0 AND ready > ?1 AND ready > due
 """
-WAIT_AGAIN = "UPDATE waits SET until = ?1 WHERE until > ?1"
+CAP_RATE_WAITS = "UPDATE waits SET until = ?1 WHERE until > ?1"
 
 
 class JobRescuer:
@@ -38,9 +38,9 @@ class JobRescuer:
     def __init__(self, store: Store, max_crashes: int) -> None:
         self._store = store
         self._database = store.database
-        self._lines = store.lines
-        self._buckets = store.buckets
-        self._parking = store.parking
+        self._heads = store.heads
+        self._bucket_counts = store.bucket_counts
+        self._parked_groups = store.parked_groups
         self._events = store.events
         self._now = store.now
         self._max_crashes = max_crashes
@@ -58,14 +58,14 @@ class JobRescuer:
             rescued = strings(write(sql.RESCUED, (batch, self._max_crashes)))
             quarantined = strings(write(sql.QUARANTINED, (batch, self._max_crashes)))
             stopped = strings(write(sql.STOPPED, (batch,)))
-            places = self._lines.of_owners(dead)
-            self._parking.vacate_for_dead(dead)
+            memberships = self._heads.memberships_of_workers(dead)
+            self._parked_groups.release_limits_of_dead(dead)
             write(sql.RESCUE, (batch, self._max_crashes, now))
-            write(sql.RELEASE, (batch,))
-            write(sql.BURY, (batch,))
-            self._parking.leave(places)
+            write(sql.RELEASE_HELD_OF_DEAD, (batch,))
+            write(sql.DELETE_WORKERS, (batch,))
+            self._parked_groups.update_after_leaving(memberships)
             self._write_events(rescued + quarantined + stopped)
-        self._parking.admit_to_free_places()
+        self._parked_groups.unpark_for_free_capacity()
         return Swept(rescued, quarantined, find_waiting(self._store, now))
 
     def _write_events(self, crashed: list[str]) -> None:
@@ -76,11 +76,11 @@ class JobRescuer:
 
     def _repair_times(self, now: int) -> None:
         """Repair jobs of processes with schema version one, and future times left by a clock that was set back."""
-        self._database.write(GET_READY)
+        self._database.write(REPAIR_READY)
         if now < self._last_run:  # the clock was set back, or may have been before this process started
-            self._database.write(READY_AGAIN, (now,))
-            self._buckets.fill_up(now)
-            self._database.write(WAIT_AGAIN, (now,))
+            self._database.write(CAP_READY, (now,))
+            self._bucket_counts.cap_missing_tokens(now)
+            self._database.write(CAP_RATE_WAITS, (now,))
         self._last_run = now
 
 

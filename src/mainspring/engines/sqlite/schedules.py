@@ -19,7 +19,7 @@ from mainspring.engines.sqlite.codec import (
 )
 from mainspring.engines.sqlite.commands import Commands
 from mainspring.engines.sqlite.store import Store
-from mainspring.engines.sqlite.submitting import Submitting
+from mainspring.engines.sqlite.submitting import JobInserter
 from mainspring.jobs.commands import CancelJob, PauseSchedule, PutSchedule, RemoveSchedule
 from mainspring.jobs.events import Event, EventKind
 from mainspring.jobs.records import NewJob
@@ -69,7 +69,7 @@ SELECT json_group_array(v.value) FROM json_each(?1) AS v CROSS JOIN schedules
 ON name = v.value ->> 0 AND revision = v.value ->> 1 AND next_due = v.value ->> 2 AND is_paused = 0
 """
 # batch of [name, next due, last due]
-MOVE_ON = """
+ADVANCE_SCHEDULES = """
 UPDATE schedules SET next_due = v.value ->> 1, last_due = v.value ->> 2 FROM json_each(?1) AS v
 WHERE name = v.value ->> 0
 """
@@ -105,14 +105,14 @@ _seen = msgspec.json.Decoder(list[tuple[str, int, int]]).decode
 _alive = msgspec.json.Decoder(list[tuple[str, str]]).decode
 
 
-class Scheduling:
+class ScheduleWriter:
     """Stores, pauses and fires schedules; for use inside a unit (one transaction)."""
 
-    def __init__(self, store: Store, submitting: Submitting, commands: Commands) -> None:
+    def __init__(self, store: Store, inserter: JobInserter, commands: Commands) -> None:
         self._database = store.database
         self._events = store.events
         self._now = store.now
-        self._submitting = submitting
+        self._inserter = inserter
         self._commands = commands
 
     def put(self, command: PutSchedule) -> bool:
@@ -149,7 +149,7 @@ class Scheduling:
         if not valid:
             return [Fired(False)] * len(firings)
         write = self._database.write
-        write(MOVE_ON, (to_json([(f.schedule, f.next_due, f.last_due) for f in valid.values()]),))
+        write(ADVANCE_SCHEDULES, (to_json([(f.schedule, f.next_due, f.last_due) for f in valid.values()]),))
         alive = dict(_alive(write(ALIVE, (to_json([firing.schedule for firing in valid.values()]),))))
         known = self._known(list(valid.values()))
         answers = [Fired(False)] * len(firings)
@@ -159,7 +159,7 @@ class Scheduling:
             answers[place] = self._fire(firing, stored, alive.get(firing.schedule))
             jobs += stored if answers[place].submitted else ()
         if jobs:
-            self._submitting.submit(jobs)
+            self._inserter.submit(jobs)
         return answers
 
     def _valid(self, firings: Sequence[Firing]) -> dict[int, Firing]:
@@ -186,7 +186,7 @@ class Scheduling:
             records += [_skipped(job, note, self._now()) for job in jobs]
         elif alive is not None and firing.overlap is Overlap.REPLACE and jobs:
             before = strings(self._database.write(ALIVE_OF, (firing.schedule,)))
-            self._commands.carry_out([CancelJob(job_id) for job_id in before])
+            self._commands.execute([CancelJob(job_id) for job_id in before])
         self._record(firing.schedule, records)
         if is_skipped:
             return Fired(True, (), alive)

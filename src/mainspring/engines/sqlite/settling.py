@@ -17,24 +17,24 @@ from mainspring.engines.sqlite.codec import (
 )
 from mainspring.engines.sqlite.lanes import Lane
 from mainspring.engines.sqlite.store import Store
-from mainspring.engines.sqlite.submitting import Submitting
-from mainspring.engines.sqlite.waiting_groups import Places
+from mainspring.engines.sqlite.submitting import JobInserter
+from mainspring.engines.sqlite.waiting_groups import Memberships
 from mainspring.jobs.events import Event, EventKind
 from mainspring.jobs.records import STATUS_AFTER, Lease, Outcome, OutcomeKind, Progress, ProgressReport
 from mainspring.jobs.status import JobStatus
 
 
-class Settling:
+class JobSettler:
     """Starts and settles leased jobs; for use inside a unit (one transaction)."""
 
-    def __init__(self, store: Store, submitting: Submitting) -> None:
+    def __init__(self, store: Store, inserter: JobInserter) -> None:
         self._database = store.database
         self._lanes = store.lanes
-        self._lines = store.lines
-        self._parking = store.parking
+        self._heads = store.heads
+        self._parked_groups = store.parked_groups
         self._events = store.events
         self._now = store.now
-        self._submitting = submitting
+        self._inserter = inserter
 
     def start(self, worker: int, leases: Sequence[Lease]) -> list[bool]:
         """Mark held jobs RUNNING; return for each lease whether it was current."""
@@ -48,12 +48,12 @@ class Settling:
     def settle(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
         """Store outcomes and end their leases; return for each outcome whether it was accepted."""
         completed = [outcome for outcome in outcomes if outcome.kind is OutcomeKind.COMPLETED]
-        is_for_a_time = any(outcome.keep_result_until is not None for outcome in completed)
+        has_result_expiry = any(outcome.keep_result_until is not None for outcome in completed)
         others = [outcome for outcome in outcomes if outcome.kind is not OutcomeKind.COMPLETED]
         now = self._now()
         refused: list[Outcome] = []
         if completed:
-            statement = sql.COMPLETE_FOR_A_TIME if is_for_a_time else sql.COMPLETE
+            statement = sql.COMPLETE_WITH_RESULT_EXPIRY if has_result_expiry else sql.COMPLETE
             refused += self._settle(statement, completed_rows(completed), completed, worker, now)
         if others:
             refused += self._settle(sql.SETTLE, outcome_rows(others, now), others, worker, now)
@@ -78,7 +78,7 @@ class Settling:
             for outcome in outcomes:
                 identity = (outcome.lease.ref, outcome.lease.token)
                 if identity in current:
-                    current.remove(identity)  # a lease ends once, and frees its places in buckets once
+                    current.remove(identity)  # a lease ends once, and frees its memberships in buckets once
                 else:
                     refused.append(outcome)
             write(statement, (batch, worker, now))
@@ -97,19 +97,19 @@ class Settling:
             if outcome.follow_up is not None and outcome.kind is OutcomeKind.COMPLETED
         ]
         if follow_ups:
-            self._submitting.submit(follow_ups)
+            self._inserter.submit(follow_ups)
 
     def _free(self, leases: list[Lease], not_completed: list[Outcome]) -> None:
         """Unblock jobs that waited for these; a job that has ended does not change the order of its group."""
-        places = Places((sequence, None) for sequence in {lease.sequence for lease in leases})
+        memberships = Memberships((sequence, None) for sequence in {lease.sequence for lease in leases})
         again = [outcome.lease for outcome in not_completed if STATUS_AFTER[outcome.kind] is JobStatus.PENDING]
         kinds = {(lease.queue, lease.type, lease.priority, lease.limits) for lease in again if lease.limits}
-        places.add(
+        memberships.add(
             (None, to_group(self._lanes.number(Lane(queue, kind, priority, 1)), limits))
             for queue, kind, priority, limits in kinds
         )
-        self._parking.vacate([lease.limits for lease in leases])
-        self._lines.put_in_order(places)
+        self._parked_groups.release_limits([lease.limits for lease in leases])
+        self._heads.select_heads(memberships)
 
     def report(self, worker: int, reports: Sequence[ProgressReport]) -> list[bool]:
         """Store the progress of jobs; return for each report whether its lease is current."""

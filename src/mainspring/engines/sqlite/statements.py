@@ -1,9 +1,9 @@
 """SQL statements of the engine: submit, claim, settle, commands, workers and queries.
 
-Most statements work on a whole batch: see `rows` for why. Parameters are numbered; ?1 is the batch. Statuses are
-the numbers of `rows.STATUSES`. `+`, NOT INDEXED and CROSS JOIN keep the planner from looking up the batch in an
+Most statements work on a whole batch: see `codec` for why. Parameters are numbered; ?1 is the batch. Statuses are
+the numbers of `codec.STATUSES`. `+`, NOT INDEXED and CROSS JOIN keep the planner from looking up the batch in an
 index: the batch is always the shorter list. Two crashes (SUSPECT_CRASHES) make a job a suspect. The statements for
-sequences, groups and limits are in `line_statements`, those for schedules in `schedules`.
+sequences, groups and limits are in `waiting_statements`, those for schedules in `schedules`.
 """
 
 from __future__ import annotations
@@ -37,14 +37,15 @@ SELECT l.queue, l.type, l.priority, j.sequence FROM jobs AS j JOIN lanes AS l ON
 # ?1 now: the last seq, and whether there is a listener for events
 BEFORE_SUBMIT = "SELECT (SELECT coalesce(max(seq), 0) FROM jobs), listening > ?1 FROM settings"
 
-# The `wait` of a new job: 1 for its sequence, 2 for its group, 0 for neither. `waiting_groups` then lets the
-# next jobs go.
+# The `wait` of a new job: 1 for its sequence, 2 for its group, 0 for neither. `waiting_groups` then sets it to 0
+# for the heads.
 WAIT = "CASE WHEN {sequence} IS NOT NULL THEN 1 WHEN {grp} IS NOT NULL THEN 2 ELSE 0 END"
 _WAITS = WAIT.format(sequence="sequence", grp="grp")
 # A job that leaves its first position in its group, for another one or without a start, counts as moved: see
 # `waiting_groups`.
 _MOVES = "moved = iif(grp IS NULL, NULL, 1)"
-# So does a new job that is due before a started one, or that has a sequence, in which its turn comes at any time.
+# So does a new job that is due before a started one. So does one with a sequence, whose head it may become at any
+# time.
 _MOVED = """CASE WHEN {grp} IS NULL THEN NULL WHEN {sequence} IS NOT NULL THEN 1
     ELSE (SELECT 1 FROM groups WHERE id = {grp} AND groups.due > {due}) END"""
 
@@ -102,7 +103,7 @@ SELECT json_group_array(json_array(unique_key, status, id, created)) FROM (
     ORDER BY j.seq)
 """
 # batch of [schedule, occurrence]: their jobs
-OCCURRENCES_IN_THE_WAY = """
+EXISTING_OCCURRENCES = """
 SELECT json_group_array(json_array(schedule, occurrence, jobs.id)) FROM json_each(?1) AS v
 CROSS JOIN jobs ON schedule = v.value ->> 0 AND occurrence = v.value ->> 1 AND schedule IS NOT NULL
 """
@@ -115,7 +116,7 @@ WHERE id = ?1 AND status = 0
 """
 
 # batch of ids; ?2 the last seq before the insert: the ids that existed before it
-IN_THE_WAY = "SELECT json_group_array(id) FROM jobs WHERE id IN (SELECT value FROM json_each(?1)) AND seq <= ?2"
+EXISTING_IDS = "SELECT json_group_array(id) FROM jobs WHERE id IN (SELECT value FROM json_each(?1)) AND seq <= ?2"
 
 # -- claiming; batch of [lane, head start in microseconds]
 
@@ -173,7 +174,7 @@ SELECT min(first) FROM (
 """
 # Other times at which a worker must act: the first job expires, the first limit admits again, the first occurrence
 # of a schedule is due; and whether groups are parked.
-INSTANTS = """
+NEXT_TIMES = """
 SELECT json_array(
     (SELECT min(expires) FROM jobs INDEXED BY expiring
      WHERE expires IS NOT NULL AND status = 0 AND owner IS NULL),
@@ -191,7 +192,7 @@ EXPIRE = f"""
 UPDATE jobs SET status = {_EXPIRE}, finished = ?2, error = 'expired: it did not start within its time', {_MOVES}
 WHERE seq IN (SELECT value FROM json_each(?1))
 """
-STOPS = "SELECT json_group_array(id) FROM jobs WHERE owner = ?1 AND stop IS NOT NULL AND owner IS NOT NULL"
+STOP_REQUESTS = "SELECT json_group_array(id) FROM jobs WHERE owner = ?1 AND stop IS NOT NULL AND owner IS NOT NULL"
 
 REPORT = """
 UPDATE jobs NOT INDEXED SET progress = v.value -> 2 FROM json_each(?1) AS v
@@ -222,7 +223,7 @@ WHERE seq = v.value ->> 0 AND token = v.value ->> 1 AND +owner = ?2 AND +status 
 """
 COMPLETE = _COMPLETE.format(completed=_COMPLETED, more="")
 # the same with [..., when the result may be deleted]
-COMPLETE_FOR_A_TIME = _COMPLETE.format(completed=_COMPLETED, more=" forget = v.value ->> 5,")
+COMPLETE_WITH_RESULT_EXPIRY = _COMPLETE.format(completed=_COMPLETED, more=" forget = v.value ->> 5,")
 
 # batch of [seq, token, status, due, error, failures, timeouts, interruptions, 1 to undo a start, status before,
 # attempt, began, crashes]. A job with a stop request becomes CANCELED instead of PENDING.
@@ -296,8 +297,8 @@ IS_ENROLLED = "SELECT EXISTS (SELECT 1 FROM workers WHERE id = ?1)"
 RENEW = "UPDATE workers SET heartbeat = ?2 WHERE id = ?1"
 ANNOUNCE = "UPDATE workers SET types = ?2 WHERE id = ?1"
 DECLARE_DEAD = "UPDATE workers SET heartbeat = 0 WHERE id = ?1"
-LEAVE = "DELETE FROM workers WHERE id = ?1"
-GIVE_BACK_HELD = "UPDATE jobs SET owner = NULL WHERE owner = ?1 AND status = 0"
+DELETE_WORKER = "DELETE FROM workers WHERE id = ?1"
+RELEASE_HELD_OF_WORKER = "UPDATE jobs SET owner = NULL WHERE owner = ?1 AND status = 0"
 OTHERS = """
 SELECT json_group_array(json_array(id, heartbeat)) FROM (
     SELECT id, heartbeat FROM workers WHERE id <> ?1
@@ -331,8 +332,10 @@ UPDATE jobs SET
         'ended', ?3, 'cause', 'crash', 'error', 'its worker ' || owner || ' died'))
 WHERE owner IN (SELECT value FROM json_each(?1)) AND +status = 1
 """
-RELEASE = "UPDATE jobs SET owner = NULL WHERE owner IN (SELECT value FROM json_each(?1)) AND +status = 0"
-BURY = "DELETE FROM workers WHERE id IN (SELECT value FROM json_each(?1))"
+RELEASE_HELD_OF_DEAD = (
+    "UPDATE jobs SET owner = NULL WHERE owner IN (SELECT value FROM json_each(?1)) AND +status = 0"
+)
+DELETE_WORKERS = "DELETE FROM workers WHERE id IN (SELECT value FROM json_each(?1))"
 
 # -- reading
 

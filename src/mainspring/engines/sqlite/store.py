@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mainspring.engines.sqlite import line_statements as sql
+from mainspring.engines.sqlite import waiting_statements as sql
 from mainspring.engines.sqlite.codec import to_json
 from mainspring.engines.sqlite.database import Database
 from mainspring.engines.sqlite.event_log import EventWriter
-from mainspring.engines.sqlite.lanes import Lanes
-from mainspring.engines.sqlite.limits import Buckets, LimitTable, family_bounds
-from mainspring.engines.sqlite.waiting_groups import GroupNames, Lines, Parking
+from mainspring.engines.sqlite.lanes import LaneCache
+from mainspring.engines.sqlite.limits import BucketCounts, LimitCache, family_bounds
+from mainspring.engines.sqlite.waiting_groups import GroupCache, HeadSelector, ParkedGroups
 from mainspring.jobs.commands import DropLimit, PauseQueue, PutLimit
 from mainspring.jobs.limits import Limit
 
@@ -22,30 +22,34 @@ class Store:
         self.database = database
         self.now = now
         self.wake = wake
-        self.lanes = Lanes(database)
+        self.lanes = LaneCache(database)
         self.events = EventWriter(database, now)
-        self.group_names = GroupNames(database)
-        self.lines = Lines(database, now, wake)
-        self._table = LimitTable(database)
-        self.buckets = Buckets(database, self._table, now)
-        self.parking = Parking(database, self.lines, self._table, self.buckets, now=now, wake=wake)
-        self.settings = StoreSettings(database, self._table, self.buckets, self.parking)
+        self.groups = GroupCache(database)
+        self.heads = HeadSelector(database, now, wake)
+        self._limits = LimitCache(database)
+        self.bucket_counts = BucketCounts(database, self._limits, now)
+        self.parked_groups = ParkedGroups(
+            database, self.heads, self._limits, self.bucket_counts, now=now, wake=wake
+        )
+        self.settings = StoreSettings(database, self._limits, self.bucket_counts, self.parked_groups)
 
     def forget(self) -> None:
         """Drop cached state, which may have been rolled back; the next use reads it again."""
         self.lanes.forget()
-        self._table.forget()
-        self.buckets.forget()
+        self._limits.forget()
+        self.bucket_counts.forget()
 
 
 class StoreSettings:
     """Pauses queues and changes limits; for use inside a unit (one transaction)."""
 
-    def __init__(self, database: Database, table: LimitTable, buckets: Buckets, parking: Parking) -> None:
+    def __init__(
+        self, database: Database, limits: LimitCache, bucket_counts: BucketCounts, parked_groups: ParkedGroups
+    ) -> None:
         self._database = database
-        self._table = table
-        self._buckets = buckets
-        self._parking = parking
+        self._limits = limits
+        self._bucket_counts = bucket_counts
+        self._parked_groups = parked_groups
 
     def pause(self, command: PauseQueue) -> bool:
         """Pause or resume a queue; return whether it changed."""
@@ -54,36 +58,36 @@ class StoreSettings:
         is_changed = self._database.changes() > 0
         if is_changed:
             if command.is_paused:
-                write(sql.TAKE_BACK_HELD, (command.queue,))
+                write(sql.RELEASE_HELD_OF_QUEUE, (command.queue,))
             else:
-                self._parking.admit_queue(command.queue)
-            write(sql.ARRANGED)
+                self._parked_groups.unpark_queue(command.queue)
+            write(sql.INCREMENT_SETTINGS_VERSION)
         return is_changed
 
     def put_limit(self, command: PutLimit) -> bool:
         """Define a limit, and let groups that wait for it try again; return whether it changed."""
-        before = self._table.limits().get(command.family)
+        before = self._limits.all().get(command.family)
         by = to_json(command.by)
         self._database.write(sql.PUT_LIMIT, (command.family, command.most, command.per, by))
         is_changed = self._changed_limit(command.family)
         after = Limit(command.most, command.per)
         if is_changed and before is not None and before.per is not None and after.per is not None:
-            self._buckets.change_pace(command.family, before, after)
+            self._bucket_counts.change_rate(command.family, before, after)
         return is_changed
 
     def drop_limit(self, command: DropLimit) -> bool:
         """Delete a limit, and unpark the groups that wait for it; return whether there was one."""
         self._database.write(sql.DROP_LIMIT, (command.family,))
         is_changed = self._changed_limit(command.family)
-        self._buckets.forget_pace(command.family)
+        self._bucket_counts.delete_rates(command.family)
         return is_changed
 
     def _changed_limit(self, family: str) -> bool:
         is_changed = self._database.changes() > 0
         if is_changed:
-            self._database.write(sql.ARRANGED)
-            self._table.forget()
-            self._buckets.recount(family)
-            self._parking.admit_family(family)
-            self._database.write(sql.WAIT_FOR_FAMILY_NO_MORE, family_bounds(family))
+            self._database.write(sql.INCREMENT_SETTINGS_VERSION)
+            self._limits.forget()
+            self._bucket_counts.recount(family)
+            self._parked_groups.unpark_family(family)
+            self._database.write(sql.DELETE_RATE_WAITS_OF_FAMILY, family_bounds(family))
         return is_changed

@@ -32,7 +32,7 @@ from mainspring.engines.sqlite.codec import (
 )
 from mainspring.engines.sqlite.lanes import lane_of
 from mainspring.engines.sqlite.store import Store
-from mainspring.engines.sqlite.waiting_groups import Places
+from mainspring.engines.sqlite.waiting_groups import Memberships
 from mainspring.jobs.events import Event, EventKind
 from mainspring.jobs.records import Conflict, ConflictKind, NewJob, UniqueKey, conflict_of
 from mainspring.jobs.status import JobStatus
@@ -69,7 +69,7 @@ _holders = msgspec.json.Decoder(list[tuple[str, int, str, int]]).decode
 _occurrence_rows = msgspec.json.Decoder(list[tuple[str, int, str]]).decode
 
 
-class Holder(msgspec.Struct):
+class UniqueKeyHolder(msgspec.Struct):
     """A job with a unique key."""
 
     status: JobStatus
@@ -77,15 +77,15 @@ class Holder(msgspec.Struct):
     created: int
 
 
-class Submitting:
+class JobInserter:
     """Stores jobs; for use inside a unit (one transaction)."""
 
     def __init__(self, store: Store) -> None:
         self._database = store.database
         self._lanes = store.lanes
-        self._lines = store.lines
-        self._parking = store.parking
-        self._names = store.group_names
+        self._heads = store.heads
+        self._parked_groups = store.parked_groups
+        self._groups = store.groups
         self._events = store.events
         self._now = store.now
 
@@ -93,7 +93,7 @@ class Submitting:
         """Store jobs; return for each its conflict with another job, or None if it was stored."""
         last, has_listener = self._database.write(sql.BEFORE_SUBMIT, (self._now(),))
         if any(job.unique is not None or job.schedule is not None for job in jobs):
-            answers = self._submit_one_of_each(jobs, last)
+            answers = self._submit_unique(jobs, last)
         else:
             answers = [None] * len(jobs) if self._insert(jobs, last) else self._taken_ids(jobs, last)
         if has_listener:
@@ -121,21 +121,21 @@ class Submitting:
                 return self._database.changes() == len(jobs)
             write(sql.INSERT, (new_rows(jobs, numbers), self._now()))
         is_complete = self._database.changes() == len(jobs)
-        lines = [
+        memberships = [
             (job.sequence, to_group(self._lanes.number(lane_of(job)), job.limits))
             for job in jobs
             if job.sequence is not None or job.limits
         ]
-        if lines:
-            self._enter_groups([group for _, group in lines if group is not None], last, is_complete)
-            self._lines.put_in_order(Places(lines))
+        if memberships:
+            self._add_to_groups([group for _, group in memberships if group is not None], last, is_complete)
+            self._heads.select_heads(Memberships(memberships))
         return is_complete
 
-    def _enter_groups(self, groups: list[str], last: int, is_complete: bool) -> None:  # noqa: FBT001
+    def _add_to_groups(self, groups: list[str], last: int, is_complete: bool) -> None:  # noqa: FBT001
         if is_complete and groups:
-            self._names.enter(Counter(groups))
+            self._groups.add_jobs(Counter(groups))
         elif groups:
-            self._names.enter_since(last, groups)
+            self._groups.add_jobs_since(last, groups)
 
     def _lanes_of(self, jobs: Sequence[NewJob]) -> list[int]:
         known: dict[tuple[str, str, int, bool], int] = {}  # most are of one kind, and a `Lane` is slow to create
@@ -149,21 +149,21 @@ class Submitting:
 
     def _taken_ids(self, jobs: Sequence[NewJob], last: int) -> list[Conflict | None]:
         """Return for each job None, or a conflict if its id existed before or earlier in the batch."""
-        taken = self._ids_in_the_way(jobs, last)
+        taken = self._existing_ids(jobs, last)
         answers: list[Conflict | None] = []
         for job in jobs:
             answers.append(Conflict(job.id, ConflictKind.ID) if job.id in taken else None)
             taken.add(job.id)
         return answers
 
-    def _ids_in_the_way(self, jobs: Sequence[NewJob], last: int) -> set[str]:
-        return set(strings(self._database.write(sql.IN_THE_WAY, (to_json([job.id for job in jobs]), last))))
+    def _existing_ids(self, jobs: Sequence[NewJob], last: int) -> set[str]:
+        return set(strings(self._database.write(sql.EXISTING_IDS, (to_json([job.id for job in jobs]), last))))
 
     # -- unique keys and occurrences
 
-    def _submit_one_of_each(self, jobs: Sequence[NewJob], last: int) -> list[Conflict | None]:
+    def _submit_unique(self, jobs: Sequence[NewJob], last: int) -> list[Conflict | None]:
         """Store jobs without a conflict, or replace; each is also checked against those before it in the batch."""
-        taken = self._ids_in_the_way(jobs, EVERYTHING)
+        taken = self._existing_ids(jobs, EVERYTHING)
         holders = self._holders({job.unique.key for job in jobs if job.unique is not None})
         occurrences = self._occurrences(jobs)
         kept: dict[str, NewJob] = {}
@@ -176,7 +176,9 @@ class Submitting:
                 taken.add(job.id)
                 occurrences[job.schedule, job.occurrence] = job.id
                 if job.unique is not None:
-                    holders.setdefault(job.unique.key, []).append(Holder(JobStatus.PENDING, job.id, self._now()))
+                    holders.setdefault(job.unique.key, []).append(
+                        UniqueKeyHolder(JobStatus.PENDING, job.id, self._now())
+                    )
             elif conflict.kind is ConflictKind.REPLACED:
                 if conflict.existing_id in kept:
                     kept[conflict.existing_id] = _replaced(kept[conflict.existing_id], job)
@@ -190,35 +192,35 @@ class Submitting:
         self,
         job: NewJob,
         taken: set[str],
-        holders: dict[str, list[Holder]],
+        holders: dict[str, list[UniqueKeyHolder]],
         occurrences: dict[tuple[str | None, int | None], str],
     ) -> Conflict | None:
         return conflict_of(
             job,
             same_id=job.id in taken,
             same_occurrence=None if job.schedule is None else occurrences.get((job.schedule, job.occurrence)),
-            holder=None if job.unique is None else _find(holders, job.unique, self._now()),
+            holder=None if job.unique is None else _newest_holder(holders, job.unique, self._now()),
         )
 
     def _occurrences(self, jobs: Sequence[NewJob]) -> dict[tuple[str | None, int | None], str]:
         asked = [(job.schedule, job.occurrence) for job in jobs if job.schedule is not None]
         if not asked:
             return {}
-        rows = _occurrence_rows(self._database.write(sql.OCCURRENCES_IN_THE_WAY, (to_json(asked),)))
+        rows = _occurrence_rows(self._database.write(sql.EXISTING_OCCURRENCES, (to_json(asked),)))
         return {(schedule, occurrence): job_id for schedule, occurrence, job_id in rows}
 
-    def _holders(self, keys: set[str]) -> dict[str, list[Holder]]:
-        found: dict[str, list[Holder]] = {}
+    def _holders(self, keys: set[str]) -> dict[str, list[UniqueKeyHolder]]:
+        found: dict[str, list[UniqueKeyHolder]] = {}
         for key, status, job_id, created in _holders(self._database.write(sql.HOLDERS, (to_json(sorted(keys)),))):
-            found.setdefault(key, []).append(Holder(STATUSES[status], job_id, created))
+            found.setdefault(key, []).append(UniqueKeyHolder(STATUSES[status], job_id, created))
         return found
 
     def _replace(self, job_id: str, job: NewJob) -> None:
         lane = self._lanes.lane_under(job_id, job.limits)  # queue, type and priority stay as they are
         group = to_group(lane, job.limits)
         if group is not None:
-            self._names.enter({group: 0})
-        places = self._lines.of_ids([job_id])
+            self._groups.add_jobs({group: 0})
+        memberships = self._heads.memberships_of_jobs([job_id])
         self._database.write(
             sql.REPLACE,
             (
@@ -232,10 +234,10 @@ class Submitting:
                 lane,
             ),
         )
-        before = set(places.groups)
-        places.add([(None, group)])
-        self._lines.put_in_order(places)
-        self._parking.admit_others_than(before)
+        before = set(memberships.groups)
+        memberships.add([(None, group)])
+        self._heads.select_heads(memberships)
+        self._parked_groups.unpark_sharing_buckets(before)
 
     # -- events
 
@@ -256,7 +258,7 @@ def _replaced(job: NewJob, by: NewJob) -> NewJob:
     return replace(job, **changes, headers=by.headers, limits=by.limits)
 
 
-def _find(holders: dict[str, list[Holder]], unique: UniqueKey, now: int) -> str | None:
+def _newest_holder(holders: dict[str, list[UniqueKeyHolder]], unique: UniqueKey, now: int) -> str | None:
     """Return the id of the newest job that holds a key; `holders` are in the order of submission."""
     same_key = holders.get(unique.key, ())
     found = [holder.id for holder in same_key if unique.is_held_by(holder.status, holder.created, now)]

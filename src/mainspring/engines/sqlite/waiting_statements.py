@@ -1,6 +1,6 @@
-"""SQL statements for sequences and groups (the lines in which jobs wait), limits and paused queues.
+"""SQL statements for jobs that wait: in sequences and groups, for limits, and in paused queues.
 
-See `waiting_groups` for how lines work.
+See `waiting_groups` for how sequences and groups work.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ def _first(condition: str, columns: str = "due, seq", count: str = "1") -> str:
 
 
 # batch of seq: [sequence, group name] of the jobs that have either
-LINES_OF = """
+MEMBERSHIPS_OF_ROWS = """
 SELECT json_group_array(json_array(sequence, (SELECT name FROM groups WHERE groups.id = grp)))
 FROM json_each(?1) AS v CROSS JOIN jobs ON seq = v.value
 WHERE sequence IS NOT NULL OR grp IS NOT NULL
 """
 # batch of ids: the same
-LINES_OF_IDS = """
+MEMBERSHIPS_OF_JOBS = """
 SELECT json_group_array(json_array(sequence, (SELECT name FROM groups WHERE groups.id = grp)))
 FROM json_each(?1) AS v CROSS JOIN jobs ON jobs.id = v.value
 WHERE sequence IS NOT NULL OR grp IS NOT NULL
 """
 # batch of workers: the same for the jobs that they own
-LINES_OF_OWNERS = """
+MEMBERSHIPS_OF_WORKERS = """
 SELECT json_group_array(json_array(sequence, (SELECT name FROM groups WHERE groups.id = grp)))
 FROM json_each(?1) AS v CROSS JOIN jobs ON owner = v.value
 WHERE sequence IS NOT NULL OR grp IS NOT NULL
@@ -67,7 +67,7 @@ SELECT json_group_array(json_array(
           ORDER BY turn, seq LIMIT 1) END))
 FROM json_each(?1) AS k
 """
-# batch of group numbers: [the present head, the new head], as seq; suspects have a line of their own
+# batch of group numbers: [the present head, the new head], as seq; suspects have a head of their own
 _GROUP_HEADS = """
 SELECT
     (SELECT seq FROM jobs WHERE grp = g.id AND grp IS NOT NULL AND status = 0 AND owner IS NULL AND wait = 0
@@ -96,21 +96,23 @@ GROUPS_WITH_DUE_JOBS = f"""
 SELECT json_group_array(k.value) FROM json_each(?1) AS k WHERE {_HAS_DUE_JOB.format(group="k.value", until="?2")}
 """
 # batch of seq
-LEAVE_SEQUENCE_HEAD = "UPDATE jobs SET wait = 1, ready = due WHERE seq IN (SELECT value FROM json_each(?1))"
-BECOME_SEQUENCE_HEAD = (
+DEMOTE_SEQUENCE_HEADS = "UPDATE jobs SET wait = 1, ready = due WHERE seq IN (SELECT value FROM json_each(?1))"
+PROMOTE_SEQUENCE_HEADS = (
     "UPDATE jobs SET wait = iif(grp IS NULL, 0, 2) WHERE seq IN (SELECT value FROM json_each(?1))"
 )
-LEAVE_GROUP_HEAD = "UPDATE jobs SET wait = 2, ready = due WHERE seq IN (SELECT value FROM json_each(?1))"
+DEMOTE_GROUP_HEADS = "UPDATE jobs SET wait = 2, ready = due WHERE seq IN (SELECT value FROM json_each(?1))"
 # ?2 the earliest time from which it counts as ready: now for groups that take turns, 0 for the others
-BECOME_GROUP_HEAD = "UPDATE jobs SET wait = 0, ready = max(due, ?2) WHERE seq IN (SELECT value FROM json_each(?1))"
+PROMOTE_GROUP_HEADS = (
+    "UPDATE jobs SET wait = 0, ready = max(due, ?2) WHERE seq IN (SELECT value FROM json_each(?1))"
+)
 
 # batch of numbers of groups that are not parked and whose heads have started; ?2 as above
-NEXT_GROUP_HEADS = f"""
+PROMOTE_NEXT = f"""
 UPDATE jobs SET wait = 0, ready = max(due, ?2)
 WHERE seq IN (SELECT {_FIRST} FROM json_each(?1) AS k CROSS JOIN groups AS g ON g.id = k.value)
 """
 
-# batch of group numbers; ?2 how many of each, ?3 due until: the first jobs behind the head of each group, one
+# batch of group numbers; ?2 how many of each, ?3 due until: the first jobs after the head of each group, one
 # group after another, and within a group in the order of submission.
 _PICK = """
 SELECT json_group_array(json_array({columns})) FROM (
@@ -136,21 +138,21 @@ SELECT iif({_IS_MOVED}, (
 
 # batch of [number, due, seq]: the position of the last started job of each group. The groups exist, so nothing is
 # inserted. It is an INSERT because an UPDATE from a batch takes nearly twice as long.
-ADVANCE = """
+RECORD_LAST_STARTED = """
 INSERT INTO groups (id, name, jobs, due, seq)
 SELECT value ->> 0, '', 0, value ->> 1, value ->> 2 FROM jsonb_each(?1) WHERE true
 ON CONFLICT (id) DO UPDATE SET due = excluded.due, seq = excluded.seq
 WHERE (groups.due, groups.seq) < (excluded.due, excluded.seq)
 """
 # batch of [number, name, how many]
-ENTER_GROUPS = f"""
+ADD_GROUP_JOBS = f"""
 INSERT INTO groups (id, name, jobs, due, seq)
 SELECT value ->> 0, value ->> 1, value ->> 2, {BEFORE_ALL}, 0 FROM jsonb_each(?1) WHERE true
 ON CONFLICT (id) DO UPDATE SET jobs = jobs + excluded.jobs
 """
-ENTER_GROUP_OF = "UPDATE groups SET jobs = jobs + 1 WHERE id = (SELECT grp FROM jobs WHERE id = ?1)"
+ADD_GROUP_JOB_LIKE = "UPDATE groups SET jobs = jobs + 1 WHERE id = (SELECT grp FROM jobs WHERE id = ?1)"
 # ?1 a seq: [group number, how many] of the jobs behind it
-GROUPS_SINCE = """
+GROUP_JOBS_SINCE = """
 SELECT json_group_array(json_array(grp, jobs)) FROM (
     SELECT grp, count(*) AS jobs FROM jobs NOT INDEXED WHERE seq > ?1 AND grp IS NOT NULL GROUP BY grp)
 """
@@ -175,12 +177,12 @@ SELECT json_group_array(json_array(value, coalesce((SELECT running FROM occupied
 FROM json_each(?1)
 """
 # batch of {bucket: number of running jobs}
-OCCUPY = """
+WRITE_RUNNING = """
 INSERT INTO occupied (bucket, running) SELECT key, value FROM json_each(?1) WHERE true
 ON CONFLICT (bucket) DO UPDATE SET running = excluded.running
 """
 # the buckets from ?1 to ?2
-FORGET_COUNT = "DELETE FROM occupied WHERE bucket >= ?1 AND bucket < ?2"
+DELETE_COUNTS = "DELETE FROM occupied WHERE bucket >= ?1 AND bucket < ?2"
 RECOUNT = """
 INSERT INTO occupied (bucket, running)
 SELECT b.value, count(*) FROM jobs CROSS JOIN groups ON groups.id = grp CROSS JOIN json_each(name) AS b
@@ -192,21 +194,21 @@ SELECT json_group_array(name) FROM json_each(?1) AS v CROSS JOIN jobs ON owner =
 CROSS JOIN groups ON groups.id = grp
 """
 # batch of {bucket: full at}
-SPEND = """
+WRITE_RATES = """
 INSERT INTO rates (bucket, full_at) SELECT key, value FROM json_each(?1) WHERE true
 ON CONFLICT (bucket) DO UPDATE SET full_at = excluded.full_at
 """
 # the buckets from ?1 to ?2; ?3 now, ?4 the interval before, ?5 the interval now
-CHANGE_PACE = """
+CHANGE_RATE = """
 UPDATE rates SET full_at = ?3 + (full_at - ?3 + ?4 - 1) / ?4 * ?5
 WHERE bucket >= ?1 AND bucket < ?2 AND full_at > ?3
 """
 # ?1 now: cap the missing tokens of a bucket at its capacity, if it misses more than twice that
-FULL_AGAIN = """
+CAP_MISSING_TOKENS = """
 UPDATE rates SET full_at = ?1 + l.per FROM limits AS l
 WHERE family = substr(bucket, 1, instr(bucket, char(31)) - 1) AND full_at > ?1 + 2 * l.per
 """
-FORGET_PACE = "DELETE FROM rates WHERE bucket >= ?1 AND bucket < ?2"
+DELETE_RATES = "DELETE FROM rates WHERE bucket >= ?1 AND bucket < ?2"
 HOLDERS_OF = """
 SELECT json_group_array(id) FROM (
     SELECT jobs.id FROM jobs CROSS JOIN groups ON groups.id = grp
@@ -221,7 +223,7 @@ PARK = """
 INSERT OR REPLACE INTO parked (grp, name, bucket, since, looked)
 SELECT value ->> 0, value ->> 1, value ->> 2, ?2, ?2 FROM json_each(?1)
 """
-IS_PARKED = "SELECT EXISTS (SELECT 1 FROM parked)"
+IS_ANY_GROUP_PARKED = "SELECT EXISTS (SELECT 1 FROM parked)"
 # ?1 bucket, ?2 how many, ?3 now: the longest waiting groups that have a due job and no paused queue
 PARKED_FOR = f"""
 SELECT json_group_array(name) FROM (
@@ -233,12 +235,12 @@ SELECT json_group_array(name) FROM (
 PARKED_IN_QUEUE = "SELECT json_group_array(name) FROM parked JOIN lanes ON id = name ->> 0 WHERE queue = ?1"
 PARKED_FOR_FAMILY = "SELECT json_group_array(name) FROM parked WHERE bucket >= ?1 AND bucket < ?2"
 # the parked groups that were checked longest ago
-LEAST_LOOKED_AT = """
+LEAST_RECENTLY_CHECKED = """
 SELECT json_group_array(json_array(name, bucket)) FROM (
     SELECT name, bucket FROM parked ORDER BY looked, since LIMIT 50)
 """
 # batch of group numbers; ?2 now
-LOOKED_AT = "UPDATE parked SET looked = ?2 WHERE grp IN (SELECT value FROM json_each(?1))"
+MARK_CHECKED = "UPDATE parked SET looked = ?2 WHERE grp IN (SELECT value FROM json_each(?1))"
 IDLE_GROUPS = f"""
 SELECT json_group_array(name) FROM json_each(?1) AS k CROSS JOIN parked ON grp = k.value
 WHERE NOT {_HAS_DUE_JOB.format(group="k.value", until="?2")}
@@ -250,16 +252,16 @@ AND NOT {_HAS_DUE_JOB.format(group="parked.grp", until="?2")}
 UNPARK = "DELETE FROM parked WHERE grp IN (SELECT value FROM json_each(?1))"
 
 # batch of {bucket: time}
-WAIT_UNTIL = """
+WRITE_RATE_WAITS = """
 INSERT INTO waits (bucket, until) SELECT key, value FROM json_each(?1) WHERE true
 ON CONFLICT (bucket) DO UPDATE SET until = excluded.until
 """
-WAITED_UNTIL = """
+DUE_RATE_WAITS = """
 SELECT json_group_array(bucket) FROM (SELECT bucket FROM waits WHERE until <= ?1 ORDER BY until LIMIT 100)
 """
-WAIT_FOR_FAMILY_NO_MORE = "DELETE FROM waits WHERE bucket >= ?1 AND bucket < ?2"
+DELETE_RATE_WAITS_OF_FAMILY = "DELETE FROM waits WHERE bucket >= ?1 AND bucket < ?2"
 # batch of buckets: those that no group waits for any more
-WAIT_NO_MORE = """
+DELETE_UNUSED_RATE_WAITS = """
 DELETE FROM waits WHERE bucket IN (SELECT value FROM json_each(?1))
 AND NOT EXISTS (SELECT 1 FROM parked WHERE parked.bucket = waits.bucket)
 """
@@ -269,9 +271,9 @@ AND NOT EXISTS (SELECT 1 FROM parked WHERE parked.bucket = waits.bucket)
 PAUSED_QUEUES = "SELECT json_group_array(name) FROM paused_queues"
 PAUSE_QUEUE = "INSERT INTO paused_queues (name) VALUES (?1) ON CONFLICT DO NOTHING"
 RESUME_QUEUE = "DELETE FROM paused_queues WHERE name = ?1"
-TAKE_BACK_HELD = """
+RELEASE_HELD_OF_QUEUE = """
 UPDATE jobs INDEXED BY jobs_by_owner SET owner = NULL, token = token + 1
 WHERE owner IS NOT NULL AND status = 0 AND lane IN (SELECT id FROM lanes WHERE queue = ?1)
 """
-ARRANGEMENTS = "SELECT arrangements FROM settings"
-ARRANGED = "UPDATE settings SET arrangements = arrangements + 1"
+SETTINGS_VERSION = "SELECT arrangements FROM settings"
+INCREMENT_SETTINGS_VERSION = "UPDATE settings SET arrangements = arrangements + 1"
