@@ -14,13 +14,13 @@ from mainspring import NatsSettings
 from mainspring.clock import SystemClock
 from mainspring.engines.nats.engine import NatsEngine
 from mainspring.engines.sqlite import SqliteEngine, SqliteProjection
-from mainspring.engines.sqlite.departing import Departure
+from mainspring.engines.sqlite.export import SqliteExport
 from mainspring.jobs.commands import PauseSchedule, PutSchedule, Replay
 from mainspring.jobs.limits import bucket_of
 from mainspring.jobs.records import Cause, FollowUp, JobRecord, OutcomeKind, Query, UniqueKey
 from mainspring.jobs.recurrence.schedule_records import Firing, Occurrence, OccurrenceKind, Overlap, ScheduleRecord
 from mainspring.jobs.status import JobStatus
-from mainspring.moving import Mover
+from mainspring.migration import Migrator
 from mainspring.testing import ManualClock
 from mainspring.testing.conformance.bench import TYPE, Bench, seconds
 
@@ -65,8 +65,8 @@ class Target:
 
 
 @contextmanager
-def departing(path: Path) -> Iterator[Departure]:
-    source = Departure(path)
+def opened_export(path: Path) -> Iterator[SqliteExport]:
+    source = SqliteExport(path)
     source.open()
     try:
         yield source
@@ -74,20 +74,20 @@ def departing(path: Path) -> Iterator[Departure]:
         source.close()
 
 
-def carry_out(mover: Mover) -> None:
+def carry_out(migrator: Migrator) -> None:
     """Move from whatever there is to the end, which must be without a difference."""
-    mover.begin()
-    if not mover.is_complete:
-        for _ in (*mover.copying(), *mover.verifying()):
+    migrator.begin()
+    if not migrator.is_complete:
+        for _ in (*migrator.copying(), *migrator.verifying()):
             pass
-        assert mover.deviations == []
-    mover.finish()
+        assert migrator.deviations == []
+    migrator.finish()
 
 
 def move(path: Path, target: Target) -> None:
     """Move all of a file."""
-    with departing(path) as source, target.opened() as engine:
-        carry_out(Mover(source, engine, target.url))
+    with opened_export(path) as source, target.opened() as engine:
+        carry_out(Migrator(source, engine, target.url))
 
 
 @contextmanager
@@ -151,9 +151,9 @@ def fill(path: Path) -> Contents:
         bench.clock.jump(AGE - 1)
         _make_waiting(bench)
         _leave_to_dead(bench)
-    with departing(path) as source:  # what the dead left is rescued, as by the next sweep
+    with opened_export(path) as source:  # what the dead left is rescued, as by the next sweep
         source.begin("nobody", "nowhere")
-        source.take_back()
+        source.unmark()
     return Contents(path)
 
 

@@ -15,9 +15,9 @@ from mainspring.engines.sqlite import SqliteEngine
 from mainspring.errors import EngineUnavailable, LimitExceeded, StoreMoved
 from mainspring.jobs.commands import PutSchedule
 from mainspring.jobs.records import ConflictKind, NewJob, UniqueKey, WorkerInfo
-from mainspring.moving import Mover, Undoing, plan
+from mainspring.migration import MigrationUndo, Migrator, plan_migration
 from mainspring.testing.conformance.bench import Bench
-from tests.nats.moves import ALIVE, Target, departing, fill, move, records_of, source_bench
+from tests.nats.moves import ALIVE, Target, fill, move, opened_export, records_of, source_bench
 from tests.nats.servers import MakeServers, Servers
 from tests.support import PATIENCE
 
@@ -115,8 +115,8 @@ def test_a_live_worker_on_the_source_is_in_the_way(path: Path, target: Target) -
     engine = SqliteEngine(path)
     engine.open(lambda: None)
     worker = engine.enroll(WorkerInfo("host:42", 42, ("ping",)))
-    with departing(path) as source:
-        assert plan(source).workers == ("host:42",)
+    with opened_export(path) as source:
+        assert plan_migration(source).workers == ("host:42",)
     with pytest.raises(EngineUnavailable, match=r"worker host:42 works on it; stop it"):
         move(path, target)
     engine.leave(worker)
@@ -138,16 +138,16 @@ def test_a_live_worker_on_the_target_is_in_the_way(path: Path, target: Target) -
 
 def test_workers_on_the_target_wait_until_all_is_there(path: Path, target: Target) -> None:
     submit(path, "job")
-    with departing(path) as source, target.opened() as engine, target.bench() as bench:
-        mover = Mover(source, engine, target.url)
-        mover.begin()
+    with opened_export(path) as source, target.opened() as engine, target.bench() as bench:
+        migrator = Migrator(source, engine, target.url)
+        migrator.begin()
         with pytest.raises(EngineUnavailable, match="jobs are being moved here from SQLite file"):
             bench.enroll()
-        assert list(mover.copying()) == [1]
+        assert list(migrator.copying()) == [1]
         with pytest.raises(EngineUnavailable, match="workers wait"):
             bench.enroll()
-        assert list(mover.verifying()) == [1]
-        mover.finish()
+        assert list(migrator.verifying()) == [1]
+        migrator.finish()
         (lease,) = bench.take_when_there(bench.enroll(), 1)
         assert lease.id == "job"
 
@@ -208,13 +208,13 @@ def test_an_id_that_is_taken_is_told_and_not_overwritten(path: Path, target: Tar
     submit(path, "mine", "taken", after=99_999)
     with target.bench() as bench:
         bench.submit("taken", payload=b'{"of": "another"}', after=99_999)
-    with departing(path) as source, target.opened() as engine:
-        mover = Mover(source, engine, target.url)
-        mover.begin()
-        for _ in (*mover.copying(), *mover.verifying()):
+    with opened_export(path) as source, target.opened() as engine:
+        migrator = Migrator(source, engine, target.url)
+        migrator.begin()
+        for _ in (*migrator.copying(), *migrator.verifying()):
             pass
-        assert [(deviation.what, deviation.name) for deviation in mover.deviations] == [("job", "taken")]
-        assert "not overwritten" in mover.deviations[0].problem
+        assert [(deviation.what, deviation.name) for deviation in migrator.deviations] == [("job", "taken")]
+        assert "not overwritten" in migrator.deviations[0].problem
         assert records_of(engine, ["taken"])["taken"].payload == b'{"of": "another"}'
         with pytest.raises(StoreMoved, match="are being moved to"):
             submit(path, "another")
@@ -222,13 +222,13 @@ def test_an_id_that_is_taken_is_told_and_not_overwritten(path: Path, target: Tar
 
 def test_a_job_that_is_changed_meanwhile_is_told(path: Path, target: Target) -> None:
     submit(path, "job", after=99_999)
-    with departing(path) as source, target.opened() as engine, target.bench() as bench:
-        mover = Mover(source, engine, target.url)
-        mover.begin()
-        assert list(mover.copying()) == [1]
+    with opened_export(path) as source, target.opened() as engine, target.bench() as bench:
+        migrator = Migrator(source, engine, target.url)
+        migrator.begin()
+        assert list(migrator.copying()) == [1]
         bench.cancel("job")
-        assert list(mover.verifying()) == [1]
-        assert [deviation.problem for deviation in mover.deviations] == ["was changed there meanwhile"]
+        assert list(migrator.verifying()) == [1]
+        assert [deviation.problem for deviation in migrator.deviations] == ["was changed there meanwhile"]
 
 
 def test_a_job_that_no_message_can_carry_is_refused_before_anything_is_begun(path: Path, target: Target) -> None:
@@ -242,10 +242,10 @@ def test_a_move_goes_on_only_to_where_it_began(
     path: Path, target: Target, nats_server: Servers, nats_prefix: str, tmp_path: Path
 ) -> None:
     submit(path, "job")
-    with departing(path) as source, target.opened() as engine:
-        Mover(source, engine, target.url).begin()
+    with opened_export(path) as source, target.opened() as engine:
+        Migrator(source, engine, target.url).begin()
     other = Target(nats_server.url, f"{nats_prefix}-other", tmp_path)
-    with pytest.raises(EngineUnavailable, match="knows nothing of that"):
+    with pytest.raises(EngineUnavailable, match="has no receipt"):
         move(path, other)
     move(path, target)
 
@@ -274,11 +274,11 @@ def given_up(path: Path, target: Target) -> list[str]:
     """A file that is used again, while some of its jobs are on the target."""
     ids = ["one", "two"]
     submit(path, *ids, after=99_999)
-    with departing(path) as source, target.opened() as engine:
-        mover = Mover(source, engine, target.url)
-        mover.begin()
-        assert list(mover.copying()) == [2]
-        source.take_back()
+    with opened_export(path) as source, target.opened() as engine:
+        migrator = Migrator(source, engine, target.url)
+        migrator.begin()
+        assert list(migrator.copying()) == [2]
+        source.unmark()
     return ids
 
 
@@ -287,11 +287,11 @@ def test_what_is_left_of_a_move_that_was_given_up_is_taken_away(
 ) -> None:
     with source_bench(path) as bench:
         bench.cancel("one")
-    with departing(path) as source, target.opened() as engine:
-        assert sum(Undoing(source, engine, target.url).undoing()) == 2
+    with opened_export(path) as source, target.opened() as engine:
+        assert sum(MigrationUndo(source, engine, target.url).run()) == 2
         assert records_of(engine, given_up) == {}
         with pytest.raises(EngineUnavailable, match="nothing to take back"):
-            list(Undoing(source, engine, target.url).undoing())
+            list(MigrationUndo(source, engine, target.url).run())
     with target.bench() as bench:
         bench.enroll()
 
@@ -328,12 +328,12 @@ def test_a_schedule_that_has_fired_there_is_told_and_not_overwritten(path: Path,
     record = contents.schedules["hourly report"]
     with target.bench() as bench:
         assert bench.arrange(PutSchedule(record, None))
-    with departing(path) as source, target.opened() as engine:
-        mover = Mover(source, engine, target.url)
-        mover.begin()
-        for _ in (*mover.copying(), *mover.verifying()):
+    with opened_export(path) as source, target.opened() as engine:
+        migrator = Migrator(source, engine, target.url)
+        migrator.begin()
+        for _ in (*migrator.copying(), *migrator.verifying()):
             pass
-        assert [(deviation.what, deviation.name) for deviation in mover.deviations] == [
+        assert [(deviation.what, deviation.name) for deviation in migrator.deviations] == [
             ("schedule", "hourly report")
         ]
 

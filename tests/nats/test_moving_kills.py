@@ -20,10 +20,10 @@ import pytest
 from mainspring import JobStatus, Mainspring
 from mainspring.engines.nats.drafts import Draft
 from mainspring.engines.nats.engine import NatsEngine
-from mainspring.engines.sqlite.departing import Departure
+from mainspring.engines.sqlite.export import SqliteExport
 from mainspring.jobs.records import Query
-from mainspring.moving import Mover, Undoing, mover
-from tests.nats.moves import Contents, Target, carry_out, departing, fill, move, records_of
+from mainspring.migration import MigrationUndo, Migrator, migrator
+from tests.nats.moves import Contents, Target, carry_out, fill, move, opened_export, records_of
 from tests.nats.servers import MakeServers, Servers
 from tests.support import PATIENCE, amount
 
@@ -53,9 +53,9 @@ class Fate:
             raise Died
 
     @contextmanager
-    def stores(self, path: Path, target: Target) -> Iterator[tuple[Departure, NatsEngine]]:
+    def stores(self, path: Path, target: Target) -> Iterator[tuple[SqliteExport, NatsEngine]]:
         """Open both, under this fate."""
-        source = Departure(path, probe=self.step)
+        source = SqliteExport(path, probe=self.step)
         with target.opened() as engine:
             link = engine.parts.link
             commit = link.commit
@@ -77,7 +77,7 @@ class Fate:
 @pytest.fixture
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a few jobs be many batches."""
-    monkeypatch.setattr(mover, "PAGE", 8)
+    monkeypatch.setattr(migrator, "PAGE", 8)
 
 
 @pytest.fixture
@@ -116,13 +116,13 @@ def test_a_move_that_dies_at_any_step_goes_on(tmp_path: Path, make_target: Calla
         fatal += STRIDE
         path, target, fate = copy_of(original), make_target(fatal), Fate(fatal)
         with fate.stores(path, target) as (source, engine):
-            has_died = dies(lambda: carry_out(Mover(source, engine, target.url)))  # noqa: B023 - called at once
+            has_died = dies(lambda: carry_out(Migrator(source, engine, target.url)))  # noqa: B023 - called at once
         move(path, target)
         with target.opened() as engine:
             contents.assert_are_in(engine)
             assert len(engine.parts.link.scan(f"{engine.parts.names.jobs}>")) == len(contents.jobs)
-        with departing(path) as source:
-            state = source.state()
+        with opened_export(path) as source:
+            state = source.move()
             assert state is not None
             assert state.finished is not None
     assert fatal > 40
@@ -142,8 +142,8 @@ def test_taking_back_that_dies_at_any_step_goes_on(
     while has_died:
         fatal += STRIDE
         path, target, fate = copy_of(original), make_target(fatal), Fate(fatal)
-        with departing(path) as source, target.opened() as engine:
-            begun = Mover(source, engine, target.url)
+        with opened_export(path) as source, target.opened() as engine:
+            begun = Migrator(source, engine, target.url)
             if is_complete:
                 carry_out(begun)
             else:
@@ -151,10 +151,10 @@ def test_taking_back_that_dies_at_any_step_goes_on(
                 copying = begun.copying()
                 next(copying)
         with fate.stores(path, target) as (source, engine):
-            has_died = dies(lambda: list(Undoing(source, engine, target.url).undoing()))  # noqa: B023
-        with departing(path) as source, target.opened() as engine:
-            if source.state() is not None:
-                list(Undoing(source, engine, target.url).undoing())
+            has_died = dies(lambda: list(MigrationUndo(source, engine, target.url).run()))  # noqa: B023
+        with opened_export(path) as source, target.opened() as engine:
+            if source.move() is not None:
+                list(MigrationUndo(source, engine, target.url).run())
             assert records_of(engine, list(contents.jobs)) == {}
             assert engine.schedules() == []
         again = Contents(path)
@@ -189,8 +189,8 @@ def test_a_move_that_loses_every_second_answer_arrives(
     path, target = tmp_path / "shop.db", make_target(0)
     contents = fill(path)
     turns = cycle((True, False))
-    with departing(path) as source, losing_answers(target, lambda *_: next(turns)) as engine:
-        carry_out(Mover(source, engine, target.url))
+    with opened_export(path) as source, losing_answers(target, lambda *_: next(turns)) as engine:
+        carry_out(Migrator(source, engine, target.url))
     with target.opened() as engine:
         contents.assert_are_in(engine)
 
@@ -208,8 +208,8 @@ def test_a_job_that_is_run_and_forgotten_before_its_arrival_is_known_does_not_co
         engine.parts.link.api(f"STREAM.PURGE.{names.stream}", {"filter": f"{names.jobs}>"})
         return bool(arrived)
 
-    with departing(path) as source, losing_answers(target, forget_jobs) as engine:
-        move = Mover(source, engine, target.url)
+    with opened_export(path) as source, losing_answers(target, forget_jobs) as engine:
+        move = Migrator(source, engine, target.url)
         move.begin()
         for _ in move.copying():
             assert len(arrived) == len(contents.jobs)
@@ -298,8 +298,8 @@ def test_a_move_to_a_cluster_goes_on_when_the_leader_is_killed(
     servers = make_nats_cluster()
     path, target = tmp_path / "shop.db", Target(servers.url, "shop", tmp_path, replicas=3)
     contents = fill(path)
-    with departing(path) as source, target.opened() as engine:
-        move_on = Mover(source, engine, target.url)
+    with opened_export(path) as source, target.opened() as engine:
+        move_on = Migrator(source, engine, target.url)
         move_on.begin()
         for number, _ in enumerate(move_on.copying()):
             if number == 0:

@@ -10,8 +10,8 @@ import pytest
 
 from mainspring.engines.nats.engine import NatsEngine
 from mainspring.errors import EngineUnavailable
-from mainspring.moving import Mover, Undoing, mover
-from tests.nats.moves import Contents, Target, departing, move, records_of, source_bench
+from mainspring.migration import MigrationUndo, Migrator, migrator
+from tests.nats.moves import Contents, Target, move, opened_export, records_of, source_bench
 from tests.nats.servers import Servers
 
 pytestmark = pytest.mark.long
@@ -21,7 +21,7 @@ IDS = [f"job {number}" for number in range(12)]
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(mover, "PAGE", 4)
+    monkeypatch.setattr(migrator, "PAGE", 4)
     with source_bench(tmp_path / "shop.db") as bench:
         bench.submit(*IDS)
     return tmp_path / "shop.db"
@@ -33,10 +33,15 @@ def target(nats_server: Servers, nats_prefix: str, tmp_path: Path) -> Target:
 
 
 @contextmanager
-def both(path: Path, target: Target) -> Iterator[tuple[Mover, Undoing, NatsEngine]]:
+def both(path: Path, target: Target) -> Iterator[tuple[Migrator, MigrationUndo, NatsEngine]]:
     """Two who have the same file and the same target open."""
-    with departing(path) as one, departing(path) as other, target.opened() as engine, target.opened() as second:
-        yield Mover(one, engine, target.url), Undoing(other, second, target.url), engine
+    with (
+        opened_export(path) as one,
+        opened_export(path) as other,
+        target.opened() as engine,
+        target.opened() as second,
+    ):
+        yield Migrator(one, engine, target.url), MigrationUndo(other, second, target.url), engine
 
 
 def assert_is_back(path: Path, engine: NatsEngine) -> None:
@@ -46,11 +51,11 @@ def assert_is_back(path: Path, engine: NatsEngine) -> None:
 
 
 def test_nothing_is_stored_any_more_while_a_move_is_taken_back(path: Path, target: Target) -> None:
-    with both(path, target) as (mover, undoing, engine):
-        mover.begin()
-        copying = mover.copying()
+    with both(path, target) as (migrator, undo, engine):
+        migrator.begin()
+        copying = migrator.copying()
         next(copying)
-        steps = undoing.undoing()
+        steps = undo.run()
         next(steps)  # what is there was looked at,
         next(steps)  # and was taken away
         with pytest.raises(EngineUnavailable, match="stage is now: undoing"):
@@ -60,13 +65,13 @@ def test_nothing_is_stored_any_more_while_a_move_is_taken_back(path: Path, targe
 
 
 def test_a_move_that_is_finished_during_an_undo_is_not_taken_back(path: Path, target: Target) -> None:
-    with both(path, target) as (mover, undoing, engine):
-        mover.begin()
-        list(mover.copying())
-        steps = undoing.undoing()
+    with both(path, target) as (migrator, undo, engine):
+        migrator.begin()
+        list(migrator.copying())
+        steps = undo.run()
         next(steps)
-        list(mover.verifying())
-        mover.finish()
+        list(migrator.verifying())
+        migrator.finish()
         with target.bench() as bench:
             worker = bench.enroll()
             bench.complete(worker, *bench.take(worker, starts=2))
@@ -77,27 +82,27 @@ def test_a_move_that_is_finished_during_an_undo_is_not_taken_back(path: Path, ta
 
 
 def test_a_move_that_is_being_taken_back_cannot_be_finished(path: Path, target: Target) -> None:
-    with both(path, target) as (mover, undoing, engine):
-        mover.begin()
-        list(mover.copying())
-        list(mover.verifying())
-        assert mover.deviations == []
-        steps = undoing.undoing()
+    with both(path, target) as (migrator, undo, engine):
+        migrator.begin()
+        list(migrator.copying())
+        list(migrator.verifying())
+        assert migrator.deviations == []
+        steps = undo.run()
         for _ in IDS[::4]:
             next(steps)
         next(steps)
         with pytest.raises(EngineUnavailable, match="stage is now: undoing"):
-            mover.finish()
+            migrator.finish()
         list(steps)
         assert_is_back(path, engine)
 
 
 def test_a_move_that_was_given_up_meanwhile_cannot_be_finished(path: Path, target: Target) -> None:
-    with both(path, target) as (mover, _, _engine), departing(path) as source:
-        mover.begin()
-        list(mover.copying())
-        source.take_back()
+    with both(path, target) as (migrator, _, _engine), opened_export(path) as source:
+        migrator.begin()
+        list(migrator.copying())
+        source.unmark()
         with pytest.raises(EngineUnavailable, match="given up meanwhile"):
-            mover.finish()
+            migrator.finish()
     with target.bench() as bench, pytest.raises(EngineUnavailable, match="jobs are being moved here"):
         bench.enroll()

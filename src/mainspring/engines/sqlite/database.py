@@ -40,11 +40,11 @@ class Database:
         busy_timeout: float,
         is_shared: bool,
         probe: Probe | None,
-        is_mover: bool = False,
+        is_export: bool = False,
         connections: ConnectionPool | None = None,
     ) -> None:
         self.path = path
-        self._is_mover = is_mover  # whether it may use a file whose jobs are moved elsewhere
+        self._is_export = is_export  # whether it may open a file whose jobs are moved to another store
         self._durability = durability
         self._probe = probe
         milliseconds = round(busy_timeout * 1_000)
@@ -100,8 +100,8 @@ class Database:
             connection.set_wal_hook(self._checkpointer.after_write)
 
     def _prepare_file(self, connection: apsw.Connection) -> None:
-        is_left = self._is_mover and is_moved(connection)
-        if not is_left:
+        is_marked = self._is_export and is_moved(connection)
+        if not is_marked:
             check(connection, self.path)
         mode = connection.pragma("journal_mode", "wal")
         if mode != "wal":
@@ -110,7 +110,7 @@ class Database:
                 reason=f"its file system does not support write-ahead logging (journal mode {mode!r})",
                 remedy="put the file on a local disk, not on a network share",
             )
-        if not is_left:
+        if not is_marked:
             migrate(connection, self.path)
 
     def close(self) -> None:
@@ -141,7 +141,7 @@ class Database:
                     self._set_synchronous(durable=durable)
                     self.write("BEGIN IMMEDIATE")
                     if writer.data_version() != self._committed:  # another process wrote, perhaps a new schema
-                        self._require_ours(writer)
+                        self._require_usable(writer)
                         self.version += 1
                     yield
                     while self._before_commit:
@@ -155,8 +155,8 @@ class Database:
                     self._writer = None
         self.after_commit()
 
-    def _require_ours(self, connection: apsw.Connection) -> None:
-        if not (self._is_mover and is_moved(connection)):
+    def _require_usable(self, connection: apsw.Connection) -> None:
+        if not (self._is_export and is_moved(connection)):
             require_version(connection, self.path)
 
     def write(self, sql: str, bindings: tuple[Any, ...] = ()) -> Any:
@@ -198,7 +198,7 @@ class Database:
     def reader(self) -> Iterator[apsw.Connection]:
         """Lend a connection for reading, to any thread."""
         with translated(self.path), self._connections.reader() as connection:
-            if connection.pragma("user_version") == MOVED and not self._is_mover:
+            if connection.pragma("user_version") == MOVED and not self._is_export:
                 raise moved_error(connection, self.path)
             yield connection
 

@@ -1,4 +1,4 @@
-"""Migration out of a SQLite file: marks the file as moved, and reads the jobs, schedules and settings to move.
+"""Export of a SQLite file for a migration: marks the file as moved, and reads its jobs, schedules and settings.
 
 One transaction checks that no worker is alive on the file and writes the mark. From then on the engine refuses the
 file to every other process, whether it has the file open or opens it later. A concurrent submit either commits
@@ -33,11 +33,11 @@ from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import to_instant
 
 BUSY_TIMEOUT_SECONDS = 30.0
-KEPT_OCCURRENCES = 100
-MOST_BYTES = 16_000_000  # of payloads in one page of jobs
-NO_WORKER = 0  # no worker has this number, so `OTHERS` excludes none
+MAX_OCCURRENCES = 100  # of each schedule
+MAX_PAGE_BYTES = 16_000_000  # payloads in one page of jobs
+NO_WORKER = 0  # no worker has this number, so `OTHERS` lists all workers
 
-MAKE_MOVE = """
+CREATE_MOVE_TABLE = """
 CREATE TABLE move (                               -- one row; the table is there only while jobs are elsewhere
     one       INTEGER PRIMARY KEY CHECK (one = 1),
     id        TEXT NOT NULL,
@@ -49,52 +49,52 @@ CREATE TABLE move (                               -- one row; the table is there
     finished  INTEGER
 ) STRICT
 """
-BEGIN_MOVE = """
+INSERT_MOVE = """
 INSERT INTO move (one, id, target, since, last)
 VALUES (1, ?1, ?2, ?3, (SELECT coalesce(max(seq), 0) FROM jobs))
 """
 READ_MOVE = "SELECT id, target, since, last, is_known, is_undone, finished FROM move"
-NOTE_KNOWN = "UPDATE move SET is_known = 1"
-NOTE_UNDONE = "UPDATE move SET is_undone = 1"
-FINISH = "UPDATE move SET finished = ?1"
+RECORD_RECEIPT = "UPDATE move SET is_known = 1"
+RECORD_UNDO = "UPDATE move SET is_undone = 1"
+RECORD_END = "UPDATE move SET finished = ?1"
 MARK = f"PRAGMA user_version = {MOVED}"
 UNMARK = f"PRAGMA user_version = {VERSION}"
-DROP_MOVE = "DROP TABLE move"
+DROP_MOVE_TABLE = "DROP TABLE move"
 RUNNING = "SELECT count(*) FROM jobs WHERE status = 1"
-NAMES_OF_WORKERS = "SELECT id, name FROM workers ORDER BY id"
+WORKER_NAMES = "SELECT id, name FROM workers ORDER BY id"
 # ?1 after, ?2 how many: PENDING jobs and dead letters in the order of submission; the others are skipped
-MIGRATED_JOBS = f"""
+JOBS_TO_MOVE = f"""
 SELECT {RECORD_COLUMNS}, coalesce(j.turn, j.due) FROM jobs AS j NOT INDEXED JOIN lanes AS l ON l.id = j.lane
 WHERE j.seq > ?1 AND j.status IN (0, 3) ORDER BY j.seq LIMIT ?2
 """
-COUNT_UNTIL = "SELECT count(*) FROM jobs WHERE status IN (0, 3) AND seq <= ?1"
-LARGEST = """
+COUNT_JOBS_UNTIL = "SELECT count(*) FROM jobs WHERE status IN (0, 3) AND seq <= ?1"
+LARGEST_JOB = """
 SELECT id, octet_length(payload) + coalesce(octet_length(history), 0) + coalesce(octet_length(error), 0)
     + coalesce(octet_length(result), 0) + coalesce(octet_length(headers), 0) + coalesce(octet_length(follow_up), 0)
     AS size
 FROM jobs WHERE status IN (0, 3) ORDER BY size DESC LIMIT 1
 """
-ALIVE_OF = """
+UNENDED_JOBS_OF = """
 SELECT json_group_array(id) FROM (
     SELECT id FROM jobs WHERE schedule = ?1 AND schedule IS NOT NULL AND status < 2 ORDER BY seq)
 """
 RATES = "SELECT bucket, full_at FROM rates"
 
 
-class Leaving(Struct, frozen=True):
+class MoveRecord(Struct, frozen=True):
     """The record of a move in the file whose jobs move."""
 
     id: str
     target: str
     since: int
     last: int
-    is_known: bool
-    is_undone: bool
+    has_receipt: bool
+    is_being_undone: bool
     finished: int | None
 
 
-class Departure:
-    """The file whose jobs move. For one thread."""
+class SqliteExport:
+    """A SQLite file whose jobs are moved to another store. For one thread."""
 
     def __init__(self, path: str | Path, *, clock: Clock | None = None, probe: Probe | None = None) -> None:
         self.path = str(Path(path).resolve())
@@ -105,10 +105,10 @@ class Departure:
             busy_timeout=BUSY_TIMEOUT_SECONDS,
             is_shared=True,
             probe=probe,
-            is_mover=True,
+            is_export=True,
         )
         self._worker_files = WorkerFiles(self.path)
-        store = Store(self._database, self._now, _nothing)
+        store = Store(self._database, self._now, _wake_no_worker)
         self._rescuer = JobRescuer(store, MAX_CRASHES)
 
     @property
@@ -133,13 +133,15 @@ class Departure:
 
     # -- the mark
 
-    def state(self) -> Leaving | None:
+    def move(self) -> MoveRecord | None:
         """Return the record of the move; None if no move has begun."""
         with self._database.reader() as connection:
             if not is_moved(connection):
                 return None
-            move_id, target, since, last, is_known, is_undone, finished = connection.execute(READ_MOVE).get
-            return Leaving(move_id, target, since, last, bool(is_known), bool(is_undone), finished)
+            move_id, target, since, last, has_receipt, is_being_undone, finished = connection.execute(
+                READ_MOVE
+            ).get
+            return MoveRecord(move_id, target, since, last, bool(has_receipt), bool(is_being_undone), finished)
 
     def begin(self, move_id: str, target: str) -> None:
         """Mark the file and rescue the jobs of dead workers; raise `EngineUnavailable` if a worker is alive.
@@ -149,27 +151,27 @@ class Departure:
         with self._database.unit(durable=True):
             if self._is_marked():
                 return
-            dead = self._require_nobody()
+            dead = self._require_no_workers()
             self._rescuer.rescue(dead)
-            self._require_rest()
-            self._database.write(MAKE_MOVE)
-            self._database.write(BEGIN_MOVE, (move_id, target, self._now()))
+            self._require_no_running_jobs()
+            self._database.write(CREATE_MOVE_TABLE)
+            self._database.write(INSERT_MOVE, (move_id, target, self._now()))
             self._database.write(MARK)
         for worker in dead:
             self._worker_files.remove(worker)
 
-    def living_workers(self) -> list[str]:
+    def live_workers(self) -> list[str]:
         """Return the names, host and process, of the workers that are alive on the file."""
         with self._database.unit(durable=False):
             return self._names(self._split_workers()[0])
 
-    def _require_no_living_worker(self) -> list[int]:
+    def _require_no_workers(self) -> list[int]:
         """Return the dead workers; raise `EngineUnavailable` if a worker is alive."""
-        living, dead = self._split_workers()
-        if living:
+        live, dead = self._split_workers()
+        if live:
             raise EngineUnavailable(
                 engine=self.description,
-                reason=f"worker {', '.join(self._names(living))} works on it",
+                reason=f"worker {', '.join(self._names(live))} works on it",
                 remedy="stop it, then move; nothing was changed",
             )
         return dead
@@ -181,7 +183,7 @@ class Departure:
 
     def _names(self, workers: list[int]) -> list[str]:
         with self._database.reader() as connection:
-            rows: Any = connection.execute(NAMES_OF_WORKERS).fetchall()
+            rows: Any = connection.execute(WORKER_NAMES).fetchall()
         return [dict(rows).get(worker, str(worker)) for worker in workers]
 
     def _is_dead(self, worker: int, heartbeat: int) -> bool:
@@ -189,7 +191,7 @@ class Departure:
             return self._worker_files.is_dead(worker)
         return heartbeat + STALE < self._now()  # its lock file is on another machine, or this system has none
 
-    def _require_rest(self) -> None:
+    def _require_no_running_jobs(self) -> None:
         running: int = self._database.write(RUNNING)
         if running:
             raise EngineUnavailable(
@@ -198,63 +200,63 @@ class Departure:
                 remedy="start a worker and stop it again, which rescues them, then move",
             )
 
-    def note_known(self) -> None:
+    def record_receipt(self) -> None:
         """Record that the target has a receipt; a move that is resumed must find it."""
-        self._note(NOTE_KNOWN)
+        self._record(RECORD_RECEIPT)
 
-    def note_undone(self) -> None:
+    def record_undo(self) -> None:
         """Record that the move is being undone."""
-        self._note(NOTE_UNDONE)
+        self._record(RECORD_UNDO)
 
     def finish(self) -> None:
         """Record that the target has all jobs."""
-        self._note(FINISH, (self._now(),))
+        self._record(RECORD_END, (self._now(),))
 
-    def _note(self, statement: str, bindings: tuple[Any, ...] = ()) -> None:
+    def _record(self, statement: str, bindings: tuple[Any, ...] = ()) -> None:
         with self._database.unit(durable=True):
             self._database.write(statement, bindings)
 
-    def take_back(self) -> None:
+    def unmark(self) -> None:
         """Remove the mark: all processes may use the file again, as it was when it was marked."""
         with self._database.unit(durable=True):
             if self._is_marked():
-                self._database.write(DROP_MOVE)
+                self._database.write(DROP_MOVE_TABLE)
                 self._database.write(UNMARK)
 
     def _is_marked(self) -> bool:
         return int(self._database.write("PRAGMA user_version")) == MOVED
 
-    # -- reading what moves
+    # -- reading
 
     def counts(self) -> dict[JobStatus, int]:
         """Count jobs by state, replayed dead letters included, because they move, too."""
         with self._database.reader() as connection:
             return count_all(connection, queue=None, type_=None)
 
-    def jobs(self, after: int, most: int) -> list[MigratedJob]:
+    def jobs(self, after: int, limit: int) -> list[MigratedJob]:
         """Return the next PENDING jobs and dead letters, in the order of submission."""
         found: list[MigratedJob] = []
         size = 0
         with (
             self._database.reader() as connection,
-            closing(connection.execute(MIGRATED_JOBS, (after, most))) as rows,
+            closing(connection.execute(JOBS_TO_MOVE, (after, limit))) as rows,
         ):
             for row in rows:
                 found.append(MigratedJob(row[-2], row[-1], to_record(row)))
                 size += len(found[-1].record.payload)
-                if size > MOST_BYTES:  # pages of large jobs are smaller
+                if size > MAX_PAGE_BYTES:  # pages of large jobs are smaller
                     break
         return found
 
-    def count_until(self, place: int) -> int:
+    def count_jobs_until(self, place: int) -> int:
         """Count the jobs that move, up to a place in the order of submission."""
         with self._database.reader() as connection:
-            return int(connection.execute(COUNT_UNTIL, (place,)).get)
+            return int(connection.execute(COUNT_JOBS_UNTIL, (place,)).get)
 
-    def largest(self) -> tuple[str, int] | None:
+    def largest_job(self) -> tuple[str, int] | None:
         """Return the id and the size in bytes of the largest job that moves."""
         with self._database.reader() as connection:
-            found: Any = connection.execute(LARGEST).fetchone()
+            found: Any = connection.execute(LARGEST_JOB).fetchone()
             return None if found is None else (found[0], found[1])
 
     def schedules(self) -> list[MigratedSchedule]:
@@ -263,8 +265,8 @@ class Departure:
             return [
                 MigratedSchedule(
                     record,
-                    tuple(strings(connection.execute(ALIVE_OF, (record.name,)).get)),
-                    tuple(reversed(read_occurrences(connection, record.name, KEPT_OCCURRENCES))),
+                    tuple(strings(connection.execute(UNENDED_JOBS_OF, (record.name,)).get)),
+                    tuple(reversed(read_occurrences(connection, record.name, MAX_OCCURRENCES))),
                 )
                 for record in read_schedules(connection, None, None, None)
             ]
@@ -282,5 +284,5 @@ class Departure:
             return MigratedSettings(tuple(paused), tuple(read_limits(connection)), dict(rates))
 
 
-def _nothing() -> None:
-    """Wake no worker: none uses the file."""
+def _wake_no_worker() -> None:
+    """Do nothing: no worker uses the file."""

@@ -1,9 +1,12 @@
-"""Moves everything that is not over from a SQLite file to NATS: each job exactly once, even if processes die.
+"""Moves waiting jobs, dead letters, schedules and settings from a SQLite file to NATS, each exactly once.
+
+If the process dies, the next run continues with the step that was not finished.
+
 
 1. Mark the file: no other process can use it any more, and nothing is ever deleted in it.
 2. Write a receipt to the target: no worker enrolls there before the move is complete.
 3. Copy settings, then jobs in the order of their submission, then schedules. The receipt is advanced in the same
-   transactions as the jobs, so a mover that resumes begins exactly there.
+   transactions as the jobs, so a migrator that resumes begins exactly there.
 4. Read everything back and compare it with the file.
 5. Mark the receipt complete, so that workers may enroll; the file then names the store that has its jobs.
 
@@ -18,23 +21,23 @@ from collections.abc import Iterator
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
-from mainspring.engines.sqlite.departing import Departure
+from mainspring.engines.sqlite.export import SqliteExport
 from mainspring.errors import EngineUnavailable, LimitExceeded
 from mainspring.jobs.migration_records import MigratedJob, MigrationDifference, MigrationStage
 
 if TYPE_CHECKING:
     from mainspring.engines.nats.arriving import Receipt
     from mainspring.engines.nats.engine import NatsEngine
-    from mainspring.engines.sqlite.departing import Leaving
+    from mainspring.engines.sqlite.export import MoveRecord
 
-PAGE = 1_000
-EVERYTHING = 2**62  # a place after all jobs
+PAGE = 1_000  # jobs
+LAST_PLACE = 2**62  # after all jobs
 
 
-class Mover:
+class Migrator:
     """Moves the jobs of one file. `url` names the target for display, without a password."""
 
-    def __init__(self, source: Departure, target: NatsEngine, url: str) -> None:
+    def __init__(self, source: SqliteExport, target: NatsEngine, url: str) -> None:
         self._source = source
         self._target = target
         self._receipts = target.parts.receipts
@@ -51,40 +54,40 @@ class Mover:
 
     def begin(self) -> None:
         """Mark the file and write the receipt; or find both, and resume."""
-        state = self._source.state()
-        if state is None:
+        move = self._source.move()
+        if move is None:
             self._require_room()
             self._require_no_workers()
             self._source.begin(token_hex(8), self._url)
-            state = self._source.state()
-        assert state is not None
-        self._id = state.id
-        receipt = self._find_receipt(state)
+            move = self._source.move()
+        assert move is not None
+        self._id = move.id
+        receipt = self._find_receipt(move)
         if receipt.stage is not MigrationStage.COMPLETE:
             self._require_no_workers()
         self.is_complete = receipt.stage is MigrationStage.COMPLETE
-        self.done_before = self._source.count_until(receipt.position)
+        self.done_before = self._source.count_jobs_until(receipt.position)
 
-    def _find_receipt(self, state: Leaving) -> Receipt:
-        receipt = self._receipts.find(state.id)
-        if state.is_undone or (receipt is not None and receipt.stage is MigrationStage.UNDOING):
+    def _find_receipt(self, move: MoveRecord) -> Receipt:
+        receipt = self._receipts.find(move.id)
+        if move.is_being_undone or (receipt is not None and receipt.stage is MigrationStage.UNDOING):
             raise EngineUnavailable(
                 engine=self._source.description,
-                reason=f"its move to {state.target} is being taken back",
+                reason=f"its move to {move.target} is being taken back",
                 remedy="finish that with --undo, then move anew",
             )
-        if receipt is None and (state.is_known or state.target != self._url):
-            raise wrong_target(self._source, state, self._url)
+        if receipt is None and (move.has_receipt or move.target != self._url):
+            raise wrong_target(self._source, move, self._url)
         if receipt is not None and receipt.stage is MigrationStage.IN_REVIEW:  # an undo was begun and abandoned
-            self._receipts.turn_to(state.id, MigrationStage.COMPLETE, after=[MigrationStage.IN_REVIEW])
-        receipt = self._receipts.begin(state.id, name_of(self._source), last=state.last)
-        if not state.is_known:
-            self._source.note_known()
+            self._receipts.turn_to(move.id, MigrationStage.COMPLETE, after=[MigrationStage.IN_REVIEW])
+        receipt = self._receipts.begin(move.id, source_name(self._source), last=move.last)
+        if not move.has_receipt:
+            self._source.record_receipt()
         return receipt
 
     def _require_room(self) -> None:
         """Refuse a job that is too large for a message, before anything is changed."""
-        largest = self._source.largest()
+        largest = self._source.largest_job()
         if largest is not None and largest[1] > self._arrivals.most_bytes:
             raise LimitExceeded(
                 what=f"job {largest[0]}, in bytes,",
@@ -98,48 +101,48 @@ class Mover:
         if workers:
             raise EngineUnavailable(
                 engine=self._target.description,
-                reason=f"worker {', '.join(workers)} works on it, and would run jobs before earlier ones come",
+                reason=f"worker {', '.join(workers)} works on it, and would run jobs before earlier ones arrive",
                 remedy="stop it until all jobs are there, then run the same command",
             )
 
     # -- step by step
 
     def copying(self) -> Iterator[int]:
-        """Copy everything that has not arrived yet; yields the number of jobs after each batch."""
+        """Copy everything that is not on the target yet; yield the number of jobs after each batch."""
         self._clear_leftovers()
         receipt = self._receipts.require(self._target.parts.workshop.open(), self._id)
         if not receipt.has_settings:
             settings = self._source.settings()
             self._target.arrange(self._inheritance.arrangements(settings))
             self._inheritance.note_settings(self._id, settings)
-        for jobs in pages(self._source, receipt.position, EVERYTHING):
-            self._require_no_workers()  # again: neither side may have seen the other on a replica that lags behind
+        for jobs in pages(self._source, receipt.position, LAST_PLACE):
+            self._require_no_workers()  # again: a replica that lags behind may have hidden a worker
             self._arrivals.store(self._id, jobs)
             yield len(jobs)
         self._inheritance.store_schedules(self._id, self._source.schedules())
 
     def _clear_leftovers(self) -> None:
         """Delete what an abandoned move of this file left on the target: some of its jobs may have run since."""
-        for receipt in self._receipts.find_open(name_of(self._source)):
+        for receipt in self._receipts.find_open(source_name(self._source)):
             if receipt.id != self._id:
-                for _ in removing(self._target, receipt.id, receipt.stage):
+                for _ in delete_moved(self._target, receipt.id, receipt.stage):
                     pass
 
     def verifying(self) -> Iterator[int]:
-        """Read everything back, and compare it with the file; yields the number of jobs after each batch."""
+        """Read everything back, and compare it with the file; yield the number of jobs after each batch."""
         self.deviations = self._inheritance.compare_settings(self._source.settings())
-        for jobs in pages(self._source, 0, EVERYTHING):
+        for jobs in pages(self._source, 0, LAST_PLACE):
             self.deviations += self._arrivals.compare(self._id, jobs)
             yield len(jobs)
         self.deviations += self._inheritance.compare_schedules(self._id, self._source.schedules())
         receipt = self._receipts.find(self._id)
         if receipt is not None and receipt.stage is MigrationStage.COMPLETE:
-            self.deviations.clear()  # another mover was faster, so workers may have started
+            self.deviations.clear()  # another migrator was faster, so workers may have started
 
     def finish(self) -> None:
         """Allow workers to enroll on the target, and store in the file where its jobs are."""
-        state = self._source.state()
-        if state is None or state.id != self._id:
+        move = self._source.move()
+        if move is None or move.id != self._id:
             raise EngineUnavailable(
                 engine=self._source.description,
                 reason="its move was given up meanwhile, so jobs may run here",
@@ -148,35 +151,35 @@ class Mover:
         self._receipts.turn_to(
             self._id, MigrationStage.COMPLETE, after=[MigrationStage.MOVING, MigrationStage.IN_REVIEW]
         )
-        if state.finished is None:
+        if move.finished is None:
             self._source.finish()
 
 
-def pages(source: Departure, after: int, until: int) -> Iterator[list[MigratedJob]]:
+def pages(source: SqliteExport, after: int, until: int) -> Iterator[list[MigratedJob]]:
     """Read jobs in the order of their submission, a page at a time."""
     while page := [job for job in source.jobs(after, PAGE) if job.place <= until]:
         yield page
         after = page[-1].place
 
 
-def wrong_target(source: Departure, state: Leaving, url: str) -> EngineUnavailable:
+def wrong_target(source: SqliteExport, move: MoveRecord, url: str) -> EngineUnavailable:
     """Return the error for a target that has no receipt of a move."""
     return EngineUnavailable(
         engine=source.description,
-        reason=f"its jobs are moving to {state.target}, and {url} knows nothing of that",
-        remedy=f"name {state.target}; if that is gone for good, --undo --force lets the file be used again",
+        reason=f"its jobs are moving to {move.target}, and {url} has no receipt of that",
+        remedy=f"name {move.target}; if that is gone for good, --undo --force lets the file be used again",
     )
 
 
-def name_of(source: Departure) -> str:
+def source_name(source: SqliteExport) -> str:
     """Return the name of a file that tells it from the files of other machines."""
     return f"{source.description} on {platform.node()}"
 
 
-def removing(target: NatsEngine, move_id: str, stage: MigrationStage) -> Iterator[int]:
+def delete_moved(target: NatsEngine, move_id: str, stage: MigrationStage) -> Iterator[int]:
     """Delete what a move at this stage has stored on the target, its receipt last.
 
-    Yields the number of jobs after each batch.
+    Yield the number of jobs after each batch.
     """
     receipts = target.parts.receipts
     receipts.turn_to(move_id, MigrationStage.UNDOING, after=[stage])

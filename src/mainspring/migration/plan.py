@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from mainspring.engines.sqlite.departing import Departure
+from mainspring.engines.sqlite.export import SqliteExport
 from mainspring.jobs.status import JobStatus
 
 
-class Plan(Struct, frozen=True):
+class MigrationPlan(Struct, frozen=True):
     """The counts of a planned move."""
 
     pending: int
@@ -29,11 +29,11 @@ class Plan(Struct, frozen=True):
         return self.pending + self.dead_letters
 
 
-def plan(source: Departure) -> Plan:
+def plan_migration(source: SqliteExport) -> MigrationPlan:
     """Count what a move would copy and leave behind."""
     counts = source.counts()
     settings = source.settings()
-    return Plan(
+    return MigrationPlan(
         pending=counts[JobStatus.PENDING],
         running=counts[JobStatus.RUNNING],
         dead_letters=counts[JobStatus.FAILED],
@@ -41,5 +41,5 @@ def plan(source: Departure) -> Plan:
         paused_queues=len(settings.paused),
         limits=len(settings.limits),
         left_behind=counts[JobStatus.COMPLETED] + counts[JobStatus.CANCELED],
-        workers=tuple(source.living_workers()),
+        workers=tuple(source.live_workers()),
     )

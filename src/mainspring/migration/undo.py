@@ -1,7 +1,7 @@
 """Undoes a move, as long as no worker has changed the moved jobs: the file is used again as it was.
 
-First, everything on the target is compared with the file. Only if nothing has changed, it is deleted there, and
-the mark in the file with it. Jobs that others have submitted to the target stay there, and so do limits and
+First, it compares everything on the target with the file. Only if nothing has changed, it deletes the moved jobs
+on the target and the mark in the file. Jobs that were submitted to the target stay there, and so do limits and
 pauses.
 """
 
@@ -10,21 +10,21 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
-from mainspring.engines.sqlite.departing import Departure
+from mainspring.engines.sqlite.export import SqliteExport
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs.migration_records import CHANGED, TAKEN, MigrationStage
-from mainspring.moving.mover import name_of, pages, removing, wrong_target
+from mainspring.migration.migrator import delete_moved, pages, source_name, wrong_target
 
 if TYPE_CHECKING:
     from mainspring.engines.nats.arriving import Receipt
     from mainspring.engines.nats.engine import NatsEngine
-    from mainspring.engines.sqlite.departing import Leaving
+    from mainspring.engines.sqlite.export import MoveRecord
 
 
-class Undoing:
+class MigrationUndo:
     """Undoes the move of one file."""
 
-    def __init__(self, source: Departure, target: NatsEngine, url: str) -> None:
+    def __init__(self, source: SqliteExport, target: NatsEngine, url: str) -> None:
         self._source = source
         self._target = target
         self._receipts = target.parts.receipts
@@ -34,56 +34,56 @@ class Undoing:
 
     def total(self) -> int:
         """Return how many jobs have arrived: each of them is compared once and deleted once."""
-        state = self._source.state()
-        receipt = None if state is None else self._receipts.find(state.id)
-        return 0 if receipt is None else self._source.count_until(receipt.position)
+        move = self._source.move()
+        receipt = None if move is None else self._receipts.find(move.id)
+        return 0 if receipt is None else self._source.count_jobs_until(receipt.position)
 
-    def undoing(self) -> Generator[int]:
-        """Undo the move; yields the number of jobs after each batch."""
-        state = self._source.state()
-        if state is None:
-            yield from self._clearing()
+    def run(self) -> Generator[int]:
+        """Undo the move; yield the number of jobs after each batch."""
+        move = self._source.move()
+        if move is None:
+            yield from self._delete_leftovers()
             return
-        receipt = self._receipts.find(state.id)
-        if receipt is None and state.is_known and not state.is_undone:
-            raise wrong_target(self._source, state, self._url)
+        receipt = self._receipts.find(move.id)
+        if receipt is None and move.has_receipt and not move.is_being_undone:
+            raise wrong_target(self._source, move, self._url)
         if receipt is not None:
             if receipt.stage is not MigrationStage.UNDOING:
-                yield from self._reviewing(state, receipt)
-            self._source.note_undone()  # before the receipt is deleted: from then on only the file knows
-            yield from removing(self._target, receipt.id, MigrationStage.UNDOING)
-        self._source.take_back()
+                yield from self._review(move, receipt)
+            self._source.record_undo()  # first: without the receipt, only the file records the undo
+            yield from delete_moved(self._target, receipt.id, MigrationStage.UNDOING)
+        self._source.unmark()
 
-    def _clearing(self) -> Iterator[int]:
+    def _delete_leftovers(self) -> Iterator[int]:
         """Delete what abandoned moves left on the target: they were given up without access to it."""
-        given_up = self._receipts.find_open(name_of(self._source))
-        if not given_up:
+        abandoned = self._receipts.find_open(source_name(self._source))
+        if not abandoned:
             require_move(self._source)
-        for receipt in given_up:
-            yield from removing(self._target, receipt.id, receipt.stage)
+        for receipt in abandoned:
+            yield from delete_moved(self._target, receipt.id, receipt.stage)
 
-    def _reviewing(self, state: Leaving, receipt: Receipt) -> Iterator[int]:
+    def _review(self, move: MoveRecord, receipt: Receipt) -> Iterator[int]:
         """Refuse to undo a move whose jobs were run or changed; no worker enrolls during the comparison.
 
-        If a mover finishes the move meanwhile, workers may enroll, and it cannot be undone any more.
+        If a migrator finishes the move meanwhile, workers may enroll, and it cannot be undone any more.
         """
         stage = receipt.stage
         if stage is MigrationStage.COMPLETE:
             stage = MigrationStage.IN_REVIEW
-            self._receipts.turn_to(state.id, stage, after=[MigrationStage.COMPLETE])
+            self._receipts.turn_to(move.id, stage, after=[MigrationStage.COMPLETE])
         try:
             self._require_no_workers()
             for jobs in pages(self._source, 0, receipt.position):
-                found = self._arrivals.compare(state.id, jobs)
+                found = self._arrivals.compare(move.id, jobs)
                 self._require_none([deviation.name for deviation in found if deviation.problem != TAKEN], "job")
                 yield len(jobs)
-            found = self._inheritance.compare_schedules(state.id, self._source.schedules())
+            found = self._inheritance.compare_schedules(move.id, self._source.schedules())
             self._require_none([deviation.name for deviation in found if deviation.problem == CHANGED], "schedule")
         except BaseException:
             if receipt.stage is MigrationStage.COMPLETE:
-                self._receipts.turn_to(state.id, MigrationStage.COMPLETE, after=[MigrationStage.IN_REVIEW])
+                self._receipts.turn_to(move.id, MigrationStage.COMPLETE, after=[MigrationStage.IN_REVIEW])
             raise
-        self._receipts.turn_to(state.id, MigrationStage.UNDOING, after=[stage])
+        self._receipts.turn_to(move.id, MigrationStage.UNDOING, after=[stage])
 
     def _require_no_workers(self) -> None:
         workers = self._receipts.find_workers()
@@ -103,13 +103,13 @@ class Undoing:
             )
 
 
-def require_move(source: Departure) -> Leaving:
-    """Return the move of a file; raises `EngineUnavailable` if there is none."""
-    state = source.state()
-    if state is None:
+def require_move(source: SqliteExport) -> MoveRecord:
+    """Return the move of a file; raise `EngineUnavailable` if there is none."""
+    move = source.move()
+    if move is None:
         raise EngineUnavailable(
             engine=source.description,
             reason="its jobs were not moved, so there is nothing to take back",
             remedy="use it as it is",
         )
-    return state
+    return move
