@@ -11,23 +11,23 @@ import pytest
 
 from mainspring import EngineUnavailable, Mainspring
 from mainspring.foreground.foreground import Foreground
-from mainspring.foreground.greeting import Greeting, PlainVoice, ScheduledNext
-from mainspring.foreground.health_files import choose_folder, read_signs
+from mainspring.foreground.health_files import choose_folder, read_health_files
+from mainspring.foreground.run_output import Banner, NextFiring, PlainRunOutput
 
 
-class Brief(PlainVoice):
+class Brief(PlainRunOutput):
     """Says everything, notes it, and lets the worker stop as soon as it is ready."""
 
     def __init__(self) -> None:
-        self.greeting: Greeting | None = None
-        self.schedules: Sequence[ScheduledNext] = ()
+        self.banner: Banner | None = None
+        self.schedules: Sequence[NextFiring] = ()
 
-    def greet(self, greeting: Greeting) -> None:
-        super().greet(greeting)
-        self.greeting = greeting
+    def show_banner(self, banner: Banner) -> None:
+        super().show_banner(banner)
+        self.banner = banner
 
-    def tell_ready(self, threads: int, schedules: Sequence[ScheduledNext]) -> None:
-        super().tell_ready(threads, schedules)
+    def show_ready(self, threads: int, schedules: Sequence[NextFiring]) -> None:
+        super().show_ready(threads, schedules)
         self.schedules = schedules
         os.kill(os.getpid(), signal.SIGTERM)
 
@@ -46,18 +46,18 @@ def app() -> Mainspring:
 
 
 def run(app: Mainspring, folder: Path) -> Brief:
-    voice = Brief()
-    Foreground(app, environment={}, health_dir=str(folder), voice=voice).run()
-    return voice
+    output = Brief()
+    Foreground(app, environment={}, health_dir=str(folder), output=output).run()
+    return output
 
 
 def test_it_says_what_it_is_and_takes_its_sign_of_life_along(
     app: Mainspring, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    voice = run(app, tmp_path)
-    assert voice.greeting is not None
-    assert ("ping", "orders") in voice.greeting.handlers
-    assert [schedule.name for schedule in voice.schedules] == ["nightly"]
+    output = run(app, tmp_path)
+    assert output.banner is not None
+    assert ("ping", "orders") in output.banner.handlers
+    assert [schedule.name for schedule in output.schedules] == ["nightly"]
     said = capsys.readouterr().out.splitlines()
     assert said[0] == "Mainspring runs jobs from memory of this process (jobs are lost when it ends)"
     assert f"pid {os.getpid()}, 2 threads, 100 coroutines" in said[1]
@@ -68,7 +68,7 @@ def test_it_says_what_it_is_and_takes_its_sign_of_life_along(
         "stopping: no new jobs; those that run may finish (once more to hand them back at once)",
         "stopped",
     ]
-    assert read_signs(choose_folder(str(tmp_path), {})) == []
+    assert read_health_files(choose_folder(str(tmp_path), {})) == []
 
 
 def test_schedules_that_cannot_be_listed_stop_no_worker(
@@ -89,8 +89,8 @@ def test_no_handlers_are_worth_a_warning(tmp_path: Path, caplog: pytest.LogCaptu
 
 def test_many_schedules_are_not_all_listed(capsys: pytest.CaptureFixture[str]) -> None:
     due = datetime(2027, 1, 1, 2, 30, tzinfo=UTC)
-    schedules = [ScheduledNext(f"s{number}", due if number else None) for number in range(30)]
-    PlainVoice().tell_ready(8, schedules)
+    schedules = [NextFiring(f"s{number}", due if number else None) for number in range(30)]
+    PlainRunOutput().show_ready(8, schedules)
     said = capsys.readouterr().out.splitlines()
     assert said[0] == "  schedule: s0, next never (paused or over)"
     assert said[1] == "  schedule: s1, next 2027-01-01 02:30:00 UTC"

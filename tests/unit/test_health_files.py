@@ -17,14 +17,14 @@ from mainspring.cli.healthcheck import HealthLevel, find_problem
 from mainspring.foreground.health_files import (
     FolderUnsafe,
     HealthFile,
+    HealthRecord,
     Identity,
-    Sign,
     choose_folder,
-    read_signs,
-    remove_gone,
-    start_of,
+    process_start,
+    read_health_files,
+    remove_stale_files,
 )
-from mainspring.foreground.publishing import Publisher, Systemd
+from mainspring.foreground.health_publisher import HealthPublisher, SystemdNotifier
 from mainspring.worker_health import WorkerHealth, WorkerState
 from tests.support import PATIENCE
 
@@ -36,7 +36,7 @@ SECONDS = 1_000_000_000
 
 def identity(*, pid: int | None = None, number: int = 1) -> Identity:
     number_of_process = pid or os.getpid()
-    start = start_of(number_of_process)
+    start = process_start(number_of_process)
     return Identity(number_of_process, start, number, "memory", "memory://", datetime(2027, 1, 1, tzinfo=UTC))
 
 
@@ -50,33 +50,33 @@ def test_what_is_written_is_read(folder: Path) -> None:
     for file in files:
         file.write(STARTING)
         file.write(WELL)
-    assert read_signs(folder) == [Sign(file.identity, WELL) for file in files]
-    assert not any(sign.is_gone for sign in read_signs(folder))
+    assert read_health_files(folder) == [HealthRecord(file.identity, WELL) for file in files]
+    assert not any(record.is_stale for record in read_health_files(folder))
     files[0].remove()
-    assert [sign.worker.number for sign in read_signs(folder)] == [2]
+    assert [record.worker.number for record in read_health_files(folder)] == [2]
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
 def test_no_folder_is_no_worker(folder: Path) -> None:
-    assert read_signs(folder) == []
-    remove_gone(folder)
+    assert read_health_files(folder) == []
+    remove_stale_files(folder)
 
 
 def test_a_process_that_was_killed_is_told_from_one_with_its_number(folder: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     file = HealthFile(folder, identity(pid=process.pid))
     file.write(WELL)
-    assert [sign.is_gone for sign in read_signs(folder)] == [False]
+    assert [record.is_stale for record in read_health_files(folder)] == [False]
     recycled = msgspec.structs.replace(file.identity, start="1")
-    assert Sign(recycled, WELL).is_gone
+    assert HealthRecord(recycled, WELL).is_stale
     process.kill()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and is not reaped yet
-    assert [sign.is_gone for sign in read_signs(folder)] == [True]
+    assert [record.is_stale for record in read_health_files(folder)] == [True]
     process.communicate()
-    assert [sign.is_gone for sign in read_signs(folder)] == [True]
+    assert [record.is_stale for record in read_health_files(folder)] == [True]
     HealthFile(folder, identity()).write(WELL)
-    remove_gone(folder)
-    assert [sign.worker.pid for sign in read_signs(folder)] == [os.getpid()]
+    remove_stale_files(folder)
+    assert [record.worker.pid for record in read_health_files(folder)] == [os.getpid()]
 
 
 def test_what_others_have_planted_is_not_followed(folder: Path, tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_what_others_have_planted_is_not_followed(folder: Path, tmp_path: Path) 
     with pytest.raises(FolderUnsafe, match="is open to other users"):
         HealthFile(folder, identity()).write(WELL)
     with pytest.raises(FolderUnsafe, match="is open to other users"):
-        read_signs(folder)
+        read_health_files(folder)
     assert list(elsewhere.iterdir()) == []
 
 
@@ -100,7 +100,7 @@ def test_a_folder_of_another_user_is_not_used(folder: Path, monkeypatch: pytest.
     ours = os.getuid()
     monkeypatch.setattr(os, "getuid", lambda: ours + 1)
     with pytest.raises(FolderUnsafe, match=f"belongs to user {ours}"):
-        read_signs(folder)
+        read_health_files(folder)
 
 
 def test_what_is_no_sign_is_left_out(folder: Path) -> None:
@@ -109,7 +109,7 @@ def test_what_is_no_sign_is_left_out(folder: Path) -> None:
     (folder / "2-1.worker.json").symlink_to("/etc/passwd")
     os.mkfifo(folder / "3-1.worker.json")
     (folder / "notes.txt").write_text("mine")
-    assert [sign.worker.pid for sign in read_signs(folder)] == [os.getpid()]
+    assert [record.worker.pid for record in read_health_files(folder)] == [os.getpid()]
 
 
 def test_the_folder_is_the_given_one_or_that_of_the_environment() -> None:
@@ -131,22 +131,22 @@ def test_a_publisher_writes_what_it_is_told_and_takes_it_along(folder: Path) -> 
             super().write(health)
             written.set()
 
-    with Publisher(Noted(folder, identity()), Systemd(None)) as publisher:
-        publisher.tell(WELL)
+    with HealthPublisher(Noted(folder, identity()), SystemdNotifier(None)) as publisher:
+        publisher.publish(WELL)
         assert written.wait(PATIENCE)
-        assert [sign.health for sign in read_signs(folder)] == [WELL]
-    assert read_signs(folder) == []
+        assert [record.health for record in read_health_files(folder)] == [WELL]
+    assert read_health_files(folder) == []
 
 
 def test_a_folder_that_cannot_be_used_is_told_once_and_stops_no_worker(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder.write_text("a file")
-    with Publisher(HealthFile(folder, identity()), Systemd(None)) as publisher:
-        publisher.tell(WELL)
-    with Publisher(HealthFile(folder, identity()), Systemd(None)) as publisher:
-        publisher.tell(WELL)
-        publisher.tell(STOPPING)
+    with HealthPublisher(HealthFile(folder, identity()), SystemdNotifier(None)) as publisher:
+        publisher.publish(WELL)
+    with HealthPublisher(HealthFile(folder, identity()), SystemdNotifier(None)) as publisher:
+        publisher.publish(WELL)
+        publisher.publish(STOPPING)
     assert caplog.text.count("`mainspring healthcheck` will not find this worker") == 2  # once for each
     assert "MAINSPRING_HEALTH_DIR" in caplog.text
 
@@ -178,10 +178,10 @@ def test_systemd_hears_of_ready_watchdog_and_stopping(tmp_path: Path, is_abstrac
     address = f"@mainspring-test-{os.getpid()}" if is_abstract else str(tmp_path / "notify")
     environment = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "30000000", "WATCHDOG_PID": str(os.getpid())}
     with Listener(address) as listener:
-        systemd = Systemd.of(environment)
+        systemd = SystemdNotifier.of(environment)
         stalled = msgspec.structs.replace(WELL, stall="no worker has claimed any")
         for health in (STARTING, WELL, WELL, stalled, STOPPING):
-            systemd.tell(health)
+            systemd.notify(health)
         assert listener.hear() == ["WATCHDOG=1", "STATUS=starting"]
         assert listener.hear() == ["READY=1", "WATCHDOG=1", "STATUS=ready"]
         assert listener.hear() == ["WATCHDOG=1"]
@@ -190,32 +190,32 @@ def test_systemd_hears_of_ready_watchdog_and_stopping(tmp_path: Path, is_abstrac
 
 
 def test_the_file_is_there_when_systemd_hears_of_it(folder: Path) -> None:
-    seen: list[list[Sign]] = []
+    seen: list[list[HealthRecord]] = []
     told = Event()
 
-    class Reading(Systemd):
-        def tell(self, health: WorkerHealth) -> None:
-            seen.append(read_signs(folder))
+    class Reading(SystemdNotifier):
+        def notify(self, health: WorkerHealth) -> None:
+            seen.append(read_health_files(folder))
             told.set()
 
     file = HealthFile(folder, identity())
-    with Publisher(file, Reading(None, has_watchdog=False)) as publisher:
-        publisher.tell(WELL)
+    with HealthPublisher(file, Reading(None, has_watchdog=False)) as publisher:
+        publisher.publish(WELL)
         assert told.wait(PATIENCE)
-    assert seen[0] == [Sign(file.identity, WELL)]
+    assert seen[0] == [HealthRecord(file.identity, WELL)]
 
 
 def test_a_watchdog_for_another_process_is_not_ours(tmp_path: Path) -> None:
     address = str(tmp_path / "notify")
     with Listener(address) as listener:
-        Systemd.of({"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "1000", "WATCHDOG_PID": "1"}).tell(WELL)
+        SystemdNotifier.of({"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "1000", "WATCHDOG_PID": "1"}).notify(WELL)
         assert listener.hear() == ["READY=1", "STATUS=ready"]
 
 
 def test_a_socket_without_a_listener_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    systemd = Systemd(str(tmp_path / "gone"), has_watchdog=True)
-    systemd.tell(WELL)
-    systemd.tell(WELL)
+    systemd = SystemdNotifier(str(tmp_path / "gone"), has_watchdog=True)
+    systemd.notify(WELL)
+    systemd.notify(WELL)
     assert caplog.text.count("systemd does not listen at NOTIFY_SOCKET") == 1
 
 
@@ -239,12 +239,12 @@ def test_a_socket_without_a_listener_is_told_once(tmp_path: Path, caplog: pytest
 )
 def test_a_worker_is_as_well_as_its_worst_sign(changes: dict[str, Any], worst: HealthLevel | None) -> None:
     fresh = {"turned_ns": 99 * SECONDS, "answered_ns": 99 * SECONDS}
-    sign = Sign(identity(), msgspec.structs.replace(WELL, **fresh | changes))
-    problems = {wanted: find_problem(sign, wanted, 100 * SECONDS, 15 * SECONDS) for wanted in HealthLevel}
+    record = HealthRecord(identity(), msgspec.structs.replace(WELL, **fresh | changes))
+    problems = {wanted: find_problem(record, wanted, 100 * SECONDS, 15 * SECONDS) for wanted in HealthLevel}
     expected = {wanted for wanted in HealthLevel if worst is not None and wanted >= worst}
     assert {wanted for wanted, problem in problems.items() if problem is not None} == expected
 
 
 def test_a_worker_that_is_gone_is_not_even_live() -> None:
     gone = msgspec.structs.replace(identity(), start="1")
-    assert "was killed" in (find_problem(Sign(gone, WELL), HealthLevel.LIVE, 1, 1) or "")
+    assert "was killed" in (find_problem(HealthRecord(gone, WELL), HealthLevel.LIVE, 1, 1) or "")

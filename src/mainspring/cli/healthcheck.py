@@ -19,7 +19,7 @@ from mainspring.cli.options import app_options, health_dir_option, json_option, 
 from mainspring.cli.output import format_count, print_json, print_line, print_message
 from mainspring.clock import NANOSECONDS, SystemClock
 from mainspring.engines.registry import provider_for
-from mainspring.foreground.health_files import Sign, choose_folder, read_signs
+from mainspring.foreground.health_files import HealthRecord, choose_folder, read_health_files
 from mainspring.worker_health import WorkerState
 
 
@@ -62,7 +62,7 @@ def healthcheck(
     level = HealthLevel.READY if ready else HealthLevel.LIVE if live else HealthLevel.HEALTHY
     store = _store(app, url)
     try:
-        signs = read_signs(choose_folder(health_dir, os.environ))
+        signs = read_health_files(choose_folder(health_dir, os.environ))
     except OSError as error:  # another user's folder, or no folder
         raise click.BadParameter(f"the health files cannot be read: {error}") from error
     signs = [sign for sign in signs if store in (None, sign.worker.store) and pid in (None, sign.worker.pid)]
@@ -81,11 +81,11 @@ def healthcheck(
         raise click.exceptions.Exit(ExitCode.FAILURE)
 
 
-def find_problem(sign: Sign, level: HealthLevel, now: int, allowed: int) -> str | None:
+def find_problem(sign: HealthRecord, level: HealthLevel, now: int, allowed: int) -> str | None:
     """Return the problem of a worker and its remedy as text; None if it has the required level of health."""
     health = sign.health
     age = now - health.turned_ns
-    if sign.is_gone:
+    if sign.is_stale:
         return "was killed or has crashed; start it again"
     if not 0 <= age <= allowed:
         return f"has sent no heartbeat {_since(age)}: it hangs or is suspended; restart it"
@@ -120,7 +120,7 @@ def _no_worker(store: str | None, pid: int | None) -> str:
     )
 
 
-def _print_worker(sign: Sign, problem: str | None) -> None:
+def _print_worker(sign: HealthRecord, problem: str | None) -> None:
     name = f"worker {sign.worker.pid} on {sign.worker.engine}"
     if problem is None:
         print_line(f"{name}: {sign.health.state}, holds {format_count(sign.health.jobs, 'job')}")
@@ -128,14 +128,14 @@ def _print_worker(sign: Sign, problem: str | None) -> None:
         print_message(f"mainspring: {name}: {' '.join(problem.split())}")
 
 
-def _fields(sign: Sign, problem: str | None, now: int) -> dict[str, Any]:
+def _fields(sign: HealthRecord, problem: str | None, now: int) -> dict[str, Any]:
     worker, health = sign.worker, sign.health
     return {
         "pid": worker.pid,
         "engine": worker.engine,
         "store": worker.store,
         "since": worker.since,
-        "state": "gone" if sign.is_gone else str(health.state),
+        "state": "gone" if sign.is_stale else str(health.state),
         "healthy": problem is None,
         "problem": problem,
         "last_turn_seconds": (now - health.turned_ns) / NANOSECONDS,

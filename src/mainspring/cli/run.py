@@ -26,14 +26,14 @@ from mainspring.cli.options import HEALTH, NumberRange, app_options, health_dir_
 from mainspring.cli.output import escape_control, is_terminal, print_rich
 from mainspring.errors import MainspringError
 from mainspring.foreground.foreground import Foreground
-from mainspring.foreground.greeting import (
-    MOST_SCHEDULES,
+from mainspring.foreground.run_output import (
+    MAX_SCHEDULES,
     STOPPING,
-    Greeting,
-    PlainVoice,
-    ScheduledNext,
-    Voice,
-    next_of,
+    Banner,
+    NextFiring,
+    PlainRunOutput,
+    RunOutput,
+    next_date_of,
 )
 
 MOST_HANDLERS = 20  # listed in the banner
@@ -41,49 +41,47 @@ MOST_HANDLERS = 20  # listed in the banner
 logger = logging.getLogger("mainspring.worker")
 
 
-def choose_output(chosen: LogFormat) -> Voice:
+def choose_output(chosen: LogFormat) -> RunOutput:
     """Return the output for the log format, and for a terminal or a pipe."""
     if chosen is LogFormat.JSON:
         return JsonRunOutput()
-    return TerminalRunOutput() if is_terminal() else PlainVoice()
+    return TerminalRunOutput() if is_terminal() else PlainRunOutput()
 
 
 class TerminalRunOutput:
     """Prints a banner and colored messages on a terminal."""
 
-    def greet(self, greeting: Greeting) -> None:
-        title = Text.assemble(
-            ("Mainspring", "bold cyan"), f" {greeting.version}", (f"  pid {greeting.pid}", "dim")
-        )
+    def show_banner(self, banner: Banner) -> None:
+        title = Text.assemble(("Mainspring", "bold cyan"), f" {banner.version}", (f"  pid {banner.pid}", "dim"))
         facts = _facts()
-        facts.add_row("  jobs from", Text(escape_control(greeting.engine)))
+        facts.add_row("  jobs from", Text(escape_control(banner.engine)))
         handlers = [
             Text.assemble(escape_control(name), (f"  {escape_control(queue)}", "dim"))
-            for name, queue in greeting.handlers
+            for name, queue in banner.handlers
         ]
         _add_list(facts, "  handlers", handlers, MOST_HANDLERS)
         facts.add_row(
-            "  queues", Text("all" if greeting.queues is None else escape_control(", ".join(greeting.queues)))
+            "  queues", Text("all" if banner.queues is None else escape_control(", ".join(banner.queues)))
         )
-        facts.add_row("  places", greeting.places)
+        facts.add_row("  places", banner.slots)
         print_rich(Group(title, facts))
 
-    def tell_ready(self, threads: int, schedules: Sequence[ScheduledNext]) -> None:
+    def show_ready(self, threads: int, schedules: Sequence[NextFiring]) -> None:
         facts = _facts()
         if schedules:
             each = [
-                Text.assemble(escape_control(one.name), (f"  next {next_of(one)}", "dim")) for one in schedules
+                Text.assemble(escape_control(one.name), (f"  next {next_date_of(one)}", "dim")) for one in schedules
             ]
-            _add_list(facts, "  schedules", each, MOST_SCHEDULES)
+            _add_list(facts, "  schedules", each, MAX_SCHEDULES)
         ready = Text.assemble(
             ("  ready", "bold green"), f": {threads} threads at work; stop with Ctrl+C or SIGTERM"
         )
         print_rich(Group(facts, ready) if schedules else ready)
 
-    def tell_stopping(self) -> None:
+    def show_stopping(self) -> None:
         print_rich(Text(STOPPING, style="yellow"))
 
-    def tell_stopped(self) -> None:
+    def show_stopped(self) -> None:
         print_rich(Text("stopped"))
 
 
@@ -104,35 +102,35 @@ def _add_list(facts: Table, title: str, texts: Sequence[Text], most: int) -> Non
 class JsonRunOutput:
     """Writes the messages as JSON log records, with the facts as fields."""
 
-    def greet(self, greeting: Greeting) -> None:
+    def show_banner(self, banner: Banner) -> None:
         self._tell(
             "starting",
-            f"Mainspring runs jobs from {greeting.engine}",
-            engine=greeting.engine,
-            version=greeting.version,
-            pid=greeting.pid,
-            handlers=[{"name": name, "queue": queue} for name, queue in greeting.handlers],
-            queues=greeting.queues,
-            threads=greeting.threads,
-            coroutines=greeting.coroutines,
-            processes=greeting.processes,
+            f"Mainspring runs jobs from {banner.engine}",
+            engine=banner.engine,
+            version=banner.version,
+            pid=banner.pid,
+            handlers=[{"name": name, "queue": queue} for name, queue in banner.handlers],
+            queues=banner.queues,
+            threads=banner.threads,
+            coroutines=banner.coroutines,
+            processes=banner.processes,
         )
 
-    def tell_ready(self, threads: int, schedules: Sequence[ScheduledNext]) -> None:
+    def show_ready(self, threads: int, schedules: Sequence[NextFiring]) -> None:
         dates = [{"name": each.name, "next": _date(each)} for each in schedules]
         self._tell("ready", f"{threads} threads at work", schedules=dates)
 
-    def tell_stopping(self) -> None:
+    def show_stopping(self) -> None:
         self._tell("stopping", STOPPING)
 
-    def tell_stopped(self) -> None:
+    def show_stopped(self) -> None:
         self._tell("stopped", "stopped")
 
     def _tell(self, event: str, message: str, **facts: Any) -> None:
         logger.info("%s", message, extra={"facts": {"event": event} | facts})
 
 
-def _date(schedule: ScheduledNext) -> str | None:
+def _date(schedule: NextFiring) -> str | None:
     return None if schedule.next_due is None else schedule.next_due.astimezone(UTC).isoformat()
 
 
@@ -211,7 +209,7 @@ def run(
         if stall_after is not None:
             application.stall_after = parse_duration(stall_after)
         output = choose_output(chosen_format)
-        Foreground(application, environment=os.environ, health_dir=health_dir, voice=output).run()
+        Foreground(application, environment=os.environ, health_dir=health_dir, output=output).run()
     except MainspringError as error:
         if chosen_format is not LogFormat.JSON:
             raise

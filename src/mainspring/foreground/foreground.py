@@ -12,9 +12,9 @@ from typing import Any, Protocol
 from mainspring.clock import Clock, SystemClock
 from mainspring.engines.registry import provider_for
 from mainspring.errors import EngineUnavailable
-from mainspring.foreground.greeting import Greeting, PlainVoice, ScheduledNext, Voice
 from mainspring.foreground.health_files import HealthFile, Identity, choose_folder
-from mainspring.foreground.publishing import Publisher, Systemd
+from mainspring.foreground.health_publisher import HealthPublisher, SystemdNotifier
+from mainspring.foreground.run_output import Banner, NextFiring, PlainRunOutput, RunOutput
 from mainspring.jobs.handlers import HandlerRegistry
 from mainspring.jobs.manager import JobManager
 from mainspring.jobs.policies import ProcessSettings
@@ -64,13 +64,13 @@ class Foreground:
         *,
         environment: Mapping[str, str],
         health_dir: str | None = None,
-        voice: Voice | None = None,
+        output: RunOutput | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._app = app
         self._environment = environment
         self._folder = choose_folder(health_dir, environment)
-        self._voice = voice or PlainVoice()
+        self._output = output or PlainRunOutput()
         self._clock = clock or SystemClock()
 
     def run(self) -> None:
@@ -85,33 +85,33 @@ class Foreground:
         try:
             with StopSignals() as signals:
                 self._app.load_handlers()
-                self._voice.greet(Greeting.of(self._app))  # before the worker starts: handlers may print, too
+                self._output.show_banner(Banner.of(self._app))  # before the worker starts: handlers may print, too
                 if not self._app.registry.all():
                     logger.warning("there are no handlers, so no jobs will run: %s", NO_HANDLERS)
                 with self._published(), self._app.running():
-                    self._voice.tell_ready(self._app.threads, self._schedules())
+                    self._output.show_ready(self._app.threads, self._schedules())
                     signals.wait()
                     self._app.manager().stop_taking()  # before the message that says so
-                    self._voice.tell_stopping()
+                    self._output.show_stopping()
                     signals.call_on_next(self._app.manager().hurry)
-                self._voice.tell_stopped()
+                self._output.show_stopped()
         finally:
             sys.setswitchinterval(interval)
             self._app.close()
 
-    def _published(self) -> Publisher:
+    def _published(self) -> HealthPublisher:
         manager = self._app.manager()
         store = provider_for(self._app.url).store_name(self._app.url)
         identity = Identity.of_this_process(manager.engine.description, store, self._clock.now())
-        publisher = Publisher(HealthFile(self._folder, identity), Systemd.of(self._environment))
-        manager.on_turn = publisher.tell
+        publisher = HealthPublisher(HealthFile(self._folder, identity), SystemdNotifier.of(self._environment))
+        manager.on_turn = publisher.publish
         return publisher
 
-    def _schedules(self) -> list[ScheduledNext]:
+    def _schedules(self) -> list[NextFiring]:
         """Return the schedules of the handlers of this application; the worker has stored them by now."""
         try:
             found = [schedule for schedule in self._app.schedules.list() if schedule.type in self._app.registry]
         except EngineUnavailable as error:  # the worker continues, as it would if the store failed later
             logger.warning("schedules cannot be listed: %s", error)
             return []
-        return [ScheduledNext(each.name, None if each.is_paused else each.next_due) for each in found]
+        return [NextFiring(each.name, None if each.is_paused else each.next_due) for each in found]

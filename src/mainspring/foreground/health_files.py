@@ -25,10 +25,10 @@ import msgspec
 
 from mainspring.worker_health import WorkerHealth
 
-GONE = "ZX"  # states of a process that has ended, but whose parent has not waited for it
+ENDED_STATES = "ZX"  # states of a process that has ended, but whose parent has not waited for it
 
 
-def start_of(pid: int) -> str | None:
+def process_start(pid: int) -> str | None:
     """Return the start time of a process in the kernel's clock ticks.
 
     Return "" if there is no such process, None if it exists and this system does not provide its start time.
@@ -40,7 +40,7 @@ def start_of(pid: int) -> str | None:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return ""
-    return "" if fields[0] in GONE else fields[19]
+    return "" if fields[0] in ENDED_STATES else fields[19]
 
 
 def _exists(pid: int) -> bool:
@@ -53,8 +53,8 @@ def _exists(pid: int) -> bool:
     return True
 
 
-VARIABLE = "MAINSPRING_HEALTH_DIR"
-PRIVATE = 0o700
+FOLDER_VARIABLE = "MAINSPRING_HEALTH_DIR"
+PRIVATE_MODE = 0o700
 
 
 class FolderUnsafe(OSError):
@@ -63,36 +63,38 @@ class FolderUnsafe(OSError):
 
 def choose_folder(given: str | None, environment: Mapping[str, str]) -> Path:
     """Return the folder: below `given`, else the place in the environment, else that for temporary files."""
-    place = given or environment.get(VARIABLE) or environment.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
+    place = (
+        given or environment.get(FOLDER_VARIABLE) or environment.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
+    )
     return Path(place).absolute() / f"mainspring-{os.getuid()}"
 
 
 @contextmanager
-def opened(folder: Path, *, makes: bool = False) -> Iterator[int]:
-    """Open the folder and yield its descriptor; with `makes`, create it first.
+def opened_folder(folder: Path, *, create: bool = False) -> Iterator[int]:
+    """Open the folder and yield its descriptor; with `create`, create it first.
 
-    `OSError` is raised if there is no such folder, `FolderUnsafe` if it is not private to this user.
+    Raise `OSError` if there is no such folder, `FolderUnsafe` if it is not private to this user.
     """
-    if makes:
+    if create:
         with suppress(FileExistsError):
-            folder.mkdir(PRIVATE, parents=True)
+            folder.mkdir(PRIVATE_MODE, parents=True)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        _require_ours(os.fstat(descriptor), folder)
+        _require_private(os.fstat(descriptor), folder)
         yield descriptor
     finally:
         os.close(descriptor)
 
 
-def _require_ours(found: os.stat_result, folder: Path) -> None:
+def _require_private(found: os.stat_result, folder: Path) -> None:
     if found.st_uid != os.getuid():
-        raise FolderUnsafe(f"{folder} belongs to user {found.st_uid}; name another place: {VARIABLE}")
+        raise FolderUnsafe(f"{folder} belongs to user {found.st_uid}; name another place: {FOLDER_VARIABLE}")
     if stat.S_IMODE(found.st_mode) & 0o077:
         raise FolderUnsafe(f"{folder} is open to other users; remove it, or: chmod 700 {folder}")
 
 
 SUFFIX = ".worker.json"
-MOST_BYTES = 65_536
+MAX_BYTES = 65_536
 _numbers = count(1)  # numbers the workers of this process
 
 
@@ -111,22 +113,22 @@ class Identity(msgspec.Struct, frozen=True):
     def of_this_process(cls, engine: str, store: str, since: datetime) -> Identity:
         """Return the identity of a new worker of this process."""
         pid = os.getpid()
-        return cls(pid, start_of(pid), next(_numbers), engine, store, since)
+        return cls(pid, process_start(pid), next(_numbers), engine, store, since)
 
 
-class Sign(msgspec.Struct, frozen=True):
+class HealthRecord(msgspec.Struct, frozen=True):
     """The content of a health file."""
 
     worker: Identity
     health: WorkerHealth
 
     @property
-    def is_gone(self) -> bool:
+    def is_stale(self) -> bool:
         """Whether its process has ended without removing the file."""
-        return start_of(self.worker.pid) != self.worker.start
+        return process_start(self.worker.pid) != self.worker.start
 
 
-_decode = msgspec.json.Decoder(Sign).decode
+_decode = msgspec.json.Decoder(HealthRecord).decode
 
 
 class HealthFile:
@@ -139,9 +141,9 @@ class HealthFile:
 
     def write(self, health: WorkerHealth) -> None:
         """Replace the content of the file atomically."""
-        data = msgspec.json.encode(Sign(self.identity, health))
+        data = msgspec.json.encode(HealthRecord(self.identity, health))
         draft = f".{self._name}.new"
-        with opened(self.folder, makes=True) as folder:
+        with opened_folder(self.folder, create=True) as folder:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
             with os.fdopen(os.open(draft, flags, 0o600, dir_fd=folder), "wb") as file:
                 file.write(data)
@@ -149,38 +151,38 @@ class HealthFile:
 
     def remove(self) -> None:
         """Remove the file."""
-        with suppress(OSError), opened(self.folder) as folder:
+        with suppress(OSError), opened_folder(self.folder) as folder:
             os.unlink(self._name, dir_fd=folder)
 
 
-def read_signs(folder: Path) -> list[Sign]:
+def read_health_files(folder: Path) -> list[HealthRecord]:
     """Return the content of all health files; an empty list if there is no folder."""
     try:
-        with opened(folder) as descriptor:
-            return [sign for _, sign in _read_all(descriptor)]
+        with opened_folder(folder) as descriptor:
+            return [record for _, record in _read_all(descriptor)]
     except FileNotFoundError:
         return []
 
 
-def remove_gone(folder: Path) -> None:
+def remove_stale_files(folder: Path) -> None:
     """Remove the files of killed workers; a worker calls it when it starts in their place."""
-    with suppress(FileNotFoundError), opened(folder) as descriptor:
-        for name, sign in _read_all(descriptor):
-            if sign.is_gone:
+    with suppress(FileNotFoundError), opened_folder(folder) as descriptor:
+        for name, record in _read_all(descriptor):
+            if record.is_stale:
                 with suppress(FileNotFoundError):
                     os.unlink(name, dir_fd=descriptor)
 
 
-def _read_all(folder: int) -> Iterator[tuple[str, Sign]]:
+def _read_all(folder: int) -> Iterator[tuple[str, HealthRecord]]:
     for name in sorted(os.listdir(folder)):
         if name.endswith(SUFFIX) and not name.startswith("."):
             with suppress(OSError, msgspec.MsgspecError):  # removed meanwhile, or not a health file
                 yield name, _read(name, folder)
 
 
-def _read(name: str, folder: int) -> Sign:
+def _read(name: str, folder: int) -> HealthRecord:
     descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     try:
-        return _decode(os.read(descriptor, MOST_BYTES))
+        return _decode(os.read(descriptor, MAX_BYTES))
     finally:
         os.close(descriptor)

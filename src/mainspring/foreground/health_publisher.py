@@ -17,30 +17,30 @@ from collections.abc import Mapping
 from threading import Condition, Thread
 from types import TracebackType
 
-from mainspring.foreground.health_files import VARIABLE, HealthFile, remove_gone
+from mainspring.foreground.health_files import FOLDER_VARIABLE, HealthFile, remove_stale_files
 from mainspring.worker_health import WorkerHealth, WorkerState
 
 logger = logging.getLogger("mainspring.worker")
 
 
-class Systemd:
+class SystemdNotifier:
     """Sends the health of a worker to systemd; without an address it sends nothing."""
 
     def __init__(self, address: str | None, *, has_watchdog: bool = False) -> None:
         self._address = address
         self._has_watchdog = has_watchdog
-        self._said: set[str] = set()  # lines that are sent only once
+        self._sent: set[str] = set()  # lines that are sent only once
         self._status = ""
-        self._is_quiet = False
+        self._has_warned = False
 
     @classmethod
-    def of(cls, environment: Mapping[str, str]) -> Systemd:
+    def of(cls, environment: Mapping[str, str]) -> SystemdNotifier:
         """Read the settings of systemd from the environment; `WATCHDOG_PID` may name another process."""
-        meant = environment.get("WATCHDOG_PID") in (None, "", str(os.getpid()))
-        has_watchdog = meant and environment.get("WATCHDOG_USEC", "").isdigit()
+        is_for_this_process = environment.get("WATCHDOG_PID") in (None, "", str(os.getpid()))
+        has_watchdog = is_for_this_process and environment.get("WATCHDOG_USEC", "").isdigit()
         return cls(environment.get("NOTIFY_SOCKET") or None, has_watchdog=has_watchdog)
 
-    def tell(self, health: WorkerHealth) -> None:
+    def notify(self, health: WorkerHealth) -> None:
         """Send what has changed and, if there is a watchdog, that the worker is alive."""
         lines = []
         if health.state is not WorkerState.STARTING:
@@ -57,9 +57,9 @@ class Systemd:
             self._send("\n".join(lines))
 
     def _once(self, line: str) -> list[str]:
-        if line in self._said:
+        if line in self._sent:
             return []
-        self._said.add(line)
+        self._sent.add(line)
         return [line]
 
     def _send(self, text: str) -> None:
@@ -70,8 +70,8 @@ class Systemd:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sender:
                 sender.sendto(text.encode(), name)
         except OSError as error:
-            if not self._is_quiet:
-                self._is_quiet = True
+            if not self._has_warned:
+                self._has_warned = True
                 logger.warning("systemd does not listen at NOTIFY_SOCKET %r: %s", self._address, error)
 
 
@@ -81,22 +81,22 @@ def _status(health: WorkerHealth) -> str:
     return str(health.state) if problem is None else f"{health.state}, but {problem}".replace("\n", " ")
 
 
-PATIENCE_SECONDS = 2.0  # at the end, if the disk hangs
+STOP_TIMEOUT_SECONDS = 2.0  # to end the thread, even if the disk hangs
 
 
-class Publisher:
-    """Publishes the health that `tell` is given, for the duration of the `with` block."""
+class HealthPublisher:
+    """Publishes the health that `publish` gets, for the duration of the `with` block."""
 
-    def __init__(self, file: HealthFile, systemd: Systemd) -> None:
+    def __init__(self, file: HealthFile, systemd: SystemdNotifier) -> None:
         self._file = file
         self._systemd = systemd
         self._thread = Thread(target=self._publish_all, name="mainspring-health", daemon=True)
         self._changed = Condition()  # guards the attributes below
-        self._news: WorkerHealth | None = None
-        self._is_over = False
+        self._latest: WorkerHealth | None = None
+        self._is_closed = False
         self._has_failed = False
 
-    def __enter__(self) -> Publisher:
+    def __enter__(self) -> HealthPublisher:
         self._thread.start()
         return self
 
@@ -104,46 +104,46 @@ class Publisher:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with self._changed:
-            self._is_over = True
+            self._is_closed = True
             self._changed.notify()
-        self._thread.join(PATIENCE_SECONDS)
+        self._thread.join(STOP_TIMEOUT_SECONDS)
 
-    def tell(self, health: WorkerHealth) -> None:
+    def publish(self, health: WorkerHealth) -> None:
         """Publish the health soon; it replaces one that is not published yet."""
         with self._changed:
-            self._news = health
+            self._latest = health
             self._changed.notify()
 
     def _publish_all(self) -> None:
-        self._clean_up()
+        self._remove_stale_files()
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._news is not None or self._is_over)
-                news, self._news = self._news, None
-            if news is None:
+                self._changed.wait_for(lambda: self._latest is not None or self._is_closed)
+                latest, self._latest = self._latest, None
+            if latest is None:
                 self._file.remove()
                 return
-            self._publish(news)
+            self._publish_now(latest)
 
-    def _clean_up(self) -> None:
+    def _remove_stale_files(self) -> None:
         try:
-            remove_gone(self._file.folder)
+            remove_stale_files(self._file.folder)
         except OSError as error:
-            self._complain(error)
+            self._warn(error)
 
-    def _publish(self, health: WorkerHealth) -> None:
+    def _publish_now(self, health: WorkerHealth) -> None:
         try:
             self._file.write(health)
         except OSError as error:
-            self._complain(error)
-        self._systemd.tell(health)  # last: a probe that systemd starts after READY=1 finds the file
+            self._warn(error)
+        self._systemd.notify(health)  # last: a probe that systemd starts after READY=1 finds the file
 
-    def _complain(self, error: OSError) -> None:
+    def _warn(self, error: OSError) -> None:
         if not self._has_failed:
             self._has_failed = True
             logger.warning(
                 "`mainspring healthcheck` will not find this worker: %s; name a folder to write to with "
                 "--health-dir or %s",
                 error,
-                VARIABLE,
+                FOLDER_VARIABLE,
             )

@@ -1,4 +1,4 @@
-"""The messages of a worker in the foreground: its store, handlers, schedules and slots, and when it stops."""
+"""Output of a worker in the foreground: a banner with its store, handlers and slots, its schedules, its end."""
 
 from __future__ import annotations
 
@@ -14,63 +14,63 @@ if TYPE_CHECKING:
     from mainspring.foreground.foreground import Application
 
 
-MOST_SCHEDULES = 20  # more are not listed
+MAX_SCHEDULES = 20  # further schedules are only counted
 STOPPING = "stopping: no new jobs; those that run may finish (once more to hand them back at once)"
 
 
-class Voice(Protocol):
-    """Prints the messages of a worker in the foreground."""
+class RunOutput(Protocol):
+    """Shows the start, the readiness and the end of a worker in the foreground."""
 
-    def greet(self, greeting: Greeting) -> None:
-        """Report the start: the store is open, no job has been claimed yet."""
+    def show_banner(self, banner: Banner) -> None:
+        """Show the banner: the store is open, no job has been claimed yet."""
 
-    def tell_ready(self, threads: int, schedules: Sequence[ScheduledNext]) -> None:
-        """Report that the worker claims jobs."""
+    def show_ready(self, threads: int, schedules: Sequence[NextFiring]) -> None:
+        """Show that the worker claims jobs, and the next dates of schedules."""
 
-    def tell_stopping(self) -> None:
-        """Report that the first signal has arrived."""
+    def show_stopping(self) -> None:
+        """Show that the first signal has arrived."""
 
-    def tell_stopped(self) -> None:
-        """Report the end: every job was settled or handed back."""
+    def show_stopped(self) -> None:
+        """Show the end: every job was settled or handed back."""
 
 
-class PlainVoice:
+class PlainRunOutput:
     """Prints plain lines on stdout."""
 
-    def greet(self, greeting: Greeting) -> None:
-        handlers = ", ".join(f"{name} ({queue})" for name, queue in greeting.handlers) or "none"
-        _say(f"Mainspring runs jobs from {greeting.engine}")
-        _say(f"  version {greeting.version}, pid {greeting.pid}, {greeting.places}")
-        _say(f"  handlers: {handlers}")
-        if greeting.queues is not None:
-            _say(f"  queues: {', '.join(greeting.queues)}")
+    def show_banner(self, banner: Banner) -> None:
+        handlers = ", ".join(f"{name} ({queue})" for name, queue in banner.handlers) or "none"
+        _print(f"Mainspring runs jobs from {banner.engine}")
+        _print(f"  version {banner.version}, pid {banner.pid}, {banner.slots}")
+        _print(f"  handlers: {handlers}")
+        if banner.queues is not None:
+            _print(f"  queues: {', '.join(banner.queues)}")
 
-    def tell_ready(self, threads: int, schedules: Sequence[ScheduledNext]) -> None:
-        for schedule in schedules[:MOST_SCHEDULES]:
-            _say(f"  schedule: {schedule.name}, next {next_of(schedule)}")
-        if len(schedules) > MOST_SCHEDULES:
-            _say(f"  and {len(schedules) - MOST_SCHEDULES} more schedules")
-        _say(f"  {threads} threads at work; stop with Ctrl+C or SIGTERM")
+    def show_ready(self, threads: int, schedules: Sequence[NextFiring]) -> None:
+        for schedule in schedules[:MAX_SCHEDULES]:
+            _print(f"  schedule: {schedule.name}, next {next_date_of(schedule)}")
+        if len(schedules) > MAX_SCHEDULES:
+            _print(f"  and {len(schedules) - MAX_SCHEDULES} more schedules")
+        _print(f"  {threads} threads at work; stop with Ctrl+C or SIGTERM")
 
-    def tell_stopping(self) -> None:
-        _say(STOPPING)
+    def show_stopping(self) -> None:
+        _print(STOPPING)
 
-    def tell_stopped(self) -> None:
-        _say("stopped")
+    def show_stopped(self) -> None:
+        _print("stopped")
 
 
-def next_of(schedule: ScheduledNext) -> str:
+def next_date_of(schedule: NextFiring) -> str:
     """Return the next date of a schedule as text."""
     return "never (paused or over)" if schedule.next_due is None else f"{schedule.next_due:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
 
 @dataclass(frozen=True, slots=True)
-class ScheduledNext:
+class NextFiring:
     """A schedule and its next date; None if it is paused or has ended."""
 
     name: str
@@ -78,7 +78,7 @@ class ScheduledNext:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Greeting:
+class Banner:
     """The facts that a worker reports when it starts, independent of their format."""
 
     engine: str
@@ -95,7 +95,7 @@ class Greeting:
     queues: tuple[str, ...] | None
 
     @classmethod
-    def of(cls, app: Application) -> Greeting:
+    def of(cls, app: Application) -> Banner:
         """Collect the facts of an application; this opens the store."""
         handlers = app.registry.all()
         return cls(
@@ -111,7 +111,7 @@ class Greeting:
         )
 
     @property
-    def places(self) -> str:
+    def slots(self) -> str:
         """The number of threads, coroutines and, if they are used, processes, as text."""
         processes = f", {self.processes} processes" if self.has_processes else ""
         return f"{self.threads} threads, {self.coroutines} coroutines{processes}"
