@@ -74,7 +74,7 @@ class RateFigure:
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class Percentiles:
     """Percentiles of durations, in milliseconds."""
 
     p50: float
@@ -83,7 +83,7 @@ class Spread:
     samples: int
 
     @classmethod
-    def of(cls, milliseconds: Sequence[float]) -> Spread:
+    def of(cls, milliseconds: Sequence[float]) -> Percentiles:
         """Summarize durations."""
         ordered = sorted(milliseconds)
         last = len(ordered) - 1
@@ -130,4 +130,4 @@ class Size:
         return {"bytes": round(self.bytes_each), "samples": self.samples}
 
 
-Result: TypeAlias = RateFigure | Spread | Size
+Result: TypeAlias = RateFigure | Percentiles | Size

@@ -9,9 +9,9 @@ import os
 from functools import partial
 from tempfile import TemporaryFile
 
-from mainspring.bench.figures import RateFigure, Size, Spread
-from mainspring.bench.pace import Pace
-from mainspring.bench.places import BenchStore, Place
+from mainspring.bench.budget import MeasurementBudget
+from mainspring.bench.figures import Percentiles, RateFigure, Size
+from mainspring.bench.stores import BenchStore, StoreFactory
 from mainspring.jobs.job_function import JobFunction
 from mainspring.runners.thread_pool import ThreadPool
 
@@ -21,20 +21,20 @@ MOST = 500
 SHARE = 0.25  # of the time of a measurement is enough
 
 
-def fsync(place: Place, pace: Pace) -> Spread | None:
-    """Measure writing a page to a file and syncing it; None if the place has no folder on this machine."""
-    if place.folder is None:
+def fsync(stores: StoreFactory, budget: MeasurementBudget) -> Percentiles | None:
+    """Measure writing a page to a file and syncing it; None if the stores are not in a folder of this machine."""
+    if stores.folder is None:
         return None
     taken: list[float] = []
-    with TemporaryFile(prefix=".mainspring-bench-", dir=place.folder) as file:
-        while len(taken) < LEAST or (len(taken) < MOST and pace.spent < pace.seconds * SHARE):
-            began = pace.clock.monotonic_ns()
+    with TemporaryFile(prefix=".mainspring-bench-", dir=stores.folder) as file:
+        while len(taken) < LEAST or (len(taken) < MOST and budget.spent < budget.seconds * SHARE):
+            began = budget.clock.monotonic_ns()
             file.write(PAGE)
             file.flush()
             os.fsync(file.fileno())
-            taken.append(pace.since(began) * 1_000)
-            pace.note()
-    return Spread.of(taken)
+            taken.append(budget.since(began) * 1_000)
+            budget.report()
+    return Percentiles.of(taken)
 
 
 THREADS = 8
@@ -42,14 +42,14 @@ CHUNK = 1_000
 LATER = 3_600
 
 
-def one_by_one(store: BenchStore, pace: Pace) -> RateFigure:
+def one_by_one(store: BenchStore, budget: MeasurementBudget) -> RateFigure:
     """Measure submits from one thread; each job is durable when its submit returns."""
     job = _job(store)
     _submit(job, 1)  # opens the store
-    return pace.best_rate(pace.timed(partial(_submit, job)), first=4)
+    return budget.best_rate(budget.timed(partial(_submit, job)), first=4)
 
 
-def from_threads(store: BenchStore, pace: Pace) -> RateFigure:
+def from_threads(store: BenchStore, budget: MeasurementBudget) -> RateFigure:
     """Measure submits from several threads, which share commits."""
     job = _job(store)
     _submit(job, 1)
@@ -59,12 +59,12 @@ def from_threads(store: BenchStore, pace: Pace) -> RateFigure:
             for future in [pool.submit(_submit, job, count // THREADS) for _ in range(THREADS)]:
                 future.result()
 
-        return pace.best_rate(
-            pace.timed(submit), first=4 * THREADS, most=max(THREADS, pace.jobs // THREADS * THREADS)
+        return budget.best_rate(
+            budget.timed(submit), first=4 * THREADS, most=max(THREADS, budget.jobs // THREADS * THREADS)
         )
 
 
-def in_bulk(store: BenchStore, pace: Pace) -> RateFigure:
+def in_bulk(store: BenchStore, budget: MeasurementBudget) -> RateFigure:
     """Measure bulk submits, a thousand jobs with each call."""
     job = _job(store)
     _submit(job, 1)
@@ -73,17 +73,17 @@ def in_bulk(store: BenchStore, pace: Pace) -> RateFigure:
         for begin in range(0, count, CHUNK):
             job.submit_many([(number,) for number in range(begin, min(begin + CHUNK, count))])
 
-    return pace.best_rate(pace.timed(submit), first=CHUNK)
+    return budget.best_rate(budget.timed(submit), first=CHUNK)
 
 
-def size_of_a_job(store: BenchStore, pace: Pace) -> Size | None:
+def size_of_a_job(store: BenchStore, budget: MeasurementBudget) -> Size | None:
     """Compare the size of the store before and after some thousand jobs; None if the size is not known."""
     if store.size is None:
         return None
     job = _job(store)
     _submit(job, 1)
     before = store.size()
-    count = min(pace.jobs, 5 * CHUNK)
+    count = min(budget.jobs, 5 * CHUNK)
     job.submit_many([(number,) for number in range(count)])
     return Size((store.size() - before) / count, count)
 

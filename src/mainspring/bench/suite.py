@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from mainspring.bench import runs, submits
+from mainspring.bench import execution, submits
+from mainspring.bench.budget import MeasurementBudget
 from mainspring.bench.figures import Result, file_system
-from mainspring.bench.pace import Pace
-from mainspring.bench.places import BenchStore, Place
+from mainspring.bench.stores import BenchStore, StoreFactory
 
-Measure: TypeAlias = Callable[[Place, Pace], Result | None]
-"""Measures something at a place; None if the place has no such figure."""
+Measure: TypeAlias = Callable[[StoreFactory, MeasurementBudget], Result | None]
+"""Measures something on stores of a factory; None if there is no such figure for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +25,14 @@ class Measurement:
     measure: Measure
 
 
-def on_a_store(measure: Callable[[BenchStore, Pace], Result | None]) -> Measure:
+def with_store(measure: Callable[[BenchStore, MeasurementBudget], Result | None]) -> Measure:
     """Wrap a measurement so that it gets an empty store, which is removed afterwards."""
 
-    def measure_there(place: Place, pace: Pace) -> Result | None:
-        with place.store() as store:
-            return measure(store, pace)
+    def measure_on_store(stores: StoreFactory, budget: MeasurementBudget) -> Result | None:
+        with stores.store() as store:
+            return measure(store, budget)
 
-    return measure_there
+    return measure_on_store
 
 
 MEASUREMENTS = (
@@ -40,68 +40,70 @@ MEASUREMENTS = (
     Measurement(
         "tasks",
         "tasks in one process",
-        f"ThreadPool({runs.WORKERS}), from post to run, no store",
-        lambda _, pace: runs.posts(pace),
+        f"ThreadPool({execution.WORKERS}), from post to run, no store",
+        lambda _, budget: execution.posts(budget),
     ),
     Measurement(
-        "submit", "submits, one by one", "one thread, each stored when it returns", on_a_store(submits.one_by_one)
+        "submit", "submits, one by one", "one thread, each stored when it returns", with_store(submits.one_by_one)
     ),
     Measurement(
         "submit_threads",
         f"submits, {submits.THREADS} threads",
         "one by one in each, which share commits",
-        on_a_store(submits.from_threads),
+        with_store(submits.from_threads),
     ),
     Measurement(
         "submit_bulk",
         "submits in bulk",
         f"submit_many, {submits.CHUNK:,} at a time",
-        on_a_store(submits.in_bulk),
+        with_store(submits.in_bulk),
     ),
     Measurement(
         "drain",
         "jobs run",
         "no-ops, a worker in this process, from its start to its end",
-        on_a_store(runs.drain),
+        with_store(execution.drain),
     ),
     Measurement(
         "latency",
         "submit to start",
         "an idle worker in this process, the submit included",
-        on_a_store(runs.submit_to_start),
+        with_store(execution.submit_to_start),
     ),
     Measurement(
         "lateness",
         "start minus due",
         "a worker in this process, jobs due within seconds",
-        on_a_store(runs.start_minus_due),
+        with_store(execution.start_minus_due),
     ),
     Measurement(
         "size",
         "size of a job",
         "in the store, before it runs, with one small argument",
-        on_a_store(submits.size_of_a_job),
+        with_store(submits.size_of_a_job),
     ),
 )
 
 
-def measured(place: Place, pace: Pace, begin: Callable[[str], None]) -> Iterator[tuple[Measurement, Result]]:
+def run_measurements(
+    stores: StoreFactory, budget: MeasurementBudget, begin: Callable[[str], None]
+) -> Iterator[tuple[Measurement, Result]]:
     """Run the measurements one after the other; `begin` is called with the title of each before it starts.
 
-    `Stopped` is raised if the user asks to stop.
+    Raise `BenchStopped` if the user asks to stop.
     """
     for measurement in MEASUREMENTS:
         begin(measurement.title)
-        pace.begin()
-        result = measurement.measure(place, pace)
+        budget.begin()
+        result = measurement.measure(stores, budget)
         if result is not None:
             yield measurement, result
 
 
-def describe(place: Place) -> dict[str, Any]:
-    """Return the facts about the engine, and the file system if the place has a folder."""
-    with place.store() as store:
-        described: dict[str, Any] = dict(place.describe(store.app))
-    if place.folder is not None:
-        described["file_system"] = file_system(place.folder)
+def describe(stores: StoreFactory) -> dict[str, Any]:
+    """Return the facts about the engine, and the file system if the stores are in a folder."""
+    with stores.store() as store:
+        described: dict[str, Any] = dict(stores.describe(store.app))
+    if stores.folder is not None:
+        described["file_system"] = file_system(stores.folder)
     return described

@@ -8,10 +8,10 @@ from typing import Any, TypeAlias
 import click
 
 from mainspring.app import Mainspring
+from mainspring.bench.budget import BenchStopped, MeasurementBudget
 from mainspring.bench.figures import Result, machine
-from mainspring.bench.pace import Pace, Stopped
-from mainspring.bench.places import InFolder, Place, place_of
-from mainspring.bench.suite import MEASUREMENTS, Measurement, describe, measured
+from mainspring.bench.stores import SqliteStores, StoreFactory, stores_of
+from mainspring.bench.suite import MEASUREMENTS, Measurement, describe, run_measurements
 from mainspring.cli.app_selection import find_selection, load_application
 from mainspring.cli.commands import Command
 from mainspring.cli.deferred_signals import ALL_SIGNALS, DeferredSignals
@@ -69,12 +69,14 @@ def bench(
     place = _place(folder, app, url)
     figures: Figures = []
     with DeferredSignals(signals=ALL_SIGNALS) as signals, StepProgress(seconds, len(MEASUREMENTS)) as meter:
-        pace = Pace(seconds=seconds, jobs=jobs, tell=meter.tell, is_stopped=lambda: signals.is_stop_requested)
+        budget = MeasurementBudget(
+            seconds=seconds, jobs=jobs, on_progress=meter.tell, is_stopped=lambda: signals.is_stop_requested
+        )
         here, engine = machine(), describe(place)
         try:
-            for figure in measured(place, pace, meter.begin):
+            for figure in run_measurements(place, budget, meter.begin):
                 figures.append(figure)
-        except Stopped:
+        except BenchStopped:
             print_message("mainspring: stopped")
     if as_json:
         document = {"machine": here, "engine": engine, "settings": {"seconds": seconds, "jobs": jobs}}
@@ -86,14 +88,14 @@ def bench(
     signals.exit_if_requested()
 
 
-def _place(folder: Path | None, app: str | None, url: str | None) -> Place:
+def _place(folder: Path | None, app: str | None, url: str | None) -> StoreFactory:
     if folder is not None:
         if app is not None or url is not None:
             raise click.BadParameter("--in cannot be used with --app or --url")
-        return InFolder(folder.absolute(), Mainspring())
+        return SqliteStores(folder.absolute(), Mainspring())
     if find_selection(app, url) is None:
-        return InFolder(Path.cwd(), Mainspring())
-    return place_of(load_application(app, url))
+        return SqliteStores(Path.cwd(), Mainspring())
+    return stores_of(load_application(app, url))
 
 
 def _show(here: dict[str, Any], engine: dict[str, Any], figures: Figures) -> None:

@@ -71,7 +71,7 @@ class EngineProvider(ABC):
     """Whether the engine calls `make_projection`."""
 
     bench: str | None = None
-    """The function that makes a `mainspring.bench.places.Place` for an application, as `module:name`."""
+    """The function that makes a `mainspring.bench.stores.StoreFactory` for an application, as `module:name`."""
 
     @abstractmethod
     def make_engine(self, config: EngineConfig) -> Engine:

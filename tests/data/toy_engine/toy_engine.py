@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from mainspring import Mainspring
-from mainspring.bench.places import BenchStore
+from mainspring.bench.stores import BenchStore
 from mainspring.engines.registry import EngineConfig, EngineProvider
 from mainspring.engines.sqlite import SqliteEngine
 from mainspring.jobs.engine import Engine

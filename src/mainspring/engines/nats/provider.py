@@ -26,7 +26,7 @@ class NatsProvider(EngineProvider):
 
     examples = "'nats://host:4222'"
     doctor = "mainspring.doctor.nats_examination:examine_store"
-    bench = "mainspring.bench.places:OnNats"
+    bench = "mainspring.bench.stores:NatsStores"
     needs_projection = True
 
     def make_engine(self, config: EngineConfig) -> Engine:

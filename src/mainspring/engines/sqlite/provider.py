@@ -61,7 +61,7 @@ class SqliteProvider(EngineProvider):
 
     examples = "'sqlite:///orders.db' (relative), 'sqlite:////srv/orders.db' (absolute)"
     doctor = "mainspring.doctor.sqlite_checks:examine_store"
-    bench = "mainspring.bench.places:beside_file"
+    bench = "mainspring.bench.stores:sqlite_stores"
 
     def make_engine(self, config: EngineConfig) -> Engine:
         from mainspring.engines.sqlite.engine import SqliteEngine  # noqa: PLC0415 - see import_engine
@@ -96,7 +96,7 @@ class MemoryProvider(EngineProvider):
 
     examples = f"{MEMORY!r}"
     doctor = "mainspring.doctor.examination:examine_memory"
-    bench = "mainspring.bench.places:InMemory"
+    bench = "mainspring.bench.stores:MemoryStores"
 
     def make_engine(self, config: EngineConfig) -> Engine:
         from mainspring.engines.sqlite.memory import MemoryEngine  # noqa: PLC0415 - see import_engine

@@ -1,4 +1,4 @@
-"""Controls the duration of measurements and the number of rounds.
+"""Time budget of a measurement: how many rounds it runs, and how long each is.
 
 A round is made longer until it takes long enough to be measured. Then rounds are repeated until the time is over,
 and the best one counts, because other programs can only slow a round down. A request to stop takes effect between
@@ -17,11 +17,11 @@ ROUND_SECONDS = 0.25  # or this long
 GROWTH = 4
 
 
-class Stopped(Exception):
+class BenchStopped(Exception):
     """The user has asked to stop."""
 
 
-class Pace:
+class MeasurementBudget:
     """The time for each measurement, and the number of jobs that it may submit at once."""
 
     def __init__(
@@ -30,20 +30,20 @@ class Pace:
         seconds: float,
         jobs: int,
         clock: Clock | None = None,
-        tell: Callable[[float, float | None], None] | None = None,
+        on_progress: Callable[[float, float | None], None] | None = None,
         is_stopped: Callable[[], bool] | None = None,
     ) -> None:
         self.seconds = seconds
         self.jobs = jobs
         self.clock = clock or SystemClock()
-        self._tell = tell
+        self._on_progress = on_progress
         self._is_stopped = is_stopped
         self._began_ns = self.clock.monotonic_ns()
 
     def begin(self) -> None:
         """Begin a measurement, and start its time."""
         self._began_ns = self.clock.monotonic_ns()
-        self.note()
+        self.report()
 
     @property
     def spent(self) -> float:
@@ -59,12 +59,12 @@ class Pace:
         """Return the seconds since a reading of the clock."""
         return (self.clock.monotonic_ns() - began_ns) / NANOSECONDS
 
-    def note(self, per_second: float | None = None) -> None:
-        """Report the time spent and the rate; raise `Stopped` if the user has asked to stop."""
+    def report(self, per_second: float | None = None) -> None:
+        """Report the time spent and the rate; raise `BenchStopped` if the user has asked to stop."""
         if self._is_stopped is not None and self._is_stopped():
-            raise Stopped
-        if self._tell is not None:
-            self._tell(min(self.spent, self.seconds), per_second)
+            raise BenchStopped
+        if self._on_progress is not None:
+            self._on_progress(min(self.spent, self.seconds), per_second)
 
     def timed(self, work: Callable[[int], object]) -> Callable[[int], float]:
         """Wrap `work` in a function that returns how many seconds it took."""
@@ -86,9 +86,9 @@ class Pace:
             seconds = work(count)
             if seconds < long_enough and count < limit and not self.is_over:
                 count = min(limit, count * GROWTH)
-                self.note()
+                self.report()
                 continue
             rounds += 1
             best = max(best, count / max(seconds, 1 / NANOSECONDS))
-            self.note(best)
+            self.report(best)
         return RateFigure(best, rounds)

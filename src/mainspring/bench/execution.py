@@ -10,9 +10,9 @@ from random import Random
 from threading import Event
 from typing import TypeVar
 
-from mainspring.bench.figures import RateFigure, Spread
-from mainspring.bench.pace import Pace
-from mainspring.bench.places import BenchStore
+from mainspring.bench.budget import MeasurementBudget
+from mainspring.bench.figures import Percentiles, RateFigure
+from mainspring.bench.stores import BenchStore
 from mainspring.jobs.context import current_job
 from mainspring.jobs.timestamps import MICROSECONDS, to_datetime, to_instant
 from mainspring.runners.thread_pool import ThreadPool
@@ -21,7 +21,7 @@ WORKERS = 4
 MOST = 100_000  # tasks in one round
 
 
-def posts(pace: Pace) -> RateFigure:
+def posts(budget: MeasurementBudget) -> RateFigure:
     """Measure posting tasks that do nothing and waiting until all have run."""
     with ThreadPool(WORKERS, name="bench") as pool:
 
@@ -30,7 +30,7 @@ def posts(pace: Pace) -> RateFigure:
                 pool.post(_nothing)
             pool.wait_idle()
 
-        return pace.best_rate(pace.timed(post), first=1_000, most=MOST)
+        return budget.best_rate(budget.timed(post), first=1_000, most=MOST)
 
 
 def _nothing() -> None:
@@ -47,7 +47,7 @@ SUBMIT_SHARE = 0.4  # of the time of a measurement, for submitting jobs that are
 SLACK_SECONDS = 0.2
 
 
-def drain(store: BenchStore, pace: Pace) -> RateFigure:
+def drain(store: BenchStore, budget: MeasurementBudget) -> RateFigure:
     """Measure how fast a worker starts, runs jobs that do nothing, stores their outcomes, and stops."""
     runs: list[None] = []
     all_ran = Event()
@@ -64,37 +64,37 @@ def drain(store: BenchStore, pace: Pace) -> RateFigure:
         expected = len(runs) + count
         all_ran.clear()
         nothing.submit_many([()] * count)
-        began = pace.clock.monotonic_ns()
+        began = budget.clock.monotonic_ns()
         with store.app.running():
             while not all_ran.wait(LOOK_SECONDS):
-                pace.note()
-        return pace.since(began)
+                budget.report()
+        return budget.since(began)
 
-    return pace.best_rate(work, first=100)
+    return budget.best_rate(work, first=100)
 
 
-def submit_to_start(store: BenchStore, pace: Pace) -> Spread:
+def submit_to_start(store: BenchStore, budget: MeasurementBudget) -> Percentiles:
     """Measure the time from submit to start, one job after the other, with an idle worker."""
     starts: SimpleQueue[int] = SimpleQueue()
 
     @store.app.job(name="bench.start")
     def start() -> None:
-        starts.put(pace.clock.monotonic_ns())
+        starts.put(budget.clock.monotonic_ns())
 
     taken: list[float] = []
     with store.app.running():
         start.submit().wait()
         starts.get()  # the first one is not measured: the worker has just started
-        while len(taken) < LEAST_SAMPLES or (len(taken) < MOST_SAMPLES and not pace.is_over):
-            began = pace.clock.monotonic_ns()
+        while len(taken) < LEAST_SAMPLES or (len(taken) < MOST_SAMPLES and not budget.is_over):
+            began = budget.clock.monotonic_ns()
             handle = start.submit()
-            taken.append((_next(starts, pace) - began) / 1e6)
+            taken.append((_next(starts, budget) - began) / 1e6)
             handle.wait()
-            pace.note()
-    return Spread.of(taken)
+            budget.report()
+    return Percentiles.of(taken)
 
 
-def start_minus_due(store: BenchStore, pace: Pace) -> Spread:
+def start_minus_due(store: BenchStore, budget: MeasurementBudget) -> Percentiles:
     """Measure the lateness of jobs that are due at random instants of the next seconds, by the store's clock."""
     app = store.app
     late: SimpleQueue[float] = SimpleQueue()
@@ -104,26 +104,26 @@ def start_minus_due(store: BenchStore, pace: Pace) -> Spread:
         late.put((app.manager().engine.now() - to_instant(current_job().due, "due")) / 1_000)
 
     with app.running():
-        began = pace.clock.monotonic_ns()
+        began = budget.clock.monotonic_ns()
         for _ in range(PROBES):
             timer.submit().wait()
-        each = pace.since(began) / PROBES
+        each = budget.since(began) / PROBES
         for _ in range(PROBES):
             late.get()
-        count = max(LEAST_SAMPLES, min(MOST_SAMPLES, int(SUBMIT_SHARE * pace.seconds / each)))
+        count = max(LEAST_SAMPLES, min(MOST_SAMPLES, int(SUBMIT_SHARE * budget.seconds / each)))
         ahead = SLACK_SECONDS + count * each
         chance = Random(count)
         first = app.manager().engine.now() + int(ahead * MICROSECONDS)
         for _ in range(count):
-            due = first + int(chance.random() * pace.seconds * MICROSECONDS)
+            due = first + int(chance.random() * budget.seconds * MICROSECONDS)
             timer.at(to_datetime(due)).submit()
-            pace.note()
-        return Spread.of([_next(late, pace) for _ in range(count)])
+            budget.report()
+        return Percentiles.of([_next(late, budget) for _ in range(count)])
 
 
-def _next(items: SimpleQueue[Item], pace: Pace) -> Item:
+def _next(items: SimpleQueue[Item], budget: MeasurementBudget) -> Item:
     while True:
         try:
             return items.get(timeout=LOOK_SECONDS)
         except Empty:
-            pace.note()
+            budget.report()

@@ -6,7 +6,7 @@ import pytest
 
 from mainspring import EngineUnavailable, Mainspring
 from mainspring.bench.figures import cpus, file_system, machine
-from mainspring.bench.places import BenchStore, place_of
+from mainspring.bench.stores import BenchStore, stores_of
 
 MOUNTS = r"""
 22 1 0:21 / / rw,relatime shared:1 - overlay overlay rw
@@ -16,7 +16,7 @@ MOUNTS = r"""
 
 
 def test_a_store_is_a_folder_beside_the_users_file_even_if_a_measurement_fails(tmp_path: Path) -> None:
-    place = place_of(Mainspring(f"sqlite:///{tmp_path / 'shop.db'}", threads=3, durability="normal"))
+    stores = stores_of(Mainspring(f"sqlite:///{tmp_path / 'shop.db'}", threads=3, durability="normal"))
 
     def measure(store: BenchStore) -> None:
         assert Path(store.app.url.removeprefix("sqlite:///")).parent.parent == tmp_path
@@ -26,31 +26,31 @@ def test_a_store_is_a_folder_beside_the_users_file_even_if_a_measurement_fails(t
         assert store.size() > 0
         raise RuntimeError("measured")
 
-    with pytest.raises(RuntimeError, match="measured"), place.store() as store:
+    with pytest.raises(RuntimeError, match="measured"), stores.store() as store:
         measure(store)
     assert list(tmp_path.iterdir()) == []  # the user's file was not made either
 
 
 def test_a_folder_that_cannot_be_used_is_named_with_the_remedy(tmp_path: Path) -> None:
-    place = place_of(Mainspring(f"sqlite:///{tmp_path / 'missing' / 'shop.db'}"))
+    stores = stores_of(Mainspring(f"sqlite:///{tmp_path / 'missing' / 'shop.db'}"))
     with pytest.raises(EngineUnavailable, match=r"missing: no store can be made in it .* --in DIR"):
-        place.store().__enter__()
+        stores.store().__enter__()
 
 
 def test_a_role_on_nats_is_refused_before_anything_is_asked_of_the_server() -> None:
-    place = place_of(Mainspring("nats://ann:secret@127.0.0.1:1?prefix=shop&role=worker"))
+    stores = stores_of(Mainspring("nats://ann:secret@127.0.0.1:1?prefix=shop&role=worker"))
     with pytest.raises(EngineUnavailable, match="the role 'worker' may use the streams of 'shop' only") as refused:
-        place.store().__enter__()
+        stores.store().__enter__()
     assert "give --url without a role" in str(refused.value)
     assert "secret" not in str(refused.value)
 
 
 def test_memory_has_no_folder_and_no_size() -> None:
-    place = place_of(Mainspring("memory://"))
-    assert place.folder is None
-    with place.store() as store:
+    stores = stores_of(Mainspring("memory://"))
+    assert stores.folder is None
+    with stores.store() as store:
         assert store.size is None
-        assert place.describe(store.app) == {"engine": "memory of this process"}
+        assert stores.describe(store.app) == {"engine": "memory of this process"}
 
 
 def test_the_file_system_is_that_of_the_nearest_mount(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Creates temporary stores for measurements, on the same disk or the same server as the store of the user.
 
-A place creates empty stores and removes each of them, also if the measurement fails. It opens nothing that belongs
-to the user: neither the file, nor the streams, nor the projection of a server's jobs.
+A factory creates empty stores and removes each of them, also if the measurement fails. It opens nothing that
+belongs to the user: neither the file, nor the streams, nor the projection of a server's jobs.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class BenchStore:
     size: Callable[[], int] | None = None
 
 
-class Place(Protocol):
-    """A place in which temporary stores can be created."""
+class StoreFactory(Protocol):
+    """Creates temporary stores, in one folder or on one server."""
 
     @property
     def folder(self) -> Path | None:
@@ -54,8 +54,8 @@ class Place(Protocol):
         """Create an empty store for the duration of the `with` block."""
 
 
-def place_of(app: Mainspring) -> Place:
-    """Return the place beside the store of an application; only the settings of the application are read."""
+def stores_of(app: Mainspring) -> StoreFactory:
+    """Return a factory for stores beside the store of an application; this reads only its settings."""
     provider = provider_for(app.url)
     if provider.bench is None:
         raise EngineUnavailable(
@@ -63,16 +63,16 @@ def place_of(app: Mainspring) -> Place:
             reason="its engine does not say where a measurement could make stores of its own",
             remedy="measure another engine, or let its package set EngineProvider.bench",
         )
-    place: Place = load_name(provider.bench)(app)
-    return place
+    stores: StoreFactory = load_name(provider.bench)(app)
+    return stores
 
 
-def beside_file(app: Mainspring) -> Place:
-    """Return the place in the folder of an application's SQLite file."""
-    return InFolder(to_path(app.url).absolute().parent, app)
+def sqlite_stores(app: Mainspring) -> StoreFactory:
+    """Return a factory for SQLite files in the folder of the file of an application."""
+    return SqliteStores(to_path(app.url).absolute().parent, app)
 
 
-class InFolder:
+class SqliteStores:
     """Stores in SQLite files, each in its own subfolder of a folder."""
 
     def __init__(self, folder: Path, like: Mainspring) -> None:
@@ -102,7 +102,7 @@ class InFolder:
                 yield BenchStore(app, lambda: _closed_size(app, folder))
 
 
-class InMemory:
+class MemoryStores:
     """Stores in the memory of this process."""
 
     folder = None
@@ -119,7 +119,7 @@ class InMemory:
             yield BenchStore(app)
 
 
-class OnNats:
+class NatsStores:
     """Stores in temporary streams on the user's NATS servers."""
 
     folder = None
