@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from mainspring.cli.exit_codes import ExitCode
-from mainspring.demo.books import Books, Outage
+from mainspring.demo.audit import OrderAudit, WorkerOutage
 from mainspring.demo.journal import JournalEntry, OrderEvent
 from mainspring.demo.orders import app
 from tests.programs import Program, program, read_line
@@ -167,13 +167,13 @@ def test_it_ends_when_its_output_is_not_read(tmp_path: Path) -> None:
         ("1 placed paid night", ["nights without a report: 1"]),
     ],
 )
-def test_books_that_do_not_add_up_are_complained_about(
+def test_the_audit_reports_violated_guarantees(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, events: str, complaints: list[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     order, *happened = events.split()
-    books = Books()
-    books.add(
+    audit = OrderAudit()
+    audit.add(
         [
             JournalEntry(OrderEvent(event), int(order), "order-1", 0.0, 0.0)
             for event in happened
@@ -181,7 +181,7 @@ def test_books_that_do_not_add_up_are_complained_about(
         ]
     )
     with app:
-        figures = books.close(replayed=0, outage=Outage(begin=1, end=2), nights=happened.count("night"))
+        figures = audit.close(replayed=0, outage=WorkerOutage(begin=1, end=2), nights=happened.count("night"))
     assert figures.complaints == complaints
 
 
@@ -189,20 +189,20 @@ SABOTAGE = """
 import sys
 from mainspring.cli import main
 from mainspring.demo import story
-from mainspring.demo.books import Books, Outage
+from mainspring.demo.audit import OrderAudit, WorkerOutage
 from mainspring.demo.journal import JournalEntry, OrderEvent
 class Story:
     def __init__(self, *parts): pass
     def tell(self):
-        day = Books()
+        day = OrderAudit()
         day.add([JournalEntry(OrderEvent.PLACED, 1, "order-1", 0.0, 0.0)])
-        return day.close(replayed=0, outage=Outage(begin=1, end=2), nights=0)
+        return day.close(replayed=0, outage=WorkerOutage(begin=1, end=2), nights=0)
 story.Story = Story
 main()
 """
 
 
-def test_the_exit_code_says_that_the_books_do_not_add_up(tmp_path: Path) -> None:
+def test_the_exit_code_says_that_the_audit_failed(tmp_path: Path) -> None:
     with program("-c", SABOTAGE, *COMMAND, environment={**os.environ, "TMPDIR": str(tmp_path)}) as process:
         output, errors = process.communicate(timeout=2 * PATIENCE)
     assert (process.returncode, errors) == (1, "")

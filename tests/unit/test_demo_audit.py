@@ -1,6 +1,6 @@
-"""The books of the demonstration: what its journal says, by order and by job."""
+"""The audit of the demonstration."""
 
-from mainspring.demo.books import Books
+from mainspring.demo.audit import OrderAudit
 from mainspring.demo.journal import JournalEntry, OrderEvent
 
 
@@ -9,7 +9,7 @@ def report(job: str, due: float, at: float) -> JournalEntry:
 
 
 def test_a_report_that_is_written_again_after_a_kill_is_one_report() -> None:
-    books = Books()
-    books.add([report("night 1", due=5, at=5), report("night 2", due=10, at=10)])
-    books.add([report("night 2", due=10, at=12), report("night 3", due=15, at=15)])
-    assert [entry.due for entry in books.reports.values()] == [5, 10, 15]
+    audit = OrderAudit()
+    audit.add([report("night 1", due=5, at=5), report("night 2", due=10, at=10)])
+    audit.add([report("night 2", due=10, at=12), report("night 3", due=15, at=15)])
+    assert [entry.due for entry in audit.reports.values()] == [5, 10, 15]

@@ -13,8 +13,8 @@ from mainspring.cli.deferred_signals import exit_on_signals
 from mainspring.cli.exit_codes import ExitCode, OutputClosed
 from mainspring.cli.options import json_option
 from mainspring.cli.output import print_json
+from mainspring.demo.scenario import FULL, QUICK, run_demo
 from mainspring.demo.screen import Screen
-from mainspring.demo.story import FULL, QUICK, play
 
 
 class DemoConsole(Console):
@@ -38,7 +38,7 @@ def demo(*, quick: bool, as_json: bool) -> None:
     exit_on_signals()
     plan = QUICK if quick else FULL
     screen = Screen(plan.orders, DemoConsole(highlight=False, stderr=as_json))
-    figures = play(plan, screen)
+    figures = run_demo(plan, screen)
     screen.close(figures)
     if as_json:
         print_json({**asdict(figures), "complaints": figures.complaints})

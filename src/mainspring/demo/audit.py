@@ -1,4 +1,4 @@
-"""Evaluates the journal: counts while the shop is open, then the closing figures and their checks."""
+"""Audits the journal: counts events while the shop is open, then compares them with what the shop promised."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ ENDS = (OrderEvent.CANCELED, *STEPS, OrderEvent.REPORTED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outage:
+class WorkerOutage:
     """The period without a worker."""
 
     begin: float
@@ -26,7 +26,7 @@ class Outage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class ClosingFigures:
     """The closing figures."""
 
     submitted: int
@@ -76,8 +76,8 @@ class Figures:
         return [f"{what}: {count:,}" for what, count in found.items() if count]
 
 
-class Books:
-    """The evaluation of all journal entries so far."""
+class OrderAudit:
+    """Counts the journal entries so far, by order and by job."""
 
     def __init__(self) -> None:
         self._orders: dict[OrderEvent, set[int]] = {event: set() for event in OrderEvent}
@@ -110,25 +110,25 @@ class Books:
 
     def in_flight(self) -> list[str]:
         """Return the jobs that have started and not ended."""
-        return [job for job, events in self._jobs.items() if _unfinished(events) > 0]
+        return [job for job, events in self._jobs.items() if _unended_starts(events) > 0]
 
     @property
     def parcels(self) -> set[int]:
         """The orders that must be charged, packed and mailed."""
         return {order for order in self._orders[OrderEvent.PAID] if customer_of(order) is not None}
 
-    def close(self, *, replayed: int, outage: Outage, nights: int) -> Figures:
-        """Compare the promises with the events, and return the closing figures."""
+    def close(self, *, replayed: int, outage: WorkerOutage, nights: int) -> ClosingFigures:
+        """Compare the promises of the shop with the events, and return the closing figures."""
         placed, paid, canceled = (
             self._orders[event] for event in (OrderEvent.PLACED, OrderEvent.PAID, OrderEvent.CANCELED)
         )
         late = self._orders[OrderEvent.PAID_LATE]
         kept = {order for order in late - canceled if app.get(timer_of(order)).status is JobStatus.CANCELED}
-        twice = [job for job, events in self._jobs.items() if _surplus(events) > 0]
+        twice = [job for job, events in self._jobs.items() if _surplus_runs(events) > 0]
         on_time = [(start.at - start.due) * 1_000 for start in self._starts if not outage.delayed(start)]
         held_up = [(start.at - start.due) * 1_000 for start in self._starts if outage.delayed(start)]
         parcels = self.parcels
-        return Figures(
+        return ClosingFigures(
             submitted=len(placed),
             paid=len(paid),
             paid_late=len(late),
@@ -149,12 +149,12 @@ class Books:
             parcels=len(parcels),
             parcels_held_up=self.count(OrderEvent.HELD_UP),
             parcels_unfinished=sum(any(order not in self._orders[step] for step in STEPS) for order in parcels),
-            steps_out_of_order=sum(map(self._misplaced, self._promised)),
+            steps_out_of_order=sum(map(self._steps_out_of_order, self._promised)),
             nights=nights,
             nights_without_report=nights - len({report.due for report in self.reports.values()}),
         )
 
-    def _misplaced(self, customer: int | None) -> int:
+    def _steps_out_of_order(self, customer: int | None) -> int:
         """Count the steps that differ from the promised order; a step repeated because of the kill counts once."""
         steps = self._steps.get(customer, [])
         done = [step for place, step in enumerate(steps) if place == 0 or step != steps[place - 1]]
@@ -162,13 +162,13 @@ class Books:
         return sum(one != other for one, other in zip_longest(done, promised))
 
 
-def _unfinished(events: Counter[OrderEvent]) -> int:
+def _unended_starts(events: Counter[OrderEvent]) -> int:
     return events[OrderEvent.STARTED] - events[OrderEvent.REFUSED] - events[OrderEvent.CANCELED]
 
 
-def _surplus(events: Counter[OrderEvent]) -> int:
+def _surplus_runs(events: Counter[OrderEvent]) -> int:
     """Count the surplus runs of a job: interrupted by the kill, or repeated after a success."""
-    return max(0, _unfinished(events)) + sum(max(0, events[end] - 1) for end in ENDS)
+    return max(0, _unended_starts(events)) + sum(max(0, events[end] - 1) for end in ENDS)
 
 
 def _dead_letters() -> Iterator[str]:

@@ -28,7 +28,7 @@ class Customers:
     def __init__(self, plan: CustomerPlan, pool: ThreadPool) -> None:
         self._plan = plan
         self._pool = pool
-        self._desks = [pool.sequenced(name=f"customer-{number}") for number in range(CUSTOMERS)]
+        self._sequences = [pool.sequenced(name=f"customer-{number}") for number in range(CUSTOMERS)]
         self.payers = 0
 
     def arrive(self) -> None:
@@ -55,4 +55,4 @@ class Customers:
         journal.note(OrderEvent.PAID if is_in_time else OrderEvent.PAID_LATE, order, timer)
         customer = customer_of(order)
         if is_in_time and customer is not None:
-            self._desks[customer].post(promise_parcel, order)  # in sequence, so that their order is known
+            self._sequences[customer].post(promise_parcel, order)  # in sequence, so that their order is known

@@ -7,9 +7,47 @@ mailed, one order after the other for each customer. A cron schedule writes a re
 those of any application by default.
 """
 
+from pathlib import Path
+from threading import Event
+
 from mainspring import CatchUp, Mainspring, Retry, current_job
 from mainspring.demo.journal import OrderEvent, OrderJournal
-from mainspring.demo.order_service import OrderService, ServiceDown
+
+CALL_SECONDS = 0.02
+
+
+class ServiceDown(Exception):
+    """The order service is down."""
+
+
+class OrderService:
+    """A simulated service that cancels and charges orders. It is down while a file exists, for all processes."""
+
+    def __init__(self, switch: str) -> None:
+        self._switch = Path(switch)
+        self._never = Event()
+
+    def go_down(self) -> None:
+        """Refuse all calls from now on."""
+        self._switch.touch()
+
+    def come_back(self) -> None:
+        """Accept calls again."""
+        self._switch.unlink()
+
+    def cancel(self, order: int) -> None:
+        """Cancel an order; `ServiceDown` if the service is down."""
+        self._call(f"order {order} cannot be canceled")
+
+    def charge(self, order: int) -> None:
+        """Charge an order; `ServiceDown` if the service is down."""
+        self._call(f"order {order} cannot be charged")
+
+    def _call(self, problem: str) -> None:
+        self._never.wait(CALL_SECONDS)
+        if self._switch.exists():
+            raise ServiceDown(f"{problem}: the order service is down")
+
 
 app = Mainspring("sqlite:///jobs.db")
 journal = OrderJournal("orders.journal")

@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import chdir
 from tempfile import TemporaryDirectory
-from threading import Event as Alarm
+from threading import Event
 
 from mainspring import JobStatus, TaskFailure, ThreadPool
-from mainspring.demo.books import Books, Figures, Outage
+from mainspring.demo.audit import ClosingFigures, OrderAudit, WorkerOutage
 from mainspring.demo.customers import CustomerPlan, Customers
 from mainspring.demo.journal import OrderEvent, clock
 from mainspring.demo.orders import NIGHT, app, cancel_order, journal, nightly_report, service
@@ -47,47 +47,47 @@ QUICK = CustomerPlan(
 REPLAYS_PER_SECOND = 200
 
 
-class Story:
-    """Runs the events of the demo one after the other."""
+class DemoScenario:
+    """Runs the scenario: opens the shop, stops the service, kills the worker, replays dead letters, audits."""
 
     def __init__(self, plan: CustomerPlan, screen: Screen, worker: WorkerProcess, pool: ThreadPool) -> None:
         self._plan = plan
         self._screen = screen
         self._worker = worker
         self._customers = Customers(plan, pool)
-        self._books = Books()
-        self._alarm = Alarm()
-        self._reports_told = 0
+        self._audit = OrderAudit()
+        self._never = Event()  # waits with a timeout
+        self._reports_shown = 0
 
-    def tell(self) -> Figures:
+    def run(self) -> ClosingFigures:
         """Run all events and return the closing figures."""
-        tell, plan = self._screen.tell, self._plan
-        tell(f"a shop: an order unpaid after {plan.timeout:g} s (really: 30 min) is canceled")
-        tell(f"worker {self._worker.start()} is ready; the shop opens, {plan.orders:,} orders are to come")
+        show, plan = self._screen.show_event, self._plan
+        show(f"a shop: an order unpaid after {plan.timeout:g} s (really: 30 min) is canceled")
+        show(f"worker {self._worker.start()} is ready; the shop opens, {plan.orders:,} orders are to come")
         opening = self._screen.seconds()
         self._customers.arrive()
 
         self._watch_until(opening + plan.service_down)
         service.go_down()
-        tell("the order service goes down: time-outs fail, retries back off")
+        show("the order service goes down: time-outs fail, retries back off")
         self._watch_until(opening + plan.service_back)
         self._wait_for(lambda: app.counts()[JobStatus.FAILED] > 0)
         service.come_back()
-        tell("the order service is back")
+        show("the order service is back")
 
         self._watch_until(opening + plan.kill)
         outage = self._kill_and_restart()
 
         self._wait_for(self._is_all_settled)
         letters = app.dead_letters.replay(type=cancel_order.name, rate=REPLAYS_PER_SECOND)
-        tell(f"dead letters: {len(letters):,}; they are replayed, {REPLAYS_PER_SECOND} a second")
+        show(f"dead letters: {len(letters):,}; they are replayed, {REPLAYS_PER_SECOND} a second")
         self._wait_for(self._is_all_settled)
-        nights = self._end_the_nights()
-        tell(f"every job has ended; the worker stops with exit code {self._worker.stop()}")
-        self._look()
-        return self._books.close(replayed=len(letters), outage=outage, nights=nights)
+        nights = self._end_reports()
+        show(f"every job has ended; the worker stops with exit code {self._worker.stop()}")
+        self._update()
+        return self._audit.close(replayed=len(letters), outage=outage, nights=nights)
 
-    def _end_the_nights(self) -> int:
+    def _end_reports(self) -> int:
         """Pause the schedule of the report; return how many reports there must be."""
         app.schedules.pause(nightly_report.name)
         self._wait_for(self._is_all_settled)
@@ -96,53 +96,53 @@ class Story:
             return 0
         return int(schedule.last_due.timestamp() // NIGHT - schedule.created.timestamp() // NIGHT)
 
-    def _kill_and_restart(self) -> Outage:
-        self._wait_for(lambda: len(self._books.in_flight()) >= 2, every=0.002, patience=1)
+    def _kill_and_restart(self) -> WorkerOutage:
+        self._wait_for(lambda: len(self._audit.in_flight()) >= 2, every=0.002, patience=1)
         self._worker.kill()
         begin = clock.now().timestamp()
-        self._look()
-        in_flight = len(self._books.in_flight())
-        self._screen.tell(f"[bold]kill -9[/bold]: the worker is dead; time-outs in flight: {in_flight}")
-        self._screen.tell(f"worker {self._worker.start()} is ready, and goes on")
-        return Outage(begin=begin, end=clock.now().timestamp())
+        self._update()
+        in_flight = len(self._audit.in_flight())
+        self._screen.show_event(f"[bold]kill -9[/bold]: the worker is dead; time-outs in flight: {in_flight}")
+        self._screen.show_event(f"worker {self._worker.start()} is ready, and goes on")
+        return WorkerOutage(begin=begin, end=clock.now().timestamp())
 
     def _is_all_settled(self) -> bool:
-        paid = self._books.count(OrderEvent.PAID) + self._books.count(OrderEvent.PAID_LATE)
-        if self._books.count(OrderEvent.PLACED) < self._plan.orders or paid < self._customers.payers:
+        paid = self._audit.count(OrderEvent.PAID) + self._audit.count(OrderEvent.PAID_LATE)
+        if self._audit.count(OrderEvent.PLACED) < self._plan.orders or paid < self._customers.payers:
             return False
-        if self._books.count(OrderEvent.PARCEL) < len(self._books.parcels):
+        if self._audit.count(OrderEvent.PARCEL) < len(self._audit.parcels):
             return False
         counts = app.counts()
         return counts[JobStatus.PENDING] + counts[JobStatus.RUNNING] == 0
 
     def _watch_until(self, second: float) -> None:
         while self._screen.seconds() < second:
-            self._look()
-            self._alarm.wait(min(0.1, max(0.0, second - self._screen.seconds())))
+            self._update()
+            self._never.wait(min(0.1, max(0.0, second - self._screen.seconds())))
 
     def _wait_for(self, condition: Callable[[], bool], *, every: float = 0.1, patience: float = 15) -> None:
         """Wait for a condition for at most `patience` seconds; the closing figures count what is missing then."""
         deadline = self._screen.seconds() + patience
-        self._look()
+        self._update()
         while not condition() and self._screen.seconds() < deadline:
-            self._alarm.wait(every)
-            self._look()
+            self._never.wait(every)
+            self._update()
 
-    def _look(self) -> None:
-        self._books.add(journal.read_new())
-        self._tell_reports()
-        self._screen.show(self._books)
+    def _update(self) -> None:
+        self._audit.add(journal.read_new())
+        self._show_reports()
+        self._screen.show_bars(self._audit)
 
-    def _tell_reports(self) -> None:
-        for report in list(self._books.reports.values())[self._reports_told :]:
+    def _show_reports(self) -> None:
+        for report in list(self._audit.reports.values())[self._reports_shown :]:
             job = app.get(report.job)
             if job.status is not JobStatus.COMPLETED:
                 return
-            self._reports_told += 1
-            self._screen.tell(f"[blue]nightly report {self._reports_told}[/blue]: {job.result}")
+            self._reports_shown += 1
+            self._screen.show_event(f"[blue]nightly report {self._reports_shown}[/blue]: {job.result}")
 
 
-def play(plan: CustomerPlan, screen: Screen) -> Figures:
+def run_demo(plan: CustomerPlan, screen: Screen) -> ClosingFigures:
     """Run the demo in a temporary folder, which is removed at the end."""
     failures: list[TaskFailure] = []
     with (
@@ -153,7 +153,7 @@ def play(plan: CustomerPlan, screen: Screen) -> Figures:
         screen,
         ThreadPool(8, name="customers", on_error=failures.append) as pool,
     ):
-        figures = Story(plan, screen, worker, pool).tell()
+        figures = DemoScenario(plan, screen, worker, pool).run()
     if failures:
         raise RuntimeError(f"customers met errors: {len(failures):,}, the first of them above") from failures[
             0

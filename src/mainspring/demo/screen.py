@@ -1,4 +1,4 @@
-"""Prints the demo: the story line by line, bars during it on a terminal, and the closing table."""
+"""Prints the demo: each event as a line, progress bars on a terminal, and the closing table."""
 
 from types import TracebackType
 
@@ -9,7 +9,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from mainspring import SystemClock
-from mainspring.demo.books import Books, Figures
+from mainspring.demo.audit import ClosingFigures, OrderAudit
 from mainspring.demo.journal import OrderEvent
 
 BAR_WIDTH = 44
@@ -23,7 +23,7 @@ BARS = {
 
 
 class Screen:
-    """Prints the story, the bars and the closing table; bars are drawn on a terminal only."""
+    """Prints the events, the bars and the closing table; bars are drawn on a terminal only."""
 
     def __init__(self, orders: int, console: Console) -> None:
         self._orders = orders
@@ -36,11 +36,11 @@ class Screen:
         """Return the seconds since the start of the demo."""
         return (self._clock.monotonic_ns() - self._begin) / 1e9
 
-    def tell(self, sentence: str) -> None:
+    def show_event(self, sentence: str) -> None:
         """Print a sentence with the current time."""
         self._console.print(f" [dim]{self.seconds():5.1f} s[/dim]  {sentence}")
 
-    def show(self, books: Books) -> None:
+    def show_bars(self, audit: OrderAudit) -> None:
         """Draw the bars."""
         if not self._console.is_terminal:
             return
@@ -49,14 +49,14 @@ class Screen:
         grid.add_column(width=BAR_WIDTH)
         grid.add_column(width=7, justify="right")
         for label, (event, colour) in BARS.items():
-            count = books.count(event)
+            count = audit.count(event)
             bar = ProgressBar(
                 total=self._orders, completed=count, width=BAR_WIDTH, complete_style=colour, finished_style=colour
             )
             grid.add_row(label, bar, f"{count:,}")
         self._live.update(grid, refresh=True)
 
-    def close(self, figures: Figures) -> None:
+    def close(self, figures: ClosingFigures) -> None:
         """Print the closing table and the verdict."""
         table = Table(title="At the end of the day", title_justify="left", show_header=False, box=box.ROUNDED)
         table.add_column(style="bold", no_wrap=True)
@@ -85,7 +85,7 @@ class Screen:
         self._live.stop()
 
 
-def _rows(figures: Figures) -> list[tuple[str, str, str]]:
+def _rows(figures: ClosingFigures) -> list[tuple[str, str, str]]:
     late_and_canceled = figures.paid_late - figures.paid_late_and_kept
     return [
         ("submitted", f"{figures.submitted:,}", "orders, each with a durable time-out"),

@@ -34,7 +34,7 @@ class WorkerProcess:
         self._process = process
         assert process.stdout is not None
         if not any(READY in line for line in process.stdout):
-            raise RuntimeError(f"the worker ended before it was ready: {self.last_words()}")
+            raise RuntimeError(f"the worker ended before it was ready: {self.end_of_log()}")
         return process.pid
 
     def kill(self) -> None:
@@ -54,7 +54,7 @@ class WorkerProcess:
             self._process.kill()
         return self._collect()
 
-    def last_words(self) -> str:
+    def end_of_log(self) -> str:
         """Return the end of its log."""
         return self._log.read_text()[-2_000:]
 
