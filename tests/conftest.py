@@ -22,7 +22,7 @@ from pathlib import Path
 from hypothesis import settings
 
 from mainspring.testing import manual_clock
-from mainspring.testing.patience import PATIENCE_SECONDS
+from mainspring.testing.polling import PATIENCE_SECONDS
 
 MEMORY = Path("/dev/shm")
 ROOM = 2 * 1024**3  # bytes: several times what a run of all tests occupies at once

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from mainspring import TaskRunner, TaskTraits
 from mainspring.testing import ManualClock
-from mainspring.testing.patience import PATIENCE_SECONDS, eventually
+from mainspring.testing.polling import PATIENCE_SECONDS, eventually
 
 __all__ = [
     "PATIENCE",

@@ -10,8 +10,13 @@ from mainspring.jobs.engine import Capability
 from mainspring.testing import EngineConformance, ManualClock
 from mainspring.testing.conformance.base import EngineSuite
 from mainspring.testing.conformance.bench import Bench
-from mainspring.testing.conformance.needs import all_tests_of, needed_by, needs, needs_of
-from mainspring.testing.conformance.time import MOST_REAL_SECONDS
+from mainspring.testing.conformance.capabilities import (
+    all_tests,
+    capabilities_needed_by,
+    capabilities_needed_by_suite,
+    needs,
+)
+from mainspring.testing.conformance.engine_time import MAX_REAL_SECONDS
 
 TWO = frozenset({Capability.BACKUP, Capability.SHARED})
 
@@ -69,12 +74,12 @@ def test_no_part_of_the_suite_hides_a_test_of_another() -> None:
 
 
 def test_the_suite_itself_leaves_nothing_out() -> None:
-    assert sorted(collected(EngineConformance)) == sorted(all_tests_of(EngineConformance))
+    assert sorted(collected(EngineConformance)) == sorted(all_tests(EngineConformance))
 
 
 def test_most_of_the_suite_holds_for_every_engine() -> None:
-    tests = all_tests_of(EngineConformance)
-    assert sum(not needs_of(test) for test in tests.values()) > 0.75 * len(tests)
+    tests = all_tests(EngineConformance)
+    assert sum(not capabilities_needed_by(test) for test in tests.values()) > 0.75 * len(tests)
 
 
 # -- needs and lacks
@@ -94,12 +99,12 @@ def test_a_test_is_left_out_if_anything_that_it_needs_is_lacking(suite: type, ex
 
 
 def test_what_is_left_out_is_still_known_to_be_needed() -> None:
-    assert needed_by(WithoutBackup) == needed_by(Part) == TWO
+    assert capabilities_needed_by_suite(WithoutBackup) == capabilities_needed_by_suite(Part) == TWO
 
 
 def test_a_mark_keeps_other_marks() -> None:
     assert [mark.name for mark in vars(Part.test_of_two)["pytestmark"]] == ["parametrize"]
-    assert needs_of(Part.test_of_two) == TWO
+    assert capabilities_needed_by(Part.test_of_two) == TWO
 
 
 def test_a_mark_without_a_capability_is_refused() -> None:
@@ -112,7 +117,7 @@ def tell_the_truth(suite: type[EngineConformance], bench: Bench) -> None:
 
 
 def test_lacks_must_tell_the_truth(real_bench: Bench) -> None:
-    truth = needed_by(EngineConformance) - RealTimeEngine.capabilities
+    truth = capabilities_needed_by_suite(EngineConformance) - RealTimeEngine.capabilities
 
     class Truthful(EngineConformance):
         lacks = truth
@@ -135,7 +140,7 @@ def test_lacks_must_tell_the_truth(real_bench: Bench) -> None:
 
 def test_a_test_that_passes_much_time_must_be_marked(real_bench: Bench) -> None:
     with pytest.raises(pytest.fail.Exception, match=r"@needs\(Capability\.VIRTUAL_TIME\)"):
-        real_bench.pass_time(MOST_REAL_SECONDS + 1)
+        real_bench.pass_time(MAX_REAL_SECONDS + 1)
 
 
 def test_a_little_time_is_really_waited_for(real_bench: Bench) -> None:

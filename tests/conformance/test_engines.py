@@ -11,12 +11,12 @@ from mainspring.engines.sqlite.memory import MemoryEngine
 from mainspring.jobs.engine import Capability
 from mainspring.testing import EngineConformance
 from mainspring.testing.conformance.bench import MakeEngine
-from mainspring.testing.conformance.rescuing import Rescuing
-from mainspring.testing.conformance.settling import Settling
-from mainspring.testing.conformance.starts import Starts
-from mainspring.testing.conformance.submitting import Submitting
-from mainspring.testing.conformance.taking import Taking
-from mainspring.testing.conformance.workers import Crew
+from mainspring.testing.conformance.claims import ClaimTests
+from mainspring.testing.conformance.outcomes import OutcomeTests
+from mainspring.testing.conformance.rescue import RescueTests
+from mainspring.testing.conformance.started_events import StartedEventTests
+from mainspring.testing.conformance.submits import SubmitTests
+from mainspring.testing.conformance.workers import WorkerTests
 from tests.blank_stores import make_blank_store
 from tests.support import PATIENCE
 
@@ -35,7 +35,7 @@ class TestSqliteEngine(EngineConformance):
         return lambda clock: SqliteEngine(make_blank_store(tmp_path / "jobs.db"), clock=clock)
 
 
-class TestSqliteEngineWithoutFsync(Submitting, Taking, Settling, Starts):
+class TestSqliteEngineWithoutFsync(SubmitTests, ClaimTests, OutcomeTests, StartedEventTests):
     """What `durability` changes: how a unit of work is committed. Everything else is the same code."""
 
     @pytest.fixture
@@ -43,7 +43,7 @@ class TestSqliteEngineWithoutFsync(Submitting, Taking, Settling, Starts):
         return lambda clock: SqliteEngine(make_blank_store(tmp_path / "jobs.db"), clock=clock, durability="normal")
 
 
-class TestSqliteEngineOfOneProcess(Submitting, Taking, Crew, Rescuing):
+class TestSqliteEngineOfOneProcess(SubmitTests, ClaimTests, WorkerTests, RescueTests):
     """What `is_shared` changes: the turn to write, the lock of a worker, the wake-ups of other processes."""
 
     @pytest.fixture

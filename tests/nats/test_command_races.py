@@ -13,7 +13,7 @@ from mainspring.jobs.records import Lease, OutcomeKind, UniqueKey
 from mainspring.jobs.recurrence.schedule_records import Firing, Overlap
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.conformance.bench import Bench, seconds
-from mainspring.testing.conformance.timetable import Timetable
+from mainspring.testing.conformance.schedule_driver import ScheduleDriver
 from tests.nats.processes import MakeBench, at_once, benches
 from tests.nats.servers import Servers
 from tests.support import amount
@@ -190,7 +190,7 @@ def test_of_two_letters_with_one_key_two_processes_reopen_one(bench: Bench, othe
 
 
 def plan(bench: Bench, names: Sequence[str], prefix: str) -> list[Firing]:
-    timetable = Timetable(bench)
+    timetable = ScheduleDriver(bench)
     firings = []
     for name in names:
         job = bench.job(f"{prefix} {name}", schedule=name, occurrence=timetable.stored(name).next_due)
@@ -207,7 +207,7 @@ def test_of_three_processes_that_fire_one_makes_the_job(
     processes = [make_bench() for _ in range(3)]
     names = [f"schedule {number}" for number in range(8)]
     for name in names:
-        assert Timetable(processes[0]).put(name, after=0, overlap=overlap)
+        assert ScheduleDriver(processes[0]).put(name, after=0, overlap=overlap)
     for turn in range(1, 5):
         plans = [
             plan(process, random.sample(names, len(names)), f"{turn} {number}")

@@ -25,7 +25,7 @@ from mainspring.jobs.records import OutcomeKind
 from mainspring.jobs.recurrence.schedule_records import Fired, OccurrenceKind, Overlap
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.conformance.bench import Bench, seconds
-from mainspring.testing.conformance.timetable import NAME, Timetable
+from mainspring.testing.conformance.schedule_driver import NAME, ScheduleDriver
 from tests.nats.processes import MakeBench, benches
 from tests.nats.servers import Servers
 
@@ -47,8 +47,8 @@ def other(make_bench: MakeBench) -> Bench:
 
 
 @pytest.fixture
-def timetable(bench: Bench) -> Timetable:
-    return Timetable(bench)
+def timetable(bench: Bench) -> ScheduleDriver:
+    return ScheduleDriver(bench)
 
 
 def test_a_job_that_is_queued_and_called_off_in_one_batch_is_not_taken(bench: Bench) -> None:
@@ -141,7 +141,7 @@ def test_a_stop_whose_answer_was_lost_reaches_the_worker(bench: Bench, lose_answ
 
 
 def test_a_change_of_a_schedule_whose_answer_was_lost_is_done(
-    bench: Bench, timetable: Timetable, lose_answer: Callable[[], None]
+    bench: Bench, timetable: ScheduleDriver, lose_answer: Callable[[], None]
 ) -> None:
     arrangements: list[Arrangement] = [
         PutSchedule(timetable.record(), None),
@@ -158,7 +158,7 @@ def test_a_change_of_a_schedule_whose_answer_was_lost_is_done(
 
 
 def test_a_firing_whose_answer_was_lost_is_done(
-    bench: Bench, timetable: Timetable, lose_answer: Callable[[], None]
+    bench: Bench, timetable: ScheduleDriver, lose_answer: Callable[[], None]
 ) -> None:
     assert timetable.put(after=0)
     firing = timetable.firing()
@@ -170,7 +170,7 @@ def test_a_firing_whose_answer_was_lost_is_done(
 # -- firing
 
 
-def test_more_occurrences_than_a_draft_holds_are_made_up_for(bench: Bench, timetable: Timetable) -> None:
+def test_more_occurrences_than_a_draft_holds_are_made_up_for(bench: Bench, timetable: ScheduleDriver) -> None:
     assert timetable.put(after=0, overlap=Overlap.SKIP)
     jobs = tuple(timetable.job(NAME, number, sequence="s") for number in range(250))
     firing = timetable.firing(jobs=jobs, records=(timetable.occurrence(-1),))
@@ -183,7 +183,7 @@ def test_more_occurrences_than_a_draft_holds_are_made_up_for(bench: Bench, timet
 
 
 def test_who_fires_after_another_died_halfway_makes_the_other_jobs(
-    bench: Bench, other: Bench, timetable: Timetable, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, other: Bench, timetable: ScheduleDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert timetable.put(after=0, overlap=Overlap.SKIP)
     dues = range(250)
@@ -211,7 +211,7 @@ def test_who_fires_after_another_died_halfway_makes_the_other_jobs(
 # -- jobs that count as not ended
 
 
-def test_a_reopened_job_of_a_schedule_counts_as_not_ended(bench: Bench, timetable: Timetable) -> None:
+def test_a_reopened_job_of_a_schedule_counts_as_not_ended(bench: Bench, timetable: ScheduleDriver) -> None:
     assert timetable.put(after=0, overlap=Overlap.SKIP)
     (first,) = timetable.fire().submitted
     worker, lease = bench.take_by_new_worker()
@@ -222,7 +222,7 @@ def test_a_reopened_job_of_a_schedule_counts_as_not_ended(bench: Bench, timetabl
     assert timetable.fire().skipped_for == first
 
 
-def test_a_schedule_that_was_removed_and_put_again_knows_its_jobs(bench: Bench, timetable: Timetable) -> None:
+def test_a_schedule_that_was_removed_and_put_again_knows_its_jobs(bench: Bench, timetable: ScheduleDriver) -> None:
     assert timetable.put(after=0, overlap=Overlap.SKIP)
     (job_id,) = timetable.fire().submitted
     assert bench.arrange(RemoveSchedule(NAME))
@@ -236,7 +236,9 @@ def test_a_schedule_that_was_removed_and_put_again_knows_its_jobs(bench: Bench, 
 # -- other processes
 
 
-def test_other_processes_hear_of_changes_of_schedules(bench: Bench, other: Bench, timetable: Timetable) -> None:
+def test_other_processes_hear_of_changes_of_schedules(
+    bench: Bench, other: Bench, timetable: ScheduleDriver
+) -> None:
     def names_of_due() -> list[str]:
         return [record.name for record in other.engine.schedules(due_until=other.now + seconds(90))]
 
@@ -252,7 +254,7 @@ def test_other_processes_hear_of_changes_of_schedules(bench: Bench, other: Bench
 
 
 def test_a_firing_that_was_refused_shows_what_has_changed(
-    bench: Bench, other: Bench, timetable: Timetable
+    bench: Bench, other: Bench, timetable: ScheduleDriver
 ) -> None:
     assert timetable.put(after=0)
     assert other.eventually(lambda: len(other.engine.schedules(due_until=other.now)) == 1)
@@ -263,7 +265,7 @@ def test_a_firing_that_was_refused_shows_what_has_changed(
 
 
 def test_more_schedules_than_the_server_tells_at_once_are_known(
-    bench: Bench, other: Bench, timetable: Timetable
+    bench: Bench, other: Bench, timetable: ScheduleDriver
 ) -> None:
     names = [f"{number:04}" for number in range(1_005)]
     orders = [PutSchedule(timetable.record(name, after=0), None) for name in names]

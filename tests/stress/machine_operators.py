@@ -9,7 +9,7 @@ from mainspring.jobs.commands import DropLimit, PauseQueue, PauseSchedule, PutSc
 from mainspring.jobs.limits import Limit
 from mainspring.jobs.recurrence.schedule_records import Firing, OccurrenceKind, Overlap
 from mainspring.testing.conformance.bench import seconds
-from mainspring.testing.conformance.timetable import Timetable
+from mainspring.testing.conformance.schedule_driver import ScheduleDriver
 from tests.stress.machine_users import QUEUES, UserMachine, places
 
 NAMES = ("hourly", "nightly")
@@ -24,7 +24,7 @@ class OperatorMachine(UserMachine):
 
     def prepare(self) -> None:
         super().prepare()
-        self.timetable = Timetable(self.bench)
+        self.timetable = ScheduleDriver(self.bench)
         assert self.bench.limit("rate", RATE.most, per=10)
         self.model.put_limit("rate", RATE)
         for family in FAMILIES:

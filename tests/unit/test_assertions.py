@@ -225,7 +225,7 @@ def test_a_failure_lists_what_was_submitted_the_closest_first(
     tail = "queue 'orders', due 2026-03-01 12:00:00+00:00, PENDING  <- order_id is 41, not 42"
     assert lines == [
         "shop.cancel_order(order_id=42) was not submitted",
-        "what was submitted, the closest first:",
+        "submitted jobs, the closest match first:",
         f"  shop.cancel_order(order_id=41)  {tail}",
         f"  shop.cancel_order(order_id=41, reason='fraud')  {tail}; reason is 'fraud', not 'unpaid'",
         "jobs of other handlers: 1 of ping",

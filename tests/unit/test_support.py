@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 
-from mainspring.testing.patience import eventually
+from mainspring.testing.polling import eventually
 from tests.support import PATIENCE, wait_for_end_of
 
 

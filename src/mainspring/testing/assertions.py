@@ -16,10 +16,10 @@ from mainspring.jobs.job_function import JobFunction
 from mainspring.jobs.policies import Unique
 from mainspring.jobs.records import Query
 from mainspring.runners.validation import require_positive
+from mainspring.testing.clock_stepper import PAGE, find_all
 from mainspring.testing.expectations import Expectation
-from mainspring.testing.stepping import PAGE, find_all
 
-MOST_LISTED = 10
+MAX_LISTED = 10
 TOLERANCE = 1.0
 
 
@@ -81,7 +81,7 @@ def refute_submitted(
     expectation = Expectation(wanted, args, kwargs, due=due, within=within)
     matching = [info for info, differences in _compare(job, expectation) if not differences]
     if matching:
-        listed = "".join(f"\n  {expectation.describe(info)}" for info in matching[:MOST_LISTED])
+        listed = "".join(f"\n  {expectation.describe(info)}" for info in matching[:MAX_LISTED])
         more = _more(len(matching))
         raise AssertionError(f"{expectation} was submitted, and should not have been:{listed}{more}")
 
@@ -103,15 +103,15 @@ def _failure(
     closest = sorted(found, key=lambda pair: len(pair[1]))
     lines = [f"{expectation} was not submitted{wanted}{counted}"]
     if found:
-        lines.append("what was submitted, the closest first:")
-        for info, differences in closest[:MOST_LISTED]:
+        lines.append("submitted jobs, the closest match first:")
+        for info, differences in closest[:MAX_LISTED]:
             why = f"  <- {'; '.join(differences)}" if differences else ""
             lines.append(f"  {expectation.describe(info)}{why}")
         lines += [line for line in (_more(len(found)).strip("\n"),) if line]
     others = Counter(record.type for record in find_all(job.source.manager(), Query(limit=PAGE)))
     del others[job.name]
     if others:
-        listed = ", ".join(f"{count:,} of {name}" for name, count in others.most_common(MOST_LISTED))
+        listed = ", ".join(f"{count:,} of {name}" for name, count in others.most_common(MAX_LISTED))
         lines.append(f"jobs of other handlers: {listed}")
     elif not found:
         lines.append("no job was submitted at all")
@@ -123,7 +123,7 @@ def _times(count: int) -> str:
 
 
 def _more(count: int) -> str:
-    return f"\n  and {count - MOST_LISTED:,} more" if count > MOST_LISTED else ""
+    return f"\n  and {count - MAX_LISTED:,} more" if count > MAX_LISTED else ""
 
 
 def _require_job(job: object) -> None:
@@ -136,6 +136,6 @@ def _require_no_clash(job: JobFunction[..., Any], *, within: Duration, **options
     for name, value in {**options, "within": None if within == TOLERANCE else within}.items():
         if value is not None and name in job.handler.arguments.names:
             raise TypeError(
-                f"{job.name} has a parameter {name!r}, and so has this assertion; give it by its place, and "
+                f"{job.name} has a parameter {name!r}, and so has this assertion; pass it by position, and "
                 f"options as to a submit: assert_submitted({job.name.rpartition('.')[2]}.options(...), ...)"
             )

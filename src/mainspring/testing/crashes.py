@@ -31,9 +31,9 @@ from mainspring.errors import EngineUnavailable
 from mainspring.jobs.manager import JobManager
 from mainspring.jobs.records import JobRecord, Query
 from mainspring.jobs.status import JobStatus
+from mainspring.testing.clock_stepper import PAGE, ClockStepper, find_all
 from mainspring.testing.manual_clock import ManualClock
-from mainspring.testing.stepping import PAGE, Stepping, find_all
-from mainspring.testing.submits import SubmitWatcher, watch_submits
+from mainspring.testing.submit_watcher import SubmitWatcher, watch_submits
 from mainspring.testing.time_travel import TimeTravel, in_place, make_clock
 
 LONGEST_STEP = 80  # characters of a statement in a message
@@ -88,7 +88,7 @@ class Crash:
                 left_behind = [record.id for record in _all_jobs(runtime.manager)]
                 with _quiet():
                     runtime.manager.start()
-                    Stepping(runtime.manager, clock).run_all()
+                    ClockStepper(runtime.manager, clock).run_all()
                 self.is_recovered = True
                 self._check({record.id: record for record in _all_jobs(runtime.manager)}, left_behind)
                 yield TimeTravel(runtime.manager, clock)
@@ -160,31 +160,33 @@ def _make_blank(path: Path) -> Path:
 
 def _run(app: Mainspring, scenario: Callable[[], object], path: Path, clock: ManualClock, number: int) -> Crash:
     """Run the scenario in a simulated process that dies after `number` steps, unless it completes before."""
-    fate = _Fate(number)
-    engine = SqliteEngine(path, clock=clock, durability="normal", probe=fate)
+    crash_point = _CrashPoint(number)
+    engine = SqliteEngine(path, clock=clock, durability="normal", probe=crash_point)
     runtime = Runtime(app, engine, clock, virtual_time=True)
-    watch_submits(runtime.manager.submission, fate)
+    watch_submits(runtime.manager.submission, crash_point)
     with _quiet(), suppress(_DeadStore), in_place(app, runtime):
-        stepping = Stepping(runtime.manager, clock)
-        stepping.hold_schedules()
+        stepper = ClockStepper(runtime.manager, clock)
+        stepper.pause_schedules()
         clock.settle()
-        fate.begin()
+        crash_point.begin()
         try:
             scenario()
-            stepping.run_all(lambda: fate.step is not None)
+            stepper.run_all(lambda: crash_point.step is not None)
         except ProcessDied:
             pass
         except Exception:
-            if fate.step is None:  # else it is a consequence of the crash
+            if crash_point.step is None:  # else it is a consequence of the crash
                 raise
         finally:
-            fate.end()
+            crash_point.end()
         clock.settle()  # no handler may still run when the next process starts
     runtime.close(0)  # the dead process could not close the store itself
-    return Crash(app, path, clock.now(), number=number, step=fate.step, acknowledged=tuple(fate.acknowledged))
+    return Crash(
+        app, path, clock.now(), number=number, step=crash_point.step, acknowledged=tuple(crash_point.acknowledged)
+    )
 
 
-class _Fate(SubmitWatcher):
+class _CrashPoint(SubmitWatcher):
     """Counts the steps of a process on its store, and lets it die after `survives` of them."""
 
     def __init__(self, survives: int) -> None:

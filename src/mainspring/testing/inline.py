@@ -26,9 +26,9 @@ from mainspring.jobs.retry import Cancel, Snooze
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.worker.outcomes import RemoteError
 from mainspring.runners.validation import require_positive
+from mainspring.testing.clock_stepper import MAX_STEPS, ClockStepper
 from mainspring.testing.manual_clock import ManualClock
-from mainspring.testing.stepping import MOST_STEPS, Stepping
-from mainspring.testing.submits import SubmitWatcher, watch_submits
+from mainspring.testing.submit_watcher import SubmitWatcher, watch_submits
 from mainspring.testing.time_travel import TimeTravel, in_place, make_clock, make_engine
 
 PARENTS_PER_STEP = 3
@@ -36,7 +36,7 @@ PARENTS_PER_STEP = 3
 
 
 @contextmanager
-def inline(app: Mainspring, *, raises: bool = False, steps: int = MOST_STEPS) -> Iterator[TimeTravel]:
+def inline(app: Mainspring, *, raises: bool = False, steps: int = MAX_STEPS) -> Iterator[TimeTravel]:
     """Let each submit of `app` return only after its job, and all jobs that result from it, have run.
 
     With `raises=True` the submit of a job that has failed raises the exception of its first attempt; a job that
@@ -44,35 +44,35 @@ def inline(app: Mainspring, *, raises: bool = False, steps: int = MOST_STEPS) ->
     `RuntimeError` names them.
     """
     require_positive(steps, "steps", "steps of the clock")
-    clock, witness = make_clock(), _Witness(app.middlewares)
+    clock, failures = make_clock(), _FailureRecorder(app.middlewares)
     with TemporaryDirectory(prefix="mainspring-") as folder:
-        runtime = _witnessed(app, make_engine(app, clock, folder), clock, witness)
+        runtime = _make_runtime(app, make_engine(app, clock, folder), clock, failures)
         with in_place(app, runtime):
-            _Conductor(runtime.manager, clock, witness, steps=steps, raises=raises)
+            _InlineRunner(runtime.manager, clock, failures, steps=steps, raises=raises)
             yield TimeTravel(runtime.manager, clock)
 
 
-def _witnessed(app: Mainspring, engine: Engine, clock: ManualClock, witness: _Witness) -> Runtime:
+def _make_runtime(app: Mainspring, engine: Engine, clock: ManualClock, failures: _FailureRecorder) -> Runtime:
     """Create a runtime that records the errors of attempts; the application keeps its own middleware."""
-    own, app.middlewares = app.middlewares, witness
+    own, app.middlewares = app.middlewares, failures
     try:
         return Runtime(app, engine, clock, virtual_time=True)
     finally:
         app.middlewares = own
 
 
-class _Conductor(SubmitWatcher):
+class _InlineRunner(SubmitWatcher):
     """Runs all jobs after each submit; with `raises`, lets the submit raise the error of its job."""
 
     def __init__(
-        self, manager: JobManager, clock: ManualClock, witness: _Witness, *, steps: int, raises: bool
+        self, manager: JobManager, clock: ManualClock, failures: _FailureRecorder, *, steps: int, raises: bool
     ) -> None:
         self._manager = manager
-        self._stepping = Stepping(manager, clock, most_steps=steps)
-        self._witness = witness
+        self._stepper = ClockStepper(manager, clock, max_steps=steps)
+        self._recorder = failures
         self._steps = steps
         self._raises = raises
-        self._turn = Lock()  # held by the submitter that runs jobs
+        self._lock = Lock()  # held by the submitter that runs jobs
         self._instant = 0
         self._parents: set[str] = set()  # jobs that have submitted jobs at this instant
         self._endless: str | None = None
@@ -92,22 +92,22 @@ class _Conductor(SubmitWatcher):
         self._parents.update(job.id for job in current_batch())
         if len(self._parents) > PARENTS_PER_STEP * self._steps:
             self._endless = handler
-            raise RuntimeError(self._complain(handler))
+            raise RuntimeError(self._describe_endless(handler))
 
     def _run_all(self) -> None:
         if runs_job():  # called by a handler: the outer submit runs the new job, too
             return
-        with self._turn:
+        with self._lock:
             self._endless = None
-            self._stepping.run_all(lambda: self._endless is not None)
+            self._stepper.run_all(lambda: self._endless is not None)
             if self._endless is not None:
-                raise RuntimeError(self._complain(self._endless))
+                raise RuntimeError(self._describe_endless(self._endless))
 
-    def _complain(self, handler: str) -> str:
+    def _describe_endless(self, handler: str) -> str:
         return (
             f"more than {PARENTS_PER_STEP * self._steps:,} jobs have submitted jobs at one instant, the last one "
-            f"for {handler}; if they come to an end, give more steps=; if they never do, let them have a delay, "
-            "and use time_travel(), which goes as far as it is told to"
+            f"for {handler}; if they end at some time, pass a larger steps=; if they never end, give them a delay "
+            "and use time_travel(), which moves the clock only as far as the test says"
         )
 
     def after(self, ids: list[str]) -> None:
@@ -120,13 +120,13 @@ class _Conductor(SubmitWatcher):
             record = self._manager.record(job_id)
             if record.status is not JobStatus.FAILED:
                 continue
-            error = self._witness.failures.get(job_id)
+            error = self._recorder.failures.get(job_id)
             if error is not None:
                 raise error
             raise JobFailed(job_id=job_id, status=record.status, reason=(record.error or "").partition("\n")[0])
 
 
-class _Witness(Middlewares):
+class _FailureRecorder(Middlewares):
     """Wraps the middleware of an application and records the first error of every job."""
 
     def __init__(self, inner: Middlewares) -> None:
@@ -142,18 +142,18 @@ class _Witness(Middlewares):
     @contextmanager
     def attempting(self, job: JobContext) -> Iterator[None]:
         """Wrap an attempt."""
-        with self._seeing(), self._inner.attempting(job):
+        with self._recorded(), self._inner.attempting(job):
             yield
 
     @asynccontextmanager
     async def attempting_async(self, job: JobContext) -> AsyncIterator[None]:
         """Wrap an attempt of a coroutine."""
-        with self._seeing():
+        with self._recorded():
             async with self._inner.attempting_async(job):
                 yield
 
     @contextmanager
-    def _seeing(self) -> Iterator[None]:
+    def _recorded(self) -> Iterator[None]:
         try:
             yield
         except (Snooze, Cancel, RemoteError):  # no failure, or without the exception object

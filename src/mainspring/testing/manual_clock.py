@@ -117,7 +117,7 @@ class ManualClock:
                 busy = member.settle(PATIENCE_SECONDS)
                 if busy is not None:
                     raise TimeoutError(
-                        f"not at rest after {PATIENCE_SECONDS:g} real seconds: {busy}; "
+                        f"not idle after {PATIENCE_SECONDS:g} real seconds: {busy}; "
                         f"use jump() if a task is busy on purpose"
                     )
 

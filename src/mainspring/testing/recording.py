@@ -15,8 +15,8 @@ from mainspring.engines.sqlite.memory import MemoryEngine
 from mainspring.jobs.info import JobInfo, to_info
 from mainspring.jobs.manager import JobManager
 from mainspring.jobs.records import Query
+from mainspring.testing.clock_stepper import PAGE, find_all
 from mainspring.testing.manual_clock import ManualClock
-from mainspring.testing.stepping import PAGE, find_all
 from mainspring.testing.time_travel import in_place, make_clock
 
 

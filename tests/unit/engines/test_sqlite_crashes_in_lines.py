@@ -30,7 +30,7 @@ from mainspring.jobs.records import Cause, NewJob, Outcome, OutcomeKind, Progres
 from mainspring.jobs.recurrence.schedule_records import Overlap
 from mainspring.jobs.status import FINAL, JobStatus
 from mainspring.testing.conformance.bench import Bench, seconds
-from mainspring.testing.conformance.timetable import Timetable
+from mainspring.testing.conformance.schedule_driver import ScheduleDriver
 from tests.support import amount
 from tests.unit.engines.crashes import (
     Laboratories,
@@ -62,7 +62,7 @@ class Lines(Scene):
     """Jobs that run, that wait for others, and that wait for limits; a process follows the events."""
 
     def prepare(self, bench: Bench) -> None:
-        timetable = Timetable(bench)
+        timetable = ScheduleDriver(bench)
         bench.limit("all", 3)
         bench.limit("one", 1)
         bench.limit("rate", 1, per=10)
@@ -159,7 +159,7 @@ def arrange(*arrangements: Any) -> Operation:
 
 def fire(*names: str, count: int = 1) -> Operation:
     def execute(world: World) -> Any:
-        timetable = Timetable(world.bench)
+        timetable = ScheduleDriver(world.bench)
         firings = []
         for name in names:
             due = timetable.stored(name).next_due or 0
@@ -179,7 +179,7 @@ def forget_results(world: World) -> Any:
 
 
 def put_schedule(world: World) -> Any:
-    return Timetable(world.bench).put("skips", expected=1, after=5)
+    return ScheduleDriver(world.bench).put("skips", expected=1, after=5)
 
 
 def everything_in_one_unit(world: World) -> Any:

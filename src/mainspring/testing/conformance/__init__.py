@@ -29,79 +29,79 @@ import pytest
 
 PARTS = (
     "bench",
-    "timetable",
-    "submitting",
-    "uniqueness",
-    "taking",
+    "schedule_driver",
+    "submits",
+    "unique_keys",
+    "claims",
     "sequences",
     "limits",
     "rates",
     "queues",
-    "settling",
+    "outcomes",
     "transitions",
-    "following",
-    "commanding",
+    "follow_ups",
+    "commands",
     "schedules",
-    "firing",
-    "rescuing",
-    "waiting",
-    "reading",
-    "explaining",
-    "blocked",
+    "firings",
+    "rescue",
+    "waiting_jobs",
+    "queries",
+    "explain",
+    "blocked_jobs",
     "workers",
     "events",
-    "starts",
+    "started_events",
     "pruning",
 )
 MODULES = [f"{__name__}.{part}" for part in PARTS]
 pytest.register_assert_rewrite(*(name for name in MODULES if name not in sys.modules))
 
-from mainspring.testing.conformance.blocked import BlockedJobs
-from mainspring.testing.conformance.commanding import Commanding
-from mainspring.testing.conformance.events import Events
-from mainspring.testing.conformance.explaining import Explaining
-from mainspring.testing.conformance.firing import Firings
-from mainspring.testing.conformance.following import Following
-from mainspring.testing.conformance.limits import Limits
-from mainspring.testing.conformance.pruning import Pruning
-from mainspring.testing.conformance.queues import Queues
-from mainspring.testing.conformance.rates import Rates
-from mainspring.testing.conformance.reading import Reading
-from mainspring.testing.conformance.rescuing import Rescuing
-from mainspring.testing.conformance.schedules import Schedules
-from mainspring.testing.conformance.sequences import Sequences
-from mainspring.testing.conformance.settling import Settling
-from mainspring.testing.conformance.starts import Starts
-from mainspring.testing.conformance.submitting import Submitting
-from mainspring.testing.conformance.taking import Taking
-from mainspring.testing.conformance.transitions import Transitions
-from mainspring.testing.conformance.uniqueness import Uniqueness
-from mainspring.testing.conformance.waiting import WhatWaits
-from mainspring.testing.conformance.workers import Crew
+from mainspring.testing.conformance.blocked_jobs import BlockedJobTests
+from mainspring.testing.conformance.claims import ClaimTests
+from mainspring.testing.conformance.commands import CommandTests
+from mainspring.testing.conformance.events import EventTests
+from mainspring.testing.conformance.explain import ExplainTests
+from mainspring.testing.conformance.firings import FiringTests
+from mainspring.testing.conformance.follow_ups import FollowUpTests
+from mainspring.testing.conformance.limits import LimitTests
+from mainspring.testing.conformance.outcomes import OutcomeTests
+from mainspring.testing.conformance.pruning import PruningTests
+from mainspring.testing.conformance.queries import QueryTests
+from mainspring.testing.conformance.queues import QueueTests
+from mainspring.testing.conformance.rates import RateTests
+from mainspring.testing.conformance.rescue import RescueTests
+from mainspring.testing.conformance.schedules import ScheduleTests
+from mainspring.testing.conformance.sequences import SequenceTests
+from mainspring.testing.conformance.started_events import StartedEventTests
+from mainspring.testing.conformance.submits import SubmitTests
+from mainspring.testing.conformance.transitions import TransitionTests
+from mainspring.testing.conformance.unique_keys import UniqueKeyTests
+from mainspring.testing.conformance.waiting_jobs import WaitingJobTests
+from mainspring.testing.conformance.workers import WorkerTests
 
 
 class EngineConformance(
-    Submitting,
-    Uniqueness,
-    Taking,
-    Sequences,
-    Limits,
-    Rates,
-    Queues,
-    Settling,
-    Transitions,
-    Following,
-    Commanding,
-    Schedules,
-    Firings,
-    Rescuing,
-    WhatWaits,
-    Reading,
-    Explaining,
-    BlockedJobs,
-    Crew,
-    Events,
-    Starts,
-    Pruning,
+    SubmitTests,
+    UniqueKeyTests,
+    ClaimTests,
+    SequenceTests,
+    LimitTests,
+    RateTests,
+    QueueTests,
+    OutcomeTests,
+    TransitionTests,
+    FollowUpTests,
+    CommandTests,
+    ScheduleTests,
+    FiringTests,
+    RescueTests,
+    WaitingJobTests,
+    QueryTests,
+    ExplainTests,
+    BlockedJobTests,
+    WorkerTests,
+    EventTests,
+    StartedEventTests,
+    PruningTests,
 ):
     """All tests that every engine must pass; override the fixture `make_engine`."""

@@ -9,8 +9,8 @@ import pytest
 
 from mainspring.jobs.engine import Capability
 from mainspring.testing.conformance.bench import Bench, MakeEngine
-from mainspring.testing.conformance.needs import leave_out
-from mainspring.testing.conformance.timetable import Timetable
+from mainspring.testing.conformance.capabilities import hide_tests_needing
+from mainspring.testing.conformance.schedule_driver import ScheduleDriver
 from mainspring.testing.manual_clock import ManualClock
 
 
@@ -22,7 +22,7 @@ class EngineSuite:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        leave_out(cls, cls.lacks)
+        hide_tests_needing(cls, cls.lacks)
 
     @pytest.fixture
     def make_engine(self) -> MakeEngine:
@@ -53,6 +53,6 @@ class EngineSuite:
         other.engine.close()
 
     @pytest.fixture
-    def timetable(self, bench: Bench) -> Timetable:
+    def timetable(self, bench: Bench) -> ScheduleDriver:
         """Helpers for schedules on the bench."""
-        return Timetable(bench)
+        return ScheduleDriver(bench)

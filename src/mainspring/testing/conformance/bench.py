@@ -24,7 +24,7 @@ from mainspring.jobs.records import (
 )
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import MICROSECONDS
-from mainspring.testing.conformance.time import EngineTime
+from mainspring.testing.conformance.engine_time import EngineTime
 from mainspring.testing.manual_clock import ManualClock
 
 MakeEngine: TypeAlias = Callable[[ManualClock], Engine]

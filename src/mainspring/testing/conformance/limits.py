@@ -11,14 +11,14 @@ from mainspring.jobs.records import SUSPECT_CRASHES, Cause, Lease, OutcomeKind
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.conformance.base import EngineSuite
 from mainspring.testing.conformance.bench import SOON_SECONDS, Bench, seconds
-from mainspring.testing.conformance.needs import needs
+from mainspring.testing.conformance.capabilities import needs
 
 ALL = (bucket_of("all"),)
 A = (bucket_of("by tenant", "a"),)
 B = (bucket_of("by tenant", "b"),)
 
 
-class Limits(EngineSuite):
+class LimitTests(EngineSuite):
     """Tests of `limits`, `PutLimit`, `DropLimit` and `ChangeLimits`."""
 
     # -- concurrency

@@ -10,7 +10,7 @@ from mainspring.jobs.status import FINAL, JobStatus
 from mainspring.jobs.timestamps import MICROSECONDS
 from mainspring.testing.conformance.base import EngineSuite
 from mainspring.testing.conformance.bench import Bench
-from mainspring.testing.conformance.needs import needs
+from mainspring.testing.conformance.capabilities import needs
 
 FOR_EVER = Retention(None, None, None)
 NO_TIME = Retention(0, 0, 0)
@@ -19,7 +19,7 @@ AN_HOUR = 3600 * MICROSECONDS
 A_WHILE = 6 * MICROSECONDS // 10
 
 
-class Pruning(EngineSuite):
+class PruningTests(EngineSuite):
     """Tests of `prune`."""
 
     def prune(self, bench: Bench, retention: Retention) -> int:

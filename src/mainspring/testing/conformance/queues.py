@@ -11,12 +11,12 @@ from mainspring.jobs.records import Cause, OutcomeKind
 from mainspring.jobs.status import FINAL, JobStatus
 from mainspring.testing.conformance.base import EngineSuite
 from mainspring.testing.conformance.bench import SOON_SECONDS, Bench, seconds
-from mainspring.testing.conformance.needs import needs
+from mainspring.testing.conformance.capabilities import needs
 
 EXPIRED = "expired: it did not start within its time"
 
 
-class Queues(EngineSuite):
+class QueueTests(EngineSuite):
     """Tests of `PauseQueue`, `expires` and `Reschedule`."""
 
     # -- pauses

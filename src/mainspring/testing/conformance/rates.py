@@ -9,14 +9,14 @@ from mainspring.jobs.limits import bucket_of
 from mainspring.jobs.records import OutcomeKind
 from mainspring.testing.conformance.base import EngineSuite
 from mainspring.testing.conformance.bench import Bench, seconds
-from mainspring.testing.conformance.needs import needs
+from mainspring.testing.conformance.capabilities import needs
 
 ALL = (bucket_of("all"),)
 A = (bucket_of("by tenant", "a"),)
 B = (bucket_of("by tenant", "b"),)
 
 
-class Rates(EngineSuite):
+class RateTests(EngineSuite):
     """Tests of limits with `per`, and of fairness."""
 
     # -- rate

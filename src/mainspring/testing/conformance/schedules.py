@@ -11,16 +11,16 @@ from mainspring.jobs.engine import Capability
 from mainspring.jobs.recurrence.schedule_records import OccurrenceKind, Overlap
 from mainspring.testing.conformance.base import EngineSuite
 from mainspring.testing.conformance.bench import Bench, seconds
-from mainspring.testing.conformance.needs import needs
-from mainspring.testing.conformance.timetable import NAME, Timetable
+from mainspring.testing.conformance.capabilities import needs
+from mainspring.testing.conformance.schedule_driver import NAME, ScheduleDriver
 
 
-class Schedules(EngineSuite):
+class ScheduleTests(EngineSuite):
     """Tests of `PutSchedule`, `PauseSchedule`, `RemoveSchedule`, `schedules` and `Taken.next_firing`."""
 
     # -- storing
 
-    def test_a_schedule_is_kept_as_it_was_given(self, bench: Bench, timetable: Timetable) -> None:
+    def test_a_schedule_is_kept_as_it_was_given(self, bench: Bench, timetable: ScheduleDriver) -> None:
         changes: dict[str, Any] = {
             "type": "größe",
             "queue": "注文",
@@ -44,14 +44,14 @@ class Schedules(EngineSuite):
         assert stored == replace(given, revision=1, created=stored.created)
         assert bench.is_since(before, stored.created)
 
-    def test_a_schedule_is_new_only_once(self, timetable: Timetable) -> None:
+    def test_a_schedule_is_new_only_once(self, timetable: ScheduleDriver) -> None:
         assert timetable.put(payload=b"1")
         before = timetable.stored()
         assert not timetable.put(payload=b"2")
         assert timetable.stored() == before
 
     def test_a_change_counts_up_the_revision_and_keeps_its_history(
-        self, bench: Bench, timetable: Timetable
+        self, bench: Bench, timetable: ScheduleDriver
     ) -> None:
         assert timetable.put()
         assert timetable.fire().is_done
@@ -65,7 +65,9 @@ class Schedules(EngineSuite):
             changed, revision=2, created=before.created, is_paused=True, last_due=before.last_due
         )
 
-    def test_a_change_by_an_author_who_has_not_seen_the_last_one_is_refused(self, timetable: Timetable) -> None:
+    def test_a_change_by_an_author_who_has_not_seen_the_last_one_is_refused(
+        self, timetable: ScheduleDriver
+    ) -> None:
         assert timetable.put()
         assert timetable.put(expected=1, payload=b"first")
         before = timetable.stored()
@@ -74,11 +76,11 @@ class Schedules(EngineSuite):
         assert timetable.stored() == before
         assert timetable.put(expected=2, payload=b"fourth")
 
-    def test_a_schedule_that_is_gone_is_not_changed(self, timetable: Timetable) -> None:
+    def test_a_schedule_that_is_gone_is_not_changed(self, timetable: ScheduleDriver) -> None:
         assert not timetable.put(expected=1)
         assert timetable.bench.engine.schedules() == []
 
-    def test_storing_a_schedule_wakes_workers(self, bench: Bench, timetable: Timetable) -> None:
+    def test_storing_a_schedule_wakes_workers(self, bench: Bench, timetable: ScheduleDriver) -> None:
         before = bench.wakes
         assert timetable.put()
         assert bench.is_woken(before)
@@ -86,7 +88,7 @@ class Schedules(EngineSuite):
         assert timetable.put(expected=1, after=1)
         assert bench.is_woken(before)
 
-    def test_arrangements_are_carried_out_in_order(self, bench: Bench, timetable: Timetable) -> None:
+    def test_arrangements_are_carried_out_in_order(self, bench: Bench, timetable: ScheduleDriver) -> None:
         pause = PauseSchedule(NAME, is_paused=True, next_due=None)
         remove = RemoveSchedule(NAME)
         assert timetable.put("another")
@@ -95,16 +97,16 @@ class Schedules(EngineSuite):
         assert bench.engine.arrange([pause, pause, remove, remove, pause]) == [True, False, True, False, False]
         assert bench.engine.arrange([]) == []
 
-    def test_schedules_outlive_the_engine(self, bench: Bench, timetable: Timetable) -> None:
+    def test_schedules_outlive_the_engine(self, bench: Bench, timetable: ScheduleDriver) -> None:
         assert timetable.put()
         before = timetable.stored()
         bench.engine.close()
-        assert Timetable(Bench(bench.engine, bench.clock)).stored() == before
+        assert ScheduleDriver(Bench(bench.engine, bench.clock)).stored() == before
 
     # -- pausing and removing
 
     def test_a_schedule_that_has_changed_meanwhile_is_not_woken_up(
-        self, bench: Bench, timetable: Timetable
+        self, bench: Bench, timetable: ScheduleDriver
     ) -> None:
         assert timetable.put(after=0)
         assert bench.arrange(PauseSchedule(NAME, is_paused=True, next_due=None))
@@ -115,7 +117,7 @@ class Schedules(EngineSuite):
         assert bench.arrange(replace(stale, expected=revision))
 
     def test_a_paused_schedule_is_not_due_and_wakes_up_where_it_is_told(
-        self, bench: Bench, timetable: Timetable
+        self, bench: Bench, timetable: ScheduleDriver
     ) -> None:
         assert timetable.put(after=0)
         before = timetable.stored()
@@ -130,7 +132,9 @@ class Schedules(EngineSuite):
         assert not bench.arrange(PauseSchedule(NAME, is_paused=False, next_due=due))
         assert timetable.stored() == replace(before, next_due=due)
 
-    def test_a_removed_schedule_leaves_its_jobs_and_no_records(self, bench: Bench, timetable: Timetable) -> None:
+    def test_a_removed_schedule_leaves_its_jobs_and_no_records(
+        self, bench: Bench, timetable: ScheduleDriver
+    ) -> None:
         assert timetable.put()
         records = (timetable.occurrence(1, OccurrenceKind.SKIPPED),)
         assert timetable.fire(timetable.firing(records=records)).is_done
@@ -145,7 +149,7 @@ class Schedules(EngineSuite):
 
     # -- lists
 
-    def test_schedules_are_listed_by_name(self, bench: Bench, timetable: Timetable) -> None:
+    def test_schedules_are_listed_by_name(self, bench: Bench, timetable: ScheduleDriver) -> None:
         for name in ("c", "a", "b"):
             assert timetable.put(name)
         assert [record.name for record in bench.engine.schedules()] == ["a", "b", "c"]
@@ -154,7 +158,7 @@ class Schedules(EngineSuite):
         assert bench.engine.schedules(names=[]) == []
 
     def test_those_that_are_due_are_listed_with_the_earliest_first(
-        self, bench: Bench, timetable: Timetable
+        self, bench: Bench, timetable: ScheduleDriver
     ) -> None:
         for name, after in (("a", 3), ("b", 1), ("c", 2), ("d", 4), ("e", None)):
             assert timetable.put(name, after=after)
@@ -165,7 +169,7 @@ class Schedules(EngineSuite):
 
     @needs(Capability.FORESIGHT)
     def test_every_worker_is_told_the_next_occurrence_of_all_schedules(
-        self, bench: Bench, timetable: Timetable
+        self, bench: Bench, timetable: ScheduleDriver
     ) -> None:
         worker = bench.enroll()
         assert bench.look(worker).next_firing is None
@@ -178,14 +182,16 @@ class Schedules(EngineSuite):
         assert bench.arrange(RemoveSchedule("later"))
         assert bench.look(worker).next_firing is None
 
-    def test_another_process_sees_the_schedules(self, bench: Bench, other: Bench, timetable: Timetable) -> None:
+    def test_another_process_sees_the_schedules(
+        self, bench: Bench, other: Bench, timetable: ScheduleDriver
+    ) -> None:
         assert timetable.put()
-        assert Timetable(other).stored() == timetable.stored()
-        assert not Timetable(other).put()
+        assert ScheduleDriver(other).stored() == timetable.stored()
+        assert not ScheduleDriver(other).put()
 
     @needs(Capability.FORESIGHT)
     def test_another_process_is_told_the_next_occurrence(
-        self, bench: Bench, other: Bench, timetable: Timetable
+        self, bench: Bench, other: Bench, timetable: ScheduleDriver
     ) -> None:
         worker = other.enroll()
         assert timetable.put()

@@ -10,7 +10,7 @@ from mainspring.jobs.records import SUSPECT_CRASHES, Cause, Lease, OutcomeKind
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.conformance.base import EngineSuite
 from mainspring.testing.conformance.bench import Bench, seconds
-from mainspring.testing.conformance.needs import needs
+from mainspring.testing.conformance.capabilities import needs
 
 ENDS = [OutcomeKind.COMPLETED, OutcomeKind.FAILED, OutcomeKind.CANCELED]
 RUNS_LATER = [OutcomeKind.RETRY, OutcomeKind.SNOOZED]
@@ -22,7 +22,7 @@ def name_of(kind: OutcomeKind) -> str:
     return kind.value
 
 
-class Sequences(EngineSuite):
+class SequenceTests(EngineSuite):
     """Tests of jobs with `sequence` and `steps_aside`."""
 
     def begin(self, bench: Bench, job_ids: str = "abc", **options: bool) -> tuple[int, Lease]:

@@ -19,7 +19,7 @@ EXPIRES_SECONDS = 0.3
 
 
 @dataclass(frozen=True)
-class Subject:
+class ClaimedJob:
     """A job, and the worker that has claimed it."""
 
     bench: Bench
@@ -32,23 +32,23 @@ class Subject:
         return self.bench.status(self.id)
 
 
-Step: TypeAlias = Callable[[Subject], object]
+Step: TypeAlias = Callable[[ClaimedJob], object]
 
 
-def _settle(subject: Subject, *, kind: OutcomeKind) -> None:
-    subject.bench.settle(subject.worker, subject.lease, kind, due=subject.lease.due)
+def _settle(job: ClaimedJob, *, kind: OutcomeKind) -> None:
+    job.bench.settle(job.worker, job.lease, kind, due=job.lease.due)
 
 
-def _change(subject: Subject, *, command: Callable[[Subject], Command]) -> None:
-    subject.bench.change(command(subject))
+def _change(job: ClaimedJob, *, command: Callable[[ClaimedJob], Command]) -> None:
+    job.bench.change(command(job))
 
 
-def _start(subject: Subject) -> None:
-    subject.bench.engine.start(subject.worker, [subject.lease])
+def _start(job: ClaimedJob) -> None:
+    job.bench.engine.start(job.worker, [job.lease])
 
 
-def _submit_again(subject: Subject) -> None:
-    subject.bench.engine.submit([subject.bench.job(subject.id, type=subject.id)])
+def _submit_again(job: ClaimedJob) -> None:
+    job.bench.engine.submit([job.bench.job(job.id, type=job.id)])
 
 
 def _steps() -> Iterator[Step]:
@@ -61,16 +61,16 @@ def _steps() -> Iterator[Step]:
         yield partial(_change, command=command)
 
 
-COMMANDS: list[Callable[[Subject], Command]] = [
-    lambda subject: CancelJob(subject.id),
-    lambda subject: Reopen(subject.id, subject.bench.now),
-    lambda subject: Replay(subject.id, f"copy-of-{subject.id}", subject.bench.now),
-    lambda subject: Edit(subject.id, b"2", "json"),
-    lambda subject: Reschedule(subject.id, subject.bench.now),
+COMMANDS: list[Callable[[ClaimedJob], Command]] = [
+    lambda job: CancelJob(job.id),
+    lambda job: Reopen(job.id, job.bench.now),
+    lambda job: Replay(job.id, f"copy-of-{job.id}", job.bench.now),
+    lambda job: Edit(job.id, b"2", "json"),
+    lambda job: Reschedule(job.id, job.bench.now),
 ]
 
 
-def _make(bench: Bench, job_id: str, status: JobStatus) -> Subject:
+def _make(bench: Bench, job_id: str, status: JobStatus) -> ClaimedJob:
     """Create a job with this status; each job has its own type, so that it does not affect others."""
     worker = bench.enroll(job_id)
     bench.submit(job_id, type=job_id, after=0.5 if status is JobStatus.PENDING else 0)
@@ -78,21 +78,21 @@ def _make(bench: Bench, job_id: str, status: JobStatus) -> Subject:
     if status.is_final:
         kind = next(kind for kind in OutcomeKind if kind.value.upper() == status)
         assert bench.settle(worker, lease, kind)
-    subject = Subject(bench, job_id, worker, lease)
-    assert subject.status() is status
-    return subject
+    job = ClaimedJob(bench, job_id, worker, lease)
+    assert job.status() is status
+    return job
 
 
-class Transitions(EngineSuite):
+class TransitionTests(EngineSuite):
     """Test of the table of status transitions."""
 
     @pytest.mark.parametrize("before", JobStatus)
     def test_a_job_makes_the_moves_of_the_table_and_no_others(self, bench: Bench, before: JobStatus) -> None:
         reached = {_expire(bench)} if before is JobStatus.PENDING else set()
         for number, step in enumerate(_steps()):
-            subject = _make(bench, f"job{number}", before)
-            step(subject)
-            reached.add(subject.status())
+            job = _make(bench, f"job{number}", before)
+            step(job)
+            reached.add(job.status())
         assert reached - {before} == TRANSITIONS[before]
 
 

@@ -9,7 +9,7 @@ from mainspring.testing.conformance.base import EngineSuite
 from mainspring.testing.conformance.bench import Bench
 
 
-class Crew(EngineSuite):
+class WorkerTests(EngineSuite):
     """Tests of `workers` and `backlog`."""
 
     # -- workers

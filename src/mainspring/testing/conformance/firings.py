@@ -12,19 +12,19 @@ from mainspring.jobs.recurrence.schedule_records import Fired, Occurrence, Occur
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.conformance.base import EngineSuite
 from mainspring.testing.conformance.bench import Bench, seconds
-from mainspring.testing.conformance.needs import needs
-from mainspring.testing.conformance.timetable import EVERY_SECONDS, NAME, Timetable
+from mainspring.testing.conformance.capabilities import needs
+from mainspring.testing.conformance.schedule_driver import EVERY_SECONDS, NAME, ScheduleDriver
 
 MOST_RECORDS = 100
 
 
-class Firings(EngineSuite):
+class FiringTests(EngineSuite):
     """Tests of `fire` and `occurrences`."""
 
     # -- each occurrence is fired once
 
     def test_an_occurrence_becomes_a_job_and_the_schedule_moves_on(
-        self, bench: Bench, timetable: Timetable
+        self, bench: Bench, timetable: ScheduleDriver
     ) -> None:
         assert timetable.put(after=0)
         before = timetable.stored()
@@ -39,10 +39,10 @@ class Firings(EngineSuite):
         assert bench.ids_when_there(bench.enroll(), 1) == [record.id]
 
     def test_of_two_that_fire_the_same_occurrence_one_is_refused(
-        self, bench: Bench, other: Bench, timetable: Timetable
+        self, bench: Bench, other: Bench, timetable: ScheduleDriver
     ) -> None:
         assert timetable.put(after=0)
-        mine, theirs = timetable.firing(), Timetable(other).firing()
+        mine, theirs = timetable.firing(), ScheduleDriver(other).firing()
         assert timetable.fire(mine).is_done
         before = timetable.stored()
         assert other.engine.fire([theirs]) == [Fired(False)]
@@ -50,7 +50,7 @@ class Firings(EngineSuite):
         assert len(bench.find_ids()) == 1
 
     def test_of_two_firings_in_a_batch_the_first_says_what_comes_next(
-        self, bench: Bench, timetable: Timetable
+        self, bench: Bench, timetable: ScheduleDriver
     ) -> None:
         assert timetable.put(after=0)
         first = timetable.firing()
@@ -58,7 +58,7 @@ class Firings(EngineSuite):
         assert [fired.is_done for fired in bench.engine.fire([first, second])] == [True, False]
         assert (timetable.stored().next_due, timetable.stored().last_due) == (first.next_due, first.last_due)
 
-    def test_a_batch_does_not_fire_twice(self, bench: Bench, timetable: Timetable) -> None:
+    def test_a_batch_does_not_fire_twice(self, bench: Bench, timetable: ScheduleDriver) -> None:
         assert timetable.put(after=0)
         assert timetable.put("another", after=0)
         firing, another = timetable.firing(), timetable.firing("another")
@@ -67,7 +67,7 @@ class Firings(EngineSuite):
         assert bench.engine.fire([]) == []
 
     def test_an_occurrence_that_was_decided_about_by_an_older_definition_is_refused(
-        self, bench: Bench, timetable: Timetable
+        self, bench: Bench, timetable: ScheduleDriver
     ) -> None:
         assert timetable.put(after=0)
         stale = timetable.firing()
@@ -76,7 +76,7 @@ class Firings(EngineSuite):
         assert bench.find_ids() == []
         assert timetable.fire().is_done
 
-    def test_a_schedule_that_rests_or_is_gone_does_not_fire(self, bench: Bench, timetable: Timetable) -> None:
+    def test_a_schedule_that_rests_or_is_gone_does_not_fire(self, bench: Bench, timetable: ScheduleDriver) -> None:
         assert timetable.put(after=0)
         firing = timetable.firing()
         assert bench.arrange(PauseSchedule(NAME, is_paused=True, next_due=None))
@@ -85,7 +85,7 @@ class Firings(EngineSuite):
         assert timetable.fire(firing) == Fired(False)
         assert bench.find_ids() == []
 
-    def test_the_job_of_an_occurrence_is_not_stored_again(self, bench: Bench, timetable: Timetable) -> None:
+    def test_the_job_of_an_occurrence_is_not_stored_again(self, bench: Bench, timetable: ScheduleDriver) -> None:
         """A new definition may repeat occurrences of the old one."""
         assert timetable.put(after=0)
         due = timetable.stored().next_due
@@ -95,26 +95,26 @@ class Firings(EngineSuite):
         assert timetable.fire(timetable.firing(jobs=jobs)) == Fired(True, (f"{NAME} 7",))
         assert bench.find_ids() == [f"{NAME} {due}", f"{NAME} 7"]
 
-    def test_the_last_occurrence_leaves_none(self, bench: Bench, timetable: Timetable) -> None:
+    def test_the_last_occurrence_leaves_none(self, bench: Bench, timetable: ScheduleDriver) -> None:
         assert timetable.put(after=0)
         assert timetable.fire(timetable.firing(next_due=None)).is_done
         assert timetable.stored().next_due is None
         assert bench.engine.schedules(due_until=bench.now + seconds(1e6)) == []
 
     @needs(Capability.FORESIGHT)
-    def test_after_the_last_occurrence_none_is_told(self, bench: Bench, timetable: Timetable) -> None:
+    def test_after_the_last_occurrence_none_is_told(self, bench: Bench, timetable: ScheduleDriver) -> None:
         assert timetable.put(after=0)
         assert timetable.fire(timetable.firing(next_due=None)).is_done
         assert bench.look(bench.enroll()).next_firing is None
 
-    def test_several_occurrences_may_be_made_up_for_at_once(self, bench: Bench, timetable: Timetable) -> None:
+    def test_several_occurrences_may_be_made_up_for_at_once(self, bench: Bench, timetable: ScheduleDriver) -> None:
         assert timetable.put(after=0)
         jobs = tuple(timetable.job(NAME, number) for number in (1, 2, 3))
         assert timetable.fire(timetable.firing(jobs=jobs)) == Fired(True, tuple(job.id for job in jobs))
         assert sorted(bench.ids_when_there(bench.enroll(), 3)) == [job.id for job in jobs]
 
     @needs(Capability.EXACT_ORDER)
-    def test_occurrences_that_are_made_up_for_run_in_order(self, bench: Bench, timetable: Timetable) -> None:
+    def test_occurrences_that_are_made_up_for_run_in_order(self, bench: Bench, timetable: ScheduleDriver) -> None:
         assert timetable.put(after=0)
         jobs = tuple(timetable.job(NAME, number) for number in (3, 1, 2))
         assert timetable.fire(timetable.firing(jobs=jobs)).is_done
@@ -123,7 +123,7 @@ class Firings(EngineSuite):
     # -- records
 
     def test_occurrences_without_a_job_are_remembered_with_the_latest_first(
-        self, bench: Bench, timetable: Timetable
+        self, bench: Bench, timetable: ScheduleDriver
     ) -> None:
         assert timetable.put(after=0)
         records = (
@@ -136,14 +136,14 @@ class Firings(EngineSuite):
         assert bench.engine.occurrences(NAME, 1) == [records[-1]]
         assert bench.engine.occurrences("nowhere", 10) == []
 
-    def test_a_refused_firing_leaves_no_records(self, bench: Bench, timetable: Timetable) -> None:
+    def test_a_refused_firing_leaves_no_records(self, bench: Bench, timetable: ScheduleDriver) -> None:
         assert timetable.put(after=0)
         firing = timetable.firing(records=(timetable.occurrence(1),))
         assert timetable.fire().is_done
         assert timetable.fire(firing) == Fired(False)
         assert bench.engine.occurrences(NAME, 10) == []
 
-    def test_only_the_latest_are_remembered(self, bench: Bench, timetable: Timetable) -> None:
+    def test_only_the_latest_are_remembered(self, bench: Bench, timetable: ScheduleDriver) -> None:
         assert timetable.put(after=0)
         assert timetable.put("another", after=0)
         for start in (0, 90):
@@ -157,7 +157,7 @@ class Firings(EngineSuite):
     # -- overlap
 
     def test_an_occurrence_may_be_skipped_while_an_earlier_one_has_not_ended(
-        self, bench: Bench, timetable: Timetable
+        self, bench: Bench, timetable: ScheduleDriver
     ) -> None:
         assert timetable.put(after=0, overlap=Overlap.SKIP)
         assert timetable.fire().is_done
@@ -180,7 +180,7 @@ class Firings(EngineSuite):
         bench.complete(worker, lease)
         assert len(timetable.fire().submitted) == 1
 
-    def test_a_job_that_waits_counts_as_not_ended(self, bench: Bench, timetable: Timetable) -> None:
+    def test_a_job_that_waits_counts_as_not_ended(self, bench: Bench, timetable: ScheduleDriver) -> None:
         assert timetable.put(after=0, overlap=Overlap.SKIP)
         assert timetable.put("another", after=0, overlap=Overlap.SKIP)
         (first,) = timetable.fire().submitted
@@ -189,7 +189,7 @@ class Firings(EngineSuite):
         bench.cancel(first)
         assert timetable.fire().skipped_for is None
 
-    def test_each_of_several_that_are_skipped_is_remembered(self, bench: Bench, timetable: Timetable) -> None:
+    def test_each_of_several_that_are_skipped_is_remembered(self, bench: Bench, timetable: ScheduleDriver) -> None:
         assert timetable.put(after=0, overlap=Overlap.SKIP)
         jobs = tuple(timetable.job(NAME, number) for number in (1, 2))
         assert len(timetable.fire(timetable.firing(jobs=jobs)).submitted) == 2  # no earlier job blocks them
@@ -198,7 +198,7 @@ class Firings(EngineSuite):
         assert timetable.fire(timetable.firing(jobs=later, records=records)).submitted == ()
         assert sorted(occurrence.due for occurrence in bench.engine.occurrences(NAME, 10)) == [0, 3, 4]
 
-    def test_a_firing_without_jobs_skips_nothing(self, bench: Bench, timetable: Timetable) -> None:
+    def test_a_firing_without_jobs_skips_nothing(self, bench: Bench, timetable: ScheduleDriver) -> None:
         assert timetable.put(after=0, overlap=Overlap.SKIP)
         assert len(timetable.fire().submitted) == 1
         assert timetable.fire(timetable.firing(jobs=())) == Fired(True)
@@ -206,7 +206,7 @@ class Firings(EngineSuite):
 
     @pytest.mark.parametrize("overlap", [Overlap.SKIP, Overlap.REPLACE])
     def test_an_occurrence_that_has_its_job_is_not_in_its_own_way(
-        self, bench: Bench, timetable: Timetable, overlap: Overlap
+        self, bench: Bench, timetable: ScheduleDriver, overlap: Overlap
     ) -> None:
         assert timetable.put(after=0, overlap=overlap)
         due = timetable.stored().next_due
@@ -215,7 +215,7 @@ class Firings(EngineSuite):
         assert timetable.fire() == Fired(True)
         assert (bench.status(job_id), bench.engine.occurrences(NAME, 10)) == (JobStatus.PENDING, [])
 
-    def test_an_occurrence_may_replace_the_earlier_ones(self, bench: Bench, timetable: Timetable) -> None:
+    def test_an_occurrence_may_replace_the_earlier_ones(self, bench: Bench, timetable: ScheduleDriver) -> None:
         assert timetable.put(after=0, overlap=Overlap.REPLACE)
         assert timetable.put("another", after=0, overlap=Overlap.REPLACE)
         timetable.fire()
@@ -233,7 +233,7 @@ class Firings(EngineSuite):
         assert bench.settle(worker, running, OutcomeKind.RETRY, due=bench.now)
         assert bench.status(running.id) is JobStatus.CANCELED
 
-    def test_a_held_job_that_is_replaced_never_starts(self, bench: Bench, timetable: Timetable) -> None:
+    def test_a_held_job_that_is_replaced_never_starts(self, bench: Bench, timetable: ScheduleDriver) -> None:
         assert timetable.put(overlap=Overlap.REPLACE)
         held = timetable.job(NAME, 1, after=0.5)
         assert timetable.fire(timetable.firing(jobs=(held,))).is_done
@@ -244,7 +244,7 @@ class Firings(EngineSuite):
 
     @pytest.mark.parametrize("overlap", [Overlap.ALLOW, Overlap.QUEUE])
     def test_an_occurrence_may_be_stored_beside_the_earlier_ones(
-        self, bench: Bench, timetable: Timetable, overlap: Overlap
+        self, bench: Bench, timetable: ScheduleDriver, overlap: Overlap
     ) -> None:
         assert timetable.put(after=0, overlap=overlap)
         submitted = [job_id for _ in range(3) for job_id in timetable.fire().submitted]
@@ -254,7 +254,7 @@ class Firings(EngineSuite):
     # -- policies of its jobs
 
     def test_the_jobs_of_a_schedule_keep_their_sequence_and_limits(
-        self, bench: Bench, timetable: Timetable
+        self, bench: Bench, timetable: ScheduleDriver
     ) -> None:
         bench.limit("all", 1)
         assert timetable.put(after=0)

@@ -14,7 +14,7 @@ LETTER_COMMANDS = [Reopen("job", 0), Replay("job", "copy", 0), Edit("job", b"2",
 GOES_BACK = [OutcomeKind.RETRY, OutcomeKind.SNOOZED, OutcomeKind.INTERRUPTED, OutcomeKind.HANDED_BACK]
 
 
-class Commanding(EngineSuite):
+class CommandTests(EngineSuite):
     """Tests of `change`."""
 
     # -- cancel

@@ -13,13 +13,13 @@ from mainspring.jobs.status import FINAL, JobStatus
 from mainspring.jobs.timestamps import MICROSECONDS
 from mainspring.testing.conformance.base import EngineSuite
 from mainspring.testing.conformance.bench import Bench
-from mainspring.testing.conformance.needs import needs
+from mainspring.testing.conformance.capabilities import needs
 
 EVERY_BYTE = bytes(range(256))
 NAMES = "größe-注文-🕰"
 
 
-class Submitting(EngineSuite):
+class SubmitTests(EngineSuite):
     """Tests of `submit`, duplicates, and the stored fields of a job."""
 
     def test_a_job_is_kept_as_it_was_given(self, bench: Bench) -> None:

@@ -20,13 +20,13 @@ from mainspring.jobs.records import (
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.conformance.base import EngineSuite
 from mainspring.testing.conformance.bench import SOON_SECONDS, Bench, seconds
-from mainspring.testing.conformance.needs import needs
+from mainspring.testing.conformance.capabilities import needs
 
 FOR_EVER = Retention(None, None, None)
 OTHER_ENDS = [kind for kind in OutcomeKind if kind is not OutcomeKind.COMPLETED]
 
 
-class Following(EngineSuite):
+class FollowUpTests(EngineSuite):
     """Tests of `report`, `follow_up`, `keep_result_until`, and crashes of child processes."""
 
     # -- progress

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from mainspring import Mainspring
 from mainspring.jobs.records import Query
 from mainspring.jobs.status import JobStatus
-from mainspring.testing.stepping import find_all
+from mainspring.testing.clock_stepper import find_all
 
 QUERIES = {
     "all": Query(),

@@ -16,25 +16,25 @@ from mainspring.jobs.records import JobRecord, Query
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.manual_clock import ManualClock
 
-MOST_STEPS = 1_000
+MAX_STEPS = 1_000
 PAGE = 1_000
-MOST_NAMED = 3  # jobs in an error message
-MOST_ASKED = 100  # due jobs that did not start: the engine is asked for the reason of at most this many
+MAX_NAMED = 3  # jobs in an error message
+MAX_EXPLAINED = 100  # due jobs that did not start: the engine is asked for the reason of at most this many
 
 
 def _never() -> bool:
     return False
 
 
-class Stepping:
+class ClockStepper:
     """Moves the clock of an application from job to job."""
 
-    def __init__(self, manager: JobManager, clock: ManualClock, *, most_steps: int = MOST_STEPS) -> None:
+    def __init__(self, manager: JobManager, clock: ManualClock, *, max_steps: int = MAX_STEPS) -> None:
         self._manager = manager
         self._clock = clock
-        self._most_steps = most_steps
+        self._most_steps = max_steps
 
-    def hold_schedules(self) -> None:
+    def pause_schedules(self) -> None:
         """Pause all schedules."""
         awake = [record.name for record in self._manager.engine.schedules() if not record.is_paused]
         self._manager.arrange([PauseSchedule(name, is_paused=True, next_due=None) for name in awake])
@@ -42,7 +42,7 @@ class Stepping:
     def run_all(self, is_over: Callable[[], bool] = _never) -> None:
         """Run every job that can run, and all jobs that result from them; stop when `is_over` returns True."""
         for _ in range(self._most_steps):
-            self.hold_schedules()
+            self.pause_schedules()
             self._settle()
             instant = None if is_over() else self._next_instant()
             if instant is None:
@@ -50,8 +50,8 @@ class Stepping:
             self._clock.advance(timedelta(microseconds=instant - self._manager.engine.now()))
         raise RuntimeError(
             f"jobs still wait after {self._most_steps:,} steps of the clock: {self._describe_rest()}; if they "
-            "come to an end, give more steps=; if they never do, use time_travel(), which goes as far as "
-            "it is told to"
+            "end at some time, pass a larger steps=; if they never end, use time_travel(), which moves the clock "
+            "only as far as the test says"
         )
 
     def _settle(self) -> None:
@@ -72,7 +72,7 @@ class Stepping:
                 first = record.due
         if first is None:
             # Any rate limit will do: the clock stops at every due time on the way to the instant.
-            return next((until for until in map(self._limited_until, late[:MOST_ASKED]) if until > now), None)
+            return next((until for until in map(self._limited_until, late[:MAX_EXPLAINED]) if until > now), None)
         return first
 
     def _limited_until(self, job_id: str) -> int:
@@ -86,8 +86,8 @@ class Stepping:
         running = find_all(self._manager, Query(status=JobStatus.RUNNING, limit=PAGE))
         rest = [*running, *self._waiting()]
         named = [f"{record.type} (job {record.id}, started {record.starts:,} times)" for record in rest]
-        more = f" and {len(named) - MOST_NAMED:,} more" if len(named) > MOST_NAMED else ""
-        return ", ".join(named[:MOST_NAMED]) + more if named else "no job"
+        more = f" and {len(named) - MAX_NAMED:,} more" if len(named) > MAX_NAMED else ""
+        return ", ".join(named[:MAX_NAMED]) + more if named else "no job"
 
 
 def find_all(manager: JobManager, query: Query) -> Iterator[JobRecord]:

@@ -19,7 +19,7 @@ MARK = "needed_capabilities"
 def needs(*capabilities: Capability) -> Callable[[Test], Test]:
     """Mark a test that an engine can only pass with all of these capabilities."""
     if not capabilities:
-        raise TypeError("needs() without a capability marks nothing; name at least one, or take it away")
+        raise TypeError("needs() without a capability has no effect; name at least one, or remove it")
 
     def mark(test: Test) -> Test:
         vars(test)[MARK] = frozenset(capabilities)
@@ -28,26 +28,28 @@ def needs(*capabilities: Capability) -> Callable[[Test], Test]:
     return mark
 
 
-def needs_of(test: object) -> frozenset[Capability]:
+def capabilities_needed_by(test: object) -> frozenset[Capability]:
     """Return the capabilities that a test needs."""
     needed: frozenset[Capability] = getattr(test, MARK, frozenset())
     return needed
 
 
-def needed_by(suite: type) -> frozenset[Capability]:
+def capabilities_needed_by_suite(suite: type) -> frozenset[Capability]:
     """Return the capabilities that any test of a suite needs, including tests that the suite leaves out."""
-    return frozenset(capability for test in all_tests_of(suite).values() for capability in needs_of(test))
+    return frozenset(
+        capability for test in all_tests(suite).values() for capability in capabilities_needed_by(test)
+    )
 
 
-def leave_out(suite: type, lacks: frozenset[Capability]) -> None:
+def hide_tests_needing(suite: type, lacks: frozenset[Capability]) -> None:
     """Hide the tests that need a missing capability from pytest; restore the others."""
-    for name, test in all_tests_of(suite).items():
-        chosen = None if needs_of(test) & lacks else test
+    for name, test in all_tests(suite).items():
+        chosen = None if capabilities_needed_by(test) & lacks else test
         if getattr(suite, name) is not chosen:
             setattr(suite, name, chosen)
 
 
-def all_tests_of(suite: type) -> dict[str, Any]:
+def all_tests(suite: type) -> dict[str, Any]:
     """Return all tests of a suite by name, including those that were left out."""
     classes = reversed(suite.__mro__)
     return {

@@ -7,7 +7,7 @@ from mainspring.jobs.engine import Capability
 from mainspring.jobs.records import SUSPECT_CRASHES
 from mainspring.testing.conformance.base import EngineSuite
 from mainspring.testing.conformance.bench import TYPE, Bench
-from mainspring.testing.conformance.needs import needs
+from mainspring.testing.conformance.capabilities import needs
 
 
 def one_that_waits(bench: Bench, worker: int) -> WaitingJobs:
@@ -22,7 +22,7 @@ def one_that_waits(bench: Bench, worker: int) -> WaitingJobs:
     return found[-1]
 
 
-class WhatWaits(EngineSuite):
+class WaitingJobTests(EngineSuite):
     """Tests of the due jobs that only need a worker with a free slot."""
 
     def full_worker(self, bench: Bench, *types: str) -> int:

@@ -12,7 +12,7 @@ ALL = bucket_of("all")
 OTHER = bucket_of("other")
 
 
-class BlockedJobs(EngineSuite):
+class BlockedJobTests(EngineSuite):
     """Tests of `find` and `situation`, as `find_blocked` uses them."""
 
     def test_jobs_under_limits_and_in_sequences_can_be_listed(self, bench: Bench) -> None:

@@ -20,8 +20,8 @@ EVERY_SECONDS = 60.0
 NAME = "nightly"
 
 
-class Timetable:
-    """Schedules that recur every minute. It makes no decisions about misfires: the test says what is fired."""
+class ScheduleDriver:
+    """ScheduleTests that recur every minute. It makes no decisions about misfires: the test says what is fired."""
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench

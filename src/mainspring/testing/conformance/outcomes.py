@@ -15,7 +15,7 @@ KINDS = pytest.mark.parametrize("kind", OutcomeKind, ids=lambda kind: kind.value
 CAUSES = pytest.mark.parametrize("cause", [Cause.FAILURE, Cause.TIMEOUT])
 
 
-class Settling(EngineSuite):
+class OutcomeTests(EngineSuite):
     """Tests of `settle`."""
 
     def test_a_lease_ends_once_and_frees_its_place_once(self, bench: Bench) -> None:

@@ -9,13 +9,13 @@ from mainspring.jobs.records import Cause, OutcomeKind, UniqueKey
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.conformance.base import EngineSuite
 from mainspring.testing.conformance.bench import Bench, seconds
-from mainspring.testing.conformance.needs import needs
+from mainspring.testing.conformance.capabilities import needs
 
 ALL = bucket_of("all")
 TENANT = bucket_of("by tenant", "a")
 
 
-class Explaining(EngineSuite):
+class ExplainTests(EngineSuite):
     """Tests of `situation`."""
 
     def test_nothing_keeps_most_jobs_from_starting(self, bench: Bench) -> None:

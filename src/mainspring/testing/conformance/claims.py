@@ -9,12 +9,12 @@ from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import MICROSECONDS
 from mainspring.testing.conformance.base import EngineSuite
 from mainspring.testing.conformance.bench import SOON_SECONDS, Bench
-from mainspring.testing.conformance.needs import needs
+from mainspring.testing.conformance.capabilities import needs
 
 HEAD_START_SECONDS = HEAD_START / MICROSECONDS
 
 
-class Taking(EngineSuite):
+class ClaimTests(EngineSuite):
     """Tests of `take` and `start`."""
 
     # -- order

@@ -16,10 +16,10 @@ from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import to_instant
 from mainspring.testing.conformance.base import EngineSuite
 from mainspring.testing.conformance.bench import Bench, MakeEngine, seconds
-from mainspring.testing.conformance.needs import needed_by, needs
+from mainspring.testing.conformance.capabilities import capabilities_needed_by_suite, needs
 
 
-class Reading(EngineSuite):
+class QueryTests(EngineSuite):
     """Tests of `find`, `counts`, `now`, `backup` and capabilities."""
 
     # -- lists
@@ -207,7 +207,7 @@ class Reading(EngineSuite):
     def test_it_lacks_what_the_class_of_its_tests_says_and_nothing_else(self, bench: Bench) -> None:
         declared = bench.engine.capabilities
         assert not self.lacks & declared, "the engine declares what `lacks` names: take it out, its tests run then"
-        missing = needed_by(type(self)) - self.lacks - declared
+        missing = capabilities_needed_by_suite(type(self)) - self.lacks - declared
         assert not missing, "tests need what the engine does not declare: declare it, or name it in `lacks`"
 
     def test_its_time_does_not_run_backwards(self, bench: Bench) -> None:

@@ -13,7 +13,7 @@ from mainspring.jobs.records import Cause, Conflict, ConflictKind, NewJob, Outco
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.conformance.base import EngineSuite
 from mainspring.testing.conformance.bench import Bench, seconds
-from mainspring.testing.conformance.needs import needs
+from mainspring.testing.conformance.capabilities import needs
 
 ALIVE = (JobStatus.PENDING, JobStatus.RUNNING)
 
@@ -37,7 +37,7 @@ def in_the_way(job_id: str, kind: ConflictKind = ConflictKind.UNIQUE) -> list[Co
     return [Conflict(job_id, kind)]
 
 
-class Uniqueness(EngineSuite):
+class UniqueKeyTests(EngineSuite):
     """Tests of `submit` with a unique key, and of commands on such jobs."""
 
     # -- conflicts

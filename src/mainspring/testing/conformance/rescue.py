@@ -17,10 +17,10 @@ from mainspring.testing.conformance.bench import (
     Bench,
     seconds,
 )
-from mainspring.testing.conformance.needs import needs
+from mainspring.testing.conformance.capabilities import needs
 
 
-class Rescuing(EngineSuite):
+class RescueTests(EngineSuite):
     """Tests of `enroll`, `renew`, `leave` and `sweep`."""
 
     # -- incarnations

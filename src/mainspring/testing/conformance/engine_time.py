@@ -13,9 +13,9 @@ import pytest
 
 from mainspring.jobs.engine import Capability, Engine
 from mainspring.testing.manual_clock import ManualClock
-from mainspring.testing.patience import eventually
+from mainspring.testing.polling import eventually
 
-MOST_REAL_SECONDS = 2.0
+MAX_REAL_SECONDS = 2.0
 """The longest real time that a test may let pass for an engine with its own time."""
 
 
@@ -43,15 +43,15 @@ class EngineTime:
         return Capability.VIRTUAL_TIME in self.engine.capabilities
 
     def pass_time(self, duration: float) -> None:
-        """Let seconds pass: on the manual clock, or in real time, for at most `MOST_REAL_SECONDS` in a test."""
+        """Let seconds pass: on the manual clock, or in real time, for at most `MAX_REAL_SECONDS` in a test."""
         if self.is_virtual:
             self.clock.jump(duration)
             return
         self._waited += duration
-        if self._waited > MOST_REAL_SECONDS:
+        if self._waited > MAX_REAL_SECONDS:
             pytest.fail(
-                f"this test lets {self._waited:g} seconds go by, and without virtual time at most "
-                f"{MOST_REAL_SECONDS:g} are waited for: mark it with @needs(Capability.VIRTUAL_TIME), and let the "
+                f"this test waits for {self._waited:g} seconds, and without virtual time the limit is "
+                f"{MAX_REAL_SECONDS:g}: mark it with @needs(Capability.VIRTUAL_TIME), and let the "
                 f"class of an engine without it say lacks = frozenset({{Capability.VIRTUAL_TIME}})"
             )
         time.sleep(duration)  # noqa: TID251 - there is no other way to let time pass on a real server
