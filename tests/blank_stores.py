@@ -1,6 +1,6 @@
 """Empty SQLite stores as copies of one that was made before: a copy takes a tenth of the time of a new schema.
 
-Tests of how a store is made, migrated or refused open a file that does not exist yet instead.
+Tests of creating, migrating or refusing a store open a file that does not exist yet instead.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Python programs that tests start: none outlives the block that started it."""
+"""Python programs that tests start; each is killed at the end of its block."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Program = subprocess.Popen[str]
 def program(
     *arguments: str, folder: Path | None = None, environment: Mapping[str, str] | None = None
 ) -> Iterator[Program]:
-    """Run Python with these arguments while the block lasts, with pipes; then it is killed, unless it has ended.
+    """Run Python with these arguments and with pipes during the block, and kill it at the end.
 
-    `environment` is all that it gets; without it, it has ours.
+    `environment` is its whole environment; by default it has that of this process.
     """
     process = subprocess.Popen(
         [sys.executable, *arguments],

@@ -1,4 +1,4 @@
-"""What tests of concurrent code share: bounded waiting, tasks that wait to be let go, a watched clock."""
+"""Helpers for tests of concurrent code: waits with a deadline, tasks that block, a watched clock."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 T = TypeVar("T")
 
 PATIENCE = PATIENCE_SECONDS
-"""The one deadline of all tests for what must happen; pytest ends a test only after three of them."""
+"""The deadline in seconds of all waits in tests; pytest ends a test only after three times as long."""
 
 
 def amount(usual: T, *, thorough: T) -> T:
@@ -37,7 +37,7 @@ def amount(usual: T, *, thorough: T) -> T:
 
 
 class Gate:
-    """A task that says when it has started, and then waits until the test opens the gate."""
+    """A task that signals its start, and then blocks until the test opens the gate."""
 
     def __init__(self) -> None:
         self._entered = Semaphore(0)
@@ -45,7 +45,7 @@ class Gate:
 
     def __call__(self) -> None:
         self._entered.release()
-        assert self._open.wait(PATIENCE), "the gate was never opened"
+        assert self._open.wait(PATIENCE), "the gate was not opened"
 
     def wait_until_entered(self, times: int = 1) -> None:
         for _ in range(times):
@@ -57,7 +57,7 @@ class Gate:
 
 @contextmanager
 def occupied(runner: TaskRunner, places: int = 1, traits: TaskTraits | None = None) -> Iterator[Gate]:
-    """Keep a runner busy in all its places until the gate is opened, at the latest at the end of the block."""
+    """Occupy all slots of a runner until the gate is opened, at the latest at the end of the block."""
     gate = Gate()
     try:
         for _ in range(places):
@@ -69,7 +69,7 @@ def occupied(runner: TaskRunner, places: int = 1, traits: TaskTraits | None = No
 
 
 class WatchedClock(ManualClock):
-    """A manual clock that knows which threads wait for it."""
+    """A manual clock that records which threads wait for it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class WatchedClock(ManualClock):
 
 
 class Background(Generic[T]):
-    """A call on a thread of its own, so that a test can go on while it waits, and survives if it hangs."""
+    """A call on a thread of its own, so that a test can continue while it waits, and ends if it hangs."""
 
     def __init__(self, call: Callable[[], T], clock: WatchedClock | None = None) -> None:
         self._call = call
@@ -131,14 +131,14 @@ class Background(Generic[T]):
 
 
 def within(call: Callable[[], T], patience: float = PATIENCE) -> T:
-    """Return what the call returns, but fail if it hangs."""
+    """Return the result of a call; fail if it hangs."""
     return Background(call).result(patience)
 
 
 def wait_for_end_of(connection: socket) -> None:
-    """Wait until the process at the other end is gone; what it sent and what it left unread do not matter.
+    """Wait until the process at the other end has ended; discard what it sent.
 
-    The kernel says so by an end of file, or by a reset if the other end died before it had read everything.
+    The kernel reports the end as an end of file, or as a reset if that process had not read everything.
     """
     connection.settimeout(PATIENCE)
     with suppress(ConnectionResetError):

@@ -16,9 +16,9 @@ from signal import SIGCONT, SIGSTOP, SIGTERM
 from tests.nats.apps.mixed import URL
 from tests.nats.proxy import Proxy
 from tests.nats.servers import Servers
-from tests.processes.fleet import Fleet
-from tests.processes.harness import GREETING, Child, Site
-from tests.processes.ledger import work_for
+from tests.processes.run_log import work_for
+from tests.processes.sandbox import READY, Child, Sandbox
+from tests.processes.worker_processes import WorkerProcesses
 
 WORKERS = 3
 APPS = "tests.nats.apps"
@@ -43,12 +43,12 @@ class Fault:
         return (self.end - self.begin) / 1e9
 
 
-class Crew(Fleet):
+class Crew(WorkerProcesses):
     """Workers of one application on NATS. Those at the first places reach the servers through proxies only."""
 
     def __init__(
         self,
-        site: Site,
+        site: Sandbox,
         servers: Servers,
         *,
         options: str,
@@ -76,18 +76,18 @@ class Crew(Fleet):
     def start(self) -> None:
         self.workers = [self.start_at(place) for place in range(self._size)]
         for worker in self.workers:
-            worker.expect_all(GREETING)
+            worker.expect_all(READY)
 
     def start_at(self, place: int) -> Child:
         """Start a worker for a place, without waiting for it."""
         reference = f"{APPS}.{self._module}:app"
         environment = {URL: self.address(place)}
-        return self._site.start("-m", "mainspring", "run", reference, on_line=self._hear, **environment)
+        return self._sandbox.start("-m", "mainspring", "run", reference, on_line=self._count_line, **environment)
 
     def stop(self) -> None:
         """Stop all workers in order, together; none may fail at it."""
         for worker in self.workers:
-            worker.expect_all(GREETING)
+            worker.expect_all(READY)
             worker.signal(SIGTERM)
         codes = [worker.wait() for worker in self.workers]
         assert codes == [0] * len(self.workers), "\n".join(
@@ -104,7 +104,7 @@ class Crew(Fleet):
     def kill_a_worker(self) -> None:
         """`kill -9`, and another one in its place."""
         place = self._chance.randrange(self._size)
-        self.workers[place].expect_all(GREETING)
+        self.workers[place].expect_all(READY)
         begin = now_ns()
         self.kill(self.workers[place])
         self._note(KILLED, {self.workers[place].pid}, begin)
@@ -113,7 +113,7 @@ class Crew(Fleet):
     def stop_a_worker(self, seconds: float) -> None:
         """Let a worker stand still for a while, and go on as if nothing had been."""
         worker = self.workers[self._chance.randrange(self._size)]
-        worker.expect_all(GREETING)
+        worker.expect_all(READY)
         begin = now_ns()
         worker.signal(SIGSTOP)
         work_for(seconds)
@@ -135,7 +135,7 @@ class Crew(Fleet):
     def _part(self, seconds: float, kind: str, act: Callable[[Proxy], None]) -> None:
         place = self._chance.choice(list(self.proxies))
         worker = self.workers[place]
-        worker.expect_all(GREETING)
+        worker.expect_all(READY)
         begin = now_ns()
         for proxy in self.proxies[place]:
             act(proxy)

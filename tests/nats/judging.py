@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from mainspring import JobInfo
 from tests.nats.crew import KILLED, STOPPED, Fault
-from tests.processes.runs import Run, by_job, find_lost
+from tests.processes.run_history import Run, by_job, find_lost
 
 BEATS_PER_LEASE = 4  # a lease may be a beat old when something happens
 RECOVERY = 1_000_000_000  # nanoseconds after a fault until its worker may have noticed that it is over

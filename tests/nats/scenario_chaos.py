@@ -20,8 +20,8 @@ from tests.nats.apps import mixed
 from tests.nats.crew import Crew, copy_in
 from tests.nats.judging import Judge, Verdict
 from tests.nats.servers import Servers
-from tests.processes.harness import Site
-from tests.processes.runs import Run, by_group, by_job, is_one_after_another, most_at_once, put_together
+from tests.processes.run_history import Run, by_group, by_job, is_one_after_another, most_at_once, runs_from_log
+from tests.processes.sandbox import Sandbox
 from tests.support import PATIENCE
 
 KEYS = 3
@@ -82,7 +82,7 @@ def on_three_nodes(lease: float) -> list[Act]:
 
 
 def run_chaos(
-    site: Site,
+    site: Sandbox,
     servers: Servers,
     acts: Sequence[Act],
     *,
@@ -104,7 +104,7 @@ def run_chaos(
             ids += _run_round(crew, number, acts[number % len(acts)], chance, share)
         crew.stop()
         jobs = {job.id: job for job in app.jobs(limit=1_000_000)}
-    runs = put_together(site.ledger(), crew.killed)
+    runs = runs_from_log(site.run_log(), crew.killed)
     judge = Judge(crew.faults, lease)
     verdict = judge.judge(ids, runs, jobs)
     strangers = [f"{job}" for job_id, job in jobs.items() if job_id not in set(ids)]

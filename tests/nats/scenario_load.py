@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 from tests.nats.apps import timed
 from tests.nats.crew import Crew, copy_in, now_ns
 from tests.nats.servers import Servers
-from tests.processes.harness import Site
-from tests.processes.ledger import work_for
-from tests.processes.runs import by_job, put_together
+from tests.processes.run_history import by_job, runs_from_log
+from tests.processes.run_log import work_for
+from tests.processes.sandbox import Sandbox
 from tests.support import PATIENCE
 
 INSTANTS = 25  # in a second: some jobs are due at each
@@ -44,7 +44,7 @@ class Load:
         )
 
 
-def run_load(site: Site, servers: Servers, *, workers: int, per_second: int, seconds: float) -> Load:
+def run_load(site: Sandbox, servers: Servers, *, workers: int, per_second: int, seconds: float) -> Load:
     """Submit a second's jobs at a time, some seconds ahead; then look at what the handlers wrote down."""
     options = f"lease=10&timeout=60&replicas={len(servers.nodes)}"
     app = timed.app
@@ -69,7 +69,7 @@ def run_load(site: Site, servers: Servers, *, workers: int, per_second: int, sec
             app.handle(job_id).wait(PATIENCE)
         crew.stop()
         unfinished = len(dues) - app.counts(type=timed.punctual.name)["COMPLETED"]
-    runs = by_job(run for run in put_together(site.ledger(), {}) if run.job in dues)
+    runs = by_job(run for run in runs_from_log(site.run_log(), {}) if run.job in dues)
     lateness = sorted((own[0].begin + offset - dues[job_id]) / 1e6 for job_id, own in runs.items())
     return Load(
         submitted=len(dues),

@@ -18,8 +18,8 @@ from mainspring import JobInfo, JobStatus
 from tests.nats.apps import mixed
 from tests.nats.crew import Crew, copy_in, now_ns
 from tests.nats.servers import Servers
-from tests.processes.harness import Site
-from tests.processes.ledger import work_for
+from tests.processes.run_log import work_for
+from tests.processes.sandbox import Sandbox
 from tests.support import PATIENCE
 
 LEAD = 1.0  # seconds before its due time that a job is handed over
@@ -70,7 +70,7 @@ class Races:
             assert early < PRECISION, f"said {call.answer}, and {job} began {early / 1e9} s early"
 
 
-def race_cancels(site: Site, servers: Servers, *, count: int, seconds: float, seed: int) -> Races:
+def race_cancels(site: Sandbox, servers: Servers, *, count: int, seconds: float, seed: int) -> Races:
     """Cancel so many jobs around their critical moments."""
 
     def cancel(job_id: str, _due: datetime) -> bool:
@@ -79,7 +79,7 @@ def race_cancels(site: Site, servers: Servers, *, count: int, seconds: float, se
     return _race(site, servers, cancel, count=count, seconds=seconds, seed=seed)
 
 
-def race_reschedules(site: Site, servers: Servers, *, count: int, seconds: float, seed: int) -> Races:
+def race_reschedules(site: Sandbox, servers: Servers, *, count: int, seconds: float, seed: int) -> Races:
     """Put off so many jobs around their critical moments."""
 
     def put_off(job_id: str, due: datetime) -> bool:
@@ -92,7 +92,7 @@ Act = Callable[[str, datetime], bool]
 Order = tuple[int, str, datetime]
 
 
-def _race(site: Site, servers: Servers, act: Act, *, count: int, seconds: float, seed: int) -> Races:
+def _race(site: Sandbox, servers: Servers, act: Act, *, count: int, seconds: float, seed: int) -> Races:
     options = f"lease=10&timeout=60&replicas={len(servers.nodes)}"
     app = mixed.app
     app.url = f"{servers.url}?{options}&{copy_in(site.folder)}"
@@ -118,7 +118,7 @@ def _race(site: Site, servers: Servers, act: Act, *, count: int, seconds: float,
         crew.stop()
         jobs = {call.job: app.get(call.job) for call in calls}
     starts: dict[str, list[int]] = defaultdict(list)
-    for entry in site.ledger():
+    for entry in site.run_log():
         if entry.event == "start":
             starts[entry.job].append(entry.instant_ns)
     return Races(calls, jobs, starts)

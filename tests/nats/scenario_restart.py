@@ -10,8 +10,8 @@ from mainspring.clock import SystemClock
 from tests.nats.apps import mixed
 from tests.nats.crew import Crew, copy_in, now_ns
 from tests.nats.servers import Servers
-from tests.processes.harness import Site
-from tests.processes.runs import put_together
+from tests.processes.run_history import runs_from_log
+from tests.processes.sandbox import Sandbox
 from tests.support import PATIENCE
 
 CHUNK = 10_000
@@ -33,7 +33,7 @@ class Restart:
     """How often it did."""
 
 
-def restart_with_schedules(site: Site, servers: Servers, *, count: int) -> Restart:
+def restart_with_schedules(site: Sandbox, servers: Servers, *, count: int) -> Restart:
     """Let so many jobs wait; kill the server while one is about to be due, and see that it runs."""
     app = mixed.app
     options = f"lease={LEASE}&timeout=60"
@@ -55,7 +55,7 @@ def restart_with_schedules(site: Site, servers: Servers, *, count: int) -> Resta
         pending = app.counts()["PENDING"]
         starts = soon.info().starts
         crew.stop()
-    (run,) = put_together(site.ledger(), {})
+    (run,) = runs_from_log(site.run_log(), {})
     outage = crew.faults[0]
     return Restart(
         pending=pending,

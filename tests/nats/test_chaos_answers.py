@@ -16,7 +16,7 @@ from tests.nats.apps import mixed
 from tests.nats.crew import copy_in
 from tests.nats.scenario_chaos import submit_all_kinds
 from tests.nats.servers import Servers
-from tests.processes.harness import Site
+from tests.processes.sandbox import Sandbox
 from tests.support import PATIENCE
 
 pytestmark = pytest.mark.long
@@ -45,7 +45,7 @@ def test_changes_whose_answers_are_lost_lose_no_job_and_start_none_twice(
 ) -> None:
     chance = Random(seed)
     mixed.app.url = f"{nats_server.url}?prefix={nats_prefix}&lease=10&timeout=60&{copy_in(tmp_path)}"
-    with Site(tmp_path) as site, mixed.app as app, app.running():
+    with Sandbox(tmp_path) as site, mixed.app as app, app.running():
         engine = app.manager().engine
         assert isinstance(engine, NatsEngine)
         lost = lose_answers(engine, 0.3, chance, monkeypatch)
@@ -57,6 +57,6 @@ def test_changes_whose_answers_are_lost_lose_no_job_and_start_none_twice(
                 raise AssertionError(f"seed {seed}: {app.get(job_id)}") from error
         monkeypatch.undo()
         assert {job.id for job in app.jobs(limit=10_000)} == set(ids)
-        ended = Counter(entry.job for entry in site.ledger() if entry.event == "end")
+        ended = Counter(entry.job for entry in site.run_log() if entry.event == "end")
         assert ended == dict.fromkeys(ids, 1), f"seed {seed}"
     assert len(lost) > 20

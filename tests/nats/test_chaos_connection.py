@@ -15,8 +15,8 @@ from tests.nats.apps import mixed
 from tests.nats.crew import Crew, copy_in, now_ns
 from tests.nats.proxy import Proxy
 from tests.nats.servers import MakeServers, Servers
-from tests.processes.harness import Site
-from tests.processes.ledger import work_for
+from tests.processes.run_log import work_for
+from tests.processes.sandbox import Sandbox
 from tests.support import PATIENCE, eventually
 
 pytestmark = pytest.mark.long
@@ -69,9 +69,9 @@ def test_a_submit_without_a_server_raises_after_its_deadline_and_works_when_it_i
     proxy.heal()
     after = _submit_when_it_is_back(impatient)
     assert app.get(before.id).status is JobStatus.PENDING
-    ids = {listed.id for listed in app.jobs()}
+    ids = {findings_of.id for findings_of in app.jobs()}
     assert {before.id, after} <= ids
-    failed = [listed for listed in app.jobs() if listed.arguments == {"number": 2}]
+    failed = [findings_of for findings_of in app.jobs() if findings_of.arguments == {"number": 2}]
     assert len(failed) <= 1, "the submit that raised may have come through, once"
 
 
@@ -114,13 +114,13 @@ def test_a_submit_during_the_restart_of_a_server_is_stored_once(servers: Servers
             work_for(0.3)
         ids = {submit.result(PATIENCE).id for submit in submits}
         assert len(ids) == 400
-        assert {listed.id for listed in app.jobs(limit=1_000)} == ids
+        assert {findings_of.id for findings_of in app.jobs(limit=1_000)} == ids
 
 
 def test_a_worker_that_is_cut_off_starts_nothing_and_goes_on_by_itself(servers: Servers, tmp_path: Path) -> None:
     options = f"lease={LEASE}&timeout=5"
     mixed.app.url = f"{servers.url}?{options}&{copy_in(tmp_path)}"
-    with Site(tmp_path) as site, mixed.app:
+    with Sandbox(tmp_path) as site, mixed.app:
         crew = Crew(site, servers, options=options, workers=1, proxied=1)
         crew.start()
         (proxy,) = crew.proxies[0]
@@ -136,6 +136,6 @@ def test_a_worker_that_is_cut_off_starts_nothing_and_goes_on_by_itself(servers: 
         proxy.heal()
         assert {handle.wait(PATIENCE) for handle in (held, waiting)} == {JobStatus.COMPLETED}
         crew.stop()
-        starts = [entry.instant_ns for entry in site.ledger() if entry.event == "start"]
+        starts = [entry.instant_ns for entry in site.run_log() if entry.event == "start"]
     assert len(starts) == 3
     assert [start for start in starts if cut < start < healed] == []

@@ -11,8 +11,8 @@ from mainspring import JobStatus, Mainspring
 from tests.nats.apps import mixed
 from tests.nats.crew import Crew, copy_in
 from tests.nats.servers import MakeServers, Servers
-from tests.processes.harness import Site
-from tests.processes.ledger import work_for
+from tests.processes.run_log import work_for
+from tests.processes.sandbox import Sandbox
 from tests.support import PATIENCE
 
 pytestmark = pytest.mark.long
@@ -22,8 +22,8 @@ OPTIONS = f"lease={LEASE}&timeout=60"
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path) as site:
+def site(tmp_path: Path) -> Iterator[Sandbox]:
+    with Sandbox(tmp_path) as site:
         yield site
 
 
@@ -33,28 +33,28 @@ def servers(make_nats_server: MakeServers) -> Servers:
 
 
 @pytest.fixture
-def app(site: Site, servers: Servers) -> Iterator[Mainspring]:
+def app(site: Sandbox, servers: Servers) -> Iterator[Mainspring]:
     mixed.app.url = f"{servers.url}?{OPTIONS}&{copy_in(site.folder)}"
     with mixed.app as app:
         yield app
 
 
 @pytest.fixture
-def crew(site: Site, servers: Servers, app: Mainspring) -> Crew:
+def crew(site: Sandbox, servers: Servers, app: Mainspring) -> Crew:
     crew = Crew(site, servers, options=OPTIONS, workers=2, proxied=1)
     crew.start()
     return crew
 
 
-def starts_of(site: Site) -> dict[str, int]:
+def starts_of(site: Sandbox) -> dict[str, int]:
     starts: dict[str, int] = {}
-    for entry in site.ledger():
+    for entry in site.run_log():
         if entry.event == "start":
             starts[entry.job] = starts.get(entry.job, 0) + 1
     return starts
 
 
-def test_a_job_that_takes_several_times_the_ack_wait_is_started_once(site: Site, crew: Crew) -> None:
+def test_a_job_that_takes_several_times_the_ack_wait_is_started_once(site: Sandbox, crew: Crew) -> None:
     handles = [mixed.plain.submit(f"long/{number}", 3 * LEASE) for number in range(4)]
     assert {handle.wait(PATIENCE) for handle in handles} == {JobStatus.COMPLETED}
     crew.stop()
@@ -63,7 +63,7 @@ def test_a_job_that_takes_several_times_the_ack_wait_is_started_once(site: Site,
 
 
 def test_messages_that_a_restarted_server_delivers_again_start_nothing_that_a_living_worker_has(
-    site: Site, crew: Crew
+    site: Sandbox, crew: Crew
 ) -> None:
     handles = [mixed.plain.submit(f"long/{number}", 4 * LEASE) for number in range(8)]
     held = [mixed.plain.after(3 * LEASE).submit(f"held/{number}", 0.0) for number in range(8)]
@@ -76,7 +76,7 @@ def test_messages_that_a_restarted_server_delivers_again_start_nothing_that_a_li
     assert starts_of(site) == {handle.id: 1 for handle in [*handles, *held]}
 
 
-def test_jobs_whose_worker_comes_back_within_its_lease_are_not_started_again(site: Site, crew: Crew) -> None:
+def test_jobs_whose_worker_comes_back_within_its_lease_are_not_started_again(site: Sandbox, crew: Crew) -> None:
     handles = [mixed.plain.submit(f"long/{number}", 3 * LEASE) for number in range(8)]
     crew.wait_for_lines(8)
     for _ in range(4):
@@ -87,7 +87,7 @@ def test_jobs_whose_worker_comes_back_within_its_lease_are_not_started_again(sit
     assert starts_of(site) == {handle.id: 1 for handle in handles}
 
 
-def test_jobs_of_a_killed_worker_start_again_once(site: Site, crew: Crew) -> None:
+def test_jobs_of_a_killed_worker_start_again_once(site: Sandbox, crew: Crew) -> None:
     handles = [mixed.plain.submit(f"long/{number}", LEASE) for number in range(8)]
     crew.wait_for_lines(8)
     victim = crew.workers[0]
@@ -95,25 +95,25 @@ def test_jobs_of_a_killed_worker_start_again_once(site: Site, crew: Crew) -> Non
     assert {handle.wait(PATIENCE) for handle in handles} == {JobStatus.COMPLETED}
     del crew.workers[0]
     crew.stop()
-    starts = [entry for entry in site.ledger() if entry.event == "start"]
+    starts = [entry for entry in site.run_log() if entry.event == "start"]
     again = [entry for entry in starts if entry.token == 2]
     assert {entry.job for entry in again} == {entry.job for entry in starts if entry.process == victim.pid}
     assert len(again) == 4
 
 
-def test_workers_that_were_full_and_are_idle_again_still_rescue_each_other(site: Site, crew: Crew) -> None:
+def test_workers_that_were_full_and_are_idle_again_still_rescue_each_other(site: Sandbox, crew: Crew) -> None:
     full = [mixed.plain.submit(f"full/{place}", 0.0) for place in range(4)]  # as many as a worker has threads
     assert {handle.wait(PATIENCE) for handle in full} == {JobStatus.COMPLETED}
     handles = [mixed.plain.submit(f"long/{number}", LEASE / 2) for number in range(2)]
     crew.wait_for_lines(2 * len(full) + 2)
-    processes = {entry.process for entry in site.ledger() if entry.job in {handle.id for handle in handles}}
+    processes = {entry.process for entry in site.run_log() if entry.job in {handle.id for handle in handles}}
     place = next(place for place, worker in enumerate(crew.workers) if worker.pid in processes)
     crew.kill(crew.workers.pop(place))
     assert {handle.wait(PATIENCE) for handle in handles} == {JobStatus.COMPLETED}
     crew.stop()
 
 
-def test_the_late_word_of_a_worker_that_stood_still_is_refused(site: Site, crew: Crew) -> None:
+def test_the_late_word_of_a_worker_that_stood_still_is_refused(site: Sandbox, crew: Crew) -> None:
     handles = [mixed.plain.submit(f"long/{number}", LEASE / 2) for number in range(8)]
     crew.wait_for_lines(8)
     crew.stop_a_worker(3 * LEASE)
@@ -125,14 +125,14 @@ def test_the_late_word_of_a_worker_that_stood_still_is_refused(site: Site, crew:
     for handle in handles:
         info = handle.info()
         ends = {
-            entry.token: entry.process for entry in site.ledger() if (entry.job, entry.event) == (info.id, "end")
+            entry.token: entry.process for entry in site.run_log() if (entry.job, entry.event) == (info.id, "end")
         }
         assert info.fencing_token == max(ends), f"{info} was completed by one who had lost it: {ends}"
         assert (info.starts, info.crashes) == (info.fencing_token, info.fencing_token - 1)
     assert {handle.info().fencing_token for handle in handles} == {1, 2}
 
 
-def test_a_dead_letter_comes_to_be_though_every_worker_is_idle(site: Site, crew: Crew) -> None:
+def test_a_dead_letter_comes_to_be_though_every_worker_is_idle(site: Sandbox, crew: Crew) -> None:
     letter = mixed.doomed.submit("doomed/0")
     assert letter.wait(PATIENCE) is JobStatus.FAILED
     assert [job.id for job in mixed.app.dead_letters.list()] == [letter.id]
@@ -141,7 +141,7 @@ def test_a_dead_letter_comes_to_be_though_every_worker_is_idle(site: Site, crew:
     assert starts_of(site) == {letter.id: mixed.ATTEMPTS}
 
 
-def test_a_job_that_kills_each_worker_becomes_a_dead_letter(site: Site, crew: Crew) -> None:
+def test_a_job_that_kills_each_worker_becomes_a_dead_letter(site: Sandbox, crew: Crew) -> None:
     letter = mixed.deadly.submit("deadly/0")
     for crashes in range(3):
         victim = _wait_for_the_dead(crew)

@@ -16,7 +16,7 @@ from tests.nats.apps import mixed
 from tests.nats.crew import Crew, copy_in
 from tests.nats.scenario_chaos import submit_all_kinds
 from tests.nats.servers import MakeServers, Servers
-from tests.processes.harness import Site
+from tests.processes.sandbox import Sandbox
 from tests.support import PATIENCE, amount
 
 pytestmark = pytest.mark.long
@@ -29,7 +29,7 @@ def rebuild_under_load(tmp_path: Path, servers: Servers) -> None:
     mixed.app.url = f"{servers.url}?{options}&{copy_in(tmp_path)}"
     is_over = Event()
     rebuilt = 0
-    with Site(tmp_path) as site, mixed.app as app, ThreadPoolExecutor(1) as other:
+    with Sandbox(tmp_path) as site, mixed.app as app, ThreadPoolExecutor(1) as other:
         crew = Crew(site, servers, options=options, workers=2, proxied=0)
         crew.start()
         engine = app.manager().engine
@@ -52,12 +52,12 @@ def rebuild_under_load(tmp_path: Path, servers: Servers) -> None:
         ids = load.result(PATIENCE)
         for job_id in ids:
             assert app.handle(job_id).wait(PATIENCE) is JobStatus.COMPLETED
-        listed = {job.id: job for job in app.jobs(limit=10_000)}
-        assert listed == {job_id: app.get(job_id) for job_id in ids}
+        findings_of = {job.id: job for job in app.jobs(limit=10_000)}
+        assert findings_of == {job_id: app.get(job_id) for job_id in ids}
         engine.projector.rebuild()
-        assert {job.id: job for job in app.jobs(limit=10_000)} == listed
+        assert {job.id: job for job in app.jobs(limit=10_000)} == findings_of
         assert app.counts() == {status.value: 0 for status in JobStatus} | Counter(
-            job.status.value for job in listed.values()
+            job.status.value for job in findings_of.values()
         )
         crew.stop()
 

@@ -15,7 +15,7 @@ from tests.nats.apps import timed
 from tests.nats.crew import Crew, copy_in
 from tests.nats.scenario_races import race_cancels, race_reschedules
 from tests.nats.servers import MakeServers, Servers
-from tests.processes.harness import Site
+from tests.processes.sandbox import Sandbox
 from tests.support import PATIENCE, amount
 
 pytestmark = pytest.mark.long
@@ -27,7 +27,7 @@ ROUNDS = amount(20, thorough=50)
 
 
 def test_a_cancel_that_said_true_is_never_followed_by_a_run(tmp_path: Path, make_nats_server: MakeServers) -> None:
-    with Site(tmp_path) as site:
+    with Sandbox(tmp_path) as site:
         races = race_cancels(site, make_nats_server(), count=CALLS, seconds=SECONDS, seed=21)
     print(f"seed 21: {len(races.calls)} cancels, {races.share:.0%} in time")  # noqa: T201 - the figures are asked for
     races.check_cancels()
@@ -37,7 +37,7 @@ def test_a_cancel_that_said_true_is_never_followed_by_a_run(tmp_path: Path, make
 def test_a_job_that_was_put_off_does_not_run_at_its_old_time_and_runs_once_at_the_new(
     tmp_path: Path, make_nats_server: MakeServers
 ) -> None:
-    with Site(tmp_path) as site:
+    with Sandbox(tmp_path) as site:
         races = race_reschedules(site, make_nats_server(), count=CALLS, seconds=SECONDS, seed=22)
     print(f"seed 22: {len(races.calls)} put off, {races.share:.0%} in time")  # noqa: T201 - the figures are asked for
     races.check_reschedules()
@@ -48,7 +48,7 @@ def test_three_workers_run_each_second_of_a_cron_once(tmp_path: Path, make_nats_
     servers = make_nats_server()
     options = "lease=10&timeout=60"
     timed.app.url = f"{servers.url}?{options}&{copy_in(tmp_path)}"
-    with Site(tmp_path) as site, timed.app as app:
+    with Sandbox(tmp_path) as site, timed.app as app:
         crew = Crew(site, servers, options=options, module="timed", workers=3, proxied=0)
         crew.start()
         crew.wait_for_lines(2 * OCCURRENCES)  # a line for the start and one for the end of each
@@ -56,7 +56,7 @@ def test_three_workers_run_each_second_of_a_cron_once(tmp_path: Path, make_nats_
         for job in app.jobs(limit=1_000):
             assert app.handle(job.id).wait(PATIENCE) is JobStatus.COMPLETED
         crew.stop()
-    seconds = Counter(int(entry.argument.partition("/")[2]) for entry in site.ledger() if entry.event == "start")
+    seconds = Counter(int(entry.argument.partition("/")[2]) for entry in site.run_log() if entry.event == "start")
     assert set(seconds.values()) == {1}
     assert sorted(seconds) == list(range(min(seconds), max(seconds) + 1))
     assert len(seconds) >= OCCURRENCES

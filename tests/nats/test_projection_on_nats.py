@@ -51,7 +51,7 @@ def submit_all_kinds(rig: Rig) -> list[str]:
     return ["completed", "canceled", "failed", "retried", "running", "later", "in line a", "in line b", "expiring"]
 
 
-def listed(rig: Rig) -> dict[str, JobRecord]:
+def findings_of(rig: Rig) -> dict[str, JobRecord]:
     return {record.id: record for record in rig.nats.find(Query(limit=MOST)).records}
 
 
@@ -76,9 +76,9 @@ def count_reads(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_a_list_shows_every_job_as_its_record_has_it_in_the_order_of_submission(rig: Rig, other: Rig) -> None:
     ids = submit_all_kinds(rig)
     for reader in (rig, other):
-        assert list(listed(reader)) == ids
-        assert listed(reader) == {job_id: rig.record(job_id) for job_id in ids}
-        assert [attempt.error for attempt in listed(reader)["retried"].history] == ["once"]
+        assert list(findings_of(reader)) == ids
+        assert findings_of(reader) == {job_id: rig.record(job_id) for job_id in ids}
+        assert [attempt.error for attempt in findings_of(reader)["retried"].history] == ["once"]
 
 
 def test_counts_are_those_of_the_records(rig: Rig, other: Rig) -> None:
@@ -94,7 +94,7 @@ def test_counts_are_those_of_the_records(rig: Rig, other: Rig) -> None:
 def test_a_list_shows_what_any_process_stored_before_it_was_asked_for(rig: Rig, other: Rig) -> None:
     for number in range(20):
         (rig, other)[number % 2].submit(f"job {number}", after=3_600)
-        assert len(listed(rig)) == len(listed(other)) == number + 1
+        assert len(findings_of(rig)) == len(findings_of(other)) == number + 1
 
 
 # -- going on, and beginning anew
@@ -105,14 +105,14 @@ def test_a_copy_goes_on_where_it_stopped(
 ) -> None:
     rig.submit(*(f"job {number}" for number in range(300)), after=3_600)
     copy = make_rig(projection=str(tmp_path / "copy.db"))
-    assert len(listed(copy)) == 300
+    assert len(findings_of(copy)) == 300
     copy.nats.close()
     rig.submit("one more", after=3_600)
     copy.nats.open(lambda: None)
     read = count_reads(copy, monkeypatch)
-    assert len(listed(copy)) == 301
+    assert len(findings_of(copy)) == 301
     assert sum(read) == 1
-    assert listed(copy) == listed(rig)
+    assert findings_of(copy) == findings_of(rig)
     assert sum(read) == 1
 
 
@@ -121,42 +121,42 @@ def test_a_copy_of_another_process_that_has_ended_is_used_again(
 ) -> None:
     rig.submit(*(f"job {number}" for number in range(300)), after=3_600)
     first, second = make_rig(projection=str(tmp_path / "copy.db")), make_rig(projection=str(tmp_path / "copy.db"))
-    assert len(listed(first)) == 300
+    assert len(findings_of(first)) == 300
     first.nats.close()
     read = count_reads(second, monkeypatch)
-    assert len(listed(second)) == 300
+    assert len(findings_of(second)) == 300
     assert sum(read) == 0
 
 
 def test_a_copy_that_is_built_again_is_the_same(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = submit_all_kinds(rig)
-    before = listed(rig)
+    before = findings_of(rig)
     read = count_reads(rig, monkeypatch)
     rig.nats.projector.rebuild()
     assert sum(read) == len(ids)
-    assert listed(rig) == before
+    assert findings_of(rig) == before
     assert sum(rig.nats.counts().values()) == len(ids)
 
 
 def test_a_copy_of_a_stream_that_was_deleted_begins_anew(make_rig: MakeRig, rig: Rig, tmp_path: Path) -> None:
     copy = make_rig(projection=str(tmp_path / "copy.db"))
     rig.submit("old", after=3_600)
-    assert listed(copy).keys() == {"old"}
+    assert findings_of(copy).keys() == {"old"}
     copy.nats.close()
     rig.link.api(f"STREAM.DELETE.{rig.names.stream}")
     copy.nats.open(lambda: None)
     copy.submit("new", after=3_600)
-    assert listed(copy).keys() == {"new"}
+    assert findings_of(copy).keys() == {"new"}
 
 
 def test_the_lag_is_told(rig: Rig, other: Rig) -> None:
     other.submit("a", after=3_600)
     assert rig.nats.projector.lag() == 0, "there is no copy that could lag"
-    assert len(listed(rig)) == 1
+    assert len(findings_of(rig)) == 1
     assert rig.nats.projector.lag() == 0
     other.submit("b", "c", after=3_600)
     assert rig.nats.projector.lag() > 0
-    assert len(listed(rig)) == 3
+    assert len(findings_of(rig)) == 3
     assert rig.nats.projector.lag() == 0
     other.nats.renew(other.enroll())
     assert rig.nats.projector.lag() == 0, "only records count"
@@ -178,11 +178,11 @@ def test_a_process_that_asks_for_no_list_has_no_copy(rig: Rig, tmp_path: Path) -
 
 def test_two_processes_have_different_files(rig: Rig, other: Rig, make_rig: MakeRig, tmp_path: Path) -> None:
     rig.submit("job", after=3_600)
-    assert len(listed(rig)) == len(listed(other)) == 1
+    assert len(findings_of(rig)) == len(findings_of(other)) == 1
     files = sorted(tmp_path.glob("*.db"))
     assert len(files) == 2
     rig.nats.close()
-    assert len(listed(make_rig())) == 1
+    assert len(findings_of(make_rig())) == 1
     assert sorted(tmp_path.glob("*.db")) == files, "the file of one that has ended serves the next"
 
 
@@ -192,10 +192,10 @@ def test_two_processes_have_different_files(rig: Rig, other: Rig, make_rig: Make
 def test_a_deleted_job_vanishes_from_lists(rig: Rig, other: Rig) -> None:
     rig.submit("kept", "deleted", after=3_600)
     rig.cancel("deleted")
-    assert len(listed(other)) == 2
+    assert len(findings_of(other)) == 2
     assert rig.change(Delete("deleted")).is_done
     for reader in (rig, other):
-        assert listed(reader).keys() == {"kept"}
+        assert findings_of(reader).keys() == {"kept"}
         assert sum(reader.nats.counts().values()) == 1
 
 
@@ -207,10 +207,10 @@ def test_a_job_whose_time_is_over_vanishes_from_the_server_and_from_lists(
     rig.nats.prune(Retention(**kept))
     rig.submit("kept", after=3_600)
     rig.end("job", status)
-    assert listed(other).keys() == {"job", "kept"}
+    assert findings_of(other).keys() == {"job", "kept"}
     assert rig.eventually(lambda: not rig.nats.find(Query(ids=("job",))).records)
     for reader in (rig, other):
-        assert listed(reader).keys() == {"kept"}
+        assert findings_of(reader).keys() == {"kept"}
         assert reader.nats.counts()[status] == 0
 
 
@@ -220,8 +220,8 @@ def test_a_job_that_is_deleted_while_a_copy_is_away_is_missing_when_it_is_back(
     copy = make_rig(projection=str(tmp_path / "copy.db"))
     rig.submit("kept", "deleted", after=3_600)
     rig.cancel("deleted")
-    assert len(listed(copy)) == 2
+    assert len(findings_of(copy)) == 2
     copy.nats.close()
     assert rig.change(Delete("deleted")).is_done
     copy.nats.open(lambda: None)
-    assert listed(copy).keys() == {"kept"}
+    assert findings_of(copy).keys() == {"kept"}

@@ -1,14 +1,14 @@
-"""A place for processes that work on one file of jobs."""
+"""Fixture: a folder for processes that use one store."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.processes.harness import Site
+from tests.processes.sandbox import Sandbox
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path) as site:
-        yield site
+def sandbox(tmp_path: Path) -> Iterator[Sandbox]:
+    with Sandbox(tmp_path) as sandbox:
+        yield sandbox

@@ -9,8 +9,8 @@ from datetime import timedelta
 from mainspring import JobInfo, JobStatus
 from mainspring.clock import SystemClock
 from tests.processes.apps import jobs
-from tests.processes.harness import Site
-from tests.processes.ledger import Entry
+from tests.processes.run_log import Entry
+from tests.processes.sandbox import Sandbox
 
 GROUP = 20  # jobs with one due instant
 PREPARATION = timedelta(seconds=4)  # for submitting all of them and starting the canceller
@@ -22,14 +22,14 @@ class Cancels:
 
     answers: dict[str, bool]
     jobs: dict[str, JobInfo]
-    ledger: list[Entry]
+    run_log: list[Entry]
     offsets: list[float]
     """When cancels were called, in seconds after the due instant of their job, sorted."""
 
     def check(self) -> None:
         """Find cancels that were answered wrongly."""
         runs: dict[str, list[str]] = defaultdict(list)
-        for entry in self.ledger:
+        for entry in self.run_log:
             runs[entry.job].append(entry.event)
         for job_id, answer in self.answers.items():
             job = self.jobs[job_id]
@@ -51,23 +51,23 @@ class Cancels:
         return sum(abs(offset) < 0.025 for offset in self.offsets) / len(self.offsets)
 
 
-def cancel_around_due(site: Site, *, count: int, seconds: float, seed: int) -> Cancels:
+def cancel_around_due(sandbox: Sandbox, *, count: int, seconds: float, seed: int) -> Cancels:
     """Submit jobs that are due over so many seconds, and cancel each around its instant."""
     for _ in range(2):
-        site.start_worker()
-    canceller = site.start_app("cancelling", str(seed))
+        sandbox.start_worker()
+    canceller = sandbox.start_app("cancelling", str(seed))
     begin = SystemClock().now() + PREPARATION
     for place in range(0, count, GROUP):
         due = begin + timedelta(seconds=place / count * seconds)
         for job_id in jobs.work.at(due).submit_many([(number,) for number in range(place, place + GROUP)]):
-            canceller.tell(f"{job_id} {due.timestamp()}")
-    canceller.let_go()
+            canceller.send_line(f"{job_id} {due.timestamp()}")
+    canceller.close_stdin()
     assert canceller.wait(seconds + 60) == 0
     lines = canceller.expect_end_of_output()
     assert [line for line in lines if not line.startswith(("True ", "False "))] == []
     words = [line.split() for line in lines]
     answers = {job_id: answer == "True" for answer, job_id, _ in words}
     assert len(answers) == count
-    found = {job_id: site.wait(job_id) for job_id in answers}
+    found = {job_id: sandbox.wait(job_id) for job_id in answers}
     offsets = sorted(float(instant) - found[job_id].due.timestamp() for _, job_id, instant in words)
-    return Cancels(answers, found, site.ledger(), offsets)
+    return Cancels(answers, found, sandbox.run_log(), offsets)

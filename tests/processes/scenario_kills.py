@@ -8,8 +8,8 @@ from random import Random
 from signal import SIGTERM
 
 from mainspring import JobInfo, JobStatus
-from tests.processes.harness import GREETING, Child, Site
-from tests.processes.ledger import Entry
+from tests.processes.run_log import Entry
+from tests.processes.sandbox import READY, Child, Sandbox
 
 MAX_LINES = 60  # submits, at most, between a worker's start and the next kill
 VICTIMS = (("worker 1",), ("worker 2",), ("worker 1", "worker 2"), ("submitter 1", "worker 2"), ("submitter 2",))
@@ -25,7 +25,7 @@ class Killing:
     """Processes that were killed, the submitters included."""
     kills: int = 0
     jobs: dict[str, JobInfo] = field(default_factory=dict)
-    ledger: list[Entry] = field(default_factory=list)
+    run_log: list[Entry] = field(default_factory=list)
 
     def check(self) -> None:
         """Find jobs that were lost, ran twice without need, or whose record does not tell."""
@@ -39,7 +39,7 @@ class Killing:
 
     def _runs(self, event: str) -> dict[str, list[Entry]]:
         runs: dict[str, list[Entry]] = defaultdict(list)
-        for entry in self.ledger:
+        for entry in self.run_log:
             if entry.event == event:
                 runs[entry.job].append(entry)
         return runs
@@ -63,8 +63,8 @@ class Killing:
 class KillLoop:
     """Two submitters and two workers, and a process that kills them."""
 
-    def __init__(self, site: Site, *, seed: int) -> None:
-        self._site = site
+    def __init__(self, sandbox: Sandbox, *, seed: int) -> None:
+        self._sandbox = sandbox
         self._random = Random(seed)
         self._running: dict[str, Child] = {}
         self._starting: set[str] = set()
@@ -82,13 +82,13 @@ class KillLoop:
 
     def _start(self, name: str) -> None:
         role = "work" if name.startswith("worker") else "submit"
-        self._running[name] = self._site.start_app("crashing", role)
+        self._running[name] = self._sandbox.start_app("crashing", role)
         self._starting.add(name)
 
     def _kill_and_restart(self, victims: tuple[str, ...]) -> None:
         witness = next(name for name in ("submitter 1", "submitter 2") if name not in victims)
         for name in {*victims, witness} & self._starting:
-            self._running[name].expect(GREETING if name.startswith("worker") else "submitted")
+            self._running[name].expect(READY if name.startswith("worker") else "submitted")
             self._starting.remove(name)
         self._running[witness].skip()
         self._running[witness].expect_lines(self._random.randrange(1, MAX_LINES))  # the moment, at random
@@ -112,15 +112,15 @@ class KillLoop:
             self._report.submitted.add(job_id)
 
     def _finish(self) -> Killing:
-        app, report = self._site.app, self._report
+        app, report = self._sandbox.app, self._report
         page = app.jobs(limit=1_000_000)
         for job in page:
-            self._site.wait(job.id)
+            self._sandbox.wait(job.id)
         for worker in self._running.values():
-            worker.expect_all(GREETING)  # before that, a signal ends it as any other program
+            worker.expect_all(READY)  # before that, a signal ends it as any other program
             worker.signal(SIGTERM)
         codes = [worker.wait() for worker in self._running.values()]
         assert codes == [0, 0], f"the workers ended with {codes}"
         report.jobs = {job.id: job for job in app.jobs(limit=1_000_000)}
-        report.ledger = self._site.ledger()
+        report.run_log = self._sandbox.run_log()
         return report

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from math import ceil
 
 from tests.processes.apps.limited import CALLS, app, call, mail, scan, visit
-from tests.processes.fleet import Figures, Fleet
-from tests.processes.harness import Site
-from tests.processes.runs import Run, by_group, most_at_once
+from tests.processes.run_history import Run, by_group, most_at_once
+from tests.processes.sandbox import Sandbox
+from tests.processes.worker_processes import Figures, WorkerProcesses
 
 TENANTS = ("a", "b", "c", "d")
 HANDING_OVER = (
@@ -29,19 +29,19 @@ class Limits:
     scans: int
 
 
-def run_limited(site: Site, *, each: int, kills: int, seed: int) -> Limits:
+def run_limited(sandbox: Sandbox, *, each: int, kills: int, seed: int) -> Limits:
     """Submit so many mails of each tenant, and scans; count how many ran at once while workers were killed."""
     with app:
         ids = mail.submit_many([(tenant, number) for number in range(each) for tenant in TENANTS])
         ids += scan.submit_many([(number,) for number in range(each * 2)])
-        fleet = Fleet(site, "limited", seed=seed)
-        fleet.start_together(app, "default", "mail")
-        fleet.kill_at_random(kills, until=len(ids) * 2)
-        aftermath = fleet.finish(app, ids)
-    groups = by_group(aftermath.runs)
+        workers = WorkerProcesses(sandbox, "limited", seed=seed)
+        workers.start_together(app, "default", "mail")
+        workers.kill_at_random(kills, until=len(ids) * 2)
+        result = workers.finish(app, ids)
+    groups = by_group(result.runs)
     tenants = [runs for name, runs in groups.items() if name.startswith("mail")]
     return Limits(
-        figures=aftermath.figures(),
+        figures=result.figures(),
         mails=most_at_once(run for runs in tenants for run in runs),
         mails_of_a_tenant=max(most_at_once(runs) for runs in tenants),
         scans=most_at_once(groups["scan"]),
@@ -61,18 +61,18 @@ class Rates:
     """By how many starts a tenant was over its rate in any window; only for a machine with nothing else to do."""
 
 
-def run_rated(site: Site, *, each: int, kills: int, seed: int) -> Rates:
+def run_rated(sandbox: Sandbox, *, each: int, kills: int, seed: int) -> Rates:
     """Submit so many calls of two tenants; look at every window of time while workers were killed."""
     with app:
-        submitted = time.monotonic_ns()  # noqa: TID251 - compared with the ledger
+        submitted = time.monotonic_ns()  # noqa: TID251 - compared with the run_log
         ids = call.submit_many([(tenant, number) for number in range(each) for tenant in TENANTS[:2]])
-        fleet = Fleet(site, "limited", seed=seed)
-        fleet.start()
-        fleet.kill_at_random(kills, until=len(ids) * 2)
-        aftermath = fleet.finish(app, ids)
-    begins = {name: [run.begin for run in runs] for name, runs in by_group(aftermath.runs).items()}
+        workers = WorkerProcesses(sandbox, "limited", seed=seed)
+        workers.start()
+        workers.kill_at_random(kills, until=len(ids) * 2)
+        result = workers.finish(app, ids)
+    begins = {name: [run.begin for run in runs] for name, runs in by_group(result.runs).items()}
     return Rates(
-        figures=aftermath.figures(),
+        figures=result.figures(),
         seconds={name: (instants[-1] - instants[0]) / 1e9 for name, instants in begins.items()},
         early={name: count_early(instants, since=submitted) for name, instants in begins.items()},
         excess={name: find_excess(instants, slack=HANDING_OVER) for name, instants in begins.items()},
@@ -109,14 +109,14 @@ class Turns:
     """How many of the big one had started before the last of the small one."""
 
 
-def visit_side_by_side(site: Site, *, big: int, small: int) -> Turns:
+def visit_side_by_side(sandbox: Sandbox, *, big: int, small: int) -> Turns:
     """Submit many visits of one tenant and then a few of another."""
     with app:
         ids = visit.submit_many([("big", number) for number in range(big)])
         ids += visit.submit_many([("small", number) for number in range(small)])
-        fleet = Fleet(site, "limited")
-        fleet.start()
-        aftermath = fleet.finish(app, ids)
-    order: list[Run] = aftermath.runs
+        workers = WorkerProcesses(sandbox, "limited")
+        workers.start()
+        result = workers.finish(app, ids)
+    order: list[Run] = result.runs
     last = max(place for place, run in enumerate(order) if run.group == "visit-small")
-    return Turns(aftermath.figures(), sum(run.group == "visit-big" for run in order[:last]))
+    return Turns(result.figures(), sum(run.group == "visit-big" for run in order[:last]))

@@ -10,9 +10,9 @@ from random import Random
 
 from mainspring.clock import SystemClock
 from tests.processes.apps.policies import app, order, refresh, step
-from tests.processes.fleet import Figures, Fleet
-from tests.processes.harness import Child, Site
-from tests.processes.runs import Run, by_group, by_job, is_one_after_another, most_at_once
+from tests.processes.run_history import Run, by_group, by_job, is_one_after_another, most_at_once
+from tests.processes.sandbox import Child, Sandbox
+from tests.processes.worker_processes import Figures, WorkerProcesses
 from tests.support import PATIENCE
 
 SUBMITTERS = 3
@@ -32,21 +32,21 @@ class Sequences:
     """How many ran at once, at most."""
 
 
-def run_sequences(site: Site, *, keys: int, length: int, kills: int, seed: int) -> Sequences:
+def run_sequences(sandbox: Sandbox, *, keys: int, length: int, kills: int, seed: int) -> Sequences:
     """Submit so many sequences, in an order of their own; then let them run while workers are killed."""
     with app:
         ids = _submit_steps(keys, length, Random(seed))
-        fleet = Fleet(site, "policies", seed=seed)
-        fleet.start_together(app, "default")
-        fleet.kill_at_random(kills, until=keys * length * 2)
-        aftermath = fleet.finish(app, ids)
-    sequences = by_group(aftermath.runs)
+        workers = WorkerProcesses(sandbox, "policies", seed=seed)
+        workers.start_together(app, "default")
+        workers.kill_at_random(kills, until=keys * length * 2)
+        result = workers.finish(app, ids)
+    sequences = by_group(result.runs)
     return Sequences(
-        figures=aftermath.figures(),
+        figures=result.figures(),
         overlapping=[key for key, runs in sequences.items() if not is_one_after_another(runs)],
         out_of_order=[key for key, runs in sequences.items() if not _is_in_order(runs)],
-        failures=sum(run.how == "fail" for run in aftermath.runs),
-        at_once=most_at_once(aftermath.runs),
+        failures=sum(run.how == "fail" for run in result.runs),
+        at_once=most_at_once(result.runs),
     )
 
 
@@ -78,20 +78,20 @@ class FollowUps:
     """Orders that were followed more than once."""
 
 
-def run_follow_ups(site: Site, *, count: int, kills: int, seed: int) -> FollowUps:
+def run_follow_ups(sandbox: Sandbox, *, count: int, kills: int, seed: int) -> FollowUps:
     """Let orders run while workers are killed, and look for what follows each."""
     with app:
         ids = order.submit_many([(number,) for number in range(count)])
-        fleet = Fleet(site, "policies", seed=seed)
-        fleet.start_together(app, "default")
-        fleet.kill_at_random(kills, until=count * 4)
+        workers = WorkerProcesses(sandbox, "policies", seed=seed)
+        workers.start_together(app, "default")
+        workers.kill_at_random(kills, until=count * 4)
         for job_id in ids:
             app.handle(job_id).wait(PATIENCE)
         jobs = [job.id for job in app.jobs(limit=1_000_000)]  # those that follow are stored by now
-        aftermath = fleet.finish(app, jobs)
-    followers = Counter(runs[0].argument for runs in by_job(aftermath.runs).values())
+        result = workers.finish(app, jobs)
+    followers = Counter(runs[0].argument for runs in by_job(result.runs).values())
     return FollowUps(
-        figures=aftermath.figures(),
+        figures=result.figures(),
         without=[f"{number}" for number in range(count) if followers[f"pack/{number}"] == 0],
         twice=[argument for argument, number in followers.items() if number > 1],
     )
@@ -110,29 +110,29 @@ class UniqueJobs:
     """How many submits returned."""
 
 
-def run_unique(site: Site, *, keys: int, kills: int, seed: int) -> UniqueJobs:
+def run_unique(sandbox: Sandbox, *, keys: int, kills: int, seed: int) -> UniqueJobs:
     """Submit the same keys from three processes at once: before there are workers, and while they are killed."""
     with app:
-        submitters = [site.start_app("refreshing", str(keys)) for _ in range(SUBMITTERS)]
+        submitters = [sandbox.start_app("refreshing", str(keys)) for _ in range(SUBMITTERS)]
         _tell_all(submitters, "ready")
         for submitter in submitters:
             submitter.expect("once")
         waiting = _answers(submitters)
 
-        fleet = Fleet(site, "policies", seed=seed)
-        fleet.start()
+        workers = WorkerProcesses(sandbox, "policies", seed=seed)
+        workers.start()
         _tell_all(submitters, "once")
-        fleet.kill_at_random(kills, until=kills * 40)
+        workers.kill_at_random(kills, until=kills * 40)
         for submitter in submitters:
-            submitter.let_go()
+            submitter.close_stdin()
         assert [submitter.wait() for submitter in submitters] == [0] * SUBMITTERS
         answers = _answers(submitters)
-        aftermath = fleet.finish(app, set().union(*answers.values()))
-    assert {job.type for job in aftermath.jobs.values()} == {refresh.name}
+        result = workers.finish(app, set().union(*answers.values()))
+    assert {job.type for job in result.jobs.values()} == {refresh.name}
     return UniqueJobs(
-        figures=aftermath.figures(),
+        figures=result.figures(),
         waiting=waiting,
-        overlapping=[key for key, runs in by_group(aftermath.runs).items() if not _is_alone(runs)],
+        overlapping=[key for key, runs in by_group(result.runs).items() if not _is_alone(runs)],
         answers=sum(line.startswith("submitted") for submitter in submitters for line in submitter.lines),
     )
 
@@ -142,7 +142,7 @@ def _tell_all(submitters: list[Child], expected: str) -> None:
     for submitter in submitters:
         submitter.expect_all(expected)
     for submitter in submitters:
-        submitter.tell("go")
+        submitter.send_line("go")
 
 
 def _answers(submitters: list[Child]) -> dict[str, set[str]]:

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from tests.processes.apps.crunching import app, belong
-from tests.processes.fleet import Figures, Fleet
-from tests.processes.harness import Site
+from tests.processes.sandbox import Sandbox
+from tests.processes.worker_processes import Figures, WorkerProcesses
 from tests.support import PATIENCE
 
 
@@ -22,26 +22,26 @@ class InProcesses:
     """Processes that have outlived their worker."""
 
 
-def run_in_processes(site: Site, *, count: int, kills: int, seed: int) -> InProcesses:
+def run_in_processes(sandbox: Sandbox, *, count: int, kills: int, seed: int) -> InProcesses:
     """Let jobs run in processes while their workers are killed."""
     with app:
         ids = belong.submit_many([(number,) for number in range(count)])
-        fleet = Fleet(site, "crunching", seed=seed)
-        fleet.start_together(app, "default")
-        fleet.kill_at_random(kills, until=count * 2)
+        workers = WorkerProcesses(sandbox, "crunching", seed=seed)
+        workers.start_together(app, "default")
+        workers.kill_at_random(kills, until=count * 2)
         for job_id in ids:
             app.handle(job_id).wait(PATIENCE)
-        kills = len(fleet.killed)
+        kills = len(workers.killed)
         # A process dies with its worker, whose end is the one that is known.
-        fleet.killed |= {
-            entry.process: fleet.killed[worker]
-            for entry in site.ledger()
-            if (worker := int(entry.argument.partition("/")[2])) in fleet.killed
+        workers.killed |= {
+            entry.process: workers.killed[worker]
+            for entry in sandbox.run_log()
+            if (worker := int(entry.argument.partition("/")[2])) in workers.killed
         }
-        aftermath = fleet.finish(app, ids)
+        result = workers.finish(app, ids)
     return InProcesses(
-        figures=replace(aftermath.figures(), kills=kills),
-        left_behind=_find_alive({run.process for run in aftermath.runs}),
+        figures=replace(result.figures(), kills=kills),
+        left_behind=_find_alive({run.process for run in result.runs}),
     )
 
 

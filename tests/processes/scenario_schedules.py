@@ -16,9 +16,9 @@ from mainspring import Every, Mainspring, ScheduleInfo
 from mainspring.clock import SystemClock
 from mainspring.jobs.timestamps import to_instant
 from tests.processes.apps import released, scheduled
-from tests.processes.fleet import Aftermath, Figures, Fleet
-from tests.processes.harness import GREETING, Site
-from tests.processes.runs import by_group, by_job
+from tests.processes.run_history import by_group, by_job
+from tests.processes.sandbox import READY, Sandbox
+from tests.processes.worker_processes import Figures, ScenarioResult, WorkerProcesses
 
 INTERVALS = {"second": 1_000_000, "half": 500_000, "often": 50_000}
 """Of each schedule of the application `scheduled`, in microseconds."""
@@ -57,53 +57,53 @@ class Period:
         return set(range(first, until + 1, self.interval))
 
 
-def recur(site: Site, *, kills: int, lines: int, seed: int) -> Recurrence:
+def recur(sandbox: Sandbox, *, kills: int, lines: int, seed: int) -> Recurrence:
     """Let schedules run while workers are killed, until handlers have said so many lines."""
     with scheduled.app as app:
-        fleet = Fleet(site, "scheduled", seed=seed)
+        workers = WorkerProcesses(sandbox, "scheduled", seed=seed)
         begin = _wall_clock()
-        fleet.start()
+        workers.start()
         stored = _wall_clock()
-        fleet.kill_at_random(kills, until=lines)
-        fleet.wait_for_lines(lines)
-        aftermath, last = _end(app, fleet)
+        workers.kill_at_random(kills, until=lines)
+        workers.wait_for_lines(lines)
+        result, last = _end(app, workers)
         anchors = {schedule.name: _anchor(schedule) for schedule in app.schedules.list()}
     periods = {name: [Period(interval, begin, stored, anchors[name])] for name, interval in INTERVALS.items()}
-    return _compare(aftermath, periods, last)
+    return _compare(result, periods, last)
 
 
-def roll(site: Site, *, releases: list[str], lines: int, seed: int) -> Recurrence:
+def roll(sandbox: Sandbox, *, releases: list[str], lines: int, seed: int) -> Recurrence:
     """Replace the workers of one release by those of another, some by force, while both are at work."""
     chance = Random(seed)
     periods: dict[str, list[Period]] = {name: [] for name in released.INTERVALS["old"]}
     with released.app as app:
-        fleet = Fleet(site, "released", seed=seed)
+        workers = WorkerProcesses(sandbox, "released", seed=seed)
         for release in releases:
             begin = _wall_clock()
-            _start_a_worker(fleet, release)
+            _start_a_worker(workers, release)
             stored = _wall_clock()
             for name, interval in released.INTERVALS[release].items():
                 periods[name].append(Period(interval, begin, stored))
             for _ in range(WORKERS_OF_A_RELEASE - 1):
-                _start_a_worker(fleet, release)
-            fleet.wait_for_lines(fleet.lines + lines)
-            _end_those_before(fleet, chance)
-            fleet.wait_for_lines(fleet.lines + lines)
-        aftermath, last = _end(app, fleet)
-    return _compare(aftermath, periods, last)
+                _start_a_worker(workers, release)
+            workers.wait_for_lines(workers.lines + lines)
+            _end_those_before(workers, chance)
+            workers.wait_for_lines(workers.lines + lines)
+        result, last = _end(app, workers)
+    return _compare(result, periods, last)
 
 
-def _start_a_worker(fleet: Fleet, release: str) -> None:
-    fleet.workers.append(fleet.start_one(RELEASE=release))
-    fleet.workers[-1].expect_all(GREETING)
+def _start_a_worker(workers: WorkerProcesses, release: str) -> None:
+    workers.workers.append(workers.start_one(RELEASE=release))
+    workers.workers[-1].expect_all(READY)
 
 
-def _end_those_before(fleet: Fleet, chance: Random) -> None:
+def _end_those_before(workers: WorkerProcesses, chance: Random) -> None:
     """End the workers of the release before: the first by force, others as it comes."""
-    while len(fleet.workers) > WORKERS_OF_A_RELEASE:
-        worker = fleet.workers.pop(0)
-        if len(fleet.workers) > WORKERS_OF_A_RELEASE or chance.random() < 0.5:
-            fleet.kill(worker)
+    while len(workers.workers) > WORKERS_OF_A_RELEASE:
+        worker = workers.workers.pop(0)
+        if len(workers.workers) > WORKERS_OF_A_RELEASE or chance.random() < 0.5:
+            workers.kill(worker)
         else:
             worker.signal(SIGTERM)
             assert worker.wait() == 0
@@ -114,7 +114,7 @@ def _anchor(schedule: ScheduleInfo) -> int:
     return (schedule.rule.anchor or 0) if isinstance(schedule.rule, Every) else 0
 
 
-def _end(app: Mainspring, fleet: Fleet) -> tuple[Aftermath, dict[str, int]]:
+def _end(app: Mainspring, workers: WorkerProcesses) -> tuple[ScenarioResult, dict[str, int]]:
     """Let schedules rest, and the workers do what is left; return the last occurrence of each as well."""
     last = {}
     for name in [schedule.name for schedule in app.schedules.list()]:
@@ -122,12 +122,12 @@ def _end(app: Mainspring, fleet: Fleet) -> tuple[Aftermath, dict[str, int]]:
         due = app.schedules.get(name).last_due
         assert due is not None, f"schedule {name} has not had an occurrence"
         last[name] = (due - scheduled.EPOCH) // timedelta(microseconds=1)
-    return fleet.finish(app, [job.id for job in app.jobs(limit=1_000_000)]), last
+    return workers.finish(app, [job.id for job in app.jobs(limit=1_000_000)]), last
 
 
-def _compare(aftermath: Aftermath, periods: dict[str, list[Period]], last: dict[str, int]) -> Recurrence:
+def _compare(result: ScenarioResult, periods: dict[str, list[Period]], last: dict[str, int]) -> Recurrence:
     missing, twice, stray = [], [], []
-    groups = by_group(own[0] for own in by_job(aftermath.runs).values())  # one run of each job
+    groups = by_group(own[0] for own in by_job(result.runs).values())  # one run of each job
     for name, runs in groups.items():
         jobs = Counter(int(run.argument.partition("/")[2]) for run in runs)
         expected = _expect(periods[name], last[name], jobs.keys())
@@ -135,7 +135,7 @@ def _compare(aftermath: Aftermath, periods: dict[str, list[Period]], last: dict[
         stray += [f"{name}/{due}" for due in sorted(jobs.keys() - expected)]
         twice += [f"{name}/{due}" for due, number in jobs.items() if number > 1]
     return Recurrence(
-        figures=aftermath.figures(),
+        figures=result.figures(),
         occurrences={name: len(runs) for name, runs in groups.items()},
         missing=missing,
         twice=twice,

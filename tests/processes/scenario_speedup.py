@@ -6,25 +6,25 @@ from math import inf
 
 from mainspring import JobStatus
 from tests.processes.apps.crunching import app, come_together, compute
-from tests.processes.fleet import Fleet
-from tests.processes.gates import make_gate
-from tests.processes.harness import GREETING, Child, Site
-from tests.processes.ledger import Entry
+from tests.processes.pipe_gates import make_gate
+from tests.processes.run_log import Entry
+from tests.processes.sandbox import READY, Child, Sandbox
+from tests.processes.worker_processes import WorkerProcesses
 from tests.support import PATIENCE
 
 JOBS = 4
 WORK = 800_000  # steps of a job: a tenth of a second, about
 
 
-def compare_processes(site: Site, *, rounds: int) -> tuple[float, float]:
+def compare_processes(sandbox: Sandbox, *, rounds: int) -> tuple[float, float]:
     """Return how many times as fast two are as one: with jobs, and bare. The best of all rounds counts."""
     make_gate("gate")
     make_gate("meeting")
     with app:
-        crew = Fleet(site, "crunching")
+        crew = WorkerProcesses(sandbox, "crunching")
         for queue, processes in (("one", "1"), ("two", "2")):
-            crew.start_one("--queues", queue, PROCESSES=processes).expect_all(GREETING)
-        bare = [site.start_app("bare") for _ in range(2)]
+            crew.start_one("--queues", queue, PROCESSES=processes).expect_all(READY)
+        bare = [sandbox.start_app("bare") for _ in range(2)]
         for child in bare:
             child.expect("ready")
         compute.options(queue="one").submit(0, 1).result(PATIENCE)  # all processes are up now
@@ -32,8 +32,8 @@ def compare_processes(site: Site, *, rounds: int) -> tuple[float, float]:
             handle.result(PATIENCE)
         best = Best()
         for _ in range(rounds):
-            best.note("one", measure(site, "one"))
-            best.note("two", measure(site, "two"))
+            best.note("one", measure(sandbox, "one"))
+            best.note("two", measure(sandbox, "two"))
             best.note("bare one", measure_bare(bare[:1]))
             best.note("bare two", measure_bare(bare))
     return best.ratio("one", "two"), best.ratio("bare one", "bare two")
@@ -55,16 +55,16 @@ class Best:
 def measure_bare(children: list[Child]) -> float:
     """Compute as much without jobs, and return how many seconds that took."""
     for child in children:
-        child.tell(f"{JOBS * WORK // len(children)}")
+        child.send_line(f"{JOBS * WORK // len(children)}")
     spans = [child.expect("computed").split()[1:] for child in children]
     return (max(int(end) for _, end in spans) - min(int(begin) for begin, _ in spans)) / 1e9
 
 
-def measure(site: Site, queue: str) -> float:
-    """Compute, and return how many seconds passed from the first line of the ledger to the last."""
+def measure(sandbox: Sandbox, queue: str) -> float:
+    """Compute, and return how many seconds passed from the first line of the run_log to the last."""
     ids = set(compute.options(queue=queue).submit_many([(number, WORK) for number in range(JOBS)]))
     for job_id in ids:
         assert app.handle(job_id).wait(PATIENCE) is JobStatus.COMPLETED
-    entries: list[Entry] = [entry for entry in site.ledger() if entry.job in ids]
+    entries: list[Entry] = [entry for entry in sandbox.run_log() if entry.job in ids]
     assert len(entries) == 2 * JOBS
     return (entries[-1].instant_ns - entries[0].instant_ns) / 1e9

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 
 from tests.processes.apps import jobs
-from tests.processes.harness import Site
+from tests.processes.sandbox import Sandbox
 
 IDLE_SECONDS = 10
 
@@ -28,26 +28,26 @@ class Waking:
         )
 
 
-def time_waking(site: Site, *, rounds: int) -> Waking:
+def time_waking(sandbox: Sandbox, *, rounds: int) -> Waking:
     """Submit and cancel a job at a time, beside a worker."""
-    worker = site.start_worker()
+    worker = sandbox.start_worker()
     starts, cancels = [], []
     for number in range(rounds):
         before = _now_ns()
         handle = jobs.wait.submit(number)
         worker.expect(f"start {number}")
-        starts.append((site.ledger()[-1].instant_ns - before) / 1e6)
+        starts.append((sandbox.run_log()[-1].instant_ns - before) / 1e6)
         before = _now_ns()
         handle.cancel()
         worker.expect(f"cancelled {number}")
-        cancels.append((site.ledger()[-1].instant_ns - before) / 1e6)
+        cancels.append((sandbox.run_log()[-1].instant_ns - before) / 1e6)
     return Waking(starts, cancels)
 
 
-def measure_idleness(site: Site) -> float:
+def measure_idleness(sandbox: Sandbox) -> float:
     """Return the share of a processor that a worker uses while its only job is an hour away."""
     jobs.work.after(3_600).submit(1)
-    worker = site.start_worker()
+    worker = sandbox.start_worker()
     for seconds in (1, 1 + IDLE_SECONDS):
         jobs.speak.after(seconds).submit(seconds)
     worker.expect("end 1")
@@ -62,4 +62,4 @@ def _processor_seconds(process: int) -> float:
 
 
 def _now_ns() -> int:
-    return time.monotonic_ns()  # noqa: TID251 - compared with the ledger of the worker
+    return time.monotonic_ns()  # noqa: TID251 - compared with the run_log of the worker

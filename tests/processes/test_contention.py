@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.processes.harness import Site
+from tests.processes.sandbox import Sandbox
 from tests.processes.scenario_contention import contend
 from tests.support import amount
 
@@ -10,6 +10,6 @@ SECONDS = amount(1, thorough=4)
 
 
 @pytest.mark.stress
-def test_no_lock_reaches_a_user_and_no_update_is_lost(site: Site) -> None:
-    contention = contend(site, seconds=SECONDS)
+def test_no_lock_reaches_a_user_and_no_update_is_lost(sandbox: Sandbox) -> None:
+    contention = contend(sandbox, seconds=SECONDS)
     contention.check()

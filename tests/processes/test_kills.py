@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.processes.harness import Site
+from tests.processes.sandbox import Sandbox
 from tests.processes.scenario_kills import KillLoop
 from tests.support import amount
 
@@ -10,7 +10,7 @@ ROUNDS = amount(6, thorough=12)
 
 
 @pytest.mark.stress
-def test_no_kill_loses_a_job_or_runs_one_twice_that_was_not_in_flight(site: Site) -> None:
-    killing = KillLoop(site, seed=90).run(ROUNDS)
+def test_no_kill_loses_a_job_or_runs_one_twice_that_was_not_in_flight(sandbox: Sandbox) -> None:
+    killing = KillLoop(sandbox, seed=90).run(ROUNDS)
     killing.check()
     assert killing.kills >= ROUNDS

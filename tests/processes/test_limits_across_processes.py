@@ -3,7 +3,7 @@
 import pytest
 
 from tests.processes.apps.limited import CALLS, MAILS, MAILS_OF_A_TENANT, SCANS
-from tests.processes.harness import Site
+from tests.processes.sandbox import Sandbox
 from tests.processes.scenario_limits import count_early, find_excess, run_limited, run_rated, visit_side_by_side
 from tests.support import amount
 
@@ -15,8 +15,8 @@ SEED = 5  # of two kills, one hits all workers at once
 
 
 @pytest.mark.stress
-def test_no_more_run_at_once_than_limits_allow_while_processes_are_killed(site: Site) -> None:
-    limits = run_limited(site, each=EACH, kills=KILLS, seed=SEED)
+def test_no_more_run_at_once_than_limits_allow_while_processes_are_killed(sandbox: Sandbox) -> None:
+    limits = run_limited(sandbox, each=EACH, kills=KILLS, seed=SEED)
     assert (limits.figures.lost, limits.figures.doubled) == (0, 0)
     assert limits.figures.completed == 6 * EACH
     assert limits.figures.kills >= KILLS
@@ -26,8 +26,8 @@ def test_no_more_run_at_once_than_limits_allow_while_processes_are_killed(site: 
 
 
 @pytest.mark.stress
-def test_no_more_start_than_a_rate_allows_while_processes_are_killed(site: Site) -> None:
-    rates = run_rated(site, each=CALLS_OF_A_TENANT, kills=amount(1, thorough=3), seed=8)
+def test_no_more_start_than_a_rate_allows_while_processes_are_killed(sandbox: Sandbox) -> None:
+    rates = run_rated(sandbox, each=CALLS_OF_A_TENANT, kills=amount(1, thorough=3), seed=8)
     assert (rates.figures.lost, rates.figures.doubled) == (0, 0)
     assert rates.early == {"call-a": 0, "call-b": 0}
 
@@ -49,7 +49,7 @@ def test_too_many_starts_in_a_window_would_be_found() -> None:
 
 
 @pytest.mark.stress
-def test_a_tenant_with_many_jobs_does_not_starve_one_with_few(site: Site) -> None:
-    turns = visit_side_by_side(site, big=amount(250, thorough=500), small=5)
+def test_a_tenant_with_many_jobs_does_not_starve_one_with_few(sandbox: Sandbox) -> None:
+    turns = visit_side_by_side(sandbox, big=amount(250, thorough=500), small=5)
     assert (turns.figures.lost, turns.figures.doubled) == (0, 0)
     assert turns.ahead < 100

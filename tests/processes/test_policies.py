@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.processes.harness import Site
+from tests.processes.sandbox import Sandbox
 from tests.processes.scenario_policies import run_follow_ups, run_sequences, run_unique
 from tests.support import amount
 
@@ -14,8 +14,10 @@ SEED = 5  # of two kills, one hits all workers at once
 
 
 @pytest.mark.stress
-def test_jobs_of_a_sequence_run_one_after_another_in_their_order_while_processes_are_killed(site: Site) -> None:
-    sequences = run_sequences(site, keys=KEYS, length=LENGTH, kills=KILLS, seed=SEED)
+def test_jobs_of_a_sequence_run_one_after_another_in_their_order_while_processes_are_killed(
+    sandbox: Sandbox,
+) -> None:
+    sequences = run_sequences(sandbox, keys=KEYS, length=LENGTH, kills=KILLS, seed=SEED)
     assert (sequences.figures.lost, sequences.figures.doubled) == (0, 0)
     assert sequences.figures.completed == sequences.figures.submitted == KEYS * LENGTH
     assert sequences.figures.kills >= KILLS
@@ -27,8 +29,8 @@ def test_jobs_of_a_sequence_run_one_after_another_in_their_order_while_processes
 
 
 @pytest.mark.stress
-def test_each_completed_job_is_followed_by_exactly_one_while_processes_are_killed(site: Site) -> None:
-    follow_ups = run_follow_ups(site, count=ORDERS, kills=KILLS, seed=SEED)
+def test_each_completed_job_is_followed_by_exactly_one_while_processes_are_killed(sandbox: Sandbox) -> None:
+    follow_ups = run_follow_ups(sandbox, count=ORDERS, kills=KILLS, seed=SEED)
     assert (follow_ups.figures.lost, follow_ups.figures.doubled) == (0, 0)
     assert follow_ups.figures.completed == 2 * ORDERS
     assert follow_ups.figures.kills >= KILLS
@@ -37,8 +39,10 @@ def test_each_completed_job_is_followed_by_exactly_one_while_processes_are_kille
 
 
 @pytest.mark.stress
-def test_of_unique_jobs_one_is_alive_for_each_key_while_submitters_and_workers_are_killed(site: Site) -> None:
-    unique = run_unique(site, keys=KEYS, kills=KILLS, seed=SEED)
+def test_of_unique_jobs_one_is_alive_for_each_key_while_submitters_and_workers_are_killed(
+    sandbox: Sandbox,
+) -> None:
+    unique = run_unique(sandbox, keys=KEYS, kills=KILLS, seed=SEED)
     assert {len(ids) for ids in unique.waiting.values()} == {1}
     assert len(unique.waiting) == KEYS
     assert unique.overlapping == []

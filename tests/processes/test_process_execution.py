@@ -12,10 +12,10 @@ import pytest
 
 from mainspring import JobInfo, JobStatus
 from tests.processes.apps.crunching import app, come_together, hold
-from tests.processes.fleet import Fleet
-from tests.processes.gates import make_gate, opened
-from tests.processes.harness import GREETING, Child, Site
+from tests.processes.pipe_gates import make_gate, opened
+from tests.processes.sandbox import READY, Child, Sandbox
 from tests.processes.scenario_processes import run_in_processes
+from tests.processes.worker_processes import WorkerProcesses
 from tests.support import PATIENCE, amount
 from tests.unit.jobs.process_requests import watched
 
@@ -24,25 +24,25 @@ KILLS = amount(1, thorough=3)
 
 
 @pytest.fixture
-def crew(site: Site) -> Iterator[Fleet]:
+def crew(sandbox: Sandbox) -> Iterator[WorkerProcesses]:
     """Workers with processes; the file is open here, too."""
     make_gate("gate")
     make_gate("meeting")
     with app:
-        yield Fleet(site, "crunching")
+        yield WorkerProcesses(sandbox, "crunching")
 
 
-def start(crew: Fleet, *arguments: str, **environment: str) -> Child:
+def start(crew: WorkerProcesses, *arguments: str, **environment: str) -> Child:
     worker = crew.start_one(*arguments, **environment)
-    worker.expect_all(GREETING)
+    worker.expect_all(READY)
     return worker
 
 
-def begin(site: Site, worker: Child, *numbers: int) -> dict[int, tuple[str, int]]:
+def begin(sandbox: Sandbox, worker: Child, *numbers: int) -> dict[int, tuple[str, int]]:
     """Submit jobs that wait at the gate; return their ids, and the processes in which they run."""
     ids = {number: hold.submit(number).id for number in numbers}
     worker.expect_all(*[f"start hold/{number}" for number in numbers])
-    processes = {entry.argument: entry.process for entry in site.ledger() if entry.event == "start"}
+    processes = {entry.argument: entry.process for entry in sandbox.run_log() if entry.event == "start"}
     return {number: (ids[number], processes[f"hold/{number}"]) for number in numbers}
 
 
@@ -64,9 +64,11 @@ def children_of(process: int) -> set[int]:
     return found
 
 
-def test_a_worker_that_is_killed_leaves_no_process_behind_and_its_jobs_run_again(site: Site, crew: Fleet) -> None:
+def test_a_worker_that_is_killed_leaves_no_process_behind_and_its_jobs_run_again(
+    sandbox: Sandbox, crew: WorkerProcesses
+) -> None:
     first = start(crew)
-    jobs = begin(site, first, 0, 1)
+    jobs = begin(sandbox, first, 0, 1)
     children = children_of(first.pid)
     assert children >= {process for _, process in jobs.values()}
     with ExitStack() as stack:
@@ -82,9 +84,9 @@ def test_a_worker_that_is_killed_leaves_no_process_behind_and_its_jobs_run_again
     assert not {job.result for job in ended} & children
 
 
-def test_a_child_that_is_killed_is_charged_to_its_job_alone(site: Site, crew: Fleet) -> None:
+def test_a_child_that_is_killed_is_charged_to_its_job_alone(sandbox: Sandbox, crew: WorkerProcesses) -> None:
     worker = start(crew)
-    jobs = begin(site, worker, 0, 1)
+    jobs = begin(sandbox, worker, 0, 1)
     (victim, process), (bystander, other_process) = jobs.values()
     worker.skip()
     os.kill(process, SIGKILL)
@@ -99,9 +101,11 @@ def test_a_child_that_is_killed_is_charged_to_its_job_alone(site: Site, crew: Fl
     assert worker.wait() == 0
 
 
-def test_a_long_job_in_a_process_is_handed_back_after_the_grace_of_its_worker(site: Site, crew: Fleet) -> None:
+def test_a_long_job_in_a_process_is_handed_back_after_the_grace_of_its_worker(
+    sandbox: Sandbox, crew: WorkerProcesses
+) -> None:
     worker = start(crew, GRACE="0.3")
-    ((job_id, process),) = begin(site, worker, 7).values()
+    ((job_id, process),) = begin(sandbox, worker, 7).values()
     with watched(process) as wait_for_end:
         worker.signal(SIGTERM)
         assert worker.wait() == 0
@@ -114,15 +118,15 @@ def test_a_long_job_in_a_process_is_handed_back_after_the_grace_of_its_worker(si
 
 
 @pytest.mark.stress
-def test_no_kill_of_a_worker_loses_or_doubles_a_job_in_a_process_or_leaves_one_behind(site: Site) -> None:
-    processes = run_in_processes(site, count=JOBS, kills=KILLS, seed=9)
+def test_no_kill_of_a_worker_loses_or_doubles_a_job_in_a_process_or_leaves_one_behind(sandbox: Sandbox) -> None:
+    processes = run_in_processes(sandbox, count=JOBS, kills=KILLS, seed=9)
     assert (processes.figures.lost, processes.figures.doubled) == (0, 0)
     assert processes.figures.completed == JOBS
     assert processes.figures.kills >= KILLS
     assert processes.left_behind == []
 
 
-def test_jobs_in_two_processes_run_at_the_same_time(crew: Fleet) -> None:
+def test_jobs_in_two_processes_run_at_the_same_time(crew: WorkerProcesses) -> None:
     start(crew)
     meeting = [come_together.submit(number) for number in range(2)]
     one, other = [handle.result(PATIENCE) for handle in meeting]

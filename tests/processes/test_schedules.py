@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.processes.harness import Site
+from tests.processes.sandbox import Sandbox
 from tests.processes.scenario_schedules import recur, roll
 from tests.support import amount
 
@@ -11,8 +11,8 @@ SEED = 5  # of two kills, one hits all workers at once
 
 
 @pytest.mark.stress
-def test_each_occurrence_makes_exactly_one_job_while_processes_are_killed(site: Site) -> None:
-    recurrence = recur(site, kills=KILLS, lines=320, seed=SEED)
+def test_each_occurrence_makes_exactly_one_job_while_processes_are_killed(sandbox: Sandbox) -> None:
+    recurrence = recur(sandbox, kills=KILLS, lines=320, seed=SEED)
     assert (recurrence.missing, recurrence.twice, recurrence.stray) == ([], [], [])
     assert (recurrence.figures.lost, recurrence.figures.doubled) == (0, 0)
     assert recurrence.figures.kills >= KILLS
@@ -21,8 +21,8 @@ def test_each_occurrence_makes_exactly_one_job_while_processes_are_killed(site: 
 
 
 @pytest.mark.stress
-def test_a_deploy_that_changes_schedules_loses_no_occurrence_and_doubles_none(site: Site) -> None:
-    recurrence = roll(site, releases=["old", "new", "old"], lines=8, seed=2)
+def test_a_deploy_that_changes_schedules_loses_no_occurrence_and_doubles_none(sandbox: Sandbox) -> None:
+    recurrence = roll(sandbox, releases=["old", "new", "old"], lines=8, seed=2)
     assert (recurrence.missing, recurrence.twice, recurrence.stray) == ([], [], [])
     assert (recurrence.figures.lost, recurrence.figures.doubled) == (0, 0)
     assert recurrence.figures.kills >= 2

@@ -6,7 +6,7 @@ import pytest
 
 from mainspring import JobInfo, JobStatus
 from tests.processes.apps import jobs
-from tests.processes.harness import Child, Site
+from tests.processes.sandbox import Child, Sandbox
 
 FOREVER = 1_000.0  # seconds, for a handler
 
@@ -24,44 +24,44 @@ def describe(job: JobInfo) -> tuple[JobStatus, int, int, int]:
 
 
 @pytest.mark.parametrize("number", [SIGTERM, SIGINT])
-def test_a_signal_lets_short_handlers_finish_and_hands_long_ones_back(site: Site, number: Signals) -> None:
-    worker = site.start_worker(GRACE="1")
+def test_a_signal_lets_short_handlers_finish_and_hands_long_ones_back(sandbox: Sandbox, number: Signals) -> None:
+    worker = sandbox.start_worker(GRACE="1")
     short, long = begin(worker, 0.5, FOREVER)
     worker.signal(number)
     worker.expect("stopping")
     worker.expect("end 0")
     worker.expect("stopped")
     assert worker.wait() == 0
-    assert describe(site.app.get(short)) == (JobStatus.COMPLETED, 0, 0, 0)
-    assert describe(site.app.get(long)) == (JobStatus.PENDING, 0, 0, 1)
-    assert [attempt.cause for attempt in site.app.get(long).history] == ["deploy"]
+    assert describe(sandbox.app.get(short)) == (JobStatus.COMPLETED, 0, 0, 0)
+    assert describe(sandbox.app.get(long)) == (JobStatus.PENDING, 0, 0, 1)
+    assert [attempt.cause for attempt in sandbox.app.get(long).history] == ["deploy"]
 
 
-def test_a_worker_that_was_told_to_stop_takes_no_more(site: Site) -> None:
-    worker = site.start_worker(GRACE="10")
+def test_a_worker_that_was_told_to_stop_takes_no_more(sandbox: Sandbox) -> None:
+    worker = sandbox.start_worker(GRACE="10")
     (running,) = begin(worker, 1.0)
     worker.signal(SIGTERM)
     worker.expect("stopping")
     late = jobs.speak.submit(1).id
     assert worker.wait() == 0
-    assert site.app.get(running).status is JobStatus.COMPLETED
-    assert (site.app.get(late).status, site.app.get(late).starts) == (JobStatus.PENDING, 0)
+    assert sandbox.app.get(running).status is JobStatus.COMPLETED
+    assert (sandbox.app.get(late).status, sandbox.app.get(late).starts) == (JobStatus.PENDING, 0)
 
 
-def test_jobs_that_were_held_for_their_time_go_back_without_a_trace(site: Site) -> None:
-    worker = site.start_worker()
+def test_jobs_that_were_held_for_their_time_go_back_without_a_trace(sandbox: Sandbox) -> None:
+    worker = sandbox.start_worker()
     begin(worker, 0.0)
     held = [jobs.speak.after(0.9).submit(number).id for number in range(1, 9)]
     worker.signal(SIGTERM)
     assert worker.wait() == 0
     for job_id in held:
-        job = site.app.get(job_id)
+        job = sandbox.app.get(job_id)
         assert (describe(job), job.starts, job.worker) == ((JobStatus.PENDING, 0, 0, 0), 0, None)
 
 
 @pytest.mark.parametrize("number", [SIGTERM, SIGINT])
-def test_a_second_signal_stops_at_once_and_loses_nothing(site: Site, number: Signals) -> None:
-    worker = site.start_worker(GRACE="1000")
+def test_a_second_signal_stops_at_once_and_loses_nothing(sandbox: Sandbox, number: Signals) -> None:
+    worker = sandbox.start_worker(GRACE="1000")
     ids = begin(worker, *[FOREVER] * 8)
     waiting = [jobs.speak.submit(number).id for number in range(8, 12)]
     worker.signal(number)
@@ -69,32 +69,32 @@ def test_a_second_signal_stops_at_once_and_loses_nothing(site: Site, number: Sig
     worker.signal(number)
     worker.expect("stopped")
     assert worker.wait() == 0
-    assert [describe(site.app.get(job_id)) for job_id in ids] == [(JobStatus.PENDING, 0, 0, 1)] * 8
-    assert [describe(site.app.get(job_id)) for job_id in waiting] == [(JobStatus.PENDING, 0, 0, 0)] * 4
+    assert [describe(sandbox.app.get(job_id)) for job_id in ids] == [(JobStatus.PENDING, 0, 0, 1)] * 8
+    assert [describe(sandbox.app.get(job_id)) for job_id in waiting] == [(JobStatus.PENDING, 0, 0, 0)] * 4
 
 
-def test_what_was_handed_back_runs_in_the_next_worker_as_the_same_attempt(site: Site) -> None:
-    first = site.start_worker(GRACE="0")
+def test_what_was_handed_back_runs_in_the_next_worker_as_the_same_attempt(sandbox: Sandbox) -> None:
+    first = sandbox.start_worker(GRACE="0")
     job_id = jobs.attempt_until.submit(2).id
     first.expect("attempt 1 with token 1")
     first.signal(SIGTERM)
     assert first.wait() == 0
-    second = site.start_worker()
+    second = sandbox.start_worker()
     second.expect("attempt 1 with token 2")
-    assert describe(site.wait(job_id)) == (JobStatus.COMPLETED, 0, 0, 1)
+    assert describe(sandbox.wait(job_id)) == (JobStatus.COMPLETED, 0, 0, 1)
 
 
-def test_a_coroutine_is_canceled_when_it_is_handed_back(site: Site) -> None:
-    worker = site.start_worker(GRACE="0.2")
+def test_a_coroutine_is_canceled_when_it_is_handed_back(sandbox: Sandbox) -> None:
+    worker = sandbox.start_worker(GRACE="0.2")
     job_id = jobs.wait.submit(7).id
     worker.expect("start 7")
     worker.signal(SIGTERM)
     worker.expect("cancelled 7")
     assert worker.wait() == 0
-    assert describe(site.app.get(job_id)) == (JobStatus.PENDING, 0, 0, 1)
+    assert describe(sandbox.app.get(job_id)) == (JobStatus.PENDING, 0, 0, 1)
 
 
-def test_run_is_refused_off_the_main_thread(site: Site) -> None:
-    child = site.start_app("off_main")
+def test_run_is_refused_off_the_main_thread(sandbox: Sandbox) -> None:
+    child = sandbox.start_app("off_main")
     child.expect("RuntimeError: app.run() listens for signals, which only the main thread can")
     assert child.wait() == 0

@@ -4,19 +4,21 @@ from signal import SIGCONT, SIGKILL, SIGTERM
 
 from mainspring import JobStatus
 from tests.processes.apps import jobs
-from tests.processes.harness import Site
+from tests.processes.sandbox import Sandbox
 
 
-def test_a_worker_that_was_stopped_too_long_loses_its_jobs_and_works_on_under_a_new_number(site: Site) -> None:
-    stopped = site.start_worker()
+def test_a_worker_that_was_stopped_too_long_loses_its_jobs_and_works_on_under_a_new_number(
+    sandbox: Sandbox,
+) -> None:
+    stopped = sandbox.start_worker()
     job_id = jobs.attempt_until.submit(2).id
     stopped.expect("attempt 1 with token 1")
-    first_number = site.app.get(job_id).worker
-    site.suspend(stopped)
+    first_number = sandbox.app.get(job_id).worker
+    sandbox.suspend(stopped)
 
-    other = site.start_worker("impatient")
+    other = sandbox.start_worker("impatient")
     other.expect("with token 2")
-    job = site.wait(job_id)
+    job = sandbox.wait(job_id)
     assert (job.status, job.starts, job.crashes) == (JobStatus.COMPLETED, 2, 1)
     other.signal(SIGTERM)
     assert other.wait() == 0
@@ -25,77 +27,79 @@ def test_a_worker_that_was_stopped_too_long_loses_its_jobs_and_works_on_under_a_
     stopped.expect("was declared dead while it was stopped; it registers again")
     after = jobs.attempt_until.submit(2).id
     stopped.expect("attempt 1 with token 1")
-    number = site.app.get(after).worker
+    number = sandbox.app.get(after).worker
     assert first_number is not None
     assert number is not None
     assert number > first_number
 
 
-def test_the_late_outcome_of_a_stopped_worker_is_refused(site: Site) -> None:
-    stopped = site.start_worker()
+def test_the_late_outcome_of_a_stopped_worker_is_refused(sandbox: Sandbox) -> None:
+    stopped = sandbox.start_worker()
     job_id = jobs.return_token.submit(0.3).id
     stopped.expect("begins with token 1")
-    site.suspend(stopped)
-    other = site.start_worker("impatient")
-    assert site.wait(job_id).result == 2
+    sandbox.suspend(stopped)
+    other = sandbox.start_worker("impatient")
+    assert sandbox.wait(job_id).result == 2
     other.kill()
     stopped.signal(SIGCONT)
     stopped.expect(f"job {job_id} was taken over by another worker; the outcome of this run was refused")
-    job = site.app.get(job_id)
+    job = sandbox.app.get(job_id)
     assert (job.status, job.result, job.fencing_token) == (JobStatus.COMPLETED, 2, 2)
 
 
-def test_a_worker_that_is_stopped_only_briefly_keeps_its_jobs(site: Site) -> None:
-    stopped = site.start_worker()
+def test_a_worker_that_is_stopped_only_briefly_keeps_its_jobs(sandbox: Sandbox) -> None:
+    stopped = sandbox.start_worker()
     job_id = jobs.return_token.submit(0.5).id
     stopped.expect("begins with token 1")
-    site.suspend(stopped)
-    other = site.start_worker()
+    sandbox.suspend(stopped)
+    other = sandbox.start_worker()
     jobs.speak.after(1.5).submit(1)
     other.expect("end 1")  # it has swept meanwhile, at its start and once a second
-    assert site.app.get(job_id).status is JobStatus.RUNNING
+    assert sandbox.app.get(job_id).status is JobStatus.RUNNING
     stopped.signal(SIGCONT)
-    job = site.wait(job_id)
+    job = sandbox.wait(job_id)
     assert (job.result, job.crashes, job.starts) == (1, 0, 1)
 
 
-def test_what_a_worker_takes_after_it_was_declared_dead_is_not_lost(site: Site) -> None:
-    stopped = site.start_worker()
+def test_what_a_worker_takes_after_it_was_declared_dead_is_not_lost(sandbox: Sandbox) -> None:
+    stopped = sandbox.start_worker()
     lost = jobs.attempt_until.submit(2).id
     stopped.expect("attempt 1")
-    site.suspend(stopped)
-    other = site.start_worker("impatient")
+    sandbox.suspend(stopped)
+    other = sandbox.start_worker("impatient")
     other.expect("with token 2")  # so it has buried the one who is silent
-    site.wait(lost)
+    sandbox.wait(lost)
     other.kill()
     ids = [jobs.speak.submit(number, 1.0).id for number in range(4)]
     stopped.signal(SIGCONT)
     stopped.expect("start")
     stopped.kill()
-    site.start_worker()
-    assert [site.wait(job_id).status for job_id in ids] == [JobStatus.COMPLETED] * 4
+    sandbox.start_worker()
+    assert [sandbox.wait(job_id).status for job_id in ids] == [JobStatus.COMPLETED] * 4
 
 
-def test_a_worker_that_is_killed_is_rescued_by_one_that_runs(site: Site) -> None:
-    first = site.start_worker()
+def test_a_worker_that_is_killed_is_rescued_by_one_that_runs(sandbox: Sandbox) -> None:
+    first = sandbox.start_worker()
     job_id = jobs.attempt_until.submit(2).id
     first.expect("attempt 1")
-    second = site.start_worker("told")  # for which only a lock tells of a death
+    second = sandbox.start_worker("told")  # for which only a lock tells of a death
     first.kill()
     second.expect("attempt 2 with token 2")
-    assert [attempt.cause for attempt in site.wait(job_id).history] == ["crash"]
+    assert [attempt.cause for attempt in sandbox.wait(job_id).history] == ["crash"]
 
 
-def test_a_job_that_kills_its_worker_three_times_is_a_dead_letter_and_its_neighbours_complete(site: Site) -> None:
+def test_a_job_that_kills_its_worker_three_times_is_a_dead_letter_and_its_neighbours_complete(
+    sandbox: Sandbox,
+) -> None:
     culprit = jobs.die.submit(0).id
     neighbours = [jobs.work.submit(number, 0.2).id for number in range(1, 13)]
     for _ in range(3):
-        assert site.start_app("worker").wait() == -SIGKILL
-    site.start_worker()
-    job = site.app.get(culprit)
+        assert sandbox.start_app("worker").wait() == -SIGKILL
+    sandbox.start_worker()
+    job = sandbox.app.get(culprit)
     assert (job.status, job.crashes, job.starts) == (JobStatus.FAILED, 3, 3)
     assert job.error == "quarantined: 3 workers died while they ran it"
     assert [attempt.cause for attempt in job.history] == ["crash"] * 3
     for job_id in neighbours:
-        neighbour = site.wait(job_id)
+        neighbour = sandbox.wait(job_id)
         assert neighbour.status is JobStatus.COMPLETED, f"{neighbour} suffers for the culprit"

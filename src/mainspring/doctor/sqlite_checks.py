@@ -10,10 +10,10 @@ from pathlib import Path
 
 from mainspring.clock import Clock
 from mainspring.doctor import sqlite_content as content
-from mainspring.doctor import sqlite_place as place
+from mainspring.doctor import sqlite_location as place
 from mainspring.doctor.examination import Examination
 from mainspring.doctor.findings import Check, Finding, Severity, error, ok
-from mainspring.doctor.sqlite_place import MOUNTS, check_file_system
+from mainspring.doctor.sqlite_location import MOUNTS, check_file_system
 from mainspring.engines.sqlite.provider import look_at, to_path
 
 BUDGET = 1.0

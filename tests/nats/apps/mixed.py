@@ -7,7 +7,7 @@ import os
 import signal
 
 from mainspring import Concurrency, Mainspring, Retry, Unique, current_job
-from tests.processes.ledger import note, recorded, work_for
+from tests.processes.run_log import note, recorded, work_for
 
 URL = "MAINSPRING_URL"
 ATTEMPTS = 3  # of a job that is doomed

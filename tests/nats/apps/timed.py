@@ -5,7 +5,7 @@ import os
 from mainspring import Mainspring, current_job
 from tests.nats.apps.mixed import URL
 from tests.processes.apps.scheduled import ALL, EPOCH
-from tests.processes.ledger import note, recorded
+from tests.processes.run_log import note, recorded
 
 app = Mainspring(os.environ.get(URL, "memory://"), threads=8)
 

@@ -4,7 +4,7 @@ import sys
 import time
 
 from tests.processes.apps.crunching import crunch
-from tests.processes.ledger import say
+from tests.processes.run_log import say
 
 if __name__ == "__main__":
     say("ready")

@@ -12,7 +12,7 @@ from mainspring.jobs.io_layer import SETTLE, IoLayer
 from mainspring.jobs.records import Outcome, OutcomeKind, WorkerInfo
 from mainspring.runners import ThreadPool
 from tests.processes.apps.jobs import app
-from tests.processes.ledger import recorded, say
+from tests.processes.run_log import recorded, say
 
 BATCH = 200
 ROUNDS = 5

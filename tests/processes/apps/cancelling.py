@@ -6,7 +6,7 @@ from threading import Event, Thread
 
 from mainspring.clock import SystemClock
 from tests.processes.apps.jobs import app
-from tests.processes.ledger import say
+from tests.processes.run_log import say
 
 THREADS = 32
 SPREAD = 0.020  # seconds before or after its due instant that a job is canceled

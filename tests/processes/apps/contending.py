@@ -4,7 +4,7 @@ import sys
 from threading import Event, Thread
 
 from tests.processes.apps.jobs import app, work
-from tests.processes.ledger import say
+from tests.processes.run_log import say
 
 
 def submit_until(is_over: Event) -> None:

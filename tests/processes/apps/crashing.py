@@ -7,7 +7,7 @@ from mainspring import Mainspring
 from mainspring.clock import Clock
 from mainspring.engines.sqlite import SqliteEngine
 from mainspring.jobs.engine import Engine
-from tests.processes.ledger import recorded, say, work_for
+from tests.processes.run_log import recorded, say, work_for
 
 
 class PatientMainspring(Mainspring):

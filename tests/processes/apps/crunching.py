@@ -4,8 +4,8 @@ import os
 
 from mainspring import Retry
 from tests.processes.apps.crashing import PatientMainspring
-from tests.processes.gates import meet, wait_at
-from tests.processes.ledger import recorded, work_for
+from tests.processes.pipe_gates import meet, wait_at
+from tests.processes.run_log import recorded, work_for
 
 app = PatientMainspring(
     "sqlite:///jobs.db",

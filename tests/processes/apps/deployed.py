@@ -4,7 +4,7 @@ import logging
 import sys
 
 from mainspring import Mainspring
-from tests.processes.ledger import say
+from tests.processes.run_log import say
 
 app = Mainspring("sqlite:///jobs.db")
 

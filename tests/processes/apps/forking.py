@@ -7,7 +7,7 @@ from collections.abc import Callable
 from threading import Barrier, Event, Thread
 
 from tests.processes.apps.jobs import app, speak, work
-from tests.processes.ledger import say
+from tests.processes.run_log import say
 
 OTHER_PROCESS = "from tests.processes.apps.jobs import app; app.counts(); app.close()"
 

@@ -1,8 +1,8 @@
 """Handlers that wait at gates, and tell how far they have come."""
 
 from mainspring import Mainspring, current_job
-from tests.processes.gates import wait_at
-from tests.processes.ledger import recorded, work_for
+from tests.processes.pipe_gates import wait_at
+from tests.processes.run_log import recorded, work_for
 
 app = Mainspring("sqlite:///jobs.db", threads=2, processes=1)
 

@@ -1,11 +1,11 @@
-"""The application of most scenarios: jobs in the working directory, handlers that keep the ledger."""
+"""The application of most scenarios: jobs in the working directory, handlers that keep the run_log."""
 
 import asyncio
 import os
 import signal
 
 from mainspring import Mainspring, current_job
-from tests.processes.ledger import note, recorded, say, work_for
+from tests.processes.run_log import note, recorded, say, work_for
 
 app = Mainspring("sqlite:///jobs.db", grace=float(os.environ.get("GRACE", "10")))
 

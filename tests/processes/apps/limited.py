@@ -2,7 +2,7 @@
 
 from mainspring import Concurrency, Rate
 from tests.processes.apps.crashing import PatientMainspring
-from tests.processes.ledger import recorded, work_for
+from tests.processes.run_log import recorded, work_for
 
 app = PatientMainspring("sqlite:///jobs.db", threads=4)
 

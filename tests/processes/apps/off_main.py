@@ -3,7 +3,7 @@
 from threading import Thread
 
 from tests.processes.apps.jobs import app
-from tests.processes.ledger import say
+from tests.processes.run_log import say
 
 
 def run() -> None:

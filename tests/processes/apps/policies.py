@@ -2,7 +2,7 @@
 
 from mainspring import Retry, Unique, current_job
 from tests.processes.apps.crashing import PatientMainspring
-from tests.processes.ledger import note, recorded, work_for
+from tests.processes.run_log import note, recorded, work_for
 
 app = PatientMainspring("sqlite:///jobs.db", threads=4)
 

@@ -4,7 +4,7 @@ import sys
 from threading import Event, Thread
 
 from tests.processes.apps.policies import app, refresh
-from tests.processes.ledger import say
+from tests.processes.run_log import say
 
 PAUSE = 0.01  # seconds, in which the workers come to work, too
 

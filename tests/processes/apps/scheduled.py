@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from mainspring import CatchUp, current_job
 from tests.processes.apps.crashing import PatientMainspring
-from tests.processes.ledger import recorded, work_for
+from tests.processes.run_log import recorded, work_for
 
 app = PatientMainspring("sqlite:///jobs.db", threads=4)
 

@@ -16,7 +16,7 @@ from mainspring.jobs.engine import Engine
 from mainspring.jobs.limits import bucket_of
 from mainspring.testing import ManualClock
 from mainspring.testing.conformance.bench import Bench
-from tests.unit.doctor.judging import listed
+from tests.unit.doctor.finding_assertions import findings_of
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -36,7 +36,7 @@ def test_jobs_behind_hung_heads_are_reported_with_what_is_in_front(bench: Bench)
     bench.submit(*(f"order-{number}" for number in range(29)), sequence="customer-7")
     bench.submit("stamp", "envelope", limits=(bucket_of("mail"),))
     bench.pass_time(61)
-    findings = listed(check_lateness(take_snapshot(bench.engine, None, counts=True)))
+    findings = findings_of(check_lateness(take_snapshot(bench.engine, None, counts=True)))
     assert [(finding.severity, finding.commands[0]) for finding in findings] == [
         (Severity.WARNING, ("explain", "head")),
         (Severity.WARNING, ("explain", "letter")),

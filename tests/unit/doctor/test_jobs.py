@@ -16,7 +16,7 @@ from mainspring.jobs.records import JobRecord, NewJob, WorkerInfo, WorkerRecord
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import MICROSECONDS
 from mainspring.jobs.transitions import submitted
-from tests.unit.doctor.judging import is_silent, listed, speaks
+from tests.unit.doctor.finding_assertions import assert_finding, findings_of, is_all_ok
 
 NOW = 1_800_000_000 * MICROSECONDS
 MINUTE = 60 * MICROSECONDS
@@ -44,28 +44,30 @@ def snapshot(**facts: Any) -> Snapshot:
 
 def test_workers_that_live_are_named() -> None:
     found = jobs.check_workers(snapshot(workers=[worker(1), worker(2)], backlog=[waiting()]))
-    (finding,) = listed(found)
+    (finding,) = findings_of(found)
     assert finding.what == "2 workers: 1 (host, process 77), 2 (host, process 77)"
     assert finding.severity is Severity.OK
 
 
 def test_due_jobs_without_any_worker_are_an_error() -> None:
     found = jobs.check_workers(snapshot(workers=[], backlog=[waiting(since=5 * MINUTE), waiting("pong")]))
-    speaks(found, Severity.ERROR, "no worker runs, and 6 jobs are due, the oldest for 5 min")
+    assert_finding(found, Severity.ERROR, "no worker runs, and 6 jobs are due, the oldest for 5 min")
 
 
 def test_jobs_that_lost_their_worker_wait_for_another() -> None:
     running = {"counts": {JobStatus.RUNNING: 2}}
-    speaks(jobs.check_workers(snapshot(workers=[], **running)), Severity.ERROR, "2 jobs have lost their workers")
+    assert_finding(
+        jobs.check_workers(snapshot(workers=[], **running)), Severity.ERROR, "2 jobs have lost their workers"
+    )
     both = jobs.check_workers(snapshot(workers=[], backlog=[waiting(count=1)], **running))
-    speaks(both, Severity.ERROR, "1 job is due, the oldest for 1 s and 2 jobs have lost their workers")
-    assert is_silent(jobs.check_workers(snapshot(**running)))
+    assert_finding(both, Severity.ERROR, "1 job is due, the oldest for 1 s and 2 jobs have lost their workers")
+    assert is_all_ok(jobs.check_workers(snapshot(**running)))
 
 
 def test_no_worker_and_nothing_to_do_is_worth_a_note() -> None:
-    speaks(jobs.check_workers(snapshot(workers=[])), Severity.INFO, "no worker runs")
+    assert_finding(jobs.check_workers(snapshot(workers=[])), Severity.INFO, "no worker runs")
     paused = snapshot(workers=[], backlog=[waiting(queue="mail")], paused=frozenset({"mail"}))
-    speaks(jobs.check_workers(paused), Severity.INFO, "no worker runs")
+    assert_finding(jobs.check_workers(paused), Severity.INFO, "no worker runs")
 
 
 @pytest.mark.parametrize(
@@ -77,8 +79,8 @@ def test_no_worker_and_nothing_to_do_is_worth_a_note() -> None:
     ],
 )
 def test_a_lost_worker_is_a_warning_unless_others_are_there(lost: WorkerRecord, word: str) -> None:
-    speaks(jobs.check_workers(snapshot(workers=[lost])), Severity.WARNING, word)
-    speaks(jobs.check_workers(snapshot(workers=[lost, worker(8)])), Severity.INFO, word)
+    assert_finding(jobs.check_workers(snapshot(workers=[lost])), Severity.WARNING, word)
+    assert_finding(jobs.check_workers(snapshot(workers=[lost, worker(8)])), Severity.INFO, word)
 
 
 # -- handlers
@@ -86,32 +88,32 @@ def test_a_lost_worker_is_a_warning_unless_others_are_there(lost: WorkerRecord, 
 
 def test_jobs_that_no_worker_knows_are_an_error() -> None:
     found = jobs.check_handlers(snapshot(backlog=[waiting("old.name"), waiting("ping")]))
-    speaks(found, Severity.ERROR, "no worker knows old.name, and 3 jobs wait for it")
+    assert_finding(found, Severity.ERROR, "no worker knows old.name, and 3 jobs wait for it")
 
 
 def test_what_a_dead_worker_knew_does_not_count() -> None:
     crew = [worker(1, "pong", is_gone=True), worker(2, "ping")]
-    speaks(jobs.check_handlers(snapshot(workers=crew, backlog=[waiting("pong")])), Severity.ERROR, "pong")
+    assert_finding(jobs.check_handlers(snapshot(workers=crew, backlog=[waiting("pong")])), Severity.ERROR, "pong")
 
 
 def test_handlers_that_no_worker_knows_are_a_warning() -> None:
     found = jobs.check_handlers(snapshot(handlers=frozenset({"ping", "new"})))
-    speaks(found, Severity.WARNING, "no worker knows new of this application")
+    assert_finding(found, Severity.WARNING, "no worker knows new of this application")
 
 
 def test_jobs_that_only_the_application_does_not_know_are_a_warning() -> None:
     crew = [worker(1, "ping", "theirs")]
     found = jobs.check_handlers(snapshot(workers=crew, backlog=[waiting("theirs")], handlers=frozenset({"ping"})))
-    speaks(found, Severity.WARNING, "this application has no handler theirs")
-    alone = jobs.check_handlers(snapshot(workers=[], backlog=[waiting("theirs")], handlers=frozenset({"ping"})))
-    speaks(alone, Severity.WARNING, "theirs")
+    assert_finding(found, Severity.WARNING, "this application has no handler theirs")
+    nobody = jobs.check_handlers(snapshot(workers=[], backlog=[waiting("theirs")], handlers=frozenset({"ping"})))
+    assert_finding(nobody, Severity.WARNING, "theirs")
 
 
 def test_jobs_that_are_not_due_yet_need_a_handler_too() -> None:
     later = {"pending": frozenset({"ping", "old.name"})}
     found = jobs.check_handlers(snapshot(handlers=frozenset({"ping"}), **later))
-    speaks(found, Severity.WARNING, "no handler old.name, and jobs are stored for it")
-    assert is_silent(jobs.check_handlers(snapshot(**later)))
+    assert_finding(found, Severity.WARNING, "no handler old.name, and jobs are stored for it")
+    assert is_all_ok(jobs.check_handlers(snapshot(**later)))
 
 
 @pytest.mark.parametrize(
@@ -124,7 +126,7 @@ def test_jobs_that_are_not_due_yet_need_a_handler_too() -> None:
     ],
 )
 def test_handlers_that_are_all_known_are_in_order(facts: dict[str, Any]) -> None:
-    assert is_silent(jobs.check_handlers(snapshot(**facts)))
+    assert is_all_ok(jobs.check_handlers(snapshot(**facts)))
 
 
 # -- waiting
@@ -136,36 +138,42 @@ def test_jobs_that_wait_for_workers_that_know_them_are_late_after_a_minute() -> 
         waiting(since=2 * MINUTE, queue="mail"),
         waiting("unknown", since=9 * MINUTE),
     ]
-    speaks(jobs.check_lateness(snapshot(backlog=late)), Severity.WARNING, "6 jobs", "3 min: ping in queue default")
-    assert is_silent(jobs.check_lateness(snapshot(backlog=[waiting(since=MINUTE), late[2]])))
+    assert_finding(
+        jobs.check_lateness(snapshot(backlog=late)), Severity.WARNING, "6 jobs", "3 min: ping in queue default"
+    )
+    assert is_all_ok(jobs.check_lateness(snapshot(backlog=[waiting(since=MINUTE), late[2]])))
 
 
 def test_a_pause_may_have_been_forgotten() -> None:
     found = jobs.check_paused(
         snapshot(backlog=[waiting(queue="mail", since=2 * MINUTE), waiting()], paused=frozenset({"mail"}))
     )
-    finding = speaks(found, Severity.WARNING, "queue mail is paused, and 3 jobs wait in it, the oldest for 2 min")
+    finding = assert_finding(
+        found, Severity.WARNING, "queue mail is paused, and 3 jobs wait in it, the oldest for 2 min"
+    )
     assert finding.commands == (("queues", "resume", "mail"),)
-    speaks(jobs.check_paused(snapshot(paused=frozenset({"mail"}))), Severity.INFO, "nothing is due")
-    assert is_silent(jobs.check_paused(snapshot(backlog=[waiting()])))
+    assert_finding(jobs.check_paused(snapshot(paused=frozenset({"mail"}))), Severity.INFO, "nothing is due")
+    assert is_all_ok(jobs.check_paused(snapshot(backlog=[waiting()])))
 
 
 # -- dead letters
 
 
 def test_dead_letters_are_a_note_and_quarantine_is_a_warning() -> None:
-    assert is_silent(jobs.check_dead_letters(snapshot()))
+    assert is_all_ok(jobs.check_dead_letters(snapshot()))
     found = jobs.check_dead_letters(snapshot(letters=[letter("a"), letter("b")]))
-    speaks(found, Severity.INFO, "2 dead letters, the newest from 2 min ago")
+    assert_finding(found, Severity.INFO, "2 dead letters, the newest from 2 min ago")
     killed = letter("killer", "quarantined: its worker died 3 times")
-    finding = speaks(jobs.check_dead_letters(snapshot(letters=[killed])), Severity.WARNING, "quarantine", "killer")
+    finding = assert_finding(
+        jobs.check_dead_letters(snapshot(letters=[killed])), Severity.WARNING, "quarantine", "killer"
+    )
     assert finding.commands == (("dlq", "show", "killer"), ("jobs", "retry", "killer"))
 
 
 def test_letters_that_were_not_all_read_are_more_than_counted() -> None:
     many = [letter("a")] * READ
-    speaks(jobs.check_dead_letters(snapshot(letters=many)), Severity.INFO, "1,000 dead letters or more")
-    speaks(jobs.check_dead_letters(snapshot(counts=None)), Severity.INFO, "not counted")
+    assert_finding(jobs.check_dead_letters(snapshot(letters=many)), Severity.INFO, "1,000 dead letters or more")
+    assert_finding(jobs.check_dead_letters(snapshot(counts=None)), Severity.INFO, "not counted")
 
 
 # -- jobs behind others
@@ -177,7 +185,7 @@ def behind(**changes: Any) -> BlockedGroup:
 
 
 def test_jobs_behind_one_of_their_sequence_are_late() -> None:
-    finding = speaks(
+    finding = assert_finding(
         jobs.check_lateness(snapshot(blocked=[behind()])),
         Severity.WARNING,
         "29 due jobs wait, the oldest (late-1) for 5 min, in sequence 'customer=7' behind job head",
@@ -187,7 +195,7 @@ def test_jobs_behind_one_of_their_sequence_are_late() -> None:
 
 def test_jobs_that_wait_for_a_limit_are_late() -> None:
     blocked = behind(sequence=None, bucket=bucket_of("mail", 'tenant="a"'), by=("x", "y"))
-    finding = speaks(
+    finding = assert_finding(
         jobs.check_lateness(snapshot(blocked=[blocked])), Severity.WARNING, 'mail, tenant="a"', "reached by x, y"
     )
     assert finding.commands == (("explain", "x", "y"), ("jobs", "cancel", "x"))
@@ -199,7 +207,7 @@ def test_jobs_that_wait_a_short_time_behind_others_are_not_late() -> None:
 
 
 def test_of_many_sequences_the_first_are_named_and_the_rest_is_counted() -> None:
-    findings = listed(jobs.check_lateness(snapshot(blocked=[behind(by=(f"head-{n}",)) for n in range(12)])))
+    findings = findings_of(jobs.check_lateness(snapshot(blocked=[behind(by=(f"head-{n}",)) for n in range(12)])))
     assert len(findings) == 6
     assert findings[-1].what == "203 due jobs wait behind 7 other sequences or limits"
 

@@ -9,7 +9,7 @@ from mainspring.doctor import machine
 from mainspring.doctor.findings import Severity
 from mainspring.doctor.machine import ZoneData, check_time_zones, find_zone_data
 from mainspring.testing import ManualClock
-from tests.unit.doctor.judging import is_silent, speaks
+from tests.unit.doctor.finding_assertions import assert_finding, is_all_ok
 
 NOW = datetime(2027, 3, 1, tzinfo=UTC)
 
@@ -28,15 +28,15 @@ def test_python_is_named() -> None:
 
 
 def test_too_few_files_are_a_warning() -> None:
-    speaks(machine.check_open_files(64), Severity.WARNING, "only 64 files")
-    assert is_silent(machine.check_open_files(1_024))
-    assert is_silent(machine.check_open_files(None))
+    assert_finding(machine.check_open_files(64), Severity.WARNING, "only 64 files")
+    assert is_all_ok(machine.check_open_files(1_024))
+    assert is_all_ok(machine.check_open_files(None))
 
 
 def test_the_kernel_says_whether_its_clock_is_right() -> None:
-    speaks(machine.check_synchronised(machine.UNSYNCHRONISED), Severity.INFO, "does not know")
-    speaks(machine.check_synchronised(None), Severity.INFO, "cannot be seen")
-    assert is_silent(machine.check_synchronised(0))
+    assert_finding(machine.check_synchronised(machine.UNSYNCHRONISED), Severity.INFO, "does not know")
+    assert_finding(machine.check_synchronised(None), Severity.INFO, "cannot be seen")
+    assert is_all_ok(machine.check_synchronised(0))
     assert machine.clock_state() in {None, *range(6)}
 
 
@@ -45,27 +45,27 @@ def test_a_clock_that_is_set_meanwhile_is_noticed(step: float, word: str) -> Non
     clock = SetClock()
     watch = machine.ClockWatch(clock)
     clock.jump(2)
-    assert is_silent(watch.check())
+    assert is_all_ok(watch.check())
     clock.ahead = step
-    speaks(watch.check(), Severity.WARNING, word)
+    assert_finding(watch.check(), Severity.WARNING, word)
 
 
 @pytest.mark.parametrize("version", ["2025b", "2025.2"])
 def test_time_zone_data_grows_old(version: str) -> None:
     data = ZoneData("/usr/share/zoneinfo", version)
-    finding = speaks(check_time_zones(data, NOW), Severity.WARNING, "/usr/share/zoneinfo", version)
+    finding = assert_finding(check_time_zones(data, NOW), Severity.WARNING, "/usr/share/zoneinfo", version)
     assert "PYTHONTZPATH" in finding.remedy
-    assert is_silent(check_time_zones(data, datetime(2026, 6, 1, tzinfo=UTC)))
+    assert is_all_ok(check_time_zones(data, datetime(2026, 6, 1, tzinfo=UTC)))
 
 
 def test_an_old_package_is_upgraded_otherwise() -> None:
     data = ZoneData("the package tzdata", "2024.1", is_package=True)
-    assert speaks(check_time_zones(data, NOW), Severity.WARNING).remedy == "pip install --upgrade tzdata"
+    assert assert_finding(check_time_zones(data, NOW), Severity.WARNING).remedy == "pip install --upgrade tzdata"
 
 
 def test_time_zone_data_may_be_missing_or_of_no_known_version() -> None:
-    speaks(check_time_zones(None, NOW), Severity.ERROR, "no time zone data")
-    speaks(check_time_zones(ZoneData("/zones", None), NOW), Severity.INFO, "/zones")
+    assert_finding(check_time_zones(None, NOW), Severity.ERROR, "no time zone data")
+    assert_finding(check_time_zones(ZoneData("/zones", None), NOW), Severity.INFO, "/zones")
 
 
 def test_the_first_folder_with_zones_counts_and_the_package_comes_last(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from mainspring.doctor.findings import Severity
 from mainspring.doctor.nats_checks import FEW_MESSAGES, checks_of_server, is_small, why_not_open
 from mainspring.doctor.nats_facts import NatsFacts
 from mainspring.engines.nats.streams import NANOSECONDS
-from tests.unit.doctor.judging import is_silent, speaks
+from tests.unit.doctor.finding_assertions import assert_finding, is_all_ok
 
 LANE = "shop.ready.default.ping.1.*"
 CONSUMER: dict[str, Any] = {"config": {"ack_wait": 20 * NANOSECONDS, "max_deliver": -1}, "num_pending": 0}
@@ -60,59 +60,63 @@ def cluster(**changes: Any) -> dict[str, Any]:
 def test_a_sound_server_is_in_order() -> None:
     sound = facts(monitor=varz(sync_always=True))
     for check in checks_of_server(sound, 1 << 20):
-        assert is_silent(check.run()), check.name
+        assert is_all_ok(check.run()), check.name
     assert why_not_open(sound) is None
     assert is_small(sound)
 
 
 @pytest.mark.parametrize("version", ["2.9.10", "2.12.8", ""])
 def test_an_old_server_is_an_error(version: str) -> None:
-    speaks(server.check_server(facts(server={"version": version})), Severity.ERROR, version or "unknown", "2.14")
+    assert_finding(
+        server.check_server(facts(server={"version": version})), Severity.ERROR, version or "unknown", "2.14"
+    )
 
 
 def test_a_server_needs_jetstream() -> None:
-    speaks(server.check_server(facts(account=None)), Severity.ERROR, "JetStream is not enabled")
+    assert_finding(server.check_server(facts(account=None)), Severity.ERROR, "JetStream is not enabled")
 
 
 @pytest.mark.parametrize(("used", "severity"), [(85, Severity.WARNING), (99, Severity.ERROR)])
 def test_room_runs_out(used: int, severity: Severity) -> None:
     full = {"storage": used << 20, "limits": {"max_storage": 100 << 20}}
-    speaks(server.check_storage(facts(account=full)), severity, "this account", f"{used} MiB")
+    assert_finding(server.check_storage(facts(account=full)), severity, "this account", f"{used} MiB")
     monitor = varz(max_storage=100 << 20)
     monitor["jetstream"]["stats"]["storage"] = used << 20
-    speaks(server.check_storage(facts(monitor=monitor)), severity, "this server", f"{used} MiB")
+    assert_finding(server.check_storage(facts(monitor=monitor)), severity, "this server", f"{used} MiB")
 
 
 def test_how_often_a_server_syncs_is_not_claimed_unless_it_was_seen() -> None:
-    speaks(server.check_sync(facts()), Severity.INFO, "cannot be seen")
+    assert_finding(server.check_sync(facts()), Severity.INFO, "cannot be seen")
     seldom = facts(monitor=varz(sync_interval=120 * NANOSECONDS))
-    speaks(server.check_sync(seldom), Severity.WARNING, "every 2 min")
-    speaks(server.check_sync(facts(monitor=varz(sync_interval=NANOSECONDS // 2))), Severity.INFO, "500 ms")
-    assert is_silent(server.check_sync(facts(stream__config={"num_replicas": 3})))
+    assert_finding(server.check_sync(seldom), Severity.WARNING, "every 2 min")
+    assert_finding(server.check_sync(facts(monitor=varz(sync_interval=NANOSECONDS // 2))), Severity.INFO, "500 ms")
+    assert is_all_ok(server.check_sync(facts(stream__config={"num_replicas": 3})))
 
 
 def test_the_monitor_of_another_server_says_nothing_about_the_jobs() -> None:
     other = varz(sync_always=True) | {"server_name": "n2"}
-    speaks(server.check_sync(facts(monitor=other)), Severity.WARNING, "n2, and n1 keeps the jobs")
+    assert_finding(server.check_sync(facts(monitor=other)), Severity.WARNING, "n2, and n1 keeps the jobs")
 
 
 @pytest.mark.parametrize(("ahead", "words"), [(5.0, "5 s behind"), (-90.0, "90 s ahead of")])
 def test_clocks_that_differ_are_a_warning(ahead: float, words: str) -> None:
-    speaks(server.check_clock(facts(ahead=ahead)), Severity.WARNING, f"our clock is {words} that of the server")
+    assert_finding(
+        server.check_clock(facts(ahead=ahead)), Severity.WARNING, f"our clock is {words} that of the server"
+    )
 
 
 def test_a_server_that_is_far_away_makes_jobs_late() -> None:
-    speaks(server.check_distance(facts(round_trip=0.04)), Severity.WARNING, "40 ms")
-    assert is_silent(server.check_distance(facts(round_trip=0.04, stream__config={"num_replicas": 3})))
+    assert_finding(server.check_distance(facts(round_trip=0.04)), Severity.WARNING, "40 ms")
+    assert is_all_ok(server.check_distance(facts(round_trip=0.04, stream__config={"num_replicas": 3})))
 
 
 def test_arguments_may_be_larger_than_messages() -> None:
-    speaks(server.check_payload(facts(), 2 << 20), Severity.WARNING, "1 MiB", "2 MiB")
+    assert_finding(server.check_payload(facts(), 2 << 20), Severity.WARNING, "1 MiB", "2 MiB")
 
 
 def test_what_is_forbidden_is_told() -> None:
     denied = facts(denied=("Permissions Violation for Publish to shop.settings",))
-    speaks(server.check_rights(denied), Severity.ERROR, "shop.settings")
+    assert_finding(server.check_rights(denied), Severity.ERROR, "shop.settings")
     assert why_not_open(denied) == "this user has not the rights to read them"
     unseen = facts(denied=("Permissions Violation for Publish to $JS.API.STREAM.INFO.shop",), stream=None)
     assert "stream" not in [check.name for check in checks_of_server(unseen, 1)]
@@ -123,7 +127,7 @@ def test_what_is_forbidden_is_told() -> None:
 
 def test_a_stream_that_is_not_there_hides_the_rest() -> None:
     missing = facts(stream=None)
-    speaks(stream.check_stream(missing), Severity.ERROR, "there is no stream 'shop'")
+    assert_finding(stream.check_stream(missing), Severity.ERROR, "there is no stream 'shop'")
     assert "replicas" not in [check.name for check in checks_of_server(missing, 1)]
     assert why_not_open(missing) == "there is no stream to read them from"
     assert [check.name for check in checks_of_server(facts(account=None), 1)] == ["server", "rights"]
@@ -131,21 +135,23 @@ def test_a_stream_that_is_not_there_hides_the_rest() -> None:
 
 @pytest.mark.parametrize("limit", ["max_age", "max_bytes", "max_msgs"])
 def test_limits_of_the_stream_lose_jobs(limit: str) -> None:
-    speaks(stream.check_stream(facts(stream__config={limit: 1_000})), Severity.ERROR, f"{limit}=1000")
+    assert_finding(stream.check_stream(facts(stream__config={limit: 1_000})), Severity.ERROR, f"{limit}=1000")
 
 
 def test_settings_of_the_stream_that_do_harm() -> None:
-    speaks(stream.check_stream(facts(stream__config={"sealed": True})), Severity.ERROR, "sealed")
-    speaks(stream.check_stream(facts(stream__config={"sources": [{}]})), Severity.WARNING, "sources")
-    speaks(stream.check_stream(facts(events=None)), Severity.WARNING, "shop-events")
+    assert_finding(stream.check_stream(facts(stream__config={"sealed": True})), Severity.ERROR, "sealed")
+    assert_finding(stream.check_stream(facts(stream__config={"sources": [{}]})), Severity.WARNING, "sources")
+    assert_finding(stream.check_stream(facts(events=None)), Severity.WARNING, "shop-events")
 
 
 def test_a_stream_of_another_version_is_named() -> None:
-    finding = speaks(stream.check_stream(facts(wanted={"allow_atomic": True})), Severity.WARNING, "allow_atomic")
+    finding = assert_finding(
+        stream.check_stream(facts(wanted={"allow_atomic": True})), Severity.WARNING, "allow_atomic"
+    )
     assert "prepared" not in finding.remedy
     prepared = facts(wanted={"allow_atomic": True}, settings=NatsSettings(prefix="shop", prepared=True))
-    assert "prepared" in speaks(stream.check_stream(prepared), Severity.WARNING).remedy
-    assert is_silent(stream.check_stream(facts(stream__config={"num_replicas": 3})))
+    assert "prepared" in assert_finding(stream.check_stream(prepared), Severity.WARNING).remedy
+    assert is_all_ok(stream.check_stream(facts(stream__config={"num_replicas": 3})))
 
 
 # -- replicas
@@ -153,16 +159,16 @@ def test_a_stream_of_another_version_is_named() -> None:
 
 def test_one_copy_in_a_cluster_is_a_warning() -> None:
     one = facts(server={"version": "2.15.1", "cluster": "lab"})
-    speaks(stream.check_replicas(one), Severity.WARNING, "one copy", "lab")
+    assert_finding(stream.check_replicas(one), Severity.WARNING, "one copy", "lab")
 
 
 def test_copies_in_a_cluster() -> None:
     three = {"stream__config": {"num_replicas": 3}, "stream__cluster": cluster()}
-    assert is_silent(stream.check_replicas(facts(**three)))
+    assert is_all_ok(stream.check_replicas(facts(**three)))
     two = three | {"stream__config": {"num_replicas": 2}}
-    speaks(stream.check_replicas(facts(**two)), Severity.WARNING, "2 copies")
+    assert_finding(stream.check_replicas(facts(**two)), Severity.WARNING, "2 copies")
     asked = three | {"settings": NatsSettings(prefix="shop", replicas=5)}
-    speaks(stream.check_replicas(facts(**asked)), Severity.WARNING, "3 copies", "ask for 5")
+    assert_finding(stream.check_replicas(facts(**asked)), Severity.WARNING, "3 copies", "ask for 5")
 
 
 def test_servers_that_are_away_or_behind() -> None:
@@ -170,18 +176,18 @@ def test_servers_that_are_away_or_behind() -> None:
     away = {"name": "n2", "current": True, "active": 6 * NANOSECONDS}
     behind = {"name": "n3", "current": False, "lag": 3}
     found = stream.check_replicas(facts(**config, stream__cluster=cluster(replicas=[away, {"name": "n3"}])))
-    speaks(found, Severity.WARNING, "n2 away")
+    assert_finding(found, Severity.WARNING, "n2 away")
     found = stream.check_replicas(
         facts(**config, stream__cluster=cluster(replicas=[away, {"name": "n3", "offline": True}]))
     )
-    speaks(found, Severity.ERROR, "n2, n3 away")
-    speaks(
+    assert_finding(found, Severity.ERROR, "n2, n3 away")
+    assert_finding(
         stream.check_replicas(facts(**config, stream__cluster=cluster(replicas=[{"name": "n2"}, behind]))),
         Severity.WARNING,
         "n3",
     )
     found = stream.check_replicas(facts(**config, stream__cluster=cluster(leader=None)))
-    speaks(found, Severity.ERROR, "no leader")
+    assert_finding(found, Severity.ERROR, "no leader")
 
 
 # -- leases and consumers
@@ -189,16 +195,16 @@ def test_servers_that_are_away_or_behind() -> None:
 
 def test_a_lease_outlasts_an_election() -> None:
     short = {"settings": NatsSettings(prefix="shop", lease=3.0)}
-    assert is_silent(stream.check_lease(facts(**short)))
+    assert is_all_ok(stream.check_lease(facts(**short)))
     found = stream.check_lease(facts(**short, stream__config={"num_replicas": 3}))
-    speaks(found, Severity.WARNING, "the lease is 3 s")
+    assert_finding(found, Severity.WARNING, "the lease is 3 s")
 
 
 def test_a_lane_without_a_consumer_waits_for_a_user_that_may_make_one() -> None:
     missing = {LANE: None}
-    speaks(stream.check_consumers(facts(consumers=missing)), Severity.INFO, LANE)
+    assert_finding(stream.check_consumers(facts(consumers=missing)), Severity.INFO, LANE)
     prepared = NatsSettings(prefix="shop", prepared=True)
-    speaks(stream.check_consumers(facts(consumers=missing, settings=prepared)), Severity.ERROR, LANE)
+    assert_finding(stream.check_consumers(facts(consumers=missing, settings=prepared)), Severity.ERROR, LANE)
 
 
 @pytest.mark.parametrize(
@@ -212,11 +218,13 @@ def test_settings_of_consumers_that_do_harm(
     config: dict[str, Any], severity: Severity, words: tuple[str, ...]
 ) -> None:
     changed = {LANE: {**CONSUMER, "config": {**CONSUMER["config"], **config}}}
-    speaks(stream.check_consumers(facts(consumers=changed)), severity, *words)
+    assert_finding(stream.check_consumers(facts(consumers=changed)), severity, *words)
 
 
 def test_a_consumer_may_be_paused_on_the_server() -> None:
-    speaks(stream.check_consumers(facts(consumers={LANE: {**CONSUMER, "paused": True}})), Severity.ERROR, LANE)
+    assert_finding(
+        stream.check_consumers(facts(consumers={LANE: {**CONSUMER, "paused": True}})), Severity.ERROR, LANE
+    )
 
 
 def test_jobs_of_a_large_stream_are_not_counted() -> None:

@@ -10,7 +10,7 @@ from mainspring.jobs.records import WorkerInfo, WorkerRecord
 from mainspring.jobs.recurrence.rules import encode_rule
 from mainspring.jobs.recurrence.schedule_records import Overlap, ScheduleRecord
 from mainspring.jobs.timestamps import MICROSECONDS
-from tests.unit.doctor.judging import is_silent, speaks
+from tests.unit.doctor.finding_assertions import assert_finding, is_all_ok
 
 NOW = 1_800_000_000 * MICROSECONDS
 MINUTE = 60 * MICROSECONDS
@@ -43,44 +43,50 @@ def snapshot(*schedules: ScheduleRecord, **facts: Any) -> Snapshot:
 
 
 def test_schedules_that_fire_are_in_order() -> None:
-    assert is_silent(check_schedules(snapshot()))
-    assert is_silent(check_schedules(snapshot(schedule(), schedule("often", rule=encode_rule(Every(60))))))
-    assert is_silent(check_schedules(snapshot(schedule(), handlers=frozenset({"report"}))))
+    assert is_all_ok(check_schedules(snapshot()))
+    assert is_all_ok(check_schedules(snapshot(schedule(), schedule("often", rule=encode_rule(Every(60))))))
+    assert is_all_ok(check_schedules(snapshot(schedule(), handlers=frozenset({"report"}))))
 
 
 def test_a_schedule_that_does_not_fire_is_an_error_without_workers_and_a_warning_with_some() -> None:
     overdue = schedule(next_due=NOW - 5 * MINUTE)
-    speaks(check_schedules(snapshot(overdue, workers=[])), Severity.ERROR, "no worker fires nightly", "5 min")
-    speaks(check_schedules(snapshot(overdue)), Severity.WARNING, "nightly", "5 min")
-    assert is_silent(check_schedules(snapshot(schedule(next_due=NOW - MINUTE // 2))))
+    assert_finding(
+        check_schedules(snapshot(overdue, workers=[])), Severity.ERROR, "no worker fires nightly", "5 min"
+    )
+    assert_finding(check_schedules(snapshot(overdue)), Severity.WARNING, "nightly", "5 min")
+    assert is_all_ok(check_schedules(snapshot(schedule(next_due=NOW - MINUTE // 2))))
 
 
 def test_a_rule_of_a_newer_version_or_an_unknown_zone_is_an_error() -> None:
     zone = encode_rule(Cron("0 2 * * *", tz="Europe/Berlin")).replace("Berlin", "Atlantis")
     for rule in ('{"kind":"moon"}', zone):
-        speaks(check_schedules(snapshot(schedule(rule=rule))), Severity.ERROR, "cannot be understood", "nightly")
+        assert_finding(
+            check_schedules(snapshot(schedule(rule=rule))), Severity.ERROR, "cannot be understood", "nightly"
+        )
 
 
 def test_a_schedule_without_a_date_never_fires_or_has_ended() -> None:
-    speaks(check_schedules(snapshot(schedule(next_due=None))), Severity.WARNING, "never fires: nightly")
-    speaks(check_schedules(snapshot(schedule(next_due=None, last_due=NOW))), Severity.INFO, "end", "nightly")
+    assert_finding(check_schedules(snapshot(schedule(next_due=None))), Severity.WARNING, "never fires: nightly")
+    assert_finding(
+        check_schedules(snapshot(schedule(next_due=None, last_due=NOW))), Severity.INFO, "end", "nightly"
+    )
 
 
 def test_a_paused_schedule_is_a_note() -> None:
     paused = schedule(is_paused=True, next_due=NOW - 9 * MINUTE, type="unknown")
-    finding = speaks(check_schedules(snapshot(paused)), Severity.INFO, "paused", "nightly")
+    finding = assert_finding(check_schedules(snapshot(paused)), Severity.INFO, "paused", "nightly")
     assert finding.commands == (("schedules", "resume", "nightly"),)
 
 
 def test_jobs_of_a_schedule_need_a_handler() -> None:
     foreign = schedule(type="theirs")
-    speaks(check_schedules(snapshot(foreign)), Severity.WARNING, "no worker knows", "nightly: theirs")
+    assert_finding(check_schedules(snapshot(foreign)), Severity.WARNING, "no worker knows", "nightly: theirs")
     found = check_schedules(snapshot(foreign, workers=[], handlers=frozenset({"report"})))
-    speaks(found, Severity.WARNING, "this application has no handler", "nightly: theirs")
+    assert_finding(found, Severity.WARNING, "this application has no handler", "nightly: theirs")
 
 
 def test_what_is_declared_and_not_stored_does_not_fire() -> None:
     found = check_schedules(snapshot(not_stored=["nightly"]))
-    speaks(found, Severity.WARNING, "not stored", "nightly")
+    assert_finding(found, Severity.WARNING, "not stored", "nightly")
     found = check_schedules(snapshot(schedule(), stored_otherwise=["nightly"]))
-    speaks(found, Severity.WARNING, "stored otherwise", "nightly")
+    assert_finding(found, Severity.WARNING, "stored otherwise", "nightly")

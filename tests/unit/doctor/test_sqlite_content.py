@@ -14,7 +14,7 @@ from mainspring.doctor import sqlite_content as content
 from mainspring.doctor.findings import Severity
 from mainspring.engines.sqlite.schema import APPLICATION_ID, MIGRATIONS, VERSION
 from mainspring.errors import StoreCorrupt, StoreTooNew
-from tests.unit.doctor.judging import is_silent, speaks
+from tests.unit.doctor.finding_assertions import assert_finding, is_all_ok
 
 
 @pytest.fixture
@@ -38,12 +38,12 @@ def change(path: Path, sql: str) -> None:
 
 def test_a_store_of_this_version_is_in_order(store: Path) -> None:
     clock = SystemClock()
-    assert is_silent(content.check_schema(store))
-    assert is_silent(content.check_journal(store))
-    assert is_silent(content.check_integrity(store, clock, 10))
-    assert is_silent(content.check_log(store))
-    assert is_silent(content.check_free_pages(store))
-    assert is_silent(content.check_times(store, clock.now()))
+    assert is_all_ok(content.check_schema(store))
+    assert is_all_ok(content.check_journal(store))
+    assert is_all_ok(content.check_integrity(store, clock, 10))
+    assert is_all_ok(content.check_log(store))
+    assert is_all_ok(content.check_free_pages(store))
+    assert is_all_ok(content.check_times(store, clock.now()))
     assert content.why_not_open(store) is None
 
 
@@ -51,7 +51,7 @@ def test_an_older_schema_is_named_and_left_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "old.db"
     change(path, MIGRATIONS[0])
     change(path, f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = 1; PRAGMA journal_mode = wal")
-    finding = speaks(content.check_schema(path), Severity.INFO, "version 1", f"is {VERSION}")
+    finding = assert_finding(content.check_schema(path), Severity.INFO, "version 1", f"is {VERSION}")
     assert "backup" in finding.remedy
     assert content.why_not_open(path) == "opening it would bring its schema up to date"
     assert apsw.Connection(str(path)).pragma("user_version") == 1
@@ -74,16 +74,16 @@ def test_a_newer_schema_and_the_files_of_others_are_refused(store: Path, tmp_pat
 def test_an_empty_file_is_no_harm(tmp_path: Path) -> None:
     path = tmp_path / "empty.db"
     path.touch()
-    speaks(content.check_schema(path), Severity.INFO, "empty")
+    assert_finding(content.check_schema(path), Severity.INFO, "empty")
     assert path.stat().st_size == 0
     assert content.why_not_open(tmp_path / "nowhere.db") == "there is no file"
 
 
 def test_another_journal_is_noticed_and_not_changed(store: Path) -> None:
     change(store, "PRAGMA journal_mode = delete")
-    speaks(content.check_journal(store), Severity.WARNING, "no write-ahead log")
+    assert_finding(content.check_journal(store), Severity.WARNING, "no write-ahead log")
     assert content.why_not_open(store) == "opening it would change its journal mode"
-    speaks(content.check_journal(store), Severity.WARNING)
+    assert_finding(content.check_journal(store), Severity.WARNING)
 
 
 def test_damage_is_found(store: Path) -> None:
@@ -91,47 +91,47 @@ def test_damage_is_found(store: Path) -> None:
     middle = len(data) // 2 // 4_096 * 4_096
     data[middle : middle + 4 * 4_096] = b"\x55" * (4 * 4_096)
     store.write_bytes(data)
-    finding = speaks(content.check_integrity(store, SystemClock(), 10), Severity.ERROR, "damaged")
+    finding = assert_finding(content.check_integrity(store, SystemClock(), 10), Severity.ERROR, "damaged")
     assert ".recover" in finding.remedy
 
 
 def test_a_look_for_damage_has_an_end(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(content, "STEPS", 1)
     steps: list[None] = []
-    assert is_silent(content.check_integrity(store, SystemClock(), inf, lambda: steps.append(None)))
+    assert is_all_ok(content.check_integrity(store, SystemClock(), inf, lambda: steps.append(None)))
     assert len(steps) > 1
-    speaks(content.check_integrity(store, SystemClock(), 0), Severity.INFO, "too large")
+    assert_finding(content.check_integrity(store, SystemClock(), 0), Severity.INFO, "too large")
 
 
 def test_a_log_that_grows_and_grows_is_noticed(store: Path) -> None:
     log = store.with_name("shop.db-wal")
     with log.open("wb") as file:
         file.truncate(content.LONG_LOG)
-    finding = speaks(content.check_log(store), Severity.WARNING, "64 MiB")
+    finding = assert_finding(content.check_log(store), Severity.WARNING, "64 MiB")
     assert f"lsof {log}" in finding.remedy
 
 
 def test_unused_pages_are_counted(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     change(store, "DELETE FROM jobs")
-    assert is_silent(content.check_free_pages(store))
+    assert is_all_ok(content.check_free_pages(store))
     monkeypatch.setattr(content, "MUCH_FREE", 100_000)
-    assert "VACUUM" in speaks(content.check_free_pages(store), Severity.INFO, "in use").remedy
+    assert "VACUUM" in assert_finding(content.check_free_pages(store), Severity.INFO, "in use").remedy
 
 
 def test_a_user_that_may_not_write_leaves_nothing_behind(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = sorted(store.parent.iterdir())
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != store)
-    assert is_silent(content.check_schema(store))
-    assert is_silent(content.check_journal(store))
+    assert is_all_ok(content.check_schema(store))
+    assert is_all_ok(content.check_journal(store))
     assert content.why_not_open(store) == f"user {os.geteuid()} may not write to it"
     assert sorted(store.parent.iterdir()) == before
 
 
 def test_a_path_may_have_any_characters(store: Path) -> None:
     odd = store.rename(store.with_name("what? 100% #1 &co.db"))
-    assert is_silent(content.check_schema(odd))
+    assert is_all_ok(content.check_schema(odd))
 
 
 def test_what_is_from_the_future_tells_that_the_clock_went_back(store: Path) -> None:
     then = SystemClock().now() - timedelta(hours=3)
-    speaks(content.check_times(store, then), Severity.WARNING, "3 h ahead")
+    assert_finding(content.check_times(store, then), Severity.WARNING, "3 h ahead")

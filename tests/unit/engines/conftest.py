@@ -1,4 +1,4 @@
-"""`clock`, and an engine on a file of its own."""
+"""Fixtures: a manual clock, and an engine on a SQLite file of its own."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from mainspring.testing import ManualClock
 from mainspring.testing.conformance.bench import Bench
 from tests.blank_stores import make_blank_store
-from tests.unit.engines.crashes import opened
+from tests.unit.engines.crash_points import opened
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from mainspring.jobs.limits import bucket_of
 from mainspring.jobs.records import Lease
 from mainspring.testing import ManualClock
 from mainspring.testing.conformance.bench import Bench
-from tests.unit.engines.crashes import opened
-from tests.unit.engines.invariants import check_lines
+from tests.unit.engines.crash_points import opened
+from tests.unit.engines.store_invariants import check_invariants
 
 AT_ONCE, PACED = "at once", "paced"
 
@@ -81,10 +81,10 @@ def test_where_as_many_start_as_end_nothing_is_counted_in_the_file(
     leases = turn_over(watched, worker, leases)
     assert len(leases) == 2
     assert statements.take("occupied") == 0
-    check_lines(path)
+    check_invariants(path)
     watched.complete(worker, *leases)
     assert statements.take("INSERT INTO occupied") == 1
-    check_lines(path)
+    check_invariants(path)
 
 
 def test_counts_are_not_read_again_unless_another_process_has_written(
@@ -112,7 +112,7 @@ def test_two_engines_never_start_more_than_may_run(bench: Bench, path: Path, clo
         other.complete(second, lease)
         assert len(bench.take(worker)) == 2
         assert other.take(second) == []
-    check_lines(path)
+    check_invariants(path)
 
 
 def test_tokens_that_another_engine_has_spent_are_spent(bench: Bench, path: Path, clock: ManualClock) -> None:
@@ -131,7 +131,7 @@ def test_what_a_unit_has_counted_goes_with_it(bench: Bench, path: Path) -> None:
         bench.complete(worker, *leases)
         assert len(bench.take(worker)) == 2
         raise CalledOff
-    check_lines(path)
+    check_invariants(path)
     assert bench.take(worker) == []
     assert len(turn_over(bench, worker, leases)) == 2
 
@@ -144,7 +144,7 @@ def test_a_limit_may_change_between_an_end_and_a_take_of_one_unit(bench: Bench, 
         assert len(bench.take(worker)) == 3
         bench.arrange(DropLimit(AT_ONCE))
         assert len(bench.take(worker)) == 3
-    check_lines(path)
+    check_invariants(path)
 
 
 def test_counts_are_right_though_few_are_remembered(
@@ -158,4 +158,4 @@ def test_counts_are_right_though_few_are_remembered(
     leases = bench.take(worker)
     assert [lease.id for lease in leases] == ["a1", "b1", "c1", "d1"]
     assert [lease.id for lease in turn_over(bench, worker, leases)] == ["a2", "b2", "c2", "d2"]
-    check_lines(path)
+    check_invariants(path)

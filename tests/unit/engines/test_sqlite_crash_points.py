@@ -13,21 +13,21 @@ from mainspring.jobs.records import Cause, Lease, Outcome, OutcomeKind, WorkerIn
 from mainspring.jobs.status import FINAL, JobStatus
 from mainspring.testing.conformance.bench import Bench, seconds
 from tests.support import within
-from tests.unit.engines.crashes import (
-    Laboratories,
-    Laboratory,
+from tests.unit.engines.crash_points import (
+    CrashExperiment,
+    CrashExperiments,
+    OpenedStore,
     Operation,
-    Scene,
-    World,
+    PreparedStore,
+    complete_all_jobs,
     integrity,
-    run_everything,
     snapshot,
 )
 
 pytestmark = pytest.mark.stress  # every step of every operation: many small databases
 
 
-class AllStates(Scene):
+class AllStates(PreparedStore):
     """A job in every state: one worker is at work, others have died."""
 
     def prepare(self, bench: Bench) -> None:
@@ -47,53 +47,53 @@ class AllStates(Scene):
         bench.submit("later", after=3600)
 
 
-def running(world: World, kind: OutcomeKind) -> Lease:
-    return world.leases[f"running {kind.value}"]
+def running(store: OpenedStore, kind: OutcomeKind) -> Lease:
+    return store.leases[f"running {kind.value}"]
 
 
-def submit(world: World) -> Any:
-    bench = world.bench
+def submit(store: OpenedStore) -> Any:
+    bench = store.bench
     jobs = [bench.job("new"), bench.job("due"), bench.job("other", type="other", queue="other"), bench.job("new")]
-    return world.engine.submit(jobs)
+    return store.engine.submit(jobs)
 
 
-def take(world: World) -> Any:
-    return world.bench.look(world.worker)
+def take(store: OpenedStore) -> Any:
+    return store.bench.look(store.worker)
 
 
-def start(world: World) -> Any:
-    return world.engine.start(world.worker, [world.leases["held"]])
+def start(store: OpenedStore) -> Any:
+    return store.engine.start(store.worker, [store.leases["held"]])
 
 
-def settle(kind: OutcomeKind) -> Callable[[World], Any]:
-    def settle_one(world: World) -> Any:
+def settle(kind: OutcomeKind) -> Callable[[OpenedStore], Any]:
+    def settle_one(store: OpenedStore) -> Any:
         cause = Cause.FAILURE if kind in (OutcomeKind.RETRY, OutcomeKind.FAILED) else None
-        due = world.bench.now + seconds(30) if kind in (OutcomeKind.RETRY, OutcomeKind.SNOOZED) else None
-        outcome = Outcome(running(world, kind), kind, due, b"1", "it broke", cause)
-        return world.engine.settle(world.worker, [outcome])
+        due = store.bench.now + seconds(30) if kind in (OutcomeKind.RETRY, OutcomeKind.SNOOZED) else None
+        outcome = Outcome(running(store, kind), kind, due, b"1", "it broke", cause)
+        return store.engine.settle(store.worker, [outcome])
 
     return settle_one
 
 
-def settle_all(world: World) -> Any:
+def settle_all(store: OpenedStore) -> Any:
     stale = Outcome(
-        world.leases["held"], OutcomeKind.COMPLETED
+        store.leases["held"], OutcomeKind.COMPLETED
     )  # held, not started: refused among those that are accepted
-    return world.engine.settle(
-        world.worker, [stale, *(Outcome(running(world, kind), kind) for kind in OutcomeKind)]
+    return store.engine.settle(
+        store.worker, [stale, *(Outcome(running(store, kind), kind) for kind in OutcomeKind)]
     )
 
 
-def everything_in_one_unit(world: World) -> Any:
-    with world.engine.unit(durable=True):
-        return submit(world), change(CancelJob("later"))(world), settle_all(world), start(world), take(world)
+def everything_in_one_unit(store: OpenedStore) -> Any:
+    with store.engine.unit(durable=True):
+        return submit(store), change(CancelJob("later"))(store), settle_all(store), start(store), take(store)
 
 
-def change(*commands: Any) -> Callable[[World], Any]:
-    return lambda world: world.engine.change(commands)
+def change(*commands: Any) -> Callable[[OpenedStore], Any]:
+    return lambda store: store.engine.change(commands)
 
 
-OPERATIONS: dict[str, Callable[[World], Any]] = {
+OPERATIONS: dict[str, Callable[[OpenedStore], Any]] = {
     "submit": submit,
     "cancel a pending job": change(CancelJob("due")),
     "cancel a held job": change(CancelJob("held")),
@@ -103,88 +103,90 @@ OPERATIONS: dict[str, Callable[[World], Any]] = {
     "edit": change(Edit("letter", b"[2]", "json")),
     "delete": change(Delete("done")),
     "many commands": change(CancelJob("due"), Replay("letter", "copy", 0), CancelJob("copy"), Delete("done")),
-    "enroll": lambda world: world.engine.enroll(WorkerInfo("another", 2, ("ping",))),
-    "renew": lambda world: world.engine.renew(world.worker),
-    "leave": lambda world: world.engine.leave(world.worker),
+    "enroll": lambda store: store.engine.enroll(WorkerInfo("another", 2, ("ping",))),
+    "renew": lambda store: store.engine.renew(store.worker),
+    "leave": lambda store: store.engine.leave(store.worker),
     "take": take,
     "start": start,
     **{f"settle as {kind.value}": settle(kind) for kind in OutcomeKind},
     "settle all": settle_all,
-    "sweep": lambda world: world.engine.sweep(world.worker),
+    "sweep": lambda store: store.engine.sweep(store.worker),
     "everything in one unit": everything_in_one_unit,
 }
 each_operation = pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
-    return AllStates(tmp_path_factory.mktemp("scene") / "jobs.db")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> PreparedStore:
+    return AllStates(tmp_path_factory.mktemp("prepared") / "jobs.db")
 
 
 @pytest.fixture(scope="module")
-def laboratories(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Laboratories:
-    return Laboratories(scene, lambda: tmp_path_factory.mktemp("laboratory"))
+def experiments(prepared: PreparedStore, tmp_path_factory: pytest.TempPathFactory) -> CrashExperiments:
+    return CrashExperiments(prepared, lambda: tmp_path_factory.mktemp("experiment"))
 
 
 @pytest.fixture
-def laboratory(laboratories: Laboratories, operation: Operation) -> Laboratory:
-    return laboratories.of(operation)
+def experiment(experiments: CrashExperiments, operation: Operation) -> CrashExperiment:
+    return experiments.of(operation)
 
 
 @each_operation
-def test_a_crash_leaves_all_of_an_operation_or_nothing(laboratory: Laboratory) -> None:
-    def look(world: World, is_committed: bool) -> None:  # noqa: FBT001 - an answer, not an option
-        assert snapshot(world.bench) == (laboratory.after if is_committed else laboratory.before)
-        assert integrity(laboratory.path_of_remains) == "ok"
+def test_a_crash_leaves_all_of_an_operation_or_nothing(experiment: CrashExperiment) -> None:
+    def look(store: OpenedStore, is_committed: bool) -> None:  # noqa: FBT001 - an answer, not an option
+        assert snapshot(store.bench) == (experiment.after if is_committed else experiment.before)
+        assert integrity(experiment.killed_path) == "ok"
 
-    laboratory.kill_everywhere(look)
+    experiment.kill_at_each_step(look)
 
 
 @each_operation
-def test_after_a_crash_no_job_is_lost_and_none_completes_twice(laboratory: Laboratory) -> None:
-    def recover(world: World, is_committed: bool) -> None:  # noqa: FBT001
-        records = snapshot(world.bench)
+def test_after_a_crash_no_job_is_lost_and_none_completes_twice(experiment: CrashExperiment) -> None:
+    def recover(store: OpenedStore, is_committed: bool) -> None:  # noqa: FBT001
+        records = snapshot(store.bench)
         alive = {record.id for record in records if record.status not in FINAL}
         to_stop = {record.id for record in records if record.stop_requested}
-        completed = run_everything(world.bench)
+        completed = complete_all_jobs(store.bench)
         assert Counter(completed) == Counter(alive - to_stop - {"other"})  # no worker has a handler for that one
-        counts = world.engine.counts()
+        counts = store.engine.counts()
         assert (counts[JobStatus.RUNNING], counts[JobStatus.PENDING]) == (0, int("other" in alive))
-        assert_nothing_stale_is_heard(world.bench, world)
+        assert_nothing_stale_is_heard(store.bench, store)
 
-    laboratory.kill_everywhere(recover)
+    experiment.kill_at_each_step(recover)
 
 
-def assert_nothing_stale_is_heard(bench: Bench, world: World) -> None:
+def assert_nothing_stale_is_heard(bench: Bench, store: OpenedStore) -> None:
     """Whatever the dead worker has still to say."""
     before = snapshot(bench)
-    leases = list(world.leases.values())
+    leases = list(store.leases.values())
     for kind in OutcomeKind:
         outcomes = [Outcome(lease, kind, 0, b"stale", "stale", Cause.FAILURE) for lease in leases]
-        assert bench.engine.settle(world.worker, outcomes) == [False] * len(leases)
-    assert bench.engine.start(world.worker, leases) == [False] * len(leases)
-    assert not bench.engine.renew(world.worker)
+        assert bench.engine.settle(store.worker, outcomes) == [False] * len(leases)
+    assert bench.engine.start(store.worker, leases) == [False] * len(leases)
+    assert not bench.engine.renew(store.worker)
     assert snapshot(bench) == before
 
 
 @each_operation
 def test_an_operation_can_be_repeated_after_a_crash(
-    laboratory: Laboratory, operation: Callable[[World], Any]
+    experiment: CrashExperiment, operation: Callable[[OpenedStore], Any]
 ) -> None:
-    def repeat(world: World, is_committed: bool) -> None:  # noqa: FBT001
-        operation(world)
+    def repeat(store: OpenedStore, is_committed: bool) -> None:  # noqa: FBT001
+        operation(store)
         if not is_committed:  # else a repetition is another operation, which only has to be possible
-            assert snapshot(world.bench) == laboratory.after
+            assert snapshot(store.bench) == experiment.after
 
-    laboratory.kill_everywhere(repeat)
+    experiment.kill_at_each_step(repeat)
 
 
 @each_operation
-def test_an_engine_that_was_interrupted_goes_on(laboratory: Laboratory, operation: Callable[[World], Any]) -> None:
-    def go_on(world: World, is_committed: bool) -> None:  # noqa: FBT001
-        assert snapshot(world.bench) == (laboratory.after if is_committed else laboratory.before)
-        within(lambda: operation(world))
+def test_an_engine_that_was_interrupted_goes_on(
+    experiment: CrashExperiment, operation: Callable[[OpenedStore], Any]
+) -> None:
+    def go_on(store: OpenedStore, is_committed: bool) -> None:  # noqa: FBT001
+        assert snapshot(store.bench) == (experiment.after if is_committed else experiment.before)
+        within(lambda: operation(store))
         if not is_committed:
-            assert snapshot(world.bench) == laboratory.after
+            assert snapshot(store.bench) == experiment.after
 
-    laboratory.interrupt_everywhere(go_on)
+    experiment.crash_at_each_step(go_on)

@@ -20,7 +20,7 @@ from mainspring.jobs.status import JobStatus
 from mainspring.testing import ManualClock
 from mainspring.testing.conformance.bench import Bench
 from tests.support import PATIENCE
-from tests.unit.engines.crashes import integrity, opened
+from tests.unit.engines.crash_points import integrity, opened
 
 
 def execute(path: Path, sql: str) -> Any:

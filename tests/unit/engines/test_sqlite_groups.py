@@ -15,8 +15,8 @@ from mainspring.jobs.limits import bucket_of
 from mainspring.jobs.records import Cause, OutcomeKind, Query
 from mainspring.testing import ManualClock
 from mainspring.testing.conformance.bench import START_LEAD_SECONDS, Bench, seconds
-from tests.unit.engines.crashes import opened
-from tests.unit.engines.invariants import check_lines, connected
+from tests.unit.engines.crash_points import opened
+from tests.unit.engines.store_invariants import check_invariants, connected
 
 FAMILY = "by tenant"
 PAGE = 4_096 + 24  # in the log
@@ -70,7 +70,7 @@ def test_no_job_starts_past_a_head_that_waits_while_a_suspect_of_its_group_start
     bench.submit("refused", limits=of("b"), after=-2)
     bench.submit("head", "next", limits=of("a"), after=-1)
     assert bench.take_ids(worker, starts=2) == ["suspect", "head"]
-    check_lines(path)
+    check_invariants(path)
 
 
 def test_that_there_is_more_is_told_however_long_the_take_takes(path: Path, clock: ManualClock) -> None:

@@ -15,8 +15,8 @@ from mainspring.jobs.records import Cause, Outcome, OutcomeKind, Query
 from mainspring.jobs.status import JobStatus
 from mainspring.testing import ManualClock
 from mainspring.testing.conformance.bench import Bench, seconds
-from tests.unit.engines.crashes import integrity, opened
-from tests.unit.engines.invariants import check_lines
+from tests.unit.engines.crash_points import integrity, opened
+from tests.unit.engines.store_invariants import check_invariants
 
 # The tables as the first release made them. Never change this: files out there do not change either.
 VERSION_ONE = """
@@ -167,7 +167,7 @@ def test_everything_that_waits_in_an_old_file_or_was_lost_runs_to_its_end(
         assert sorted(completed) == sorted(waited)
         assert bench.status("stopped") is JobStatus.CANCELED
     assert integrity(path) == "ok"
-    check_lines(path)
+    check_invariants(path)
 
 
 def test_jobs_of_an_old_file_and_new_ones_share_sequences_limits_and_keys(
@@ -181,7 +181,7 @@ def test_jobs_of_an_old_file_and_new_ones_share_sequences_limits_and_keys(
         assert bench.take_ids(worker, suspects=False, ahead=0) == ["first", "second", "third", "new 1", "plain"]
         assert bench.situation("new 2").behind == "new 1"
         assert bench.change(Replay("letter", "copy", 0)).is_done
-    check_lines(path)
+    check_invariants(path)
 
 
 def test_an_old_worker_that_comes_back_is_told_that_it_is_dead(

@@ -39,7 +39,7 @@ from mainspring.jobs.records import (
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.conformance.bench import Bench
 from tests.support import PATIENCE, amount
-from tests.unit.engines.projected import forget, put, record
+from tests.unit.engines.projected_jobs import forget, put, record
 
 EVERYTHING = Query(limit=10_000)
 
@@ -532,7 +532,7 @@ PROLOGUE = """
 import os, sys
 from mainspring.engines.sqlite.projection import SqliteProjection
 from mainspring.jobs.records import Query
-from tests.unit.engines.projected import forget, put
+from tests.unit.engines.projected_jobs import forget, put
 copy = SqliteProjection(sys.argv[1])
 """
 WRITING = """

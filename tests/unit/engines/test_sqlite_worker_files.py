@@ -15,7 +15,7 @@ from mainspring.jobs.status import JobStatus
 from mainspring.testing import ManualClock
 from mainspring.testing.conformance.bench import Bench
 from tests.support import PATIENCE
-from tests.unit.engines.crashes import opened
+from tests.unit.engines.crash_points import opened
 
 
 def worker_files_of(path: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""What holds in a SQLite file after every unit and every crash: checked row by row. See `engines.sqlite.lines`."""
+"""Checks the invariants of `engines.sqlite.waiting_groups` in a SQLite file, row by row."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BEHIND_IN_SEQUENCE, BEHIND_IN_GROUP = 1, 2
 
 
 class Row(NamedTuple):
-    """A job, as far as its lines are concerned."""
+    """The columns of a job that decide whether it can be claimed."""
 
     seq: int
     id: str
@@ -39,8 +39,8 @@ class Row(NamedTuple):
     moved: int | None
 
     @property
-    def line(self) -> tuple[str | None, bool]:
-        """Its group, in which suspects stand in a line of their own."""
+    def head_key(self) -> tuple[str | None, bool]:
+        """Its group, and whether it is a suspect: suspects have a head of their own."""
         return self.group, self.crashes >= SUSPECT_CRASHES
 
 
@@ -61,8 +61,8 @@ def dump(path: Path) -> dict[str, list[Any]]:
         return {table: sorted(connection.execute(f"SELECT * FROM {table}"), key=repr) for table in tables}
 
 
-def check_lines(path: Path) -> None:
-    """Fail if a job may start that must not, or if none may start though one should."""
+def check_invariants(path: Path) -> None:
+    """Fail if a job can be claimed that must wait, or if a job waits that must be claimable."""
     with connected(path) as connection:
         rows = [Row(*row) for row in connection.execute(ROWS)]
         groups = {name: tuple(others) for name, *others in _select(connection, "groups", "name, jobs, due, seq")}
@@ -77,7 +77,7 @@ def check_lines(path: Path) -> None:
     _check_occupied(rows, occupied, at_once)
     _check_parked(rows, parked, occupied, limits)
     rated = {bucket for bucket in parked.values() if limits[family_of(bucket)][1] is not None}
-    assert rated <= waits, rated - waits  # a worker checks again
+    assert rated <= waits, rated - waits  # each parked rate has a time at which it is checked again
     for row in rows:
         assert row.number == number_of(row.group), row
         if row.status == PENDING and row.wait == 0:
@@ -111,7 +111,7 @@ def _check_groups(rows: list[Row], parked: set[str]) -> None:
             if row.group is None:
                 assert row.wait == 0, row
             else:
-                groups[row.line].append(row)
+                groups[row.head_key].append(row)
     for (group, _), members in groups.items():
         members.sort(key=lambda row: (row.due, row.seq))
         free = [row for row in members if row.wait != BEHIND_IN_GROUP]
@@ -119,7 +119,7 @@ def _check_groups(rows: list[Row], parked: set[str]) -> None:
 
 
 def _check_members(rows: list[Row], groups: dict[str, tuple[int, int, int]]) -> None:
-    """Fail if a job is counted wrongly, or waits where no worker looks for it any more."""
+    """Fail if the count of a group is wrong, or if searches for its next head skip a waiting job."""
     assert {name: jobs for name, (jobs, _, _) in groups.items()} == Counter(row.group for row in rows if row.group)
     for row in rows:
         if row.group is not None and row.moved is None:
@@ -141,7 +141,7 @@ def _check_parked(
     occupied: Counter[str],
     limits: dict[str, tuple[int, int | None]],
 ) -> None:
-    """Fail if a group waits for a bucket that has room and that no job is about to use."""
+    """Fail if a group is parked for a bucket whose capacity no claimable job can use up."""
     free = [row for row in rows if row.status == PENDING and row.owner is None and row.wait == 0]
     for group, bucket in parked.items():
         assert bucket in limits_of(group), (group, bucket)

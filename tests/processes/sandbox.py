@@ -1,4 +1,4 @@
-"""Real processes for tests: start one, wait for what it says, signal it, and never leave it behind."""
+"""Child processes for tests: starts them, waits for lines of their output, signals them, and always ends them."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from typing import TypeVar
 
 from mainspring import JobInfo
 from tests.processes.apps.jobs import app
-from tests.processes.ledger import LEDGER, Entry, read_ledger
+from tests.processes.run_log import RUN_LOG, Entry, read_run_log
 from tests.support import PATIENCE, eventually
 
 T = TypeVar("T")
 
 ROOT = Path(__file__).parents[2]
 PATHS = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-GREETING = "stop with Ctrl+C or SIGTERM"  # what a worker says when it is at work; handlers may be quicker
+READY = "stop with Ctrl+C or SIGTERM"  # a worker prints it when it claims jobs; handlers may print before
 APPS = "tests.processes.apps"
 
 
 class Child:
-    """A Python process, and every line that it has said on stdout and stderr."""
+    """A Python process, and every line that it has printed on stdout and stderr."""
 
     def __init__(
         self,
@@ -37,11 +37,11 @@ class Child:
         on_line: Callable[[str], None] | None = None,
     ) -> None:
         self.name = " ".join(arguments)
-        self._on_line = on_line  # told of every line, on a thread of ours
+        self._on_line = on_line  # called with every line, on a thread of this process
         self._changed = Condition()  # guards what follows
         self._lines: list[str] = []
         self._is_at_end = False
-        self._place = 0  # lines before it were expected already
+        self._next_line = 0  # lines before it were matched already
         self._process = subprocess.Popen(
             [sys.executable, *arguments],
             cwd=folder,
@@ -72,18 +72,18 @@ class Child:
 
     @property
     def lines(self) -> list[str]:
-        """What it has said so far."""
+        """The lines that it has printed so far."""
         with self._changed:
             return list(self._lines)
 
     @property
     def is_at_end(self) -> bool:
-        """Whether it, and everything that it forked, has ended."""
+        """Whether it and all processes that it forked have ended."""
         with self._changed:
             return self._is_at_end
 
     def expect(self, text: str, *, timeout: float = PATIENCE) -> str:
-        """Wait for the next line that contains `text`, after those that were expected before."""
+        """Wait for the next line that contains `text`, after the lines that were matched before."""
         return self.expect_any(text, timeout=timeout)
 
     def expect_any(self, *texts: str, timeout: float = PATIENCE) -> str:
@@ -91,7 +91,7 @@ class Child:
         return self._wait(lambda: self._find(texts), " or ".join(map(repr, texts)), timeout)
 
     def expect_all(self, *texts: str, timeout: float = PATIENCE) -> None:
-        """Wait until each of these has been said, in whatever order, since the start."""
+        """Wait until each of these texts was printed since the start, in any order."""
 
         def look() -> bool | None:
             return all(any(text in line for line in self._lines) for text in texts) or None
@@ -99,25 +99,25 @@ class Child:
         self._wait(look, f"{texts}", timeout)
 
     def expect_lines(self, count: int, *, timeout: float = PATIENCE) -> None:
-        """Wait until it has said so many more lines."""
-        goal = self._place + count
+        """Wait until it has printed this many more lines."""
+        goal = self._next_line + count
         self._wait(lambda: True if len(self._lines) >= goal else None, f"{count} more lines", timeout)
-        self._place = goal
+        self._next_line = goal
 
     def skip(self) -> None:
-        """Expect nothing of what it has said so far."""
+        """Skip the lines that it has printed so far."""
         with self._changed:
-            self._place = len(self._lines)
+            self._next_line = len(self._lines)
 
     def expect_end_of_output(self, *, timeout: float = PATIENCE) -> list[str]:
-        """Wait until no process can write any more, and return all lines."""
+        """Wait until the output is closed, and return all lines."""
         self._wait(lambda: True if self._is_at_end else None, "the end of its output", timeout)
         return self.lines
 
     def _find(self, texts: tuple[str, ...]) -> str | None:
-        while self._place < len(self._lines):
-            line = self._lines[self._place]
-            self._place += 1
+        while self._next_line < len(self._lines):
+            line = self._lines[self._next_line]
+            self._next_line += 1
             if any(text in line for text in texts):
                 return line
         return None
@@ -134,17 +134,17 @@ class Child:
         with self._changed:
             self._changed.wait_for(is_over, timeout)
             said = "\n  ".join(self._lines[-40:])
-        assert found, f"{self.name} (pid {self.pid}) did not come to {what} within {timeout} s; it said:\n  {said}"
+        assert found, f"{self.name} (pid {self.pid}) did not print {what} within {timeout} s, but:\n  {said}"
         return found[0]
 
-    def tell(self, line: str) -> None:
+    def send_line(self, line: str) -> None:
         """Write a line to its stdin."""
         assert self._process.stdin is not None
         self._process.stdin.write(line + "\n")
         self._process.stdin.flush()
 
-    def let_go(self) -> None:
-        """Close its stdin, and that of what it forked: those who wait for it go on."""
+    def close_stdin(self) -> None:
+        """Close its stdin, also for processes that it forked: those that wait for it continue."""
         assert self._process.stdin is not None
         self._process.stdin.close()
 
@@ -153,12 +153,12 @@ class Child:
         self._process.send_signal(number)
 
     def suspend(self) -> None:
-        """SIGSTOP, and wait until it stands still."""
+        """Send SIGSTOP, and wait until it is stopped."""
         self.signal(signal.SIGSTOP)
         os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def kill(self) -> None:
-        """`kill -9`, and wait until it is gone."""
+        """Kill it with SIGKILL, and wait until it has ended."""
         self._process.kill()
         self._process.wait()
 
@@ -168,22 +168,22 @@ class Child:
             return self._process.wait(timeout)
         except subprocess.TimeoutExpired:
             said = "\n  ".join(self.lines[-40:])
-            raise AssertionError(f"{self.name} has not ended within {timeout} s; it said:\n  {said}") from None
+            raise AssertionError(f"{self.name} has not ended within {timeout} s; it printed:\n  {said}") from None
 
     def close(self) -> None:
-        """Make sure that it is gone and give everything back."""
+        """Kill it if it runs, and release all resources."""
         self.kill()
-        self.let_go()  # so that what it forked ends, too
+        self.close_stdin()  # so that processes that it forked end, too
         self._reader.join(PATIENCE)
         assert self._process.stdout is not None
         self._process.stdout.close()
 
 
-class Site:
-    """A folder with one file of jobs, the processes that work on it, and what they wrote into the ledger.
+class Sandbox:
+    """A folder with a store, the processes that use it, and their run log.
 
-    It is the working directory while the block lasts, here as in the processes, so `app` and its handlers, which
-    tests submit, have the same file in all of them.
+    The folder is the working directory during the block, here and in the processes. So `app`, whose jobs tests
+    submit, uses the same file in all of them.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -192,7 +192,7 @@ class Site:
         self._children: list[Child] = []
         self._here = chdir(folder)
 
-    def __enter__(self) -> Site:
+    def __enter__(self) -> Sandbox:
         self._here.__enter__()
         return self
 
@@ -213,26 +213,26 @@ class Site:
         return self.start("-m", f"{APPS}.{name}", *arguments, on_line=None, **environment)
 
     def start_worker(self, name: str = "worker", *arguments: str, **environment: str) -> Child:
-        """Start a module that ends in `app.run()`, and wait until it takes jobs."""
+        """Start a module that ends in `app.run()`, and wait until it claims jobs."""
         worker = self.start_app(name, *arguments, **environment)
         worker.expect("Mainspring runs jobs from")
-        worker.expect_all(GREETING)
+        worker.expect_all(READY)
         return worker
 
     def suspend(self, worker: Child) -> None:
-        """SIGSTOP a worker at a moment when it does not write: else it would keep all others from writing."""
+        """Send SIGSTOP to a worker while it does not write: otherwise no process could write to the file."""
 
         def is_suspended() -> bool:
             worker.suspend()
-            if self._is_no_process_writing():
+            if self._is_write_lock_free():
                 return True
             worker.signal(signal.SIGCONT)
             return False
 
-        assert eventually(is_suspended), f"{worker.name} writes without a break"
+        assert eventually(is_suspended), f"{worker.name} writes without a pause"
 
-    def _is_no_process_writing(self) -> bool:
-        (path,) = self.folder.glob("*.db-turn")  # a process that writes holds a lock on it
+    def _is_write_lock_free(self) -> bool:
+        (path,) = self.folder.glob("*.db-turn")  # the lock file of the writers
         with path.open() as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -245,6 +245,6 @@ class Site:
         self.app.manager().wait(job_id, PATIENCE)
         return self.app.get(job_id)
 
-    def ledger(self) -> list[Entry]:
-        """Return what handlers wrote down so far."""
-        return read_ledger(self.folder / LEDGER)
+    def run_log(self) -> list[Entry]:
+        """Return the entries that handlers have written so far."""
+        return read_run_log(self.folder / RUN_LOG)

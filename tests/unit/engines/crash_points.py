@@ -1,4 +1,4 @@
-"""Crashes on demand: engines that die before or after a given step on their store, and what they leave behind."""
+"""Simulated crashes of the SQLite engine, before and after each step of an operation on its store."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from mainspring.testing.conformance.bench import Bench
 
 
 class Crash(BaseException):
-    """The process ends here. Nothing may catch it for good."""
+    """The simulated process has died. Code under test must not swallow it."""
 
 
-class Remains(NamedTuple):
+class KilledFiles(NamedTuple):
     """The content of the files that a process leaves behind if it is killed at a step."""
 
     database: bytes
     log: bytes
     locks: tuple[str, ...]
-    """The names of the lock files of its workers: no process holds them any more."""
+    """The names of the lock files of its workers, which no process holds any more."""
     now: datetime
     is_committed: bool
-    """Whether the operation that was under way has been committed."""
+    """Whether the operation was committed."""
 
     def write_to(self, path: Path) -> ManualClock:
-        """Make the files anew, and a clock that goes on from the crash."""
+        """Write the files to a path; return a clock that continues at the time of the crash."""
         Path(f"{path}-shm").unlink(missing_ok=True)
         Path(f"{path}-wal").write_bytes(self.log)
         path.write_bytes(self.database)
@@ -43,7 +43,7 @@ class Remains(NamedTuple):
 
 
 class CrashPoint:
-    """A probe that counts the steps of an operation, and crashes at one of them or records what each leaves.
+    """A probe that counts the steps of an operation, and crashes at one of them or records the files after each.
 
     A killed process leaves the file and its log, with whatever the unfinished transaction has written, as they are
     at that instant. An engine that crashes sees an exception, rolls back, and is closed by the test.
@@ -55,16 +55,16 @@ class CrashPoint:
         self._at: int | None = None
         self._records = False
         self.steps: list[str] = []
-        self.remains: list[Remains] = []
-        """What the steps leave, as far as it differs: most of them leave what the step before them left."""
+        self.killed_files: list[KilledFiles] = []
+        """The files after each step that changed them."""
         self.is_armed = False
 
     def arm(self, at: int) -> None:
-        """Begin to count; crash at this step."""
+        """Start counting, and crash at this step."""
         self.is_armed, self._at = True, at
 
     def record(self) -> None:
-        """Begin to count, and to look at what a crash would leave; crash nowhere."""
+        """Start counting, and record the files that a crash would leave; never crash."""
         self.is_armed = self._records = True
 
     def __call__(self, when: str, sql: str) -> None:
@@ -72,19 +72,19 @@ class CrashPoint:
             return
         self.steps.append(f"{when} {' '.join(sql.split())}")
         if self._records:
-            self._add(self._look(is_committed=self.steps[-1] == "after COMMIT"))
+            self._add(self._read_files(is_committed=self.steps[-1] == "after COMMIT"))
         if len(self.steps) - 1 == self._at:
             self.is_armed = False
             raise Crash(self.steps[-1])
 
-    def _look(self, *, is_committed: bool) -> Remains:
-        # Closing a file drops the locks that this process has on it; no other process is there to take them.
+    def _read_files(self, *, is_committed: bool) -> KilledFiles:
+        # Closing a file drops the locks that this process has on it; no other process takes them.
         log = Path(f"{self._path}-wal").read_bytes()
-        return Remains(self._path.read_bytes(), log, locks_of(self._path), self._clock.now(), is_committed)
+        return KilledFiles(self._path.read_bytes(), log, locks_of(self._path), self._clock.now(), is_committed)
 
-    def _add(self, remains: Remains) -> None:
-        if self.remains[-1:] != [remains]:
-            self.remains.append(remains)
+    def _add(self, files: KilledFiles) -> None:
+        if self.killed_files[-1:] != [files]:
+            self.killed_files.append(files)
 
 
 def locks_of(path: Path) -> tuple[str, ...]:
@@ -93,7 +93,7 @@ def locks_of(path: Path) -> tuple[str, ...]:
 
 
 def make_locks(path: Path, names: tuple[str, ...]) -> None:
-    """Leave these lock files and no others, as workers that die leave them behind: held by no process."""
+    """Create these lock files and no others, held by no process, as dead workers leave them."""
     folder = Path(f"{path}-workers")
     shutil.rmtree(folder, ignore_errors=True)
     if names:
@@ -102,125 +102,129 @@ def make_locks(path: Path, names: tuple[str, ...]) -> None:
         (folder / name).touch()
 
 
-class Scene:
-    """A file with jobs; every test begins with a copy of it. Derived classes prepare the jobs."""
+class PreparedStore:
+    """A store with jobs; every test begins with a copy of it. Subclasses override `prepare`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.worker = 0
         self.leases: dict[str, Lease] = {}
-        """What the worker has in hand, by the id of the job."""
+        """The leases of the worker, by job id."""
         clock = ManualClock()
         with opened(path, clock) as bench:
             self.prepare(bench)
         self._now = clock.now()
 
     def prepare(self, bench: Bench) -> None:
-        """Store jobs, and let a worker take some."""
+        """Store jobs, and let a worker claim some."""
         raise NotImplementedError
 
     def take(self, bench: Bench) -> None:
-        """Let the worker take what there is."""
+        """Let the worker claim all due jobs."""
         self.leases |= {lease.id: lease for lease in bench.take(self.worker)}
 
     def copy_to(self, path: Path) -> ManualClock:
-        """Make a copy, and a clock that begins when the scene was ready."""
+        """Copy the store to a path; return a clock that continues where the preparation ended."""
         shutil.copyfile(self._path, path)
         make_locks(path, locks_of(self._path))
         return ManualClock(self._now)
 
 
-class World:
-    """A copy of the scene in the hands of an engine."""
+class OpenedStore:
+    """An engine on a copy of the prepared store."""
 
-    def __init__(self, scene: Scene, bench: Bench) -> None:
+    def __init__(self, prepared: PreparedStore, bench: Bench) -> None:
         self.bench = bench
         self.engine = bench.engine
-        self.worker = scene.worker
-        self.leases = scene.leases
+        self.worker = prepared.worker
+        self.leases = prepared.leases
 
 
-Operation: TypeAlias = Callable[[World], Any]
+Operation: TypeAlias = Callable[[OpenedStore], Any]
 
 
-class Laboratory:
-    """Repeats an operation in worlds that are alike, and lets it end at another step each time."""
+class CrashExperiment:
+    """Runs an operation on copies of one store, and crashes it at another step each time."""
 
     def __init__(
-        self, scene: Scene, folder: Path, operation: Operation, look: Callable[[Bench], Any] | None = None
+        self,
+        prepared: PreparedStore,
+        folder: Path,
+        operation: Operation,
+        look: Callable[[Bench], Any] | None = None,
     ) -> None:
-        self._scene = scene
+        self._prepared = prepared
         self.path = folder / "jobs.db"
         self._operation = operation
         self.look = look or snapshot
-        """What is compared: all jobs, unless a test says otherwise."""
-        self.path_of_remains = folder / "remains.db"
-        with self._begin() as (world, probe):
-            self.before = self.look(world.bench)
+        """Reads the content to compare: by default all jobs."""
+        self.killed_path = folder / "killed.db"
+        with self._begin() as (store, probe):
+            self.before = self.look(store.bench)
             probe.record()
-            operation(world)
+            operation(store)
             probe.is_armed = False
-            self.after = self.look(world.bench)
+            self.after = self.look(store.bench)
         self.steps = probe.steps
-        self.remains = probe.remains
+        self.killed_files = probe.killed_files
         assert len(self.steps) >= 4  # before and after a beginning and an end
         assert self.steps[-1] == "after COMMIT"
-        assert [remains.is_committed for remains in self.remains][-2:] == [False, True]
+        assert [files.is_committed for files in self.killed_files][-2:] == [False, True]
 
     @contextmanager
-    def _begin(self) -> Iterator[tuple[World, CrashPoint]]:
-        clock = self._scene.copy_to(self.path)
+    def _begin(self) -> Iterator[tuple[OpenedStore, CrashPoint]]:
+        clock = self._prepared.copy_to(self.path)
         probe = CrashPoint(self.path, clock)
         with opened(self.path, clock, probe) as bench:
-            yield World(self._scene, bench), probe
+            yield OpenedStore(self._prepared, bench), probe
 
-    def interrupt_everywhere(self, then: Callable[[World, bool], None], *, begin: int = 0) -> None:
-        """Crash at every step from `begin` on; tell the test whether the operation was committed.
+    def crash_at_each_step(self, then: Callable[[OpenedStore, bool], None], *, begin: int = 0) -> None:
+        """Crash at every step from `begin` on, and call `then` with whether the operation was committed.
 
-        The same world goes on: its engine has seen the exception and rolled back.
+        The same engine continues: it has seen the exception and rolled back.
         """
         for number, step in list(enumerate(self.steps))[begin:]:
-            with self._begin() as (world, probe):
+            with self._begin() as (store, probe):
                 probe.arm(number)
                 with pytest.raises(Crash) as crash:
-                    self._operation(world)
+                    self._operation(store)
                 assert str(crash.value) == step
-                then(world, step == "after COMMIT")
+                then(store, step == "after COMMIT")
 
-    def kill_everywhere(self, then: Callable[[World, bool], None]) -> None:
-        """Open what a process leaves that is killed at any step; tell the test whether it had committed.
+    def kill_at_each_step(self, then: Callable[[OpenedStore, bool], None]) -> None:
+        """Open the files that a kill at each step leaves, and call `then` with whether it was committed.
 
-        Steps that leave files with the same content are one: the next process cannot tell them apart.
+        Steps that leave files with the same content are tested once.
         """
-        for remains in self.remains:
-            clock = remains.write_to(self.path_of_remains)
-            with opened(self.path_of_remains, clock) as bench:
-                then(World(self._scene, bench), remains.is_committed)
+        for files in self.killed_files:
+            clock = files.write_to(self.killed_path)
+            with opened(self.killed_path, clock) as bench:
+                then(OpenedStore(self._prepared, bench), files.is_committed)
 
 
-class Laboratories:
-    """Makes one laboratory for each operation: all tests of an operation look at the same remains."""
+class CrashExperiments:
+    """Creates one experiment for each operation, which all tests of the operation share."""
 
     def __init__(
-        self, scene: Scene, make_folder: Callable[[], Path], look: Callable[[Path], Any] | None = None
+        self, prepared: PreparedStore, make_folder: Callable[[], Path], look: Callable[[Path], Any] | None = None
     ) -> None:
-        self._scene = scene
+        self._prepared = prepared
         self._make_folder = make_folder
         self._look = look
-        self._made: dict[Operation, Laboratory] = {}
+        self._made: dict[Operation, CrashExperiment] = {}
 
-    def of(self, operation: Operation) -> Laboratory:
-        """Return the laboratory of an operation; `look` is given the path of its file."""
+    def of(self, operation: Operation) -> CrashExperiment:
+        """Return the experiment of an operation; `look` gets the path of its file."""
         if operation not in self._made:
             folder, look = self._make_folder(), self._look
             compare = None if look is None else lambda _: look(folder / "jobs.db")
-            self._made[operation] = Laboratory(self._scene, folder, operation, look=compare)
+            self._made[operation] = CrashExperiment(self._prepared, folder, operation, look=compare)
         return self._made[operation]
 
 
 @contextmanager
 def opened(path: Path, clock: ManualClock, probe: Callable[[str, str], None] | None = None) -> Iterator[Bench]:
-    """Lend an engine on this file, and let go of its locks in the end as a dead process does."""
+    """Open an engine on this file; at the end release its locks, as the death of a process does."""
     engine = SqliteEngine(path, clock=clock, durability="normal", probe=probe)
     bench = Bench(engine, clock)
     try:
@@ -236,7 +240,7 @@ def snapshot(bench: Bench) -> list[JobRecord]:
 
 
 def integrity(path: Path) -> str:
-    """Let SQLite look at every page."""
+    """Return the result of SQLite's integrity check: `ok` if no page is damaged."""
     connection = apsw.Connection(str(path))
     try:
         return str(connection.pragma("integrity_check"))
@@ -244,8 +248,8 @@ def integrity(path: Path) -> str:
         connection.close()
 
 
-def run_everything(bench: Bench) -> list[str]:
-    """Let a new worker rescue and complete everything there is; return the ids in the order of completion."""
+def complete_all_jobs(bench: Bench) -> list[str]:
+    """Let a new worker rescue and complete all jobs; return the ids in the order of completion."""
     worker = bench.enroll()
     completed: list[str] = []
     for wait in (0, 1, 3600):

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from mainspring.doctor import sqlite_place as place
+from mainspring.doctor import sqlite_location as place
 from mainspring.doctor.findings import Severity
 from mainspring.doctor.sqlite_checks import check_file
-from mainspring.doctor.sqlite_place import check_file_system, type_of
+from mainspring.doctor.sqlite_location import check_file_system, type_of
 from mainspring.testing import ManualClock
-from tests.unit.doctor.judging import is_silent, speaks
+from tests.unit.doctor.finding_assertions import assert_finding, is_all_ok
 
 MOUNTS = r"""
 27 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
@@ -49,27 +49,27 @@ def test_a_path_is_on_the_deepest_mount_and_on_the_last_of_those() -> None:
     ],
 )
 def test_file_systems_on_which_a_store_does_not_live_well(folder: str, severity: Severity, word: str) -> None:
-    speaks(check_file_system(Path(folder), MOUNTS), severity, word)
+    assert_finding(check_file_system(Path(folder), MOUNTS), severity, word)
 
 
 def test_a_local_file_system_is_in_order_and_an_unknown_one_is_said_to_be() -> None:
-    assert is_silent(check_file_system(Path("/srv"), MOUNTS))
-    speaks(check_file_system(Path("/srv"), None), Severity.INFO, "cannot be seen")
+    assert is_all_ok(check_file_system(Path("/srv"), MOUNTS))
+    assert_finding(check_file_system(Path("/srv"), None), Severity.INFO, "cannot be seen")
 
 
 def test_there_may_be_no_file(store: Path) -> None:
-    assert is_silent(check_file(store))
-    speaks(check_file(store.with_name("other.db")), Severity.ERROR, "there is no file", "other.db")
-    speaks(check_file(store.parent), Severity.ERROR, "is a folder")
-    speaks(check_file(store.parent / "nowhere" / "shop.db"), Severity.ERROR, "there is no folder")
+    assert is_all_ok(check_file(store))
+    assert_finding(check_file(store.with_name("other.db")), Severity.ERROR, "there is no file", "other.db")
+    assert_finding(check_file(store.parent), Severity.ERROR, "is a folder")
+    assert_finding(check_file(store.parent / "nowhere" / "shop.db"), Severity.ERROR, "there is no folder")
 
 
 def test_a_store_belongs_to_one_user(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert is_silent(place.check_permissions(store))
+    assert is_all_ok(place.check_permissions(store))
     log = store.with_name("shop.db-wal")
     log.touch()
     os.chown(log, os.geteuid() + 1, -1) if os.geteuid() == 0 else _own_by_others(monkeypatch, log)
-    speaks(place.check_permissions(store), Severity.WARNING, "shop.db-wal", "another owner")
+    assert_finding(place.check_permissions(store), Severity.WARNING, "shop.db-wal", "another owner")
 
 
 def _own_by_others(monkeypatch: pytest.MonkeyPatch, stranger: Path) -> None:
@@ -83,40 +83,40 @@ def test_files_of_workers_have_owners_too(store: Path, monkeypatch: pytest.Monke
     folder = store.with_name("shop.db-workers")
     folder.mkdir()
     (folder / "7.lock").touch()
-    assert is_silent(place.check_permissions(store))
+    assert is_all_ok(place.check_permissions(store))
     _own_by_others(monkeypatch, folder / "7.lock")
-    speaks(place.check_permissions(store), Severity.WARNING, "7.lock")
+    assert_finding(place.check_permissions(store), Severity.WARNING, "7.lock")
 
 
 def test_a_user_that_may_not_write_is_told_where(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != store)
-    speaks(place.check_permissions(store), Severity.ERROR, "may not write to", str(store))
+    assert_finding(place.check_permissions(store), Severity.ERROR, "may not write to", str(store))
 
 
 @pytest.mark.parametrize("name", ["shop.db", "."])
 def test_a_file_that_all_users_may_write_is_reported(store: Path, name: str) -> None:
     target = store.parent / name
     target.chmod(target.stat().st_mode | 0o002)
-    finding = speaks(place.check_permissions(store), Severity.WARNING, "all users of this machine")
+    finding = assert_finding(place.check_permissions(store), Severity.WARNING, "all users of this machine")
     assert f"chmod o-w {target}" in finding.remedy
     if target.is_dir():
         target.chmod(0o1777)  # as /tmp: what others own is safe
-        assert is_silent(place.check_permissions(store))
+        assert is_all_ok(place.check_permissions(store))
 
 
 def test_room_runs_out(store: Path) -> None:
-    speaks(place.check_disk(store, 10 << 20, None), Severity.ERROR, "hardly any room", "10 MiB")
-    speaks(place.check_disk(store, 10 << 30, 5), Severity.ERROR, "5 more files")
-    speaks(place.check_disk(store, 300 << 20, None), Severity.WARNING, "only 300 MiB")
-    assert is_silent(place.check_disk(store, 10 << 30, 1_000_000))
-    assert is_silent(place.check_disk(store.with_name("other.db"), 10 << 30, None))
-    assert is_silent(place.check_disk(store, *place.room_at(store.parent)))
+    assert_finding(place.check_disk(store, 10 << 20, None), Severity.ERROR, "hardly any room", "10 MiB")
+    assert_finding(place.check_disk(store, 10 << 30, 5), Severity.ERROR, "5 more files")
+    assert_finding(place.check_disk(store, 300 << 20, None), Severity.WARNING, "only 300 MiB")
+    assert is_all_ok(place.check_disk(store, 10 << 30, 1_000_000))
+    assert is_all_ok(place.check_disk(store.with_name("other.db"), 10 << 30, None))
+    assert is_all_ok(place.check_disk(store, *place.room_at(store.parent)))
 
 
 def test_a_store_that_is_larger_than_the_room_that_is_left_cannot_be_backed_up(store: Path) -> None:
     with store.open("r+b") as file:
         file.truncate(2 << 30)
-    speaks(place.check_disk(store, 1 << 30, None), Severity.WARNING, "only 1 GiB", "2 GiB")
+    assert_finding(place.check_disk(store, 1 << 30, None), Severity.WARNING, "only 1 GiB", "2 GiB")
 
 
 def test_syncing_is_measured_in_a_file_that_goes_again(store: Path) -> None:
@@ -141,12 +141,12 @@ def test_a_slow_disk_is_not_measured_for_long(store: Path) -> None:
 
 
 def test_a_disk_that_confirms_at_once_confirms_nothing() -> None:
-    speaks(place.check_sync(3e-6, "full"), Severity.WARNING, "3 µs")
-    speaks(place.check_sync(0.08, None), Severity.WARNING, "80 ms")
-    assert is_silent(place.check_sync(0.08, "normal"))
-    assert is_silent(place.check_sync(0.002, "full"))
+    assert_finding(place.check_sync(3e-6, "full"), Severity.WARNING, "3 µs")
+    assert_finding(place.check_sync(0.08, None), Severity.WARNING, "80 ms")
+    assert is_all_ok(place.check_sync(0.08, "normal"))
+    assert is_all_ok(place.check_sync(0.002, "full"))
 
 
 def test_what_a_commit_is_worth_is_said() -> None:
-    assert is_silent(place.check_durability("full"))
-    speaks(place.check_durability("normal"), Severity.INFO, "'normal'")
+    assert is_all_ok(place.check_durability("full"))
+    assert_finding(place.check_durability("normal"), Severity.INFO, "'normal'")

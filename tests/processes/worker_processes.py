@@ -1,7 +1,7 @@
-"""Workers on one file, which are killed with `kill -9` at random moments and started again at once.
+"""Worker processes on one store, which are killed with `kill -9` at random moments and started again at once.
 
-A moment is given as a number of lines: as much as handlers have said, on all workers together. So a kill comes in
-the middle of work, however fast or slow the machine is, and the work decides how long a scenario lasts.
+The moment of a kill is a number of lines that the handlers of all workers have printed. So kills hit workers in
+the middle of jobs, however fast or slow the machine is.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from signal import SIGTERM
 from threading import Condition
 
 from mainspring import JobInfo, Mainspring
-from tests.processes.harness import APPS, GREETING, Child, Site
-from tests.processes.runs import Run, find_doubled, find_lost, put_together
+from tests.processes.run_history import Run, find_doubled, find_lost, runs_from_log
+from tests.processes.sandbox import APPS, READY, Child, Sandbox
 from tests.support import PATIENCE, amount
 
 WORKERS = amount(2, thorough=3)
@@ -24,16 +24,16 @@ HANDLER_LINES = ("start ", "end ", "fail ")
 
 @dataclass(frozen=True)
 class Figures:
-    """What came of a scenario, by the ledger."""
+    """The counts of a scenario, from the run log."""
 
     submitted: int
     completed: int
     lost: int
     doubled: int
-    """Jobs that ran again, and neither a failure nor a kill explains it."""
+    """Jobs that ran again without a failure or a kill before."""
     kills: int
     reruns: int
-    """Runs that a kill has cut short."""
+    """Runs that a kill interrupted."""
 
     def __str__(self) -> str:
         return (
@@ -42,29 +42,29 @@ class Figures:
         )
 
 
-class Fleet:
+class WorkerProcesses:
     """Workers of one application: a module of the folder `apps` with an `app`, run by `mainspring run`."""
 
-    def __init__(self, site: Site, module: str, *, seed: int = 0, workers: int = WORKERS) -> None:
-        self._site = site
+    def __init__(self, sandbox: Sandbox, module: str, *, seed: int = 0, workers: int = WORKERS) -> None:
+        self._sandbox = sandbox
         self._module = module
         self._random = Random(seed)
         self.workers: list[Child] = []
-        """Those that `stop` will stop."""
+        """The workers that `stop` stops."""
         self._size = workers
-        self._said = Condition()  # guards what follows
+        self._changed = Condition()  # guards what follows
         self._lines = 0
         self.killed: dict[int, int] = {}
-        """The processes that were killed, and when."""
+        """The time of the kill, by process id."""
 
     def start(self) -> None:
-        """Start all of them, and wait until they take jobs."""
+        """Start all workers, and wait until they claim jobs."""
         self.workers = [self.start_one() for _ in range(self._size)]
         for worker in self.workers:
-            worker.expect_all(GREETING)
+            worker.expect_all(READY)
 
     def start_together(self, app: Mainspring, *queues: str) -> None:
-        """Start all of them, and let none take jobs of these queues before all can."""
+        """Start all workers; none claims jobs of these queues before all are ready."""
         for queue in queues:
             assert app.queue(queue).pause()
         self.start()
@@ -72,33 +72,33 @@ class Fleet:
             assert app.queue(queue).resume()
 
     def start_one(self, *arguments: str, **environment: str) -> Child:
-        """Start one more worker, without waiting for it; it is the caller's."""
+        """Start one more worker without waiting for it; the caller stops it."""
         reference = f"{APPS}.{self._module}:app"
-        return self._site.start(
-            "-m", "mainspring", "run", reference, *arguments, on_line=self._hear, **environment
+        return self._sandbox.start(
+            "-m", "mainspring", "run", reference, *arguments, on_line=self._count_line, **environment
         )
 
-    def _hear(self, line: str) -> None:
+    def _count_line(self, line: str) -> None:
         if line.startswith(HANDLER_LINES):
-            with self._said:
+            with self._changed:
                 self._lines += 1
-                self._said.notify_all()
+                self._changed.notify_all()
 
     @property
     def lines(self) -> int:
-        """How much handlers have said."""
-        with self._said:
+        """The number of lines that handlers have printed."""
+        with self._changed:
             return self._lines
 
     def wait_for_lines(self, total: int) -> None:
-        """Wait until handlers have said so many lines in all."""
-        with self._said:
-            is_there = self._said.wait_for(lambda: self._lines >= total, PATIENCE)
+        """Wait until handlers have printed this many lines in all."""
+        with self._changed:
+            is_there = self._changed.wait_for(lambda: self._lines >= total, PATIENCE)
         said = "\n  ".join(line for worker in self.workers for line in worker.lines[-10:])
-        assert is_there, f"handlers have said {self._lines} lines and not {total}; the workers:\n  {said}"
+        assert is_there, f"handlers have printed {self._lines} lines, expected {total}; the workers:\n  {said}"
 
     def kill_at_random(self, kills: int, *, until: int) -> None:
-        """Kill so many times, before handlers have said so many lines in all; mostly one, at times two or all."""
+        """Kill workers this often before handlers have printed `until` lines: one, sometimes two or all."""
         for moment in sorted(self._random.randrange(1, until) for _ in range(kills)):
             self.wait_for_lines(moment)
             self._kill_and_restart(self._random.choice((1, 1, 1, 2, self._size)))
@@ -111,30 +111,30 @@ class Fleet:
             self.workers[place] = self.start_one()
 
     def kill(self, worker: Child) -> None:
-        """Kill one, and remember when."""
-        self.killed[worker.pid] = time.monotonic_ns()  # noqa: TID251 - compared with the ledger
+        """Kill a worker, and record the time."""
+        self.killed[worker.pid] = time.monotonic_ns()  # noqa: TID251 - compared with the run log
         worker.kill()
 
     def stop(self) -> None:
-        """Stop all workers in order; none may fail at it."""
+        """Stop all workers with SIGTERM; each must exit with 0."""
         for worker in self.workers:
-            worker.expect_all(GREETING)
+            worker.expect_all(READY)
             worker.signal(SIGTERM)
         assert [worker.wait() for worker in self.workers] == [0] * len(self.workers)
 
-    def finish(self, app: Mainspring, job_ids: Iterable[str]) -> Aftermath:
-        """Wait until these jobs have ended, stop the workers, and look at what is left."""
+    def finish(self, app: Mainspring, job_ids: Iterable[str]) -> ScenarioResult:
+        """Wait until these jobs have ended, stop the workers, and return the result."""
         job_ids = list(job_ids)
         for job_id in job_ids:
             app.handle(job_id).wait(PATIENCE)
         self.stop()
         jobs = {job.id: job for job in app.jobs(limit=1_000_000)}
-        return Aftermath(job_ids, jobs, put_together(self._site.ledger(), self.killed), self.killed)
+        return ScenarioResult(job_ids, jobs, runs_from_log(self._sandbox.run_log(), self.killed), self.killed)
 
 
 @dataclass(frozen=True)
-class Aftermath:
-    """What is left when all workers have stopped."""
+class ScenarioResult:
+    """Jobs and runs after all workers have stopped."""
 
     submitted: list[str]
     jobs: dict[str, JobInfo]
@@ -142,7 +142,7 @@ class Aftermath:
     killed: dict[int, int]
 
     def figures(self) -> Figures:
-        """Judge it by the ledger."""
+        """Count lost jobs, needless repetitions and kills."""
         return Figures(
             submitted=len(set(self.submitted)),
             completed=len({run.job for run in self.runs if run.how == "end"}),

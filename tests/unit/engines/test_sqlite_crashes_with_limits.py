@@ -32,17 +32,17 @@ from mainspring.jobs.status import FINAL, JobStatus
 from mainspring.testing.conformance.bench import Bench, seconds
 from mainspring.testing.conformance.schedule_driver import ScheduleDriver
 from tests.support import amount
-from tests.unit.engines.crashes import (
-    Laboratories,
-    Laboratory,
+from tests.unit.engines.crash_points import (
+    CrashExperiment,
+    CrashExperiments,
+    OpenedStore,
     Operation,
-    Scene,
-    World,
+    PreparedStore,
     integrity,
     opened,
     snapshot,
 )
-from tests.unit.engines.invariants import check_lines, connected, dump
+from tests.unit.engines.store_invariants import check_invariants, connected, dump
 
 pytestmark = pytest.mark.stress  # every step of every operation: many small databases
 
@@ -58,7 +58,7 @@ def unique(key: str, *, replaces: bool = False) -> UniqueKey:
     return UniqueKey(key, (JobStatus.PENDING,) if replaces else ALIVE, None, replaces)
 
 
-class Lines(Scene):
+class Lines(PreparedStore):
     """Jobs that run, that wait for others, and that wait for limits; a process follows the events."""
 
     def prepare(self, bench: Bench) -> None:
@@ -103,9 +103,9 @@ class Lines(Scene):
 # -- operations
 
 
-def submit(world: World) -> Any:
-    job = world.bench.job
-    return world.engine.submit(
+def submit(store: OpenedStore) -> Any:
+    job = store.bench.job
+    return store.engine.submit(
         [
             job("s4", sequence="s"),
             job("t1", sequence="t"),
@@ -121,75 +121,75 @@ def submit(world: World) -> Any:
 
 
 def settle(*job_ids: str, kind: OutcomeKind = OutcomeKind.COMPLETED, due: float | None = None) -> Operation:
-    def execute(world: World) -> Any:
-        at = None if due is None else world.bench.now + seconds(due)
+    def execute(store: OpenedStore) -> Any:
+        at = None if due is None else store.bench.now + seconds(due)
         cause = Cause.FAILURE if kind in (OutcomeKind.RETRY, OutcomeKind.FAILED) else None
-        outcomes = [Outcome(world.leases[job_id], kind, at, cause=cause) for job_id in job_ids]
-        return world.engine.settle(world.worker, outcomes)
+        outcomes = [Outcome(store.leases[job_id], kind, at, cause=cause) for job_id in job_ids]
+        return store.engine.settle(store.worker, outcomes)
 
     return execute
 
 
-def settle_with_follow_up(world: World) -> Any:
-    next_job = world.bench.job("next", sequence="s", limits=one("a"))
-    outcome = Outcome(world.leases["leads"], OutcomeKind.COMPLETED, result=b"1", follow_up=next_job)
-    return world.engine.settle(world.worker, [outcome])
+def settle_with_follow_up(store: OpenedStore) -> Any:
+    next_job = store.bench.job("next", sequence="s", limits=one("a"))
+    outcome = Outcome(store.leases["leads"], OutcomeKind.COMPLETED, result=b"1", follow_up=next_job)
+    return store.engine.settle(store.worker, [outcome])
 
 
-def report(world: World) -> Any:
-    progress = Progress(1, 2, "half", world.bench.now)
-    return world.engine.report(world.worker, [ProgressReport(world.leases["reports"], progress)])
+def report(store: OpenedStore) -> Any:
+    progress = Progress(1, 2, "half", store.bench.now)
+    return store.engine.report(store.worker, [ProgressReport(store.leases["reports"], progress)])
 
 
 def take_after(duration: float) -> Operation:
-    def take(world: World) -> Any:
-        world.bench.pass_time(duration)
-        return world.bench.look(world.worker)
+    def take(store: OpenedStore) -> Any:
+        store.bench.pass_time(duration)
+        return store.bench.look(store.worker)
 
     return take
 
 
 def change(*commands: Any) -> Operation:
-    return lambda world: world.engine.change(commands)
+    return lambda store: store.engine.change(commands)
 
 
 def arrange(*arrangements: Any) -> Operation:
-    return lambda world: world.engine.arrange(arrangements)
+    return lambda store: store.engine.arrange(arrangements)
 
 
 def fire(*names: str, count: int = 1) -> Operation:
-    def execute(world: World) -> Any:
-        timetable = ScheduleDriver(world.bench)
+    def execute(store: OpenedStore) -> Any:
+        timetable = ScheduleDriver(store.bench)
         firings = []
         for name in names:
             due = timetable.stored(name).next_due or 0
             jobs: tuple[NewJob, ...] = tuple(timetable.job(name, due + number) for number in range(count))
             firings.append(timetable.firing(name, jobs=jobs, records=(timetable.occurrence(due),)))
-        return world.engine.fire(firings)
+        return store.engine.fire(firings)
 
     return execute
 
 
-def prune(world: World) -> Any:
-    return world.engine.prune(Retention(0, 0, 0, 1))
+def prune(store: OpenedStore) -> Any:
+    return store.engine.prune(Retention(0, 0, 0, 1))
 
 
-def forget_results(world: World) -> Any:
-    return world.engine.prune(Retention(None, None, None, None))
+def forget_results(store: OpenedStore) -> Any:
+    return store.engine.prune(Retention(None, None, None, None))
 
 
-def put_schedule(world: World) -> Any:
-    return ScheduleDriver(world.bench).put("skips", expected=1, after=5)
+def put_schedule(store: OpenedStore) -> Any:
+    return ScheduleDriver(store.bench).put("skips", expected=1, after=5)
 
 
-def everything_in_one_unit(world: World) -> Any:
-    with world.engine.unit(durable=True):
-        answers = [settle("s1", "a1")(world), submit(world), settle_with_follow_up(world)]
-        answers += [change(CancelJob("s2"), Reschedule("a2", 0))(world), fire("skips", "replaces")(world)]
+def everything_in_one_unit(store: OpenedStore) -> Any:
+    with store.engine.unit(durable=True):
+        answers = [settle("s1", "a1")(store), submit(store), settle_with_follow_up(store)]
+        answers += [change(CancelJob("s2"), Reschedule("a2", 0))(store), fire("skips", "replaces")(store)]
         return [
             *answers,
-            arrange(PutLimit("one", 2, None), PauseQueue("paused", False))(world),
-            take_after(0)(world),
+            arrange(PutLimit("one", 2, None), PauseQueue("paused", False))(store),
+            take_after(0)(store),
         ]
 
 
@@ -207,7 +207,7 @@ OPERATIONS: dict[str, Operation] = {
         if kind is not OutcomeKind.COMPLETED
     },
     "report": report,
-    "sweep": lambda world: world.engine.sweep(world.worker),
+    "sweep": lambda store: store.engine.sweep(store.worker),
     "cancel heads": change(CancelJob("s2"), CancelJob("a2"), CancelJob("retried"), CancelJob("b2")),
     "reschedule": change(Reschedule("s2", 2**50), Reschedule("a2", 2**50), Reschedule("retried", 2**50)),
     "regroup": change(ChangeLimits("a2", one("b")), ChangeLimits("due", one("new")), ChangeLimits("r2", ())),
@@ -230,18 +230,18 @@ OPERATIONS: dict[str, Operation] = {
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> PreparedStore:
     return Lines(tmp_path_factory.mktemp("lines") / "jobs.db")
 
 
 @pytest.fixture(scope="module")
-def laboratories(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Laboratories:
-    return Laboratories(scene, lambda: tmp_path_factory.mktemp("laboratory"), look=dump)
+def experiments(prepared: PreparedStore, tmp_path_factory: pytest.TempPathFactory) -> CrashExperiments:
+    return CrashExperiments(prepared, lambda: tmp_path_factory.mktemp("experiment"), look=dump)
 
 
 @pytest.fixture
-def laboratory(laboratories: Laboratories, operation: Operation) -> Laboratory:
-    return laboratories.of(operation)
+def experiment(experiments: CrashExperiments, operation: Operation) -> CrashExperiment:
+    return experiments.of(operation)
 
 
 def finish(bench: Bench) -> Counter[str]:
@@ -265,34 +265,34 @@ each_operation = pytest.mark.parametrize("operation", OPERATIONS.values(), ids=O
 
 
 @each_operation
-def test_a_crash_leaves_all_or_nothing_and_every_line_in_order(laboratory: Laboratory) -> None:
-    assert laboratory.before != laboratory.after
+def test_a_crash_leaves_all_or_nothing_and_every_line_in_order(experiment: CrashExperiment) -> None:
+    assert experiment.before != experiment.after
 
-    def look(_: World, is_committed: bool) -> None:  # noqa: FBT001 - an answer, not an option
-        path = laboratory.path_of_remains  # opened already, as by the next process
-        assert dump(path) == (laboratory.after if is_committed else laboratory.before)
+    def look(_: OpenedStore, is_committed: bool) -> None:  # noqa: FBT001 - an answer, not an option
+        path = experiment.killed_path  # opened already, as by the next process
+        assert dump(path) == (experiment.after if is_committed else experiment.before)
         assert integrity(path) == "ok"
-        check_lines(path)
+        check_invariants(path)
 
-    laboratory.kill_everywhere(look)
+    experiment.kill_at_each_step(look)
 
 
 @each_operation
-def test_an_engine_that_was_interrupted_leaves_all_or_nothing(laboratory: Laboratory) -> None:
-    def look(world: World, is_committed: bool) -> None:  # noqa: FBT001
-        assert laboratory.look(world.bench) == (laboratory.after if is_committed else laboratory.before)
-        check_lines(laboratory.path)
+def test_an_engine_that_was_interrupted_leaves_all_or_nothing(experiment: CrashExperiment) -> None:
+    def look(store: OpenedStore, is_committed: bool) -> None:  # noqa: FBT001
+        assert experiment.look(store.bench) == (experiment.after if is_committed else experiment.before)
+        check_invariants(experiment.path)
 
-    laboratory.interrupt_everywhere(look, begin=amount(-2, thorough=0))
+    experiment.crash_at_each_step(look, begin=amount(-2, thorough=0))
 
 
 @each_operation
 def test_after_an_operation_everything_that_waits_runs_to_its_end_once(
-    scene: Scene, tmp_path: Path, operation: Operation
+    prepared: PreparedStore, tmp_path: Path, operation: Operation
 ) -> None:
     path = tmp_path / "jobs.db"
-    with opened(path, scene.copy_to(path)) as bench:
-        operation(World(scene, bench))
+    with opened(path, prepared.copy_to(path)) as bench:
+        operation(OpenedStore(prepared, bench))
         records = snapshot(bench)
         far = {record.id for record in records if record.due > bench.now + seconds(100)}
         alive = {record.id for record in records if record.status not in FINAL and not record.stop_requested} - far
@@ -301,7 +301,7 @@ def test_after_an_operation_everything_that_waits_runs_to_its_end_once(
         expired = {record.id for record in records if (record.error or "").startswith("expired")}
         assert completed == Counter(alive - expired)
         assert {record.id for record in records if record.status not in FINAL} == far - expired
-    check_lines(path)
+    check_invariants(path)
 
 
 DAMAGES = {
@@ -319,12 +319,12 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_the_check_of_lines_sees(scene: Scene, tmp_path: Path, damage: str) -> None:
+def test_the_check_of_lines_sees(prepared: PreparedStore, tmp_path: Path, damage: str) -> None:
     path = tmp_path / "jobs.db"
-    scene.copy_to(path)
-    check_lines(path)
+    prepared.copy_to(path)
+    check_invariants(path)
     with connected(path) as connection:
         connection.execute(damage)
         assert connection.changes() > 0
     with pytest.raises(AssertionError):
-        check_lines(path)
+        check_invariants(path)

@@ -1,4 +1,4 @@
-"""Jobs for a projection. Child processes import it, so it imports little."""
+"""Changes for a projection in tests. Child processes import it, so it imports little."""
 
 from __future__ import annotations
 

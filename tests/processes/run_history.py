@@ -1,6 +1,6 @@
-"""Runs of handlers, put together from the ledger: when each began, when and how it ended.
+"""Runs of handlers, computed from the run log: when each began, when and how it ended.
 
-A run that was killed has no last entry; it ended at the kill, and the scenario knows the instant.
+A run that was killed has no last entry; it ended at the kill, whose time the scenario has recorded.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from mainspring import JobInfo, JobStatus
-from tests.processes.ledger import Entry
+from tests.processes.run_log import Entry
 
 ENDS = ("end", "fail")
 
@@ -31,17 +31,17 @@ class Run(NamedTuple):
 
     @property
     def group(self) -> str:
-        """What stands before the slash of its argument."""
+        """The part of its argument before the slash."""
         return self.argument.partition("/")[0]
 
 
-def put_together(ledger: Iterable[Entry], killed: Mapping[int, int]) -> list[Run]:
+def runs_from_log(run_log: Iterable[Entry], killed: Mapping[int, int]) -> list[Run]:
     """Return all runs by their begin; `killed` has the instant at which each dead process was killed."""
     starts: list[Entry] = []
     ends: dict[tuple[str, int], Entry] = {}
-    for entry in ledger:
+    for entry in run_log:
         if entry.event in ENDS:
-            assert (entry.job, entry.token) not in ends, f"one run came to its end twice: {entry}"
+            assert (entry.job, entry.token) not in ends, f"one run ended twice: {entry}"
             ends[entry.job, entry.token] = entry
         else:
             starts.append(entry)
@@ -50,7 +50,7 @@ def put_together(ledger: Iterable[Entry], killed: Mapping[int, int]) -> list[Run
 
 def _run(start: Entry, end: Entry | None, killed: Mapping[int, int]) -> Run:
     if end is None:
-        assert start.process in killed, f"a run neither came to its end nor was killed: {start}"
+        assert start.process in killed, f"a run neither ended nor was killed: {start}"
         # A handler may write its first entry between the instant that was noted and its death.
         instant, how = max(killed[start.process], start.instant_ns), "kill"
     else:
@@ -59,7 +59,7 @@ def _run(start: Entry, end: Entry | None, killed: Mapping[int, int]) -> Run:
 
 
 def by_group(runs: Iterable[Run]) -> dict[str, list[Run]]:
-    """Sort runs by what stands before the slash of their arguments."""
+    """Group runs by the part of their arguments before the slash."""
     groups: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
         groups[run.group].append(run)
@@ -67,7 +67,7 @@ def by_group(runs: Iterable[Run]) -> dict[str, list[Run]]:
 
 
 def by_job(runs: Iterable[Run]) -> dict[str, list[Run]]:
-    """Sort runs by their jobs."""
+    """Group runs by job."""
     jobs: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
         jobs[run.job].append(run)
@@ -75,7 +75,7 @@ def by_job(runs: Iterable[Run]) -> dict[str, list[Run]]:
 
 
 def most_at_once(runs: Iterable[Run]) -> int:
-    """Return how many of these were under way at one instant, at most."""
+    """Return the largest number of these runs that overlapped at one instant."""
     steps: list[tuple[int, int]] = []
     for run in runs:
         steps += [(run.begin, 1), (run.end, -1)]
@@ -87,7 +87,7 @@ def most_at_once(runs: Iterable[Run]) -> int:
 
 
 def find_doubled(runs: Iterable[Run], jobs: Mapping[str, JobInfo], killed: Mapping[int, int]) -> list[str]:
-    """Return what ran again without need: a run is followed by another only if it failed or its process died."""
+    """Return the jobs that ran again although the run before had not failed and its process had not died."""
     doubled = []
     for job_id, own in by_job(runs).items():
         tokens = [run.token for run in own]
@@ -100,7 +100,7 @@ def find_doubled(runs: Iterable[Run], jobs: Mapping[str, JobInfo], killed: Mappi
 
 
 def find_lost(job_ids: Iterable[str], runs: Iterable[Run], jobs: Mapping[str, JobInfo]) -> list[str]:
-    """Return jobs that have not COMPLETED, or whose handler did not come to its end under the last token."""
+    """Return the jobs that are not COMPLETED, or whose handler did not end under the last fencing token."""
     ended = {(run.job, run.token) for run in runs if run.how == "end"}
     return [
         job_id
@@ -112,5 +112,5 @@ def find_lost(job_ids: Iterable[str], runs: Iterable[Run], jobs: Mapping[str, Jo
 
 
 def is_one_after_another(runs: Sequence[Run]) -> bool:
-    """Answer whether none of these began before the one before it had ended."""
+    """Return whether each run began after the end of the run before it."""
     return all(before.end <= after.begin for before, after in pairwise(runs))

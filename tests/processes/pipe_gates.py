@@ -1,4 +1,4 @@
-"""Gates at which handlers of any process wait until a test opens them: named pipes in the working directory."""
+"""Gates: named pipes in the working directory at which handlers of any process wait until a test opens them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 def make_gate(name: str) -> None:
-    """Put up a gate, closed."""
+    """Create a closed gate."""
     os.mkfifo(name)
 
 
@@ -19,8 +19,8 @@ def wait_at(name: str) -> None:
 
 @contextmanager
 def opened(name: str) -> Iterator[None]:
-    """Let every process through, while the block lasts."""
-    gate = os.open(name, os.O_RDWR)  # reading as well, so that it does not wait for a reader
+    """Open the gate during the block."""
+    gate = os.open(name, os.O_RDWR)  # for reading, too: otherwise this would wait for a reader
     try:
         yield
     finally:
@@ -28,5 +28,5 @@ def opened(name: str) -> Iterator[None]:
 
 
 def meet(name: str, *, is_first: bool) -> None:
-    """Wait for the other one: two at the same place, at the same time."""
+    """Wait until another process calls `meet` with the opposite `is_first`."""
     os.close(os.open(name, os.O_RDONLY if is_first else os.O_WRONLY))

@@ -16,7 +16,7 @@ from mainspring.jobs.records import SUSPECT_CRASHES, Cause, OutcomeKind
 from mainspring.jobs.status import JobStatus
 from mainspring.testing import ManualClock
 from mainspring.testing.conformance.bench import Bench, seconds
-from tests.unit.engines.invariants import check_lines
+from tests.unit.engines.store_invariants import check_invariants
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_a_queue_that_is_resumed_uses_the_places_that_are_free(bench: Bench) -> 
     bench.pause("mail")
     bench.complete(worker, lease)
     bench.resume("mail")
-    check_lines(Path(str(bench.engine.description).removeprefix("SQLite file ")))
+    check_invariants(Path(str(bench.engine.description).removeprefix("SQLite file ")))
     assert bench.take_ids(worker) == ["b"]
 
 

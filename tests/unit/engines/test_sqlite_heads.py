@@ -16,8 +16,8 @@ from mainspring.jobs.status import FINAL, JobStatus
 from mainspring.testing import ManualClock
 from mainspring.testing.conformance.bench import START_LEAD_SECONDS, Bench, seconds
 from tests.support import amount
-from tests.unit.engines.crashes import opened
-from tests.unit.engines.invariants import check_lines
+from tests.unit.engines.crash_points import opened
+from tests.unit.engines.store_invariants import check_invariants
 
 BUCKETS = [bucket_of("all"), bucket_of("rate")]
 BUCKETS += [bucket_of(family, key) for family in ("tenant", "paced") for key in "ab"]
@@ -46,7 +46,7 @@ class Chaos:
         acts = [self.submit] * 4 + [self.settle] * 3 + [self.take] * 3 + [self.turn_over] * 3
         acts += [self.pass_time, self.cancel, self.move, self.define, self.pause, self.revive, self.die]
         self.random.choice(acts)()
-        check_lines(self.path)
+        check_invariants(self.path)
 
     def submit(self) -> None:
         jobs = []
@@ -79,7 +79,7 @@ class Chaos:
             wakes = self.bench.wakes
             taken = self.bench.look(self.worker, *types, starts=starts, suspects=self.random.random() < 0.5)
             self.leases += taken.leases
-            check_lines(self.path)
+            check_invariants(self.path)
             if starts < 50:
                 return
             if not taken.is_more and wakes == self.bench.wakes:
@@ -177,7 +177,7 @@ class Chaos:
                 break
         else:
             pytest.fail(f"they never end: {[r for r in self.records() if r.status not in FINAL]}")
-        check_lines(self.path)
+        check_invariants(self.path)
 
     def records(self) -> list[JobRecord]:
         return self.bench.engine.find(Query(limit=10_000)).records

@@ -1,4 +1,4 @@
-"""The ledger: a file in which handlers of many processes write down that they start and end.
+"""The run log: a file in which handlers of many processes record their starts and ends.
 
 Each entry is one `write` in append mode, so entries of several processes never mix and a `kill -9` loses none.
 A reader may still see the first part of an entry that is just being written.
@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 from mainspring import current_job
 
-LEDGER = "ledger.txt"  # in the working directory
+RUN_LOG = "run_log.txt"  # in the working directory
 
 
 class Entry(NamedTuple):
-    """One line."""
+    """One line of the run log."""
 
     event: str
     """`start` or `end`."""
@@ -34,18 +34,18 @@ class Entry(NamedTuple):
 
 @contextmanager
 def recorded(argument: object, *, aloud: bool = False) -> Iterator[None]:
-    """Write down the start and the end of a handler; `aloud` says it on stdout, too."""
+    """Record the start and the end of a handler; with `aloud`, print them on stdout, too."""
     note("start", argument, aloud=aloud)
     yield
     note("end", argument, aloud=aloud)
 
 
 def note(event: str, argument: object, *, aloud: bool = False) -> None:
-    """Write down one thing about the job that runs here."""
+    """Record an event of the job that runs here."""
     job = current_job()
     instant = time.monotonic_ns()  # noqa: TID251 - compared between processes
     line = f"{event} {job.id} {argument} {job.fencing_token} {os.getpid()} {instant}\n"
-    descriptor = os.open(LEDGER, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    descriptor = os.open(RUN_LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         os.write(descriptor, line.encode())
     finally:
@@ -55,16 +55,16 @@ def note(event: str, argument: object, *, aloud: bool = False) -> None:
 
 
 def say(line: str) -> None:
-    """Write a line to stdout, whole, from any thread."""
+    """Write a line to stdout in one call, from any thread."""
     os.write(1, f"{line}\n".encode())
 
 
 def work_for(seconds: float) -> None:
-    """Do what a handler does that waits for something."""
+    """Wait, as a handler that waits for I/O."""
     Event().wait(seconds)
 
 
-def read_ledger(path: Path) -> list[Entry]:
+def read_run_log(path: Path) -> list[Entry]:
     """Read all complete entries, in the order in which they were written."""
     if not path.exists():
         return []

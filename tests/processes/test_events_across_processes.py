@@ -8,19 +8,19 @@ import pytest
 
 from mainspring import EventKind, JobEvent, JobFunction, JobStatus
 from tests.processes.apps.gated import app, read_in_a_process, read_in_a_thread
-from tests.processes.fleet import Fleet
-from tests.processes.gates import make_gate, opened
-from tests.processes.harness import GREETING, Site
+from tests.processes.pipe_gates import make_gate, opened
+from tests.processes.sandbox import READY, Sandbox
+from tests.processes.worker_processes import WorkerProcesses
 from tests.support import PATIENCE
 
 PAGES = 10
 
 
 @pytest.fixture
-def fleet(site: Site) -> Iterator[Fleet]:
+def workers(sandbox: Sandbox) -> Iterator[WorkerProcesses]:
     make_gate("gate")
     with app:
-        yield Fleet(site, "gated", workers=1)
+        yield WorkerProcesses(sandbox, "gated", workers=1)
 
 
 def follow_until(events: Iterator[JobEvent], job_id: str, kind: EventKind) -> list[EventKind]:
@@ -35,8 +35,8 @@ def follow_until(events: Iterator[JobEvent], job_id: str, kind: EventKind) -> li
 
 
 @pytest.mark.parametrize("job", [read_in_a_thread, read_in_a_process], ids=lambda job: job.name)
-def test_progress_is_seen_while_the_job_runs_elsewhere(fleet: Fleet, job: JobFunction[[int], None]) -> None:
-    fleet.start()
+def test_progress_is_seen_while_the_job_runs_elsewhere(workers: WorkerProcesses, job: JobFunction[[int], None]) -> None:
+    workers.start()
     events = app.events(timeout=PATIENCE)
     handle = job.submit(PAGES)
     assert follow_until(events, handle.id, EventKind.PROGRESS) == ["submitted", "started", "progress"]
@@ -51,14 +51,14 @@ def test_progress_is_seen_while_the_job_runs_elsewhere(fleet: Fleet, job: JobFun
     assert (last.done, last.note) == (PAGES, "at the end")
 
 
-def test_the_end_of_a_worker_is_seen_as_a_rescue_of_its_jobs(fleet: Fleet) -> None:
-    fleet.start()
+def test_the_end_of_a_worker_is_seen_as_a_rescue_of_its_jobs(workers: WorkerProcesses) -> None:
+    workers.start()
     events = app.events(timeout=PATIENCE)
     handle = read_in_a_thread.submit(PAGES)
     follow_until(events, handle.id, EventKind.PROGRESS)
-    fleet.kill(fleet.workers[0])
-    fleet.workers = [fleet.start_one()]
-    fleet.workers[0].expect_all(GREETING)
+    workers.kill(workers.workers[0])
+    workers.workers = [workers.start_one()]
+    workers.workers[0].expect_all(READY)
     seen = follow_until(events, handle.id, EventKind.PROGRESS)
     assert seen == ["rescued", "started", "progress"]
     with opened("gate"):
