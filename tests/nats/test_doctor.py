@@ -97,7 +97,7 @@ def test_jobs_without_a_handler_are_found(nats_server: Servers, nats_prefix: str
         app.manager().submit("ping")
         with other.running():
             report = examine(other)
-    assert bad(report) == {"handlers": "no worker knows ping, and 1 job waits for it"}
+    assert bad(report) == {"handlers": "no worker has a handler for ping, and 1 job waits for it"}
 
 
 def test_settings_that_an_operator_has_changed_are_found(nats_server: Servers, nats_prefix: str) -> None:

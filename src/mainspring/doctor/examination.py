@@ -103,19 +103,19 @@ class Examination:
             worst = max([worst, *(finding.severity for finding in found)], key=lambda severity: severity.rank)
         return worst
 
-    def attempt(self, name: str, look: Callable[[], T]) -> T | None:
+    def attempt(self, name: str, call: Callable[[], T]) -> T | None:
         """Return the result of a call; if it raises, report that as a finding of check `name` and return None."""
-        brought: list[T] = []
+        results: list[T] = []
 
         def run() -> tuple[()]:
-            brought.append(look())
+            results.append(call())
             return ()
 
         self.carry_out([Check(name, run)])
-        return brought[0] if brought else None
+        return results[0] if results else None
 
     def leave_out(self, check: str, what: str, remedy: str = "") -> None:
-        """Report what was not examined."""
+        """Report that something was not examined."""
         self.carry_out([Check(check, lambda: info(f"left out: {what}", remedy=remedy))])
 
     def examine_jobs(self, left_out_because: str | None, *, counts: bool, patience: int = STALE) -> None:
@@ -168,4 +168,4 @@ def examine_store(examination: Examination) -> None:
 
 def examine_memory(examination: Examination) -> None:
     """Report that a store in memory cannot be examined from another process."""
-    examination.leave_out("store", "nothing of it outlives this process")
+    examination.leave_out("store", "a store in memory, which exists only inside of its process")

@@ -145,13 +145,13 @@ def carry_out(check: Check) -> list[Finding]:
         found = [found] if isinstance(found, Finding) else list(found)
     except EngineUnavailable as problem:
         what = f"{problem.engine}: {problem.reason}"
-        found = [error(what, "Without it no job is stored, and none starts.", problem.remedy)]
+        found = [error(what, "Without the store, no job is stored and none starts.", problem.remedy)]
     except Exception as problem:  # one failing check must not hide the findings of the others
         found = [
             warning(
                 f"this could not be checked: {type(problem).__name__}: {problem}",
-                "It is not known whether it is in order.",
-                "Look at the machine for the cause; if there is none, report this.",
+                "Its state is unknown.",
+                "Look for the cause on this machine; if there is none, report this as a bug.",
             )
         ]
     return [replace(finding, check=check.name) for finding in found]

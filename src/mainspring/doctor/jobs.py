@@ -31,7 +31,7 @@ def check_workers(snapshot: Snapshot) -> Iterator[Finding]:
             f"no worker runs, and {' and '.join(left)}", "Jobs are stored, and no worker starts them.", *START
         )
     elif not lost:
-        yield info("no worker runs; no job is due", "What becomes due waits for one.", *START)
+        yield info("no worker runs; no job is due", "Jobs that become due wait for a worker.", *START)
 
 
 def _due(snapshot: Snapshot) -> Iterator[str]:
@@ -49,22 +49,21 @@ def _abandoned(snapshot: Snapshot) -> Iterator[str]:
 
 def _about_lost(lost: Sequence[WorkerRecord], now: int, *, has_others: bool) -> Finding:
     names = some([f"{_name(worker)}, {_silence(worker, now)}" for worker in lost])
-    what = f"{count(len(lost), 'worker')} died or came to a standstill: {names}"
+    what = f"{count(len(lost), 'worker')} died or stopped responding: {names}"
     if has_others:
         return info(
             what,
-            "The others take its jobs over: at once if it died, after 45 s of silence if it stands still.",
-            "If it is there again and again, find out what kills it: out of memory, a debugger, a suspended "
-            "machine.",
+            "The other workers rescue its jobs: at once if it died, after 45 s without a heartbeat if it hangs.",
+            "If this finding comes back, find out what kills it: lack of memory, a debugger, a suspended machine.",
         )
-    return warning(what, "What it ran waits until another worker takes it over, and none is there.", *START)
+    return warning(what, "Its jobs wait until another worker rescues them, and none runs.", *START)
 
 
 def _silence(worker: WorkerRecord, now: int) -> str:
     return (
-        f"silent for {in_microseconds(max(0, now - worker.heartbeat))}"
+        f"no heartbeat for {in_microseconds(max(0, now - worker.heartbeat))}"
         if worker.heartbeat
-        else "which left jobs behind"
+        else "stopped without handing its jobs back"
     )
 
 
@@ -81,10 +80,11 @@ def check_handlers(snapshot: Snapshot) -> Iterator[Finding]:
     unknown = [waiting for waiting in snapshot.waiting if has_workers and waiting.type not in known]
     if unknown:
         yield error(
-            f"no worker knows {some(sorted({waiting.type for waiting in unknown}))}, and {_wait(unknown)} for it",
+            f"no worker has a handler for {some(sorted({waiting.type for waiting in unknown}))}, "
+            f"and {_wait(unknown)} for it",
             "Those jobs never start.",
-            "Start a worker of the application that has it; if it was renamed, @app.job(aliases=[...]) names "
-            "the old name.",
+            "Start a worker of the application that has the handler; if the handler was renamed, give it its old "
+            "name, too: @app.job(aliases=[...]).",
         )
     handlers = snapshot.handlers
     if handlers is not None:
@@ -93,20 +93,24 @@ def check_handlers(snapshot: Snapshot) -> Iterator[Finding]:
         if foreign:
             yield warning(
                 f"this application has no handler {some(foreign)}, and jobs are stored for it",
-                "Workers of this code do not run them.",
-                "If the handler was renamed: @app.job(aliases=[...]). If another application has it, all is well.",
+                "Workers that run this code do not run these jobs.",
+                "If the handler was renamed: @app.job(aliases=[...]). If another application has it, ignore this.",
             )
         idle = sorted(handlers - known) if has_workers else []
         if idle:
             yield warning(
-                f"no worker knows {some(idle)} of this application",
-                "Jobs that are submitted for it wait. The workers may run older code.",
-                "Start the workers anew, with this code.",
+                f"no worker has the handler {some(idle)} of this application",
+                "Its jobs wait. The workers may run older code.",
+                "Restart the workers with this code.",
             )
         if unknown or foreign or idle:
             return
     if not unknown:
-        yield ok("for all that is due there is a handler" if has_workers else "no worker runs that could be asked")
+        yield ok(
+            "workers have handlers for all due jobs"
+            if has_workers
+            else "no worker runs, so handlers were not compared"
+        )
 
 
 def _wait(backlogs: Sequence[Backlog]) -> str:
@@ -126,19 +130,19 @@ def check_lateness(snapshot: Snapshot) -> Iterator[Finding]:
     if rest:
         yield warning(
             f"{_wait_behind(rest)} behind {count(len(rest), 'sequence or limit', 'other sequences or limits')}",
-            "They start when those in front have ended.",
-            "What runs:",
+            "They start when the jobs before them have ended.",
+            "To list the running jobs:",
             ("jobs", "list", "--status", "running"),
         )
     if snapshot.counts is None:
         yield info(
             "jobs that wait behind sequences and limits were not counted",
-            "The store has too many jobs to do so in passing.",
-            "When there is time:",
+            "The store has too many jobs to count them quickly.",
+            "To count them, however long it takes:",
             ("doctor", "--thorough"),
         )
     elif not late and not blocked:
-        yield ok("no job that a worker knows is late")
+        yield ok("no job that a worker can run is late")
 
 
 def _wait_behind(blocked: Sequence[BlockedGroup]) -> str:
@@ -152,20 +156,20 @@ def _about_blocked(blocked: BlockedGroup, now: int) -> Finding:
     commands = (("explain", *blocked.by[:NAMED]), ("jobs", "cancel", first))
     if blocked.bucket is None:
         what = f"{waits} in sequence {blocked.sequence!r} behind job {first}"
-        reason = "Jobs of a sequence run one after another: they start when that one has ended."
+        reason = "Jobs of a sequence run one after another: they start when that job has ended."
     else:
-        what = f"{waits} for the {describe_bucket(blocked.bucket)}, which is reached by {some(blocked.by)}"
-        reason = "They start when one of those that run has ended."
-    return warning(what, reason, "Why it has not ended, and to ask it to stop:", *commands)
+        what = f"{waits} for the {describe_bucket(blocked.bucket)}, which {some(blocked.by)} use up"
+        reason = "They start when one of these running jobs has ended."
+    return warning(what, reason, "To see why it has not ended, and to request its stop:", *commands)
 
 
 def _about_late(late: Sequence[Backlog], now: int) -> Finding:
     oldest = min(late, key=lambda waiting: waiting.oldest)
     return warning(
-        f"{_wait(late)} for workers that are there, the oldest for "
+        f"{_wait(late)} although workers run, the oldest for "
         f"{in_microseconds(now - oldest.oldest)}: {oldest.type} in queue {oldest.queue}",
-        "The workers do not keep up, or take from other queues only.",
-        "Give them more threads (--threads 16), or start more. What those do that run:",
+        "The workers do not keep up, or serve other queues only.",
+        "Give them more threads (--threads 16), or start more workers. To list the running jobs:",
         ("jobs", "list", "--status", "running"),
     )
 
@@ -188,7 +192,7 @@ def check_paused(snapshot: Snapshot) -> Iterator[Finding]:
             yield info(
                 f"queue {queue} is paused; nothing is due in it",
                 "None of its jobs starts.",
-                "When it is time:",
+                "To resume it:",
                 resume,
             )
     if not snapshot.paused:
@@ -200,8 +204,8 @@ def check_dead_letters(snapshot: Snapshot) -> Iterator[Finding]:
     if snapshot.counts is None:
         yield info(
             "dead letters were not counted",
-            "The store has too many jobs to do so in passing.",
-            "When there is time:",
+            "The store has too many jobs to count them quickly.",
+            "To count them, however long it takes:",
             ("doctor", "--thorough"),
         )
         return
@@ -210,8 +214,8 @@ def check_dead_letters(snapshot: Snapshot) -> Iterator[Finding]:
     if quarantined:
         yield warning(
             f"in quarantine after three crashes: {some([letter.id for letter in quarantined])}",
-            "Such a job has killed its process or its worker each time, with everything else that ran there.",
-            "Find out what kills it, and let it run again:",
+            "Such a job has killed its process or its worker three times, and interrupted the other jobs there.",
+            "Find out why it kills its process, then run it again:",
             ("dlq", "show", quarantined[0].id),
             ("jobs", "retry", quarantined[0].id),
         )
@@ -222,7 +226,7 @@ def check_dead_letters(snapshot: Snapshot) -> Iterator[Finding]:
         yield info(
             f"{count(others, 'dead letter')}{more}, the newest "
             f"from {in_microseconds(max(0, snapshot.now - newest))} ago",
-            "Jobs that were given up wait until you replay or purge them.",
+            "Jobs that failed for good are kept until you replay or purge them.",
             "Look at them; then replay or purge them:",
             ("dlq", "list"),
         )

@@ -1,4 +1,4 @@
-"""Checks the machine, independent of the store: Python, open files, the clock and the time zone data."""
+"""Checks the machine, independently of the store: Python, open files, the clock and the time zone data."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def check_python() -> Finding:
         return ok(f"Python {version}")
     has_lock = getattr(sys, "_is_gil_enabled", lambda: True)()
     return info(
-        f"Python {version} is a free-threaded build, and its lock is {'on' if has_lock else 'off'}",
-        "Mainspring runs there; an extension module that is not made for it turns the lock on for all threads.",
+        f"Python {version} is a free-threaded build, and its global lock is {'on' if has_lock else 'off'}",
+        "Mainspring supports it; an extension module that does not turns the lock on for all threads.",
     )
 
 
@@ -56,8 +56,7 @@ def check_open_files(limit: int | None) -> Finding:
     if limit < FEW_FILES:
         return warning(
             f"only {limit} files may be open at once in a process",
-            "A worker needs some for its store, its wake-ups and its child processes, and your handlers for "
-            "theirs.",
+            "A worker needs files for its store, its wake-up pipes and its child processes; handlers need more.",
             f"Raise it to 1024 or more: ulimit -n 1024, or LimitNOFILE=1024 for systemd (here it is {limit}).",
         )
     return ok(f"{limit:,} files may be open at once")
@@ -76,13 +75,13 @@ def clock_state() -> int | None:
 def check_synchronised(state: int | None) -> Finding:
     """Check whether the clock is synchronised."""
     if state is None:
-        return info("whether the clock is synchronised cannot be seen here", remedy="Ask the host: timedatectl")
+        return info("it is unknown whether the clock is synchronised", remedy="Run on the host: timedatectl")
     if state == UNSYNCHRONISED:
         return info(
             "the kernel does not know whether the clock is right: no time service has set it",
             "A clock that no time service corrects drifts by seconds a day, and schedules fire by it. Virtual "
-            "machines that are kept right from outside say the same.",
-            "Look at timedatectl; run chrony or systemd-timesyncd, here or on the host.",
+            "machines whose host sets the clock report the same.",
+            "Run timedatectl to see the state; run chrony or systemd-timesyncd, here or on the host.",
         )
     return ok("the clock is synchronised")
 
@@ -99,12 +98,12 @@ class ClockWatch:
         wall, monotonic = (now - before for now, before in zip(self._read(), self._first, strict=True))
         step = wall - monotonic
         if abs(step) < STEP:
-            return ok(f"the clock went on evenly for {in_seconds(monotonic)}")
+            return ok(f"the clock was not set during {in_seconds(monotonic)}")
         return warning(
-            f"the clock was set {'forward' if step > 0 else 'back'} by {in_seconds(abs(step))} while we looked",
-            "A clock that is set in steps makes schedules late or early, and jobs due at other times than they "
-            "say.",
-            "Let chrony or systemd-timesyncd correct it gently; look for two programs that both set it.",
+            f"the clock was set {'forward' if step > 0 else 'back'} by {in_seconds(abs(step))} during the checks",
+            "When the clock is set in steps, schedules fire late or early, and jobs start at other times than "
+            "their due times.",
+            "Let chrony or systemd-timesyncd correct it gradually; make sure that only one program sets it.",
         )
 
     def _read(self) -> tuple[float, float]:
@@ -170,6 +169,6 @@ def check_time_zones(data: ZoneData | None, now: datetime) -> Finding:
         "Governments change their clocks at short notice, and old data makes schedules an hour late or early.",
         "pip install --upgrade tzdata"
         if data.is_package
-        else "Update it with the system's package manager; or set PYTHONTZPATH to nothing, and Python uses the "
-        "package tzdata that is installed with Mainspring.",
+        else "Update it with the system's package manager; or set PYTHONTZPATH to an empty value, so that "
+        "Python uses the package tzdata, which is installed with Mainspring.",
     )

@@ -38,9 +38,9 @@ def _overdue(snapshot: Snapshot) -> Iterator[Finding]:
     longest = in_microseconds(snapshot.now - min(schedule.next_due or snapshot.now for schedule in overdue))
     if snapshot.alive:
         yield warning(
-            f"no worker has fired {_names(overdue)}, overdue for up to {longest}, and workers are there",
-            "Any worker fires any schedule. They may have just started, or cannot write to the store.",
-            "Look again in a minute, and at the log of the workers.",
+            f"no worker has fired {_names(overdue)}, overdue for up to {longest}, although workers run",
+            "Any worker fires any schedule. The workers may have just started, or cannot write to the store.",
+            "Run this again in a minute, and read the log of the workers.",
         )
     else:
         yield error(
@@ -55,7 +55,7 @@ def _unreadable(snapshot: Snapshot) -> Iterator[Finding]:
     unreadable = [schedule for schedule in snapshot.schedules if rule_of(schedule) is None]
     if unreadable:
         yield error(
-            f"the rule cannot be understood here: {_names(unreadable)}",
+            f"this version cannot read the rule of {_names(unreadable)}",
             "A newer Mainspring has written it, or its time zone is not in the time zone data of this machine. "
             "Workers like this one do not fire it.",
             "Upgrade Mainspring or tzdata here.",
@@ -68,14 +68,14 @@ def _without_dates(snapshot: Snapshot) -> Iterator[Finding]:
     ended = [schedule for schedule in without if schedule.last_due is not None]
     if never:
         yield warning(
-            f"there is no date for it, so that it never fires: {_names(never)}",
+            f"without any date, so it never fires: {_names(never)}",
             "Its end comes before its first date.",
-            "Put it anew, with another rule. What it means:",
+            "Store it again with another rule. To see its dates:",
             ("schedules", "preview", never[0].name),
         )
     if ended:
         yield info(
-            f"come to an end, and firing no more: {_names(ended)}",
+            f"ended, so it fires no more: {_names(ended)}",
             remedy="Remove it, if it is not needed: app.schedules.remove(name)",
         )
 
@@ -92,16 +92,16 @@ def _unknown(snapshot: Snapshot) -> Iterator[Finding]:
     unknown = [schedule for schedule in firing if snapshot.alive and schedule.type not in known]
     if unknown:
         yield warning(
-            f"no worker knows the handler of {_names(unknown)}: {some(sorted({s.type for s in unknown}))}",
-            "Their jobs are made in time, and wait.",
-            "Start a worker that has the handler; or take the schedule out: app.schedules.remove(name)",
+            f"no worker has the handler of {_names(unknown)}: {some(sorted({s.type for s in unknown}))}",
+            "Their jobs are submitted in time, and wait.",
+            "Start a worker that has the handler; or remove the schedule: app.schedules.remove(name)",
         )
     handlers = snapshot.handlers
     foreign = [s for s in firing if handlers is not None and s.type not in handlers and s not in unknown]
     if foreign:
         yield warning(
             f"this application has no handler for {_names(foreign)}: {some(sorted({s.type for s in foreign}))}",
-            "A schedule stays in the store when its declaration has gone, and makes jobs that no worker runs.",
+            "A schedule stays in the store when its declaration is removed, and submits jobs that no worker runs.",
             "app.schedules.remove(name), unless another application has the handler.",
         )
 
@@ -109,16 +109,16 @@ def _unknown(snapshot: Snapshot) -> Iterator[Finding]:
 def _not_stored(snapshot: Snapshot) -> Iterator[Finding]:
     if snapshot.stored_otherwise:
         yield warning(
-            f"stored otherwise than this application declares it: {some(snapshot.stored_otherwise)}",
-            "It fires as it is stored. The workers that run have another version of the code.",
-            "Start the workers anew, with this code.",
+            f"stored differently than this application declares it: {some(snapshot.stored_otherwise)}",
+            "It fires as it is stored. The running workers have another version of the code.",
+            "Restart the workers with this code.",
         )
     if snapshot.not_stored:
         yield warning(
-            f"declared in this application, but not stored, so that it does not fire: {some(snapshot.not_stored)}",
+            f"declared in this application, but not stored, so it does not fire: {some(snapshot.not_stored)}",
             "Schedules that are declared in code are stored when a worker starts, and none has started with "
             "this code.",
-            "Start the workers anew, with this code.",
+            "Restart the workers with this code.",
         )
 
 
@@ -128,6 +128,6 @@ def _paused(snapshot: Snapshot) -> Iterator[Finding]:
         yield info(
             f"paused, and not firing: {_names(paused)}",
             "It was not resumed.",
-            "When it is time:",
+            "To resume it:",
             ("schedules", "resume", *(schedule.name for schedule in paused[:NAMED])),
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mainspring.clock import Clock
 from mainspring.doctor import sqlite_content as content
-from mainspring.doctor import sqlite_location as place
+from mainspring.doctor import sqlite_location as location
 from mainspring.doctor.examination import Examination
 from mainspring.doctor.findings import Check, Finding, Severity, error, ok
 from mainspring.doctor.sqlite_location import MOUNTS, check_file_system
@@ -45,7 +45,7 @@ def store_checks(
     checks = [Check("file", lambda: check_file(path))]
     try:
         if _is_folder(path.parent):
-            checks += _checks_of_place(path, clock, durability)
+            checks += _checks_of_location(path, clock, durability)
         found = look_at(path)
         if found is not None and stat.S_ISREG(found.st_mode):
             checks.append(Check("schema", lambda: content.check_schema(path)))
@@ -61,25 +61,27 @@ def store_checks(
 def check_file(path: Path) -> Finding:
     """Check whether the store file exists and can be reached."""
     try:
-        return _judge_file(path)
+        return _find_problem(path)
     except PermissionError as problem:
         return error(
-            f"user {os.geteuid()} may not even look: {problem}",
+            f"user {os.geteuid()} may not access it: {problem}",
             "Submits and workers of this user fail.",
-            "Give it the right to enter the folder, or run as the user who owns the store.",
+            "Allow this user to enter the folder, or run as the user who owns the store.",
         )
 
 
-def _judge_file(path: Path) -> Finding:
-    remedy = "Check the path and the working directory; the first submit or worker makes the file."
+def _find_problem(path: Path) -> Finding:
+    remedy = "Check the path and the working directory; the first submit or worker creates the file."
     if not _is_folder(path.parent):
         return error(
-            f"there is no folder {path.parent}", "The store cannot be created there.", "Make it, or name another."
+            f"there is no folder {path.parent}",
+            "The store cannot be created there.",
+            "Create the folder, or name another one.",
         )
     if _is_folder(path):
         return error(f"{path} is a folder", "A store is one file.", "Name a file inside of it.")
     if look_at(path) is None:
-        return error(f"there is no file {path}", "This store was never used, or another one is meant.", remedy)
+        return error(f"there is no file {path}", "This store was never used, or the path is wrong.", remedy)
     return ok(f"the store is {path}")
 
 
@@ -88,15 +90,15 @@ def _is_folder(path: Path) -> bool:
     return found is not None and stat.S_ISDIR(found.st_mode)
 
 
-def _checks_of_place(path: Path, clock: Clock, durability: str | None) -> list[Check]:
+def _checks_of_location(path: Path, clock: Clock, durability: str | None) -> list[Check]:
     checks = [
         Check("file-system", lambda: check_file_system(path.parent, _mounts())),
-        Check("permissions", lambda: place.check_permissions(path)),
-        Check("disk", lambda: place.check_disk(path, *place.room_at(path.parent))),
-        Check("fsync", lambda: place.check_sync(place.measure_sync(path.parent, clock), durability)),
+        Check("permissions", lambda: location.check_permissions(path)),
+        Check("disk", lambda: location.check_disk(path, *location.room_at(path.parent))),
+        Check("fsync", lambda: location.check_sync(location.measure_sync(path.parent, clock), durability)),
     ]
     if durability is not None:
-        checks.append(Check("durability", lambda: place.check_durability(durability)))
+        checks.append(Check("durability", lambda: location.check_durability(durability)))
     return checks
 
 

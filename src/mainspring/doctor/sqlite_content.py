@@ -38,7 +38,7 @@ SELECT max(at) FROM (
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[apsw.Connection]:
+def opened_read_only(path: Path) -> Iterator[apsw.Connection]:
     """Open a read-only connection for the `with` block."""
     with translated(str(path)):
         connection = apsw.Connection(_address(path), flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
@@ -56,22 +56,22 @@ def _address(path: Path) -> str:
     such files would lock out its owner. Then the file is read as immutable: it has no -shm file, so no process has
     it open.
     """
-    leaves_nothing = os.access(path, os.W_OK) or path.with_name(f"{path.name}-shm").exists()
-    return f"{path.absolute().as_uri()}?mode=ro{'' if leaves_nothing else '&immutable=1'}"
+    creates_no_files = os.access(path, os.W_OK) or path.with_name(f"{path.name}-shm").exists()
+    return f"{path.absolute().as_uri()}?mode=ro{'' if creates_no_files else '&immutable=1'}"
 
 
 def check_schema(path: Path) -> Finding:
     """Check whether this version of Mainspring can use the file."""
-    with reading(path) as connection:
+    with opened_read_only(path) as connection:
         if check(connection, str(path)):  # raises for a file of another program, or of a newer version
             return ok(f"its schema is version {VERSION}, that of this Mainspring")
         version = int(connection.pragma("user_version"))
     if version == 0:
-        return info("the file is empty", "It was never used.", "The first submit or worker makes its tables.")
+        return info("the file is empty", "It was never used.", "The first submit or worker creates its tables.")
     return info(
         f"its schema is version {version}, and that of this Mainspring is {VERSION}",
-        "The first process that uses it brings it up to date, which older ones do not understand any more.",
-        "Make a backup, stop all workers of the older version, and start one of this.",
+        "The first process that uses it migrates it; older versions of Mainspring can then no longer use it.",
+        "Make a backup, stop all workers of the older version, and start a worker of this version.",
     )
 
 
@@ -82,7 +82,7 @@ def check_journal(path: Path) -> Finding:
     return warning(
         "it has no write-ahead log",
         "A program has changed its journal mode, or it is a copy. Readers and writers wait for each other.",
-        "The next worker sets it right; look for the program that changes it.",
+        "The next worker turns it on again; find the program that turned it off.",
     )
 
 
@@ -102,16 +102,16 @@ def check_integrity(
         on_step()
         return clock.monotonic_ns() >= deadline_ns
 
-    with reading(path) as connection:
+    with opened_read_only(path) as connection:
         connection.set_progress_handler(is_over, STEPS)
         try:
             found = [str(row[0]) for row in connection.execute("PRAGMA quick_check(3)")]
         except apsw.InterruptError:
             return info(
-                f"it is too large ({in_bytes(path.stat().st_size)}) to look for damage within "
+                f"it is too large ({in_bytes(path.stat().st_size)}) to check for damage within "
                 f"{in_seconds(budget)}",
                 "Damage that is not noticed grows with every write.",
-                "When there is time:",
+                "To check all of it:",
                 ("doctor", "--thorough"),
             )
     if found == ["ok"]:
@@ -132,15 +132,16 @@ def check_log(path: Path) -> Finding:
         return ok(f"its log has {in_bytes(size)}")
     return warning(
         f"its log has grown to {in_bytes(size)}; 16 MiB would be usual",
-        "A program reads without an end, so that the log cannot be folded into the file. Reading becomes slow, "
+        "A program keeps a read transaction open, so the log cannot be copied into the file. Reads become slow, "
         "and the disk fills up.",
-        f"Look for a long transaction or a stopped process: lsof {log}. The log shrinks when all have closed it.",
+        f"Look for a long transaction or a stopped process: lsof {log}. The log shrinks when all processes have "
+        "closed it.",
     )
 
 
 def check_free_pages(path: Path) -> Finding:
     """Check how much of the file is in use."""
-    with reading(path) as connection:
+    with opened_read_only(path) as connection:
         pages, free, size = (
             int(connection.pragma(name)) for name in ("page_count", "freelist_count", "page_size")
         )
@@ -148,23 +149,23 @@ def check_free_pages(path: Path) -> Finding:
         return ok(f"{in_bytes((pages - free) * size)} of {in_bytes(pages * size)} are in use")
     return info(
         f"of {in_bytes(pages * size)} only {in_bytes((pages - free) * size)} are in use",
-        "The rest is used again when more jobs come; only the disk has less room meanwhile.",
-        f"To give it back, with all workers stopped: sqlite3 {path} VACUUM",
+        "New jobs use the rest again; until then it only takes space on the disk.",
+        f"To free it, with all workers stopped: sqlite3 {path} VACUUM",
     )
 
 
 def check_times(path: Path, now: datetime) -> Finding:
     """Check whether the clock was set back: then the store has times in the future."""
-    with reading(path) as connection:
+    with opened_read_only(path) as connection:
         latest = connection.execute(LATEST).get if connection.execute(HAS_TABLES).get else None
     ahead = 0 if latest is None else int(latest) - to_instant(now, "now")
     if ahead <= AHEAD:
-        return ok("nothing in it is from the future")
+        return ok("it has no times in the future")
     return warning(
-        f"the newest that it knows is {in_microseconds(ahead)} ahead of the clock",
-        "The clock was set back, or was wrong when that was written. Jobs that were submitted then are due "
-        "later than meant, and schedules wait for the clock to catch up.",
-        "Set the clock right. If it is right now, look for what is due too late:",
+        f"its newest time is {in_microseconds(ahead)} ahead of the clock",
+        "The clock was set back, or was wrong when this was written. Jobs that were submitted then are due too "
+        "late, and schedules wait for the clock to catch up.",
+        "Correct the clock. If it is correct now, look for jobs that are due too late:",
         ("jobs", "list", "--status", "pending"),
     )
 
@@ -174,7 +175,7 @@ def why_not_open(path: Path) -> str | None:
     try:
         if look_at(path) is None:
             return "there is no file"
-        with reading(path) as connection:
+        with opened_read_only(path) as connection:
             if not check(connection, str(path)):
                 return "opening it would bring its schema up to date"
         if not os.access(path, os.W_OK):

@@ -1,4 +1,4 @@
-"""Checks the place of a SQLite file: file system, permissions, free space, and the duration of an fsync."""
+"""Checks the location of a SQLite file: file system, permissions, free space, and the duration of an fsync."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NETWORK = {
 """File systems to which other machines, or the host of a virtual one, can write, too.
 
 SQLite's write-ahead log needs memory that all processes share, which they do not have across machines."""
-FLEETING = {
+TEMPORARY = {
     "tmpfs": "memory",
     "ramfs": "memory",
     "overlay": "a layer of a container",
@@ -54,8 +54,8 @@ def check_file_system(folder: Path, mounts: str | None) -> Finding:
     kind = None if mounts is None else type_of(folder, mounts)
     if kind is None:
         return info(
-            f"on which file system {folder} is cannot be seen here",
-            "SQLite needs one of this machine: on a network share its locks and its log do not work.",
+            f"this system does not say which file system {folder} is on",
+            "SQLite needs a local file system: on a network share its locks and its log do not work.",
             "Make sure that it is a local disk.",
         )
     if kind in NETWORK:
@@ -65,23 +65,23 @@ def check_file_system(folder: Path, mounts: str | None) -> Finding:
             "the file may be damaged.",
             "Put the file on a local disk; for workers on several machines use nats://.",
         )
-    if kind in FLEETING:
+    if kind in TEMPORARY:
         return warning(
-            f"{folder} is on {kind}: {FLEETING[kind]}",
-            "What is stored there is gone with the next restart of the machine or the container.",
+            f"{folder} is on {kind}: {TEMPORARY[kind]}",
+            "Everything stored there is lost with the next restart of the machine or the container.",
             "Put the file on a disk, in a container on a volume.",
         )
     if kind.startswith("fuse"):
         return warning(
             f"{folder} is on {kind}",
-            "Not every such file system has the locks and the shared memory that SQLite needs.",
+            "Not every FUSE file system has the locks and the shared memory that SQLite needs.",
             "Put the file on ext4, XFS, btrfs, ZFS or another file system of the kernel.",
         )
     return ok(f"{folder} is on {kind}")
 
 
 SYNCS = 11
-PATIENCE = 0.5  # seconds after which no further fsync is measured
+MAX_SECONDS = 0.5  # seconds after which no further fsync is measured
 TOO_QUICK = 20e-6
 TOO_SLOW = 50e-3
 PAGE = 4_096
@@ -93,22 +93,22 @@ FEW_INODES = 1_000
 def check_permissions(path: Path) -> Iterator[Finding]:
     """Check who may write to a store, its write-ahead log, and the locks and pipes of its workers."""
     me = os.geteuid()
-    beside = _there(path.with_name(path.name + ending) for ending in ("", "-wal", "-shm", "-workers"))
+    beside = _owners_of_existing(path.with_name(path.name + ending) for ending in ("", "-wal", "-shm", "-workers"))
     locked = [found for found in (path.parent, *beside) if not _may_write(found)]
-    owners = beside | _there(_inside(path.with_name(f"{path.name}-workers")))
-    strangers = [found for found, uid in owners.items() if uid != owners.get(path, uid)]
+    owners = beside | _owners_of_existing(_files_in(path.with_name(f"{path.name}-workers")))
+    other_owners = [found for found, uid in owners.items() if uid != owners.get(path, uid)]
     open_to_all = [found for found in (path.parent, path) if found.exists() and _is_open_to_all(found)]
     if locked:
         yield error(
             f"user {me} may not write to {some([str(found) for found in locked])}",
             "Submits and workers of this user fail: SQLite writes to the file, to its log and to the folder.",
-            f"Give it the right (chown {me}, or a common group), or run as the user who owns the file.",
+            f"Give it write access (chown {me}, or a common group), or run as the user who owns the file.",
         )
-    if strangers:
+    if other_owners:
         yield warning(
-            f"{some([found.name for found in strangers])} beside it have another owner than the store",
-            "Perhaps only the user who made them can write there. A worker whose files others cannot "
-            "open is not woken by them, and its death is noticed after 45 s, not at once.",
+            f"{some([found.name for found in other_owners])} beside it have another owner than the store",
+            "Perhaps only the user who created them can write to them. If other processes cannot open the files "
+            "of a worker, they cannot wake it, and notice its death after 45 s instead of at once.",
             "Let all processes of a store run as the same user.",
         )
     if open_to_all:
@@ -117,11 +117,11 @@ def check_permissions(path: Path) -> Iterator[Finding]:
             "A user who can write there can run your handlers with any arguments, or delete the store.",
             f"chmod o-w {' '.join(str(found) for found in open_to_all)}",
         )
-    if not (locked or strangers or open_to_all):
+    if not (locked or other_owners or open_to_all):
         yield ok(f"user {me} may write to the store, and not all users may")
 
 
-def _there(paths: Iterable[Path]) -> dict[Path, int]:
+def _owners_of_existing(paths: Iterable[Path]) -> dict[Path, int]:
     """Return the owners of the files that exist; a worker that ends may remove its files at any time."""
     found: dict[Path, int] = {}
     for path in paths:
@@ -130,7 +130,7 @@ def _there(paths: Iterable[Path]) -> dict[Path, int]:
     return found
 
 
-def _inside(folder: Path) -> list[Path]:
+def _files_in(folder: Path) -> list[Path]:
     return sorted(folder.iterdir()) if folder.is_dir() and os.access(folder, os.R_OK | os.X_OK) else []
 
 
@@ -147,14 +147,14 @@ def check_disk(path: Path, free: int, inodes: int | None) -> Finding:
     """Check whether the disk has enough free space, and enough inodes where they are limited."""
     size = path.stat().st_size if path.exists() else 0
     reason = "On a full disk every submit fails, and no outcome of a job can be stored."
-    remedy = "Make room, or move the store; Keep(completed=...) lets jobs that have ended go sooner."
+    remedy = "Free some space, or move the store; Keep(completed=...) deletes ended jobs earlier."
     if free < NO_ROOM or (inodes is not None and inodes < FEW_INODES):
-        left = in_bytes(free) if free < NO_ROOM else f"room for {inodes} more files"
-        return error(f"there is hardly any room left at {path.parent}: {left}", reason, remedy)
+        left = in_bytes(free) if free < NO_ROOM else f"{inodes} more files are possible"
+        return error(f"the disk at {path.parent} is nearly full: {left}", reason, remedy)
     if free < LITTLE_ROOM or free < size:
         return warning(
             f"only {in_bytes(free)} are free at {path.parent}, and the store has {in_bytes(size)}",
-            f"{reason} A backup or an upgrade of its schema needs as much room as the store has.",
+            f"{reason} A backup or a migration of its schema needs as much space as the store has.",
             remedy,
         )
     return ok(f"{in_bytes(free)} are free at {path.parent}, and the store has {in_bytes(size)}")
@@ -173,7 +173,7 @@ def measure_sync(folder: Path, clock: Clock, sync: Callable[[int], None] = os.fs
     """Return the median seconds of writing and syncing a page, in a temporary file in the folder."""
     seconds: list[float] = []
     with tempfile.TemporaryFile(dir=folder, prefix=".mainspring-doctor-", buffering=0) as file:
-        while len(seconds) < SYNCS and sum(seconds) < PATIENCE:
+        while len(seconds) < SYNCS and sum(seconds) < MAX_SECONDS:
             file.write(b"\0" * PAGE)
             before = clock.monotonic_ns()
             sync(file.fileno())
@@ -194,9 +194,8 @@ def check_sync(seconds: float, durability: str | None) -> Finding:
         )
     if seconds > TOO_SLOW and durability != "normal":
         return warning(
-            f"it takes {took} until a write is on the disk",
-            "Each commit waits for it: a submit, the outcomes of jobs. All that come meanwhile share the next "
-            "one.",
+            f"an fsync takes {took}",
+            "Each commit of submits and outcomes waits for it. Calls that arrive meanwhile share the next commit.",
             "Use a faster disk; or Mainspring(durability='normal'), if the last jobs may be lost in a power "
             "failure.",
         )
@@ -209,7 +208,7 @@ def check_durability(durability: str) -> Finding:
         return ok("a job is on the disk when its submit returns (durability='full')")
     return info(
         f"commits do not wait for the disk (durability={durability!r})",
-        "After a power failure the last of the jobs that were confirmed, and of the outcomes, may be gone; "
-        "after the crash of a process nothing is.",
-        "If each of them counts: Mainspring(durability='full').",
+        "After a power failure the last confirmed jobs and outcomes may be lost; after the crash of a process "
+        "nothing is lost.",
+        "If none may be lost: Mainspring(durability='full').",
     )

@@ -75,7 +75,7 @@ def test_a_schedule_that_is_declared_anew_is_not_stored_yet(app: Mainspring) -> 
 
     with app, app.running():
         found = [finding.what for finding in examine(changed).findings if finding.check == "schedules"]
-    assert "stored otherwise than this application declares it: often" in found
+    assert "stored differently than this application declares it: often" in found
     assert any("not stored" in what and what.endswith(": seldom") for what in found)
 
 
@@ -160,7 +160,7 @@ def test_a_store_that_one_may_not_even_see_is_an_error(
 
     monkeypatch.setattr(os, "stat", refuse)
     report = examine(app)
-    assert "may not even look" in bad(report)["file"]
+    assert "may not access it" in bad(report)["file"]
     assert "left out: jobs, workers and schedules: it cannot be read" in [f.what for f in report.findings]
 
 

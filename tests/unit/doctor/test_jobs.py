@@ -73,9 +73,9 @@ def test_no_worker_and_nothing_to_do_is_worth_a_note() -> None:
 @pytest.mark.parametrize(
     ("lost", "word"),
     [
-        (worker(7, silent=STALE + 15 * MICROSECONDS), "7 (host, process 77), silent for 60 s"),
-        (worker(7, silent=5 * MICROSECONDS, is_gone=True), "silent for 5 s"),
-        (worker(7, silent=NOW, is_gone=True), "which left jobs behind"),
+        (worker(7, silent=STALE + 15 * MICROSECONDS), "7 (host, process 77), no heartbeat for 60 s"),
+        (worker(7, silent=5 * MICROSECONDS, is_gone=True), "no heartbeat for 5 s"),
+        (worker(7, silent=NOW, is_gone=True), "stopped without handing its jobs back"),
     ],
 )
 def test_a_lost_worker_is_a_warning_unless_others_are_there(lost: WorkerRecord, word: str) -> None:
@@ -88,7 +88,7 @@ def test_a_lost_worker_is_a_warning_unless_others_are_there(lost: WorkerRecord, 
 
 def test_jobs_that_no_worker_knows_are_an_error() -> None:
     found = jobs.check_handlers(snapshot(backlog=[waiting("old.name"), waiting("ping")]))
-    assert_finding(found, Severity.ERROR, "no worker knows old.name, and 3 jobs wait for it")
+    assert_finding(found, Severity.ERROR, "no worker has a handler for old.name, and 3 jobs wait for it")
 
 
 def test_what_a_dead_worker_knew_does_not_count() -> None:
@@ -98,15 +98,15 @@ def test_what_a_dead_worker_knew_does_not_count() -> None:
 
 def test_handlers_that_no_worker_knows_are_a_warning() -> None:
     found = jobs.check_handlers(snapshot(handlers=frozenset({"ping", "new"})))
-    assert_finding(found, Severity.WARNING, "no worker knows new of this application")
+    assert_finding(found, Severity.WARNING, "no worker has the handler new of this application")
 
 
 def test_jobs_that_only_the_application_does_not_know_are_a_warning() -> None:
     crew = [worker(1, "ping", "theirs")]
     found = jobs.check_handlers(snapshot(workers=crew, backlog=[waiting("theirs")], handlers=frozenset({"ping"})))
     assert_finding(found, Severity.WARNING, "this application has no handler theirs")
-    nobody = jobs.check_handlers(snapshot(workers=[], backlog=[waiting("theirs")], handlers=frozenset({"ping"})))
-    assert_finding(nobody, Severity.WARNING, "theirs")
+    alone = jobs.check_handlers(snapshot(workers=[], backlog=[waiting("theirs")], handlers=frozenset({"ping"})))
+    assert_finding(alone, Severity.WARNING, "theirs")
 
 
 def test_jobs_that_are_not_due_yet_need_a_handler_too() -> None:
@@ -196,7 +196,7 @@ def test_jobs_behind_one_of_their_sequence_are_late() -> None:
 def test_jobs_that_wait_for_a_limit_are_late() -> None:
     blocked = behind(sequence=None, bucket=bucket_of("mail", 'tenant="a"'), by=("x", "y"))
     finding = assert_finding(
-        jobs.check_lateness(snapshot(blocked=[blocked])), Severity.WARNING, 'mail, tenant="a"', "reached by x, y"
+        jobs.check_lateness(snapshot(blocked=[blocked])), Severity.WARNING, 'mail, tenant="a"', "x, y use up"
     )
     assert finding.commands == (("explain", "x", "y"), ("jobs", "cancel", "x"))
 

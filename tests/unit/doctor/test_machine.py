@@ -35,7 +35,7 @@ def test_too_few_files_are_a_warning() -> None:
 
 def test_the_kernel_says_whether_its_clock_is_right() -> None:
     assert_finding(machine.check_synchronised(machine.UNSYNCHRONISED), Severity.INFO, "does not know")
-    assert_finding(machine.check_synchronised(None), Severity.INFO, "cannot be seen")
+    assert_finding(machine.check_synchronised(None), Severity.INFO, "unknown")
     assert is_all_ok(machine.check_synchronised(0))
     assert machine.clock_state() in {None, *range(6)}
 

@@ -61,7 +61,7 @@ def test_a_rule_of_a_newer_version_or_an_unknown_zone_is_an_error() -> None:
     zone = encode_rule(Cron("0 2 * * *", tz="Europe/Berlin")).replace("Berlin", "Atlantis")
     for rule in ('{"kind":"moon"}', zone):
         assert_finding(
-            check_schedules(snapshot(schedule(rule=rule))), Severity.ERROR, "cannot be understood", "nightly"
+            check_schedules(snapshot(schedule(rule=rule))), Severity.ERROR, "cannot read the rule", "nightly"
         )
 
 
@@ -80,7 +80,9 @@ def test_a_paused_schedule_is_a_note() -> None:
 
 def test_jobs_of_a_schedule_need_a_handler() -> None:
     foreign = schedule(type="theirs")
-    assert_finding(check_schedules(snapshot(foreign)), Severity.WARNING, "no worker knows", "nightly: theirs")
+    assert_finding(
+        check_schedules(snapshot(foreign)), Severity.WARNING, "no worker has the handler", "nightly: theirs"
+    )
     found = check_schedules(snapshot(foreign, workers=[], handlers=frozenset({"report"})))
     assert_finding(found, Severity.WARNING, "this application has no handler", "nightly: theirs")
 
@@ -89,4 +91,4 @@ def test_what_is_declared_and_not_stored_does_not_fire() -> None:
     found = check_schedules(snapshot(not_stored=["nightly"]))
     assert_finding(found, Severity.WARNING, "not stored", "nightly")
     found = check_schedules(snapshot(schedule(), stored_otherwise=["nightly"]))
-    assert_finding(found, Severity.WARNING, "stored otherwise", "nightly")
+    assert_finding(found, Severity.WARNING, "stored differently", "nightly")

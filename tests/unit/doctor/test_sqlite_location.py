@@ -54,7 +54,7 @@ def test_file_systems_on_which_a_store_does_not_live_well(folder: str, severity:
 
 def test_a_local_file_system_is_in_order_and_an_unknown_one_is_said_to_be() -> None:
     assert is_all_ok(check_file_system(Path("/srv"), MOUNTS))
-    assert_finding(check_file_system(Path("/srv"), None), Severity.INFO, "cannot be seen")
+    assert_finding(check_file_system(Path("/srv"), None), Severity.INFO, "does not say")
 
 
 def test_there_may_be_no_file(store: Path) -> None:
@@ -73,9 +73,11 @@ def test_a_store_belongs_to_one_user(store: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def _own_by_others(monkeypatch: pytest.MonkeyPatch, stranger: Path) -> None:
-    there = place._there
+    owners_of_existing = place._owners_of_existing
     monkeypatch.setattr(
-        place, "_there", lambda paths: {p: uid + (p == stranger) for p, uid in there(paths).items()}
+        place,
+        "_owners_of_existing",
+        lambda paths: {p: uid + (p == stranger) for p, uid in owners_of_existing(paths).items()},
     )
 
 
@@ -105,7 +107,7 @@ def test_a_file_that_all_users_may_write_is_reported(store: Path, name: str) -> 
 
 
 def test_room_runs_out(store: Path) -> None:
-    assert_finding(place.check_disk(store, 10 << 20, None), Severity.ERROR, "hardly any room", "10 MiB")
+    assert_finding(place.check_disk(store, 10 << 20, None), Severity.ERROR, "nearly full", "10 MiB")
     assert_finding(place.check_disk(store, 10 << 30, 5), Severity.ERROR, "5 more files")
     assert_finding(place.check_disk(store, 300 << 20, None), Severity.WARNING, "only 300 MiB")
     assert is_all_ok(place.check_disk(store, 10 << 30, 1_000_000))
