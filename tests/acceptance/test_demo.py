@@ -188,16 +188,16 @@ def test_the_audit_reports_violated_guarantees(
 SABOTAGE = """
 import sys
 from mainspring.cli import main
-from mainspring.demo import story
+from mainspring.demo import scenario
 from mainspring.demo.audit import OrderAudit, WorkerOutage
 from mainspring.demo.journal import JournalEntry, OrderEvent
-class Story:
+class DemoScenario:
     def __init__(self, *parts): pass
-    def tell(self):
+    def run(self):
         day = OrderAudit()
         day.add([JournalEntry(OrderEvent.PLACED, 1, "order-1", 0.0, 0.0)])
         return day.close(replayed=0, outage=WorkerOutage(begin=1, end=2), nights=0)
-story.Story = Story
+scenario.DemoScenario = DemoScenario
 main()
 """
 

@@ -97,7 +97,7 @@ def test_what_differs_is_listed_and_decided_by_force_or_undo(shop: ShopProgram, 
 
 
 def test_what_cannot_be_moved_is_refused_in_one_line(shop: ShopProgram, goal: str) -> None:
-    assert migrate(shop, goal).error_line.endswith("the first submit or worker makes it")
+    assert migrate(shop, goal).error_line.endswith("the first submit or worker creates it")
     shop.submit({"order_id": 1})
     for arguments in ((shop.url, "sqlite:///other.db"), (goal, shop.url)):
         refused = shop.run("migrate", *arguments)

@@ -13,7 +13,7 @@ import pytest
 
 from mainspring import EngineUnavailable, Mainspring
 from mainspring.cli.app_selection import require_store
-from mainspring.engines.sqlite.provider import look_at
+from mainspring.engines.sqlite.provider import stat_or_none
 
 
 @pytest.fixture
@@ -33,12 +33,12 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mainspring:
 
 
 def test_a_command_says_that_it_may_not_look(app: Mainspring) -> None:
-    with pytest.raises(EngineUnavailable, match=r"may not look at it .*; give this user the right to enter"):
+    with pytest.raises(EngineUnavailable, match=r"may not access it .*; allow this user to enter"):
         require_store(app)
 
 
 def test_an_application_says_that_it_may_not_look(app: Mainspring) -> None:
-    with pytest.raises(EngineUnavailable, match=r"may not look at it .*; give this user the right to enter"):
+    with pytest.raises(EngineUnavailable, match=r"may not access it .*; allow this user to enter"):
         app.manager()
 
 
@@ -46,5 +46,5 @@ def test_a_file_that_is_not_there_is_none(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "circle").symlink_to(tmp_path / "circle")
     for name in ("nothing", "file/inside", "circle", "no\0name"):
-        assert look_at(tmp_path / name) is None
-    assert look_at(tmp_path / "file") is not None
+        assert stat_or_none(tmp_path / name) is None
+    assert stat_or_none(tmp_path / "file") is not None

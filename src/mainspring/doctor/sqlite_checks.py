@@ -14,7 +14,7 @@ from mainspring.doctor import sqlite_location as location
 from mainspring.doctor.examination import Examination
 from mainspring.doctor.findings import Check, Finding, Severity, error, ok
 from mainspring.doctor.sqlite_location import MOUNTS, check_file_system
-from mainspring.engines.sqlite.provider import look_at, to_path
+from mainspring.engines.sqlite.provider import stat_or_none, to_path
 
 BUDGET = 1.0
 """Seconds for the integrity check, unless the examination is thorough."""
@@ -46,7 +46,7 @@ def store_checks(
     try:
         if _is_folder(path.parent):
             checks += _checks_of_location(path, clock, durability)
-        found = look_at(path)
+        found = stat_or_none(path)
         if found is not None and stat.S_ISREG(found.st_mode):
             checks.append(Check("schema", lambda: content.check_schema(path)))
             if found.st_size:
@@ -80,13 +80,13 @@ def _find_problem(path: Path) -> Finding:
         )
     if _is_folder(path):
         return error(f"{path} is a folder", "A store is one file.", "Name a file inside of it.")
-    if look_at(path) is None:
+    if stat_or_none(path) is None:
         return error(f"there is no file {path}", "This store was never used, or the path is wrong.", remedy)
     return ok(f"the store is {path}")
 
 
 def _is_folder(path: Path) -> bool:
-    found = look_at(path)
+    found = stat_or_none(path)
     return found is not None and stat.S_ISDIR(found.st_mode)
 
 

@@ -16,7 +16,7 @@ import apsw
 from mainspring.clock import NANOSECONDS, Clock
 from mainspring.doctor.findings import Finding, error, in_bytes, in_microseconds, in_seconds, info, ok, warning
 from mainspring.engines.sqlite.connections import translated
-from mainspring.engines.sqlite.provider import look_at
+from mainspring.engines.sqlite.provider import stat_or_none
 from mainspring.engines.sqlite.schema import VERSION, check
 from mainspring.errors import MainspringError
 from mainspring.jobs.timestamps import MICROSECONDS, to_instant
@@ -173,7 +173,7 @@ def check_times(path: Path, now: datetime) -> Finding:
 def why_not_open(path: Path) -> str | None:
     """Return why the engine must not be opened, because it would change the file or fail; None if it may be."""
     try:
-        if look_at(path) is None:
+        if stat_or_none(path) is None:
             return "there is no file"
         with opened_read_only(path) as connection:
             if not check(connection, str(path)):

@@ -261,7 +261,7 @@ engine.close()
 def test_a_full_disk_is_called_so_and_costs_nothing_that_was_stored(path: Path, clock: ManualClock) -> None:
     message, counts = run_script(FULL_DISK, path).splitlines()
     assert "disk is full" in message
-    assert "make room" in message
+    assert "free some space" in message
     stored, found = counts.split()
     assert stored == found
     assert integrity(path) == "ok"

@@ -50,11 +50,13 @@ def translate(error: apsw.Error, path: str) -> MainspringError:
         return StoreCorrupt(
             engine=engine,
             reason=f"the file is damaged or not a database ({error})",
-            remedy="restore a backup, or move the file away to begin with an empty one",
+            remedy="restore a backup, or move the file away to start with an empty store",
         )
     if isinstance(error, apsw.FullError) or getattr(error, "extendedresult", 0) in _DISK_FULL_CODES:
         return EngineUnavailable(
-            engine=engine, reason=f"the disk is full ({error})", remedy="make room; nothing stored before is lost"
+            engine=engine,
+            reason=f"the disk is full ({error})",
+            remedy="free some space; nothing stored before is lost",
         )
     if isinstance(error, apsw.ReadOnlyError | apsw.CantOpenError | apsw.PermissionsError):
         return EngineUnavailable(
@@ -69,7 +71,9 @@ def translate(error: apsw.Error, path: str) -> MainspringError:
             remedy="look for a stopped process or an open transaction on this file, and try again",
         )
     return EngineUnavailable(
-        engine=engine, reason=f"{type(error).__name__}: {error}", remedy="see the log; nothing of this was stored"
+        engine=engine,
+        reason=f"{type(error).__name__}: {error}",
+        remedy="see the log; nothing of this operation was stored",
     )
 
 

@@ -18,7 +18,7 @@ import apsw
 
 from mainspring.engines.sqlite.connections import Checkpointer, ConnectionPool, FileConnectionPool, translated
 from mainspring.engines.sqlite.file_locks import WriteLock
-from mainspring.engines.sqlite.provider import require_sight
+from mainspring.engines.sqlite.provider import require_accessible
 from mainspring.engines.sqlite.schema import MOVED, check, is_moved, migrate, moved_error, require_version
 from mainspring.errors import EngineUnavailable
 
@@ -70,7 +70,7 @@ class Database:
         with self._writing, translated(self.path):
             if self._is_open:
                 return
-            found = require_sight(Path(self.path))
+            found = require_accessible(Path(self.path))
             if found is not None and stat.S_ISDIR(found.st_mode):
                 raise EngineUnavailable(
                     engine=f"SQLite file {self.path}",

@@ -1,4 +1,4 @@
-"""Reads limits, and keeps their counts: the running jobs of each bucket, and the tokens of each rate.
+"""Reads limits, and stores their counts: the running jobs of each bucket, and the tokens of each rate.
 
 Invariants
 - A transaction counts in memory and writes each changed bucket once, before it commits. Between transactions the

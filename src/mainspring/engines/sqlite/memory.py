@@ -66,7 +66,7 @@ class MemoryDatabase(Database):
         """Do nothing: the database is open from the beginning."""
 
     def close(self) -> None:
-        """Do nothing: the content must survive."""
+        """Do nothing: the content must outlive the engine's `close`."""
 
 
 class MemoryConnectionPool:
@@ -104,7 +104,7 @@ class MemoryConnectionPool:
         return self._lend()
 
     def close(self) -> None:
-        """Do nothing: the content must survive."""
+        """Do nothing: the content must outlive the engine's `close`."""
 
 
 def _open_copy() -> apsw.Connection:

@@ -8,7 +8,7 @@ to the next free place, and stays there while both exist.
 Invariants
 - A projection enforces no policies. The indexes for claims and for unique occurrences are left out.
 - Changes and the position up to which they go are committed together.
-- A projection is never migrated or repaired: it is built anew. Only a file that was a projection is deleted.
+- A projection is never migrated or repaired: it is rebuilt. Only a file that was a projection is deleted.
 - It belongs to one process.
 """
 
@@ -36,7 +36,7 @@ from mainspring.jobs.projection import ProjectedJob
 from mainspring.jobs.records import JobRecord, Page, Query
 from mainspring.jobs.status import JobStatus
 
-# batch of [place, id]: those whose place another job has already
+# batch of [place, id]: those whose place is taken by another job
 TAKEN = """
 SELECT value ->> 0, value ->> 1 FROM json_each(?1) JOIN jobs ON jobs.seq = value ->> 0
 WHERE jobs.id <> value ->> 1
@@ -119,7 +119,7 @@ PUT = f"""
 INSERT OR REPLACE INTO jobs ({", ".join(COLUMNS)})
 SELECT {", ".join(_value(place, column) for place, column in enumerate(COLUMNS))} FROM jsonb_each(?1)
 """
-# batch of [number, name] of groups. Their jobs are not counted: groups stay until the projection is built anew.
+# batch of [number, name] of groups. Their jobs are not counted: groups stay until the projection is rebuilt.
 PUT_GROUPS = f"""
 INSERT INTO groups (id, name, jobs, due, seq) SELECT value ->> 0, value ->> 1, {1 << 40}, 0, 0 FROM json_each(?1)
 WHERE true ON CONFLICT DO NOTHING
@@ -190,7 +190,7 @@ CACHE_KIB = 16_384
 CHECKPOINT_PAGES = 4_000  # many, so that pages which change often are copied into the file less often
 FILES = ("", "-wal", "-shm", "-journal")  # in this order: without the first, SQLite ignores the others
 MAX_AGE_SECONDS = 6 * 24 * 3_600
-"""A store records deletions for a week. After that, a projection cannot be brought up to date."""
+"""A store keeps records of deletions for a week. An older projection cannot be updated and is rebuilt."""
 INDEXES_FOR_READING = ("jobs_by_id", "jobs_by_lane")
 
 OWN_TABLES = """
@@ -247,22 +247,22 @@ class SqliteProjection:
         return position
 
     def _resume(self) -> int:
-        """Return the position of a file that can be used; otherwise build the file anew and return 0."""
+        """Return the position of a file that can be used; otherwise create it again and return 0."""
         if Path(self.path).is_dir():
             raise EngineUnavailable(
                 engine=self.description, reason="it is a directory", remedy="name a file inside of it"
             )
         if not Path(self.path).exists():
-            self._begin_anew()
+            self._recreate()
             return 0
-        obstacle, position = self._look()
+        obstacle, position = self._inspect()
         if obstacle is not None:
-            logger.warning("%s: beginning anew, because %s", self.description, obstacle)
-            self._begin_anew()
+            logger.warning("%s: rebuilding it, because %s", self.description, obstacle)
+            self._recreate()
         return position
 
-    def _look(self) -> tuple[str | None, int]:
-        """Return why the file cannot be used (None: it can), and the position up to which it is complete."""
+    def _inspect(self) -> tuple[str | None, int]:
+        """Return why the file cannot be used (else None), and the position up to which it is complete."""
         try:
             with self._connections.temporary() as connection:
                 self._require_projection(connection)
@@ -270,7 +270,7 @@ class SqliteProjection:
                 return obstacle, connection.execute(POSITION).get if obstacle is None else 0
         except (apsw.NotADBError, apsw.CorruptError) as error:
             if not self._lock.is_marked:
-                raise self._not_ours(f"it is not a database ({error})") from error
+                raise self._not_a_projection(f"it is not a database ({error})") from error
             return f"it is damaged ({error})", 0
 
     def _require_projection(self, connection: apsw.Connection) -> None:
@@ -278,7 +278,7 @@ class SqliteProjection:
         application = connection.pragma("application_id")
         is_empty = connection.execute("SELECT count(*) FROM sqlite_schema").get == 0
         if application != APPLICATION_ID and not (is_empty and application == 0):
-            raise self._not_ours("it is a database, but not a projection")
+            raise self._not_a_projection("it is a database, but not a projection")
 
     def _find_obstacle(self, connection: apsw.Connection) -> str | None:
         if connection.pragma("user_version") != VERSION:
@@ -290,17 +290,17 @@ class SqliteProjection:
         if source != self._source:
             return f"it is a copy of {source}, and not of {self._source}"
         if connection.execute(AGE).get > MAX_AGE_SECONDS:
-            return "it is so old that the store may have forgotten what was deleted since"
+            return "it is older than the records of deletions that the store keeps"
         return None
 
-    def _not_ours(self, reason: str) -> StoreCorrupt:
+    def _not_a_projection(self, reason: str) -> StoreCorrupt:
         return StoreCorrupt(
             engine=self.description,
             reason=reason,
             remedy="give the projection another path, or move this file away",
         )
 
-    def _begin_anew(self) -> None:
+    def _recreate(self) -> None:
         """Delete the file and create it again, while no thread reads."""
         self._lanes.clear()
         self._connections.suspend()
@@ -318,7 +318,7 @@ class SqliteProjection:
     def reset(self) -> None:
         self._require_open()
         with self._translated():
-            self._begin_anew()
+            self._recreate()
 
     def close(self) -> None:
         self._is_open = False
@@ -406,7 +406,7 @@ class SqliteProjection:
             raise StoreCorrupt(
                 engine=self.description,
                 reason=f"it is damaged ({error})",
-                remedy="restart this process: the projection is then built anew, and no job is lost",
+                remedy="restart this process: it rebuilds the projection, and no job is lost",
             ) from error
         except apsw.Error as error:
             raise translate(error, self.path) from error

@@ -20,11 +20,11 @@ SCHEME = "sqlite:///"
 MEMORY = "memory://"
 
 
-def look_at(path: Path) -> os.stat_result | None:
-    """Return the `stat` of a file, or None if there is no file; raise `PermissionError` if this user may not look.
+def stat_or_none(path: Path) -> os.stat_result | None:
+    """Return the `stat` of a file, None if there is no file; raise `PermissionError` if access is denied.
 
     As of Python 3.14, `Path.exists` returns False for a file in a directory that this user may not enter. That
-    fault has another remedy than a missing file.
+    problem has another remedy than a missing file.
     """
     try:
         return path.stat()
@@ -34,15 +34,15 @@ def look_at(path: Path) -> os.stat_result | None:
         return None
 
 
-def require_sight(path: Path) -> os.stat_result | None:
-    """Return the result of `look_at`, but raise `EngineUnavailable` if this user may not look."""
+def require_accessible(path: Path) -> os.stat_result | None:
+    """Return the result of `stat_or_none`, but raise `EngineUnavailable` if this user may not access the file."""
     try:
-        return look_at(path)
+        return stat_or_none(path)
     except PermissionError as error:
         raise EngineUnavailable(
             engine=f"SQLite file {path}",
-            reason=f"user {os.geteuid()} may not look at it ({error})",
-            remedy="give this user the right to enter the directory, or run as the user who owns the file",
+            reason=f"user {os.geteuid()} may not access it ({error})",
+            remedy="allow this user to enter the directory, or run as the user who owns the file",
         ) from error
 
 
@@ -83,11 +83,11 @@ class SqliteProvider(EngineProvider):
 
     def require_existing(self, url: str) -> None:
         path = to_path(url)
-        if require_sight(path) is None:
+        if require_accessible(path) is None:
             raise EngineUnavailable(
                 engine=f"SQLite file {path.resolve()}",
                 reason="there is no such file",
-                remedy="check the path and the working directory; the first submit or worker makes it",
+                remedy="check the path and the working directory; the first submit or worker creates it",
             )
 
 
@@ -120,6 +120,6 @@ class MemoryProvider(EngineProvider):
     def require_shared(self, url: str) -> None:
         raise EngineUnavailable(
             engine="memory of this command",
-            reason="memory:// begins empty with each process and ends with it",
+            reason="memory:// is a store of one process, empty at its start and lost at its end",
             remedy="use a sqlite:/// or nats:// store, which processes share",
         )

@@ -1,8 +1,11 @@
-"""Tables and migrations, from version one on. `user_version` of a file says which migrations it has had.
+"""Tables and migrations, from version one on. `user_version` is the number of migrations that a file has had.
 
 A lane is a small number for the queue, type and priority of a job. It keeps rows short, and a worker queries only
 the lanes it can serve, so jobs of other types cost it nothing, however many there are. The partial indexes for
 claims hold only jobs that can be claimed: a million finished jobs do not slow a claim down.
+
+The text of a migration never changes, its comments included: the version of projections is computed from it. In
+these comments, `rows` is the module `codec`, and `lines` and `groups` are `waiting_groups`.
 """
 
 from __future__ import annotations
@@ -239,7 +242,7 @@ MOVED = 0x4D6F_7665
 """The `user_version` of a file whose jobs are moved elsewhere: older processes refuse it as too new."""
 READ_MOVE = "SELECT target, since, finished FROM move"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-PATIENCE = 20  # busy timeouts to wait while another process migrates
+MIGRATION_BUSY_TIMEOUTS = 20  # that a process waits while another process migrates
 
 logger = logging.getLogger("mainspring.sqlite")
 
@@ -253,8 +256,8 @@ def migrate(connection: apsw.Connection, path: str) -> None:
     except apsw.SQLError as error:
         raise EngineUnavailable(
             engine=f"SQLite file {path}",
-            reason=f"its schema could not be brought to version {VERSION} ({error})",
-            remedy="restore a backup, or report this; the file is as it was",
+            reason=f"its schema could not be migrated to version {VERSION} ({error})",
+            remedy="restore a backup, or report this as a bug; the file is unchanged",
         ) from error
 
 
@@ -264,7 +267,9 @@ def _migrate(connection: apsw.Connection, path: str) -> None:
         if not check(connection, path):  # another process may have migrated it meanwhile
             version = connection.pragma("user_version")
             if version:
-                logger.warning("SQLite file %s: bringing its schema from version %d to %d", path, version, VERSION)
+                logger.warning(
+                    "SQLite file %s: migrating its schema from version %d to %d", path, version, VERSION
+                )
             for migration in MIGRATIONS[version:]:
                 connection.execute(migration)
             connection.pragma("application_id", APPLICATION_ID)
@@ -277,7 +282,7 @@ def _migrate(connection: apsw.Connection, path: str) -> None:
 
 def _begin(connection: apsw.Connection, path: str) -> None:
     """Take the write lock; another process that migrates a large file may hold it for long."""
-    for _ in range(PATIENCE):
+    for _ in range(MIGRATION_BUSY_TIMEOUTS):
         try:
             connection.execute("BEGIN IMMEDIATE")
         except apsw.BusyError:

@@ -63,14 +63,14 @@ def few_rows(jobs: Iterable[NewJob], lanes: Iterable[int], now: int) -> tuple[An
     return tuple(values)
 
 
-EVERYTHING = 1 << 62  # greater than any seq
+MAX_SEQ = 1 << 62  # greater than any seq
 
 _holders = msgspec.json.Decoder(list[tuple[str, int, str, int]]).decode
 _occurrence_rows = msgspec.json.Decoder(list[tuple[str, int, str]]).decode
 
 
 class UniqueKeyHolder(msgspec.Struct):
-    """A job with a unique key."""
+    """A stored job that has a unique key."""
 
     status: JobStatus
     id: str
@@ -162,8 +162,8 @@ class JobInserter:
     # -- unique keys and occurrences
 
     def _submit_unique(self, jobs: Sequence[NewJob], last: int) -> list[Conflict | None]:
-        """Store jobs without a conflict, or replace; each is also checked against those before it in the batch."""
-        taken = self._existing_ids(jobs, EVERYTHING)
+        """Store or replace jobs with unique keys; they may also conflict with earlier ones of the batch."""
+        taken = self._existing_ids(jobs, MAX_SEQ)
         holders = self._holders({job.unique.key for job in jobs if job.unique is not None})
         occurrences = self._occurrences(jobs)
         kept: dict[str, NewJob] = {}
