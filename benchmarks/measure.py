@@ -1,4 +1,4 @@
-"""How all benchmarks measure: side by side, several rounds, the best of each, and what that must come to."""
+"""Helpers of all benchmarks: measure candidates in turn for several rounds, take the best, check bounds."""
 
 import gc
 import platform

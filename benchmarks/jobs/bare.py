@@ -1,4 +1,4 @@
-"""Bare loops on the very table of the SQLite engine: what the disk and SQLite allow, with nothing around it."""
+"""Bare loops on the table of the SQLite engine: the upper bound that the disk and SQLite allow."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Submitting in bulk: beside raw inserts into the same table, and beside what the peers have for it."""
+"""Bulk submits, compared with raw inserts into the same table and with the bulk calls of other systems."""
 
 from pathlib import Path
 from time import perf_counter

@@ -1,4 +1,4 @@
-"""What limits cost that are hardly reached, and whether a tenant with many jobs keeps the others waiting."""
+"""The cost of limits that are hardly reached, and whether a tenant with many jobs delays other tenants."""
 
 from functools import partial
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A million jobs that are due in an hour: what they cost a worker that has other work to do."""
+"""The cost of a million jobs that are due in an hour, for a worker that runs other jobs."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

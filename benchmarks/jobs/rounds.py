@@ -1,4 +1,4 @@
-"""Rounds on fresh stores: everything in turn, the best of each, and what does not finish counts as nothing."""
+"""Runs candidates in turn on fresh stores and takes the best round of each; an unfinished round counts as 0."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What worker processes load: the application of each system, on the store that the environment names."""
+"""The applications that worker processes load, one for each system, on the store that the environment names."""
 
 import os
 from functools import cache

@@ -1,4 +1,4 @@
-"""Several worker processes of a system on one server, and what their jobs have noted."""
+"""Several worker processes of a system on one server, and the start times that their jobs record."""
 
 import sys
 from contextlib import ExitStack

@@ -1,4 +1,4 @@
-"""A million jobs that are due in an hour: what they cost a worker, and the server."""
+"""The cost of a million jobs that are due in an hour, for a worker and for the server."""
 
 from importlib import import_module  # psutil has no types, and `make check` runs without it
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which versions were measured."""
+"""The versions of the measured systems."""
 
 import re
 import subprocess

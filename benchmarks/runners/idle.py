@@ -1,4 +1,4 @@
-"""What an idle pool costs: it must not wake up."""
+"""The cost of an idle pool, which must not wake up."""
 
 import subprocess
 import sys

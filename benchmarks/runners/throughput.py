@@ -1,4 +1,4 @@
-"""Posting and running many tasks that do nothing: what the machinery itself costs."""
+"""The overhead of posting and running tasks, measured with many tasks that do nothing."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -4,8 +4,8 @@ A lane is a small number for the queue, type and priority of a job. It keeps row
 the lanes it can serve, so jobs of other types cost it nothing, however many there are. The partial indexes for
 claims hold only jobs that can be claimed: a million finished jobs do not slow a claim down.
 
-The text of a migration never changes, its comments included: the version of projections is computed from it. In
-these comments, `rows` is the module `codec`, and `lines` and `groups` are `waiting_groups`.
+A change of the text of a migration, even of a comment, makes processes rebuild their projections, whose version is
+a checksum of it. In the comments, `rows` is the module `codec`, and `lines` and `groups` are `waiting_groups`.
 """
 
 from __future__ import annotations
