@@ -35,7 +35,9 @@ def follow_until(events: Iterator[JobEvent], job_id: str, kind: EventKind) -> li
 
 
 @pytest.mark.parametrize("job", [read_in_a_thread, read_in_a_process], ids=lambda job: job.name)
-def test_progress_is_seen_while_the_job_runs_elsewhere(workers: WorkerProcesses, job: JobFunction[[int], None]) -> None:
+def test_progress_is_seen_while_the_job_runs_elsewhere(
+    workers: WorkerProcesses, job: JobFunction[[int], None]
+) -> None:
     workers.start()
     events = app.events(timeout=PATIENCE)
     handle = job.submit(PAGES)

@@ -66,15 +66,15 @@ def bench(
 
     Example: mainspring bench --in /mnt/disk --seconds 0.5 --json
     """
-    place = _place(folder, app, url)
+    stores = _store_factory(folder, app, url)
     figures: Figures = []
     with DeferredSignals(signals=ALL_SIGNALS) as signals, StepProgress(seconds, len(MEASUREMENTS)) as meter:
         budget = MeasurementBudget(
             seconds=seconds, jobs=jobs, on_progress=meter.tell, is_stopped=lambda: signals.is_stop_requested
         )
-        here, engine = machine(), describe(place)
+        here, engine = machine(), describe(stores)
         try:
-            for figure in run_measurements(place, budget, meter.begin):
+            for figure in run_measurements(stores, budget, meter.begin):
                 figures.append(figure)
         except BenchStopped:
             print_message("mainspring: stopped")
@@ -88,7 +88,7 @@ def bench(
     signals.exit_if_requested()
 
 
-def _place(folder: Path | None, app: str | None, url: str | None) -> StoreFactory:
+def _store_factory(folder: Path | None, app: str | None, url: str | None) -> StoreFactory:
     if folder is not None:
         if app is not None or url is not None:
             raise click.BadParameter("--in cannot be used with --app or --url")

@@ -59,21 +59,21 @@ def migrate(
     Example: mainspring migrate sqlite:///shop.db "nats://127.0.0.1:4222?prefix=shop"
     """
     application = _application_at(source, target, app)
-    with closing(SqliteExport(str(to_path(source)))) as departure:
-        departure.open()
+    with closing(SqliteExport(str(to_path(source)))) as export:
+        export.open()
         if dry_run:
-            _show_plan(plan_migration(departure), application.url, as_json=as_json)
+            _show_plan(plan_migration(export), application.url, as_json=as_json)
         elif undo and force:
-            state = require_move(departure)
-            departure.unmark()
+            state = require_move(export)
+            export.unmark()
             print_message(
                 f"mainspring: {state.target} was not contacted; if it still exists, let no worker run on it"
             )
             _show_undone(source, as_json=as_json)
         elif undo:
-            _undo(departure, application, source, as_json=as_json)
+            _undo(export, application, source, as_json=as_json)
         else:
-            _move(departure, application, source, force=force, as_json=as_json)
+            _move(export, application, source, force=force, as_json=as_json)
 
 
 def _application_at(source: str, target: str | None, app: str | None) -> Mainspring:
@@ -99,23 +99,23 @@ def _opened(application: Mainspring) -> Iterator[NatsEngine]:
         yield engine
 
 
-def _move(departure: SqliteExport, application: Mainspring, source: str, *, force: bool, as_json: bool) -> None:
+def _move(export: SqliteExport, application: Mainspring, source: str, *, force: bool, as_json: bool) -> None:
     target = without_password(application.url)
     with ExitStack() as stack:
-        mover = Migrator(departure, stack.enter_context(_opened(application)), target)
+        migrator = Migrator(export, stack.enter_context(_opened(application)), target)
         signals = stack.enter_context(DeferredSignals())
-        mover.begin()
-        planned = plan_migration(departure)
+        migrator.begin()
+        planned = plan_migration(export)
         seconds = 0.0
-        if not mover.is_complete:
+        if not migrator.is_complete:
             command = f"mainspring migrate {source} '{target}'"
-            seconds = _run(mover.copying(), "moving", planned.jobs - mover.done_before, signals, command)
-            seconds += _run(mover.verifying(), "comparing", planned.jobs, signals, command)
-        if mover.deviations and not force:
-            _show_deviations(mover.deviations, planned, target, as_json=as_json)
+            seconds = _run(migrator.copying(), "moving", planned.jobs - migrator.done_before, signals, command)
+            seconds += _run(migrator.verifying(), "comparing", planned.jobs, signals, command)
+        if migrator.deviations and not force:
+            _show_deviations(migrator.deviations, planned, target, as_json=as_json)
             raise click.exceptions.Exit(ExitCode.FAILURE)
-        mover.finish()
-    _show_moved(mover, planned, source, target, seconds, as_json=as_json)
+        migrator.finish()
+    _show_moved(migrator, planned, source, target, seconds, as_json=as_json)
 
 
 def _run(steps: Iterator[int], what: str, total: int, signals: DeferredSignals, command: str) -> float:
@@ -134,10 +134,10 @@ def _run(steps: Iterator[int], what: str, total: int, signals: DeferredSignals, 
     return seconds
 
 
-def _undo(departure: SqliteExport, application: Mainspring, source: str, *, as_json: bool) -> None:
+def _undo(export: SqliteExport, application: Mainspring, source: str, *, as_json: bool) -> None:
     target = without_password(application.url)
     with ExitStack() as stack:
-        undo = MigrationUndo(departure, stack.enter_context(_opened(application)), target)
+        undo = MigrationUndo(export, stack.enter_context(_opened(application)), target)
         signals = stack.enter_context(DeferredSignals())
         total = 2 * undo.total()  # each job is checked first, then removed
         with closing(undo.run()) as steps:
@@ -179,26 +179,28 @@ def _show_plan(planned: MigrationPlan, url: str, *, as_json: bool) -> None:
 
 
 def _show_moved(
-    mover: Migrator, planned: MigrationPlan, source: str, target: str, seconds: float, *, as_json: bool
+    migrator: Migrator, planned: MigrationPlan, source: str, target: str, seconds: float, *, as_json: bool
 ) -> None:
-    moved_now = 0 if mover.is_complete else planned.jobs - mover.done_before
+    moved_now = 0 if migrator.is_complete else planned.jobs - migrator.done_before
     if as_json:
-        more = {"moved_now": moved_now, "seconds": round(seconds, 3), "deviations": mover.deviations}
+        more = {"moved_now": moved_now, "seconds": round(seconds, 3), "deviations": migrator.deviations}
         print_json(_fields(planned, target, "moved") | more)
         return
-    if mover.is_complete:
+    if migrator.is_complete:
         print_line(f"{source} was moved to {target} before; nothing is left to do")
     else:
         rate = f"{moved_now / max(seconds, 0.001):,.0f} jobs/s"
         print_line(f"moved {_amounts(planned)} to {target} in {seconds:.1f} s ({rate}), and compared them")
-    if mover.deviations:
-        print_line(f"{len(mover.deviations):,} of them differ and were left unchanged there")
+    if migrator.deviations:
+        print_line(f"{len(migrator.deviations):,} of them differ and were left unchanged there")
     print_line(
         f"{planned.left_behind:,} COMPLETED and CANCELED jobs stay in {source}, which can no longer be used"
     )
 
 
-def _show_deviations(deviations: list[MigrationDifference], planned: MigrationPlan, target: str, *, as_json: bool) -> None:
+def _show_deviations(
+    deviations: list[MigrationDifference], planned: MigrationPlan, target: str, *, as_json: bool
+) -> None:
     if as_json:
         print_json(_fields(planned, target, "incomplete") | {"deviations": deviations})
     else:

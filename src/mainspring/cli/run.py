@@ -70,7 +70,8 @@ class TerminalRunOutput:
         facts = _facts()
         if schedules:
             each = [
-                Text.assemble(escape_control(one.name), (f"  next {next_date_of(one)}", "dim")) for one in schedules
+                Text.assemble(escape_control(one.name), (f"  next {next_date_of(one)}", "dim"))
+                for one in schedules
             ]
             _add_list(facts, "  schedules", each, MAX_SCHEDULES)
         ready = Text.assemble(
