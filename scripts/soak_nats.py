@@ -28,7 +28,7 @@ def soak_nats_cluster(site: Sandbox, seed: int) -> str:
 def _run_chaos(site: Sandbox, servers: Servers, acts: list[Act], *, rounds: int, seed: int) -> str:
     chaos = run_chaos(site, servers, acts, rounds=rounds, lease=LEASE, seed=seed)
     chaos.check()
-    return f"{chaos.verdict}"
+    return f"{chaos.report}"
 
 
 def soak_nats_restart(site: Sandbox, _seed: int) -> str:

@@ -15,10 +15,10 @@ from math import ceil
 from random import Random
 
 from mainspring import JobStatus, Mainspring
-from mainspring.engines.nats.naming import DEFAULT_PREFIX
+from mainspring.engines.nats.subject_names import DEFAULT_PREFIX
 from tests.nats.apps import mixed
-from tests.nats.crew import Crew, copy_in
-from tests.nats.judging import Judge, Verdict
+from tests.nats.chaos_report import ChaosReport, RunAnalysis
+from tests.nats.chaos_workers import ChaosWorkers, projection_in
 from tests.nats.servers import Servers
 from tests.processes.run_history import Run, by_group, by_job, is_one_after_another, most_at_once, runs_from_log
 from tests.processes.sandbox import Sandbox
@@ -32,11 +32,11 @@ STREAM = DEFAULT_PREFIX
 
 @dataclass(frozen=True)
 class Chaos:
-    """What came of it."""
+    """The result of a chaos scenario."""
 
-    verdict: Verdict
+    report: ChaosReport
     strangers: list[str]
-    """Jobs that were never submitted."""
+    """Jobs that the scenario has not submitted."""
     overlapping: list[str]
     """Sequences with two jobs that ran at once."""
     out_of_order: list[str]
@@ -46,38 +46,38 @@ class Chaos:
     """Unique keys with two jobs that were alive at once."""
 
     def check(self) -> None:
-        """Find what must not be."""
-        assert self.verdict.lost == [], self
-        assert self.verdict.unexplained == [], "\n".join(self.verdict.unexplained)
-        assert self.verdict.late == [], "\n".join(self.verdict.late)
+        """Assert that nothing was lost, and that no rule was broken."""
+        assert self.report.lost == [], self
+        assert self.report.unexplained == [], "\n".join(self.report.unexplained)
+        assert self.report.late == [], "\n".join(self.report.late)
         assert self.strangers == [], self
         assert (self.overlapping, self.out_of_order, self.twice_alive) == ([], [], []), self
         assert max(self.at_once.values()) <= mixed.ADMITTED, self
-        assert self.verdict.completed == self.verdict.submitted, self
+        assert self.report.completed == self.report.submitted, self
 
 
-Act = Callable[[Crew], None]
+Act = Callable[[ChaosWorkers], None]
 
 
 def on_one_node(lease: float) -> list[Act]:
     """Return the faults for a single server."""
     away = lease + 1.0
     return [
-        Crew.kill_a_worker,
-        Crew.restart_the_server,
-        lambda crew: crew.stop_a_worker(away),
-        lambda crew: crew.cut_a_worker(away),
-        lambda crew: crew.freeze_a_worker(away),
-        Crew.drop_a_connection,
+        ChaosWorkers.kill_a_worker,
+        ChaosWorkers.restart_the_server,
+        lambda workers: workers.stop_a_worker(away),
+        lambda workers: workers.cut_a_worker(away),
+        lambda workers: workers.freeze_a_worker(away),
+        ChaosWorkers.drop_a_connection,
     ]
 
 
 def on_three_nodes(lease: float) -> list[Act]:
     """Return the faults for a cluster."""
     return [
-        lambda crew: crew.kill_the_leader(STREAM),
-        lambda crew: crew.cut_a_worker(lease + 1.0),
-        Crew.kill_a_worker,
+        lambda workers: workers.kill_the_leader(STREAM),
+        lambda workers: workers.cut_a_worker(lease + 1.0),
+        ChaosWorkers.kill_a_worker,
     ]
 
 
@@ -91,33 +91,33 @@ def run_chaos(
     seed: int,
     share: float = 1.0,
 ) -> Chaos:
-    """Run so many rounds, with every fault in turn, and with a share of the jobs."""
+    """Run rounds with every fault in turn, each with a share of the jobs."""
     chance = Random(seed)
     options = f"lease={lease}&timeout={PATIENCE:g}&replicas={len(servers.nodes)}"
     app = mixed.app
-    app.url = f"{servers.url}?{options}&{copy_in(site.folder)}"
+    app.url = f"{servers.url}?{options}&{projection_in(site.folder)}"
     ids: list[str] = []
     with app:
-        crew = Crew(site, servers, options=options, seed=seed)
-        crew.start()
+        workers = ChaosWorkers(site, servers, options=options, seed=seed)
+        workers.start()
         for number in range(rounds):
-            ids += _run_round(crew, number, acts[number % len(acts)], chance, share)
-        crew.stop()
+            ids += _run_round(workers, number, acts[number % len(acts)], chance, share)
+        workers.stop()
         jobs = {job.id: job for job in app.jobs(limit=1_000_000)}
-    runs = runs_from_log(site.run_log(), crew.killed)
-    judge = Judge(crew.faults, lease)
-    verdict = judge.judge(ids, runs, jobs)
+    runs = runs_from_log(site.run_log(), workers.killed)
+    analysis = RunAnalysis(workers.faults, lease)
+    report = analysis.report(ids, runs, jobs)
     strangers = [f"{job}" for job_id, job in jobs.items() if job_id not in set(ids)]
-    return _look_closer(replace(verdict, rounds=rounds), strangers, judge.without_zombies(runs))
+    return _check_rules(replace(report, rounds=rounds), strangers, analysis.without_zombies(runs))
 
 
-def _run_round(crew: Crew, number: int, act: Act, chance: Random, share: float) -> list[str]:
-    first = crew.lines
+def _run_round(workers: ChaosWorkers, number: int, act: Act, chance: Random, share: float) -> list[str]:
+    first = workers.lines
     ids = submit_all_kinds(f"{number}a", chance, share)
     with ThreadPoolExecutor(1) as other:
-        crew.wait_for_lines(first + chance.randrange(1, 20))
+        workers.wait_for_lines(first + chance.randrange(1, 20))
         more = other.submit(submit_all_kinds, f"{number}b", Random(chance.random()), share)
-        act(crew)
+        act(workers)
         ids += more.result(PATIENCE)
     for job_id in ids:
         _wait(mixed.app, job_id, number)
@@ -133,7 +133,7 @@ def _wait(app: Mainspring, job_id: str, number: int) -> None:
 
 
 def submit_all_kinds(name: str, chance: Random, share: float = 1.0) -> list[str]:
-    """Submit a share of the jobs of each kind; they are judged by what precedes the slash of their argument."""
+    """Submit a share of the jobs of each kind; the part of their argument before the slash names their group."""
 
     def some(most: float = 0.05) -> float:
         return round(chance.uniform(0.002, most), 3)
@@ -166,12 +166,12 @@ def submit_all_kinds(name: str, chance: Random, share: float = 1.0) -> list[str]
     return list(dict.fromkeys(job_id for submit in mixed_up for job_id in submit()))
 
 
-def _look_closer(verdict: Verdict, strangers: list[str], runs: list[Run]) -> Chaos:
+def _check_rules(report: ChaosReport, strangers: list[str], runs: list[Run]) -> Chaos:
     groups = by_group(runs)
     sequences = {name: own for name, own in groups.items() if name.startswith("key")}
     keys = {name: own for name, own in groups.items() if name.startswith("refresh")}
     return Chaos(
-        verdict=verdict,
+        report=report,
         strangers=strangers,
         overlapping=[name for name, own in sequences.items() if not is_one_after_another(own)],
         out_of_order=[name for name, own in sequences.items() if not _is_in_order(own)],

@@ -1,4 +1,4 @@
-"""Load: so many jobs in a second on so many workers, each at an instant of its own, and how late they start."""
+"""Load: jobs that are due at a given rate, on a given number of workers, and how late they start."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from tests.nats.apps import timed
-from tests.nats.crew import Crew, copy_in, now_ns
+from tests.nats.chaos_workers import ChaosWorkers, now_ns, projection_in
 from tests.nats.servers import Servers
 from tests.processes.run_history import by_job, runs_from_log
 from tests.processes.run_log import work_for
@@ -21,7 +21,7 @@ STEP = 1.0
 
 @dataclass(frozen=True)
 class Load:
-    """What came of it."""
+    """The result of a load test."""
 
     submitted: int
     completed: int
@@ -45,16 +45,16 @@ class Load:
 
 
 def run_load(site: Sandbox, servers: Servers, *, workers: int, per_second: int, seconds: float) -> Load:
-    """Submit a second's jobs at a time, some seconds ahead; then look at what the handlers wrote down."""
+    """Submit a second's jobs at a time, some seconds ahead; then read the ledger of the handlers."""
     options = f"lease=10&timeout=60&replicas={len(servers.nodes)}"
     app = timed.app
-    app.url = f"{servers.url}?{options}&{copy_in(site.folder)}"
+    app.url = f"{servers.url}?{options}&{projection_in(site.folder)}"
     each = max(1, per_second // INSTANTS)
     dues: dict[str, int] = {}
     with app:
         app.manager()
-        crew = Crew(site, servers, options=options, module="timed", workers=workers, proxied=0)
-        crew.start()
+        processes = ChaosWorkers(site, servers, options=options, module="timed", workers=workers, proxied=0)
+        processes.start()
         begin = time.time_ns() + round(AHEAD * 1e9)  # noqa: TID251 - due times are on the wall clock
         offset = time.time_ns() - now_ns()  # noqa: TID251 - the ledger is on the monotonic clock
         ahead = AHEAD
@@ -67,7 +67,7 @@ def run_load(site: Sandbox, servers: Servers, *, workers: int, per_second: int, 
             ahead = min(ahead, (due - time.time_ns()) / 1e9)  # noqa: TID251 - as above
         for job_id in dues:
             app.handle(job_id).wait(PATIENCE)
-        crew.stop()
+        processes.stop()
         unfinished = len(dues) - app.counts(type=timed.punctual.name)["COMPLETED"]
     runs = by_job(run for run in runs_from_log(site.run_log(), {}) if run.job in dues)
     lateness = sorted((own[0].begin + offset - dues[job_id]) / 1e6 for job_id, own in runs.items())

@@ -1,4 +1,4 @@
-"""Cancels and new due times that race the server's own firing, and the worker's start.
+"""Cancels and reschedules that race with the delivery of a delayed job, and with its start.
 
 A delayed job has two critical moments: about a second before it is due the server hands it over, and when it is
 due its worker starts it. The calls come around both.
@@ -16,7 +16,7 @@ from random import Random
 
 from mainspring import JobInfo, JobStatus
 from tests.nats.apps import mixed
-from tests.nats.crew import Crew, copy_in, now_ns
+from tests.nats.chaos_workers import ChaosWorkers, now_ns, projection_in
 from tests.nats.servers import Servers
 from tests.processes.run_log import work_for
 from tests.processes.sandbox import Sandbox
@@ -32,7 +32,7 @@ PRECISION = 2_000_000  # nanoseconds: two clocks are compared
 
 @dataclass(frozen=True)
 class Call:
-    """A call, and what it was about."""
+    """A call, with its job and its result."""
 
     job: str
     due: int
@@ -42,7 +42,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Races:
-    """The calls, what became of the jobs, and when their handlers began."""
+    """The calls, the final state of the jobs, and when their handlers began."""
 
     calls: list[Call]
     jobs: dict[str, JobInfo]
@@ -50,7 +50,7 @@ class Races:
 
     @property
     def share(self) -> float:
-        """How many of the calls came in time."""
+        """The share of calls that came in time."""
         return sum(call.answer for call in self.calls) / len(self.calls)
 
     def check_cancels(self) -> None:
@@ -71,7 +71,7 @@ class Races:
 
 
 def race_cancels(site: Sandbox, servers: Servers, *, count: int, seconds: float, seed: int) -> Races:
-    """Cancel so many jobs around their critical moments."""
+    """Cancel jobs around their critical moments."""
 
     def cancel(job_id: str, _due: datetime) -> bool:
         return mixed.app.cancel(job_id)
@@ -80,7 +80,7 @@ def race_cancels(site: Sandbox, servers: Servers, *, count: int, seconds: float,
 
 
 def race_reschedules(site: Sandbox, servers: Servers, *, count: int, seconds: float, seed: int) -> Races:
-    """Put off so many jobs around their critical moments."""
+    """Reschedule jobs around their critical moments."""
 
     def put_off(job_id: str, due: datetime) -> bool:
         return mixed.app.reschedule(job_id, at=due + timedelta(seconds=LATER))
@@ -95,12 +95,12 @@ Order = tuple[int, str, datetime]
 def _race(site: Sandbox, servers: Servers, act: Act, *, count: int, seconds: float, seed: int) -> Races:
     options = f"lease=10&timeout=60&replicas={len(servers.nodes)}"
     app = mixed.app
-    app.url = f"{servers.url}?{options}&{copy_in(site.folder)}"
+    app.url = f"{servers.url}?{options}&{projection_in(site.folder)}"
     chance = Random(seed)
     offset = time.time_ns() - now_ns()  # noqa: TID251 - due times are on the wall clock
     with app:
-        crew = Crew(site, servers, options=options, workers=2, proxied=0, seed=seed)
-        crew.start()
+        workers = ChaosWorkers(site, servers, options=options, workers=2, proxied=0, seed=seed)
+        workers.start()
         begin = now_ns() + offset + round((2 * count * _time_a_submit() + 2 * LEAD) * 1e9)
         orders: list[Order] = []
         for number in range(count):
@@ -115,7 +115,7 @@ def _race(site: Sandbox, servers: Servers, act: Act, *, count: int, seconds: flo
         calls = [call for share in answers for call in share]
         for call in calls:
             app.handle(call.job).wait(PATIENCE)
-        crew.stop()
+        workers.stop()
         jobs = {call.job: app.get(call.job) for call in calls}
     starts: dict[str, list[int]] = defaultdict(list)
     for entry in site.run_log():

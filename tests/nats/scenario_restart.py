@@ -8,7 +8,7 @@ from datetime import timedelta
 from mainspring import JobStatus
 from mainspring.clock import SystemClock
 from tests.nats.apps import mixed
-from tests.nats.crew import Crew, copy_in, now_ns
+from tests.nats.chaos_workers import ChaosWorkers, now_ns, projection_in
 from tests.nats.servers import Servers
 from tests.processes.run_history import runs_from_log
 from tests.processes.sandbox import Sandbox
@@ -20,7 +20,7 @@ LEASE = 3.0
 
 @dataclass(frozen=True)
 class Restart:
-    """What came of it."""
+    """The result of a restart."""
 
     pending: int
     """How many waited afterwards."""
@@ -30,14 +30,14 @@ class Restart:
     late: float
     """Seconds after it was due, and the server was there, that a job started."""
     starts: int
-    """How often it did."""
+    """How often it started."""
 
 
 def restart_with_schedules(site: Sandbox, servers: Servers, *, count: int) -> Restart:
-    """Let so many jobs wait; kill the server while one is about to be due, and see that it runs."""
+    """Let `count` jobs wait; kill the server while another job is about to be due, and wait until that has run."""
     app = mixed.app
     options = f"lease={LEASE}&timeout=60"
-    app.url = f"{servers.url}?{options}&{copy_in(site.folder)}"
+    app.url = f"{servers.url}?{options}&{projection_in(site.folder)}"
     far = SystemClock().now() + timedelta(days=400)
     with app:
         begin = now_ns()
@@ -46,17 +46,17 @@ def restart_with_schedules(site: Sandbox, servers: Servers, *, count: int) -> Re
                 [("far/0", 0.0)] * min(CHUNK, count - place)
             )
         seconds = (now_ns() - begin) / 1e9
-        crew = Crew(site, servers, options=options, workers=1, proxied=0)
-        crew.start()
+        workers = ChaosWorkers(site, servers, options=options, workers=1, proxied=0)
+        workers.start()
         soon = mixed.plain.after(2).submit("soon/0", 0.0)
         due = now_ns() + 2_000_000_000
-        crew.restart_the_server()
+        workers.restart_the_server()
         assert soon.wait(PATIENCE) is JobStatus.COMPLETED
         pending = app.counts()["PENDING"]
         starts = soon.info().starts
-        crew.stop()
+        workers.stop()
     (run,) = runs_from_log(site.run_log(), {})
-    outage = crew.faults[0]
+    outage = workers.faults[0]
     return Restart(
         pending=pending,
         seconds=outage.seconds,

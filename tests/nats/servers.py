@@ -1,8 +1,8 @@
-"""Real NATS servers for tests: to kill, to restart, to suspend, and to put a proxy before.
+"""Real NATS servers for tests, which can be killed, restarted, suspended and reached through proxies.
 
-Tests that need nothing but a server share one (`nats_server`) and keep apart by `nats_prefix`; tests that do
-something to a server have their own (`make_nats_server`, `make_nats_cluster`). All of them are gone afterwards,
-whatever happens: they are killed when the test ends, and by their guards if this process does.
+Tests that need only a server share one (`nats_server`) and use different prefixes (`nats_prefix`). Tests that stop
+or change a server have their own (`make_nats_server`, `make_nats_cluster`). All of them are killed when the test
+ends, and by their guards if this process dies.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import pytest
 
 from mainspring.cli.nats_process import is_listening
 from mainspring.cli.nats_servers import NatsServers, Node
-from tests.nats.access import OPEN, Access
-from tests.nats.clients import connected
 from tests.nats.proxy import Proxy
+from tests.nats.raw_clients import connected
+from tests.nats.server_access import OPEN, ServerAccess
 from tests.support import PATIENCE
 
 
 class Servers:
-    """One node or three that a test may do anything to. `node` is the only one where it is left out."""
+    """One node or three, for a single test. Methods without a `node` use the only one."""
 
     def __init__(self, servers: NatsServers, *, scheme: str = "nats") -> None:
         self._servers = servers
@@ -54,22 +54,22 @@ class Servers:
         return next(node for node in self.nodes if node.name == name)
 
     def kill(self, node: Node | None = None) -> None:
-        """`kill -9`, and wait until it is gone."""
+        """Kill a node with `kill -9`, and wait for its end."""
         self._pick(node).process.kill()
 
     def kill_all(self) -> None:
-        """`kill -9` for all nodes; what they stored stays."""
+        """Kill all nodes with `kill -9`; their files stay."""
         for node in self.nodes:
             node.process.kill()
 
     def stop(self, node: Node | None = None) -> None:
-        """End it in order, as for maintenance."""
+        """Stop a node with SIGTERM, as for maintenance."""
         process = self._pick(node).process
         process.signal(signal.SIGTERM)
         assert process.wait(PATIENCE), f"it has not ended within {PATIENCE} s"
 
     def restart(self, node: Node | None = None) -> None:
-        """Start what was killed or stopped, on the same ports and the same store, and wait until it is ready.
+        """Start a killed or stopped node, on the same ports and the same store, and wait until it is ready.
 
         While another node is down, a cluster may have no leader; then it is ready when it takes clients.
         """
@@ -81,21 +81,21 @@ class Servers:
             assert self._servers.wait_until(lambda: is_listening(picked.port), PATIENCE), picked.process.log_tail()
 
     def restart_all(self) -> None:
-        """Start all that do not run, and wait until all are ready."""
+        """Start all nodes that do not run, and wait until all are ready."""
         for node in self.nodes:
             if not node.process.is_running:
                 node.process.start()
         self.wait_until_ready()
 
     def stop_process(self, node: Node | None = None) -> None:
-        """SIGSTOP, and wait until it stands still: it keeps its connections and does nothing."""
+        """Suspend a node with SIGSTOP, and wait until it is suspended: its connections stay open."""
         process = self._pick(node).process
         assert process.pid is not None, "it does not run"
         process.signal(signal.SIGSTOP)
         os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def cont(self, node: Node | None = None) -> None:
-        """SIGCONT: it goes on as if no time had passed."""
+        """Resume a suspended node with SIGCONT."""
         self._pick(node).process.signal(signal.SIGCONT)
 
     def wait_until_ready(self) -> None:
@@ -125,7 +125,7 @@ class Servers:
     def proxy(self, node: Node | None = None) -> Proxy:
         """Return a new proxy before a node; clients of its `url` can be cut off. It ends with the servers.
 
-        In a cluster the servers do not tell clients of each other, so those stay with the proxies they were given.
+        In a cluster the servers do not advertise each other, so clients keep to the proxies.
         """
         return self._proxies.enter_context(Proxy(self._pick(node).port, scheme=self._scheme))
 
@@ -134,7 +134,7 @@ class Servers:
         return [self.proxy(node) for node in self.nodes]
 
     def close(self) -> None:
-        """End everything at once."""
+        """Kill all nodes, and close the proxies."""
         self._proxies.close()
         self._servers.kill()
 
@@ -151,7 +151,7 @@ def _leads_all(node: Node) -> bool:
 
 
 def _leads(node: Node, stream: str) -> bool:
-    """Whether a node says of itself that it leads a stream; a node alone leads all that it has."""
+    """Return whether a node reports that it leads a stream; a single node leads all its streams."""
     answer = node.ask("/jsz?accounts=true&streams=true") or {}
     for account in answer.get("account_details", []):
         for detail in account.get("stream_detail") or []:
@@ -166,7 +166,7 @@ MakeServers: TypeAlias = Callable[..., Servers]
 
 @contextmanager
 def running_servers(
-    access: Access = OPEN,
+    access: ServerAccess = OPEN,
     *,
     nodes: int = 1,
     settings: Mapping[str, Any] | None = None,
@@ -174,7 +174,7 @@ def running_servers(
     store: Path | None = None,
     include: Path | None = None,
 ) -> Iterator[Servers]:
-    """Run servers while the block lasts, for clients with this access: for soaks, benchmarks and fixtures."""
+    """Run servers during the block: for soaks, benchmarks and fixtures."""
     merged = {**access.settings, **(settings or {})}
     if nodes > 1:
         merged["cluster"] = {"no_advertise": True} | merged.get("cluster", {})
@@ -189,14 +189,14 @@ def running_servers(
 
 @pytest.fixture(scope="session")
 def nats_server() -> Iterator[Servers]:
-    """One node that all tests share. Leave it running, and use names with `nats_prefix` only."""
+    """Return a node that all tests share. Tests must not stop it, and use only names with `nats_prefix`."""
     with running_servers() as servers:
         yield servers
 
 
 @pytest.fixture
 def nats_prefix(nats_server: Servers) -> Iterator[str]:
-    """A prefix for names of this test alone; streams and buckets that contain it are deleted afterwards."""
+    """Yield a prefix for this test; delete the streams whose names contain it afterwards."""
     prefix = f"t{uuid.uuid4().hex[:12]}"
     yield prefix
     asyncio.run(delete_streams(nats_server.urls, prefix))
@@ -204,20 +204,20 @@ def nats_prefix(nats_server: Servers) -> Iterator[str]:
 
 @pytest.fixture
 def make_nats_server() -> Iterator[MakeServers]:
-    """Make nodes of one's own, each alone; they are killed after the test."""
+    """Yield a function that starts a single node for this test."""
     with ExitStack() as stack:
         yield lambda *args, **options: stack.enter_context(running_servers(*args, nodes=1, **options))
 
 
 @pytest.fixture
 def make_nats_cluster() -> Iterator[MakeServers]:
-    """Make clusters of three; they are killed after the test."""
+    """Yield a function that starts a cluster of three nodes for this test."""
     with ExitStack() as stack:
         yield lambda *args, **options: stack.enter_context(running_servers(*args, nodes=3, **options))
 
 
 async def delete_streams(urls: list[str], prefix: str) -> None:
-    """Delete all streams whose names contain this, those of buckets, too."""
+    """Delete all streams whose names contain a prefix."""
     async with connected(urls) as client:
         stream = client.jetstream(timeout=PATIENCE)
         for info in await stream.streams_info():

@@ -1,4 +1,4 @@
-"""Answers that are lost on their way: no client knows whether a change was stored; no job is lost or doubled."""
+"""PubAcks that are lost on their way: nobody knows whether a change was stored, and nothing is lost or doubled."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from random import Random
 import pytest
 
 from mainspring import JobStatus
-from mainspring.engines.nats.drafts import Put
 from mainspring.engines.nats.engine import NatsEngine
+from mainspring.engines.nats.write_batch import Write
 from tests.nats.apps import mixed
-from tests.nats.crew import copy_in
+from tests.nats.chaos_workers import projection_in
 from tests.nats.scenario_chaos import submit_all_kinds
 from tests.nats.servers import Servers
 from tests.processes.sandbox import Sandbox
@@ -24,18 +24,22 @@ pytestmark = pytest.mark.long
 
 def lose_answers(engine: NatsEngine, share: float, chance: Random, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Let the answers to some changes be lost, after they were stored; return what those were about."""
-    link = engine._link
-    commit = link._commit
+    jetstream = engine._jetstream
+    commit = jetstream._commit
     lost: list[str] = []
 
-    async def commit_and_lose(puts: Sequence[Put]) -> int | None:
-        first = await commit(puts)
-        if first is not None and not puts[0].subject.startswith(engine._names.workers) and chance.random() < share:
-            lost.append(puts[0].subject)
+    async def commit_and_lose(writes: Sequence[Write]) -> int | None:
+        first = await commit(writes)
+        if (
+            first is not None
+            and not writes[0].subject.startswith(engine._names.workers)
+            and chance.random() < share
+        ):
+            lost.append(writes[0].subject)
             return None
         return first
 
-    monkeypatch.setattr(link, "_commit", commit_and_lose)
+    monkeypatch.setattr(jetstream, "_commit", commit_and_lose)
     return lost
 
 
@@ -44,7 +48,7 @@ def test_changes_whose_answers_are_lost_lose_no_job_and_start_none_twice(
     seed: int, tmp_path: Path, nats_server: Servers, nats_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chance = Random(seed)
-    mixed.app.url = f"{nats_server.url}?prefix={nats_prefix}&lease=10&timeout=60&{copy_in(tmp_path)}"
+    mixed.app.url = f"{nats_server.url}?prefix={nats_prefix}&lease=10&timeout=60&{projection_in(tmp_path)}"
     with Sandbox(tmp_path) as site, mixed.app as app, app.running():
         engine = app.manager().engine
         assert isinstance(engine, NatsEngine)

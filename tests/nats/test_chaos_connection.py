@@ -12,7 +12,7 @@ import pytest
 from mainspring import EngineUnavailable, JobStatus, Mainspring
 from mainspring.engines.nats import NatsSettings
 from tests.nats.apps import mixed
-from tests.nats.crew import Crew, copy_in, now_ns
+from tests.nats.chaos_workers import ChaosWorkers, now_ns, projection_in
 from tests.nats.proxy import Proxy
 from tests.nats.servers import MakeServers, Servers
 from tests.processes.run_log import work_for
@@ -37,14 +37,14 @@ def proxy(servers: Servers) -> Proxy:
 @pytest.fixture
 def app(servers: Servers, tmp_path: Path) -> Iterator[Mainspring]:
     """Reaches the server without the proxy, and waits for it as long as any test."""
-    with Mainspring(f"{servers.url}?timeout={PATIENCE}&{copy_in(tmp_path)}") as app:
+    with Mainspring(f"{servers.url}?timeout={PATIENCE}&{projection_in(tmp_path)}") as app:
         yield app
 
 
 @pytest.fixture
 def impatient(proxy: Proxy, tmp_path: Path) -> Iterator[Mainspring]:
     """Reaches the server through the proxy, and gives up after a second."""
-    with Mainspring(f"{proxy.url}?lease={LEASE}&timeout=1&{copy_in(tmp_path)}") as app:
+    with Mainspring(f"{proxy.url}?lease={LEASE}&timeout=1&{projection_in(tmp_path)}") as app:
         yield app
 
 
@@ -119,11 +119,11 @@ def test_a_submit_during_the_restart_of_a_server_is_stored_once(servers: Servers
 
 def test_a_worker_that_is_cut_off_starts_nothing_and_goes_on_by_itself(servers: Servers, tmp_path: Path) -> None:
     options = f"lease={LEASE}&timeout=5"
-    mixed.app.url = f"{servers.url}?{options}&{copy_in(tmp_path)}"
+    mixed.app.url = f"{servers.url}?{options}&{projection_in(tmp_path)}"
     with Sandbox(tmp_path) as site, mixed.app:
-        crew = Crew(site, servers, options=options, workers=1, proxied=1)
-        crew.start()
-        (proxy,) = crew.proxies[0]
+        workers = ChaosWorkers(site, servers, options=options, workers=1, proxied=1)
+        workers.start()
+        (proxy,) = workers.proxies[0]
         first = mixed.plain.submit("first/0", 0.0)
         assert first.wait(PATIENCE) is JobStatus.COMPLETED
         held = mixed.plain.after(1).submit("held/0", 0.0)
@@ -135,7 +135,7 @@ def test_a_worker_that_is_cut_off_starts_nothing_and_goes_on_by_itself(servers: 
         healed = now_ns()
         proxy.heal()
         assert {handle.wait(PATIENCE) for handle in (held, waiting)} == {JobStatus.COMPLETED}
-        crew.stop()
+        workers.stop()
         starts = [entry.instant_ns for entry in site.run_log() if entry.event == "start"]
     assert len(starts) == 3
     assert [start for start in starts if cut < start < healed] == []

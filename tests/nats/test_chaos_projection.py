@@ -13,7 +13,7 @@ import pytest
 from mainspring import JobStatus
 from mainspring.engines.nats.engine import NatsEngine
 from tests.nats.apps import mixed
-from tests.nats.crew import Crew, copy_in
+from tests.nats.chaos_workers import ChaosWorkers, projection_in
 from tests.nats.scenario_chaos import submit_all_kinds
 from tests.nats.servers import MakeServers, Servers
 from tests.processes.sandbox import Sandbox
@@ -26,12 +26,12 @@ ROUNDS = amount(3, thorough=6)
 
 def rebuild_under_load(tmp_path: Path, servers: Servers) -> None:
     options = f"lease=10&timeout=60&replicas={len(servers.nodes)}"
-    mixed.app.url = f"{servers.url}?{options}&{copy_in(tmp_path)}"
+    mixed.app.url = f"{servers.url}?{options}&{projection_in(tmp_path)}"
     is_over = Event()
     rebuilt = 0
     with Sandbox(tmp_path) as site, mixed.app as app, ThreadPoolExecutor(1) as other:
-        crew = Crew(site, servers, options=options, workers=2, proxied=0)
-        crew.start()
+        workers = ChaosWorkers(site, servers, options=options, workers=2, proxied=0)
+        workers.start()
         engine = app.manager().engine
         assert isinstance(engine, NatsEngine)
 
@@ -59,7 +59,7 @@ def rebuild_under_load(tmp_path: Path, servers: Servers) -> None:
         assert app.counts() == {status.value: 0 for status in JobStatus} | Counter(
             job.status.value for job in findings_of.values()
         )
-        crew.stop()
+        workers.stop()
 
 
 def test_lists_equal_the_records_after_the_copy_was_built_again_under_load(

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Barrier
 
 import pytest
 
 from mainspring import DuplicateJob, JobStatus, Mainspring, Unique
 from tests.nats.apps import timed
-from tests.nats.crew import Crew, copy_in
+from tests.nats.chaos_workers import ChaosWorkers, projection_in
+from tests.nats.concurrency import at_once
 from tests.nats.scenario_races import race_cancels, race_reschedules
 from tests.nats.servers import MakeServers, Servers
 from tests.processes.sandbox import Sandbox
@@ -47,15 +45,15 @@ def test_a_job_that_was_put_off_does_not_run_at_its_old_time_and_runs_once_at_th
 def test_three_workers_run_each_second_of_a_cron_once(tmp_path: Path, make_nats_server: MakeServers) -> None:
     servers = make_nats_server()
     options = "lease=10&timeout=60"
-    timed.app.url = f"{servers.url}?{options}&{copy_in(tmp_path)}"
+    timed.app.url = f"{servers.url}?{options}&{projection_in(tmp_path)}"
     with Sandbox(tmp_path) as site, timed.app as app:
-        crew = Crew(site, servers, options=options, module="timed", workers=3, proxied=0)
-        crew.start()
-        crew.wait_for_lines(2 * OCCURRENCES)  # a line for the start and one for the end of each
+        workers = ChaosWorkers(site, servers, options=options, module="timed", workers=3, proxied=0)
+        workers.start()
+        workers.wait_for_lines(2 * OCCURRENCES)  # a line for the start and one for the end of each
         app.schedules.pause("second")
         for job in app.jobs(limit=1_000):
             assert app.handle(job.id).wait(PATIENCE) is JobStatus.COMPLETED
-        crew.stop()
+        workers.stop()
     seconds = Counter(int(entry.argument.partition("/")[2]) for entry in site.run_log() if entry.event == "start")
     assert set(seconds.values()) == {1}
     assert sorted(seconds) == list(range(min(seconds), max(seconds) + 1))
@@ -66,22 +64,11 @@ def test_three_workers_run_each_second_of_a_cron_once(tmp_path: Path, make_nats_
 
 
 def make_client(servers: Servers, folder: Path) -> Mainspring:
-    return Mainspring(f"{servers.url}?lease=10&timeout=60&{copy_in(folder)}")
+    return Mainspring(f"{servers.url}?lease=10&timeout=60&{projection_in(folder)}")
 
 
 def echo(number: int) -> int:
     return number
-
-
-def at_once(*acts: Callable[[], str]) -> list[str]:
-    barrier = Barrier(len(acts))
-
-    def act(number: int) -> str:
-        barrier.wait(PATIENCE)
-        return acts[number]()
-
-    with ThreadPoolExecutor(len(acts)) as threads:
-        return list(threads.map(act, range(len(acts))))
 
 
 def test_of_two_clients_that_submit_one_id_at_the_same_time_one_is_told(

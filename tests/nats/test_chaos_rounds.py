@@ -21,7 +21,7 @@ def test_one_server_loses_no_job_and_starts_none_again_without_a_reason(
     with Sandbox(tmp_path) as site:
         acts = on_one_node(LEASE)
         chaos = run_chaos(site, make_nats_server(), acts, rounds=len(acts), lease=LEASE, seed=11, share=SHARE)
-    print(f"seed 11, one node: {chaos.verdict}")  # noqa: T201 - the figures are asked for
+    print(f"seed 11, one node: {chaos.report}")  # noqa: T201 - the figures are asked for
     chaos.check()
 
 
@@ -31,5 +31,5 @@ def test_three_servers_lose_no_job_and_start_none_again_without_a_reason(
     with Sandbox(tmp_path) as site:
         acts = on_three_nodes(LEASE)[: amount(2, thorough=3)]  # a worker is killed on one node, too
         chaos = run_chaos(site, make_nats_cluster(), acts, rounds=len(acts), lease=LEASE, seed=12, share=SHARE)
-    print(f"seed 12, three nodes: {chaos.verdict}")  # noqa: T201 - the figures are asked for
+    print(f"seed 12, three nodes: {chaos.report}")  # noqa: T201 - the figures are asked for
     chaos.check()

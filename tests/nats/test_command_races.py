@@ -14,7 +14,8 @@ from mainspring.jobs.recurrence.schedule_records import Firing, Overlap
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.conformance.bench import Bench, seconds
 from mainspring.testing.conformance.schedule_driver import ScheduleDriver
-from tests.nats.processes import MakeBench, at_once, benches
+from tests.nats.concurrency import at_once
+from tests.nats.fault_bench import MakeBench, fault_benches
 from tests.nats.servers import Servers
 from tests.support import amount
 
@@ -25,7 +26,7 @@ ALIVE = (JobStatus.PENDING, JobStatus.RUNNING)
 
 @pytest.fixture
 def make_bench(nats_server: Servers, nats_prefix: str, tmp_path: Path) -> Iterator[MakeBench]:
-    with benches(nats_server, nats_prefix, tmp_path) as make:
+    with fault_benches(nats_server, nats_prefix, tmp_path) as make:
         yield make
 
 

@@ -1,4 +1,4 @@
-"""Commands and schedules on a real server: one message for a job, lost answers, and what no draft can hold."""
+"""Commands and schedules on a real server: one message for a job, lost answers, and what no batch can hold."""
 
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mainspring.engines.nats.drafts import Draft
-from mainspring.engines.nats.link import Link
+from mainspring.engines.nats.jetstream import JetStream
+from mainspring.engines.nats.write_batch import WriteBatch
 from mainspring.jobs.commands import (
     Arrangement,
     CancelJob,
@@ -26,13 +26,13 @@ from mainspring.jobs.recurrence.schedule_records import Fired, OccurrenceKind, O
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.conformance.bench import Bench, seconds
 from mainspring.testing.conformance.schedule_driver import NAME, ScheduleDriver
-from tests.nats.processes import MakeBench, benches
+from tests.nats.fault_bench import MakeBench, fault_benches
 from tests.nats.servers import Servers
 
 
 @pytest.fixture
 def make_bench(nats_server: Servers, nats_prefix: str, tmp_path: Path) -> Iterator[MakeBench]:
-    with benches(nats_server, nats_prefix, tmp_path) as make:
+    with fault_benches(nats_server, nats_prefix, tmp_path) as make:
         yield make
 
 
@@ -98,25 +98,25 @@ def test_the_id_of_a_deleted_job_is_free_at_once(bench: Bench, other: Bench) -> 
 
 
 @pytest.fixture
-def lose_answer(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Let the next change be stored, and lose the answer."""
-    commit = Link.commit
+def lose_reply(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Let the next change be stored without anybody being told."""
+    commit = JetStream.commit
     losses: list[None] = []
 
-    def commit_silently(link: Link, draft: Draft) -> int | None:
-        if not losses or not draft.puts:
-            return commit(link, draft)
+    def commit_silently(jetstream: JetStream, batch: WriteBatch) -> int | None:
+        if not losses or not batch.writes:
+            return commit(jetstream, batch)
         losses.pop()
-        only_stored = Draft()
-        only_stored.puts = draft.puts
-        assert commit(link, only_stored) is not None
+        only_stored = WriteBatch()
+        only_stored.writes = batch.writes
+        assert commit(jetstream, only_stored) is not None
         return None
 
-    monkeypatch.setattr(Link, "commit", commit_silently)
+    monkeypatch.setattr(JetStream, "commit", commit_silently)
     return lambda: losses.append(None)
 
 
-def test_a_command_whose_answer_was_lost_is_done(bench: Bench, lose_answer: Callable[[], None]) -> None:
+def test_a_command_whose_answer_was_lost_is_done(bench: Bench, lose_reply: Callable[[], None]) -> None:
     bench.bury("letter")
     bench.bury("another")
     bench.submit("job")
@@ -128,20 +128,20 @@ def test_a_command_whose_answer_was_lost_is_done(bench: Bench, lose_answer: Call
         Reopen("another", bench.now),
         Reschedule("later", bench.now),
     ]
-    lose_answer()
+    lose_reply()
     assert [changed.is_done for changed in bench.engine.change(commands)] == [True] * 5
     assert sorted(bench.ids_when_there(bench.enroll(), 3)) == ["another", "copy", "later"]
 
 
-def test_a_stop_whose_answer_was_lost_reaches_the_worker(bench: Bench, lose_answer: Callable[[], None]) -> None:
+def test_a_stop_whose_answer_was_lost_reaches_the_worker(bench: Bench, lose_reply: Callable[[], None]) -> None:
     worker, _ = bench.begin()
-    lose_answer()
+    lose_reply()
     assert bench.cancel() == Changed(False, JobStatus.RUNNING)
     assert bench.eventually(lambda: bench.look(worker).stops == ["job"])
 
 
 def test_a_change_of_a_schedule_whose_answer_was_lost_is_done(
-    bench: Bench, timetable: ScheduleDriver, lose_answer: Callable[[], None]
+    bench: Bench, timetable: ScheduleDriver, lose_reply: Callable[[], None]
 ) -> None:
     arrangements: list[Arrangement] = [
         PutSchedule(timetable.record(), None),
@@ -150,7 +150,7 @@ def test_a_change_of_a_schedule_whose_answer_was_lost_is_done(
         RemoveSchedule(NAME),
     ]
     for arrangement in arrangements:
-        lose_answer()
+        lose_reply()
         assert bench.arrange(arrangement)
         due = bench.engine.schedules(due_until=bench.now + seconds(90))
         assert due == [record for record in bench.engine.schedules() if not record.is_paused]
@@ -158,11 +158,11 @@ def test_a_change_of_a_schedule_whose_answer_was_lost_is_done(
 
 
 def test_a_firing_whose_answer_was_lost_is_done(
-    bench: Bench, timetable: ScheduleDriver, lose_answer: Callable[[], None]
+    bench: Bench, timetable: ScheduleDriver, lose_reply: Callable[[], None]
 ) -> None:
     assert timetable.put(after=0)
     firing = timetable.firing()
-    lose_answer()
+    lose_reply()
     assert bench.engine.fire([firing, firing]) == [Fired(True, (firing.jobs[0].id,)), Fired(False)]
     assert bench.find_ids() == [firing.jobs[0].id]
 
@@ -189,16 +189,16 @@ def test_who_fires_after_another_died_halfway_makes_the_other_jobs(
     dues = range(250)
     firing = timetable.firing(jobs=tuple(timetable.job(NAME, due) for due in dues))
     again = timetable.firing(jobs=tuple(bench.job(f"again {due}", schedule=NAME, occurrence=due) for due in dues))
-    commit = Link.commit
-    drafts = count()
+    commit = JetStream.commit
+    batches = count()
 
-    def die_later(link: Link, draft: Draft) -> int | None:
-        if next(drafts) == 2:
+    def die_later(jetstream: JetStream, batch: WriteBatch) -> int | None:
+        if next(batches) == 2:
             raise RuntimeError("as if it had died")
-        return commit(link, draft)
+        return commit(jetstream, batch)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Link, "commit", die_later)
+        patch.setattr(JetStream, "commit", die_later)
         with pytest.raises(RuntimeError):
             bench.engine.fire([firing])
     assert timetable.stored().next_due == firing.expected

@@ -18,7 +18,7 @@ import pytest
 from mainspring import EngineUnavailable, Mainspring
 from mainspring.cli.nats_process import HOST
 from mainspring.engines.nats import NatsSettings
-from tests.nats.access import Access, creds, nkey, tls, token, user_and_password
+from tests.nats.server_access import ServerAccess, creds, nkey, tls, token, user_and_password
 from tests.nats.servers import MakeServers
 from tests.support import PATIENCE
 
@@ -50,7 +50,7 @@ def refusal_of(app: Mainspring) -> str:
     return str(error.value)
 
 
-def settings_for(access: Access) -> NatsSettings:
+def settings_for(access: ServerAccess) -> NatsSettings:
     context = None
     if access.ca_file is not None:
         context = ssl.create_default_context(cafile=access.ca_file)
@@ -66,7 +66,7 @@ def settings_for(access: Access) -> NatsSettings:
     )
 
 
-WAYS: dict[str, Callable[[Path], Access]] = {
+WAYS: dict[str, Callable[[Path], ServerAccess]] = {
     "user and password": lambda _: user_and_password(),
     "token": lambda _: token(),
     "nkey": nkey,
@@ -112,7 +112,7 @@ def test_a_token_may_stand_in_the_url(tmp_path: Path, make_nats_server: MakeServ
 def test_tls_is_never_given_up_in_silence(tmp_path: Path, make_nats_server: MakeServers) -> None:
     server = make_nats_server(user_and_password())
     open_url = server.url.replace("nats://", "tls://ann:swordfish@")
-    assert "TLS is asked for, and the server has none; nothing was sent" in refusal_of(
+    assert "the settings ask for TLS, and the server offers none; no credentials were sent" in refusal_of(
         make_app(open_url, tmp_path)
     )
     settings = NatsSettings(user="ann", password="swordfish", tls=ssl.create_default_context())
@@ -184,8 +184,8 @@ def test_a_caller_that_waits_for_a_silent_server_is_told_so(
     with socket.create_server((HOST, 0)) as listener:  # it lets clients in, and says nothing
         address = f"{HOST}:{listener.getsockname()[1]}"
         words = refusal_of(make_app(f"nats://{address}", tmp_path, timeout=3))
-    assert words.startswith(f"NATS at {address}: no connection: it does not answer; check that nats-server runs")
-    assert caplog.messages == [f"no answer from {address} yet; giving up after 3 s"]
+    assert words.startswith(f"NATS at {address}: no connection: it does not reply; check that nats-server runs")
+    assert caplog.messages == [f"{address} has not accepted the connection yet; giving up after 3 s"]
 
 
 def test_a_server_that_is_too_old_is_named_with_what_is_needed(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_a_closed_port_is_reported_in_time(tmp_path: Path) -> None:
 # -- rights
 
 
-def restricted() -> Access:
+def restricted() -> ServerAccess:
     """An operator who may do anything, and a worker who may make, change and delete no stream and no consumer."""
     forbidden = [
         f"$JS.API.{verb}.>"
@@ -241,7 +241,7 @@ def restricted() -> Access:
             "CONSUMER.DELETE",
         )
     ]
-    return Access(
+    return ServerAccess(
         settings={
             "authorization": {
                 "users": [

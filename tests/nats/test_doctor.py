@@ -1,4 +1,4 @@
-"""What a visit to real NATS servers finds out, and that it leaves nothing behind."""
+"""The facts that the doctor reads from real NATS servers, and that it leaves nothing behind."""
 
 import asyncio
 import json
@@ -10,8 +10,8 @@ import pytest
 from mainspring import Mainspring, NatsSettings
 from mainspring.clock import SystemClock
 from mainspring.doctor import Report, examine
-from mainspring.doctor.nats_examination import ask_monitor
-from mainspring.doctor.nats_facts import NatsFacts, visit
+from mainspring.doctor.nats_examination import read_monitor
+from mainspring.doctor.nats_facts import NatsFacts, read_facts
 from tests.nats.servers import MakeServers, Servers
 from tests.support import eventually
 
@@ -33,7 +33,7 @@ def make_app(url: str, prefix: str, **settings: Any) -> Mainspring:
 
 
 def look(servers: Servers, prefix: str, **settings: Any) -> NatsFacts:
-    return visit(servers.urls, NatsSettings(prefix=prefix, **settings), SystemClock())
+    return read_facts(servers.urls, NatsSettings(prefix=prefix, **settings), SystemClock())
 
 
 def bad(report: Report) -> dict[str, str]:
@@ -152,7 +152,7 @@ def test_a_monitor_says_how_often_a_server_syncs(make_nats_server: MakeServers) 
         app.manager().submit("ping", delay=3_600)
     report = examine(app, monitor=servers.nodes[0].monitor_url)
     assert {f.check: f.severity.value for f in report.findings}["sync"] == "ok"
-    assert ask_monitor(servers.nodes[0].monitor_url.removeprefix("http://"))["server_name"] == "mainspring"
+    assert read_monitor(servers.nodes[0].monitor_url.removeprefix("http://"))["server_name"] == "mainspring"
 
 
 @pytest.mark.parametrize("address", ["ftp://127.0.0.1", "http://127.0.0.1:1", ""])

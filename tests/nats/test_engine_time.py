@@ -14,8 +14,8 @@ from mainspring.clock import SystemClock
 from mainspring.engines.nats import streams
 from mainspring.jobs.timestamps import MICROSECONDS, to_instant
 from mainspring.testing.conformance.bench import seconds
-from tests.nats.crew import copy_in
-from tests.nats.rig import MakeRig, Rig, rigs
+from tests.nats.chaos_workers import projection_in
+from tests.nats.fault_bench import FaultBench, MakeBench, fault_benches
 from tests.nats.servers import Servers
 from tests.support import PATIENCE
 
@@ -41,14 +41,14 @@ shifts = pytest.mark.parametrize("shift", [3_600.0, -3_600.0], ids=["ahead", "be
 
 
 @pytest.fixture
-def make_rig(nats_server: Servers, nats_prefix: str, tmp_path: Path) -> Iterator[MakeRig]:
-    with rigs(nats_server, nats_prefix, tmp_path) as make:
+def make_bench(nats_server: Servers, nats_prefix: str, tmp_path: Path) -> Iterator[MakeBench]:
+    with fault_benches(nats_server, nats_prefix, tmp_path) as make:
         yield make
 
 
 @pytest.fixture
-def right(make_rig: MakeRig) -> Rig:
-    return make_rig()
+def right(make_bench: MakeBench) -> FaultBench:
+    return make_bench()
 
 
 def true_now() -> int:
@@ -61,15 +61,15 @@ def is_true(instant: int) -> bool:
 
 
 @shifts
-def test_the_time_of_an_engine_is_that_of_the_server(make_rig: MakeRig, shift: float) -> None:
-    assert is_true(make_rig(clock=WrongClock(shift)).now)
+def test_the_time_of_an_engine_is_that_of_the_server(make_bench: MakeBench, shift: float) -> None:
+    assert is_true(make_bench(clock=WrongClock(shift)).now)
 
 
 @shifts
 def test_a_job_of_one_whose_clock_is_wrong_is_due_when_it_meant(
-    right: Rig, make_rig: MakeRig, shift: float
+    right: FaultBench, make_bench: MakeBench, shift: float
 ) -> None:
-    wrong = make_rig(clock=WrongClock(shift))
+    wrong = make_bench(clock=WrongClock(shift))
     wrong.submit("job", after=AFTER)
     due = true_now() + seconds(AFTER)
     assert abs(right.record().due - due) < TOLERANCE
@@ -81,9 +81,9 @@ def test_a_job_of_one_whose_clock_is_wrong_is_due_when_it_meant(
 
 @shifts
 def test_a_worker_whose_clock_is_wrong_starts_nothing_early_or_late(
-    right: Rig, make_rig: MakeRig, shift: float
+    right: FaultBench, make_bench: MakeBench, shift: float
 ) -> None:
-    wrong = make_rig(clock=WrongClock(shift))
+    wrong = make_bench(clock=WrongClock(shift))
     right.submit("now")
     right.submit("soon", after=AFTER)
     worker = wrong.enroll()
@@ -96,48 +96,48 @@ def test_a_worker_whose_clock_is_wrong_starts_nothing_early_or_late(
 
 
 @shifts
-def test_who_lives_is_told_by_the_servers_time(make_rig: MakeRig, right: Rig, shift: float) -> None:
-    wrong = make_rig(clock=WrongClock(shift), lease=3)
+def test_who_lives_is_told_by_the_servers_time(make_bench: MakeBench, right: FaultBench, shift: float) -> None:
+    wrong = make_bench(clock=WrongClock(shift), lease=3)
     worker, lease = wrong.begin()
     wrong.deliver_again("job")
-    rival = make_rig(clock=WrongClock(-shift), lease=3)
+    rival = make_bench(clock=WrongClock(-shift), lease=3)
     assert rival.take(rival.enroll()) == []
     assert right.record().owner == worker
     wrong.complete(worker, lease)
 
 
-def test_a_wall_clock_that_is_set_while_an_engine_is_open_does_not_matter_to_it(make_rig: MakeRig) -> None:
+def test_a_wall_clock_that_is_set_while_an_engine_is_open_does_not_matter_to_it(make_bench: MakeBench) -> None:
     clock = WrongClock(0)
-    rig = make_rig(clock=clock)
+    bench = make_bench(clock=clock)
     clock.shift = 7_200
-    rig.streams.measure_time()
-    assert is_true(rig.now)
-    rig.submit("job", after=AFTER)
-    assert abs(rig.record().due - true_now() - seconds(AFTER)) < TOLERANCE
+    bench.streams.measure_time()
+    assert is_true(bench.now)
+    bench.submit("job", after=AFTER)
+    assert abs(bench.record().due - true_now() - seconds(AFTER)) < TOLERANCE
 
 
-def drift(rig: Rig) -> None:
+def drift(bench: FaultBench) -> None:
     """Let an engine be an hour behind."""
-    rig.link.set_time(true_now() - seconds(3_600), rig.link.monotonic())
-    assert not is_true(rig.now)
+    bench.jetstream.set_time(true_now() - seconds(3_600), bench.jetstream.monotonic())
+    assert not is_true(bench.now)
 
 
-def test_the_time_is_measured_again_after_a_minute(make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = make_rig()
-    drift(rig)
-    rig.submit("before")
-    assert not is_true(rig.now), "a clock that has drifted is believed for a while"
+def test_the_time_is_measured_again_after_a_minute(make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = make_bench()
+    drift(bench)
+    bench.submit("before")
+    assert not is_true(bench.now), "a clock that has drifted is believed for a while"
     monkeypatch.setattr(streams, "CLOCK_KEPT", 0)
-    rig.submit("after")
-    assert is_true(rig.now)
+    bench.submit("after")
+    assert is_true(bench.now)
 
 
-def test_the_time_is_measured_again_when_the_server_was_away(make_rig: MakeRig) -> None:
-    rig = make_rig()
-    drift(rig)
-    rig.link.on_connection(True)
-    rig.take(rig.enroll())
-    assert is_true(rig.now)
+def test_the_time_is_measured_again_when_the_server_was_away(make_bench: MakeBench) -> None:
+    bench = make_bench()
+    drift(bench)
+    bench.jetstream.on_connection(True)
+    bench.take(bench.enroll())
+    assert is_true(bench.now)
 
 
 # -- whole applications
@@ -148,7 +148,7 @@ def test_the_time_is_measured_again_when_the_server_was_away(make_rig: MakeRig) 
 def test_an_application_whose_clock_is_wrong_runs_jobs_in_time(
     nats_server: Servers, nats_prefix: str, tmp_path: Path, shift: float
 ) -> None:
-    url = f"{nats_server.url}?{copy_in(tmp_path)}"
+    url = f"{nats_server.url}?{projection_in(tmp_path)}"
     app = Mainspring(url, nats=NatsSettings(prefix=nats_prefix), clock=WrongClock(shift), threads=2)
     begun: dict[str, int] = {}
     are_done = {name: Event() for name in ("after", "at")}

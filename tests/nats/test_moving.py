@@ -17,7 +17,7 @@ from mainspring.jobs.commands import PutSchedule
 from mainspring.jobs.records import ConflictKind, NewJob, UniqueKey, WorkerInfo
 from mainspring.migration import MigrationUndo, Migrator, plan_migration
 from mainspring.testing.conformance.bench import Bench
-from tests.nats.moves import ALIVE, Target, fill, move, opened_export, records_of, source_bench
+from tests.nats.migration_stores import ALIVE, Target, fill, move, opened_export, records_of, source_bench
 from tests.nats.servers import MakeServers, Servers
 from tests.support import PATIENCE
 
@@ -132,7 +132,7 @@ def test_a_live_worker_on_the_target_is_in_the_way(path: Path, target: Target) -
             move(path, target)
         submit(path, "the source is as it was")
         bench.engine.leave(worker)
-        assert bench.eventually(lambda: not bench.engine.parts.receipts.find_workers())  # type: ignore[attr-defined]
+        assert bench.eventually(lambda: not bench.engine.components.checkpoints.find_workers())  # type: ignore[attr-defined]
     move(path, target)
 
 
@@ -256,7 +256,7 @@ def test_a_server_without_room_says_so_and_the_move_goes_on_when_there_is_some(
     submit(path, *(f"job {number}" for number in range(2_000)), payload=b'"' + b"x" * 2_000 + b'"', after=99_999)
     jetstream = {"store_dir": str(tmp_path / "jetstream")}
     full = make_nats_server(settings={"jetstream": jetstream | {"max_file_store": 2_000_000}})
-    with pytest.raises(EngineUnavailable, match="insufficient resources; give JetStream more room"):
+    with pytest.raises(EngineUnavailable, match="insufficient resources; give JetStream more storage"):
         move(path, Target(full.url, "shop", tmp_path, timeout=1))
     full.stop()
     larger = make_nats_server(settings={"jetstream": jetstream})

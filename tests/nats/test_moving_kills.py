@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 
 from mainspring import JobStatus, Mainspring
-from mainspring.engines.nats.drafts import Draft
 from mainspring.engines.nats.engine import NatsEngine
+from mainspring.engines.nats.write_batch import WriteBatch
 from mainspring.engines.sqlite.export import SqliteExport
 from mainspring.jobs.records import Query
 from mainspring.migration import MigrationUndo, Migrator, migrator
-from tests.nats.moves import Contents, Target, carry_out, fill, move, opened_export, records_of
+from tests.nats.migration_stores import Contents, Target, carry_out, fill, move, opened_export, records_of
 from tests.nats.servers import MakeServers, Servers
 from tests.support import PATIENCE, amount
 
@@ -40,7 +40,7 @@ class Died(BaseException):
     """What `kill -9` is to a process: nothing is done any more."""
 
 
-class Fate:
+class ClaimResult:
     """Lets a move die at one of its steps: before or after a statement on the file, or a change of the target."""
 
     def __init__(self, fatal: int | None = None) -> None:
@@ -57,16 +57,16 @@ class Fate:
         """Open both, under this fate."""
         source = SqliteExport(path, probe=self.step)
         with target.opened() as engine:
-            link = engine.parts.link
-            commit = link.commit
+            jetstream = engine.components.jetstream
+            commit = jetstream.commit
 
-            def fatal_commit(draft: Draft) -> int | None:
+            def fatal_commit(batch: WriteBatch) -> int | None:
                 self.step()
-                answer = commit(draft)
+                answer = commit(batch)
                 self.step()
                 return answer
 
-            vars(link)["commit"] = fatal_commit
+            vars(jetstream)["commit"] = fatal_commit
             try:
                 source.open()
                 yield source, engine
@@ -114,13 +114,13 @@ def test_a_move_that_dies_at_any_step_goes_on(tmp_path: Path, make_target: Calla
     has_died = True
     while has_died:
         fatal += STRIDE
-        path, target, fate = copy_of(original), make_target(fatal), Fate(fatal)
+        path, target, fate = copy_of(original), make_target(fatal), ClaimResult(fatal)
         with fate.stores(path, target) as (source, engine):
             has_died = dies(lambda: carry_out(Migrator(source, engine, target.url)))  # noqa: B023 - called at once
         move(path, target)
         with target.opened() as engine:
             contents.assert_are_in(engine)
-            assert len(engine.parts.link.scan(f"{engine.parts.names.jobs}>")) == len(contents.jobs)
+            assert len(engine.components.jetstream.scan(f"{engine.components.names.jobs}>")) == len(contents.jobs)
         with opened_export(path) as source:
             state = source.move()
             assert state is not None
@@ -141,7 +141,7 @@ def test_taking_back_that_dies_at_any_step_goes_on(
     has_died = True
     while has_died:
         fatal += STRIDE
-        path, target, fate = copy_of(original), make_target(fatal), Fate(fatal)
+        path, target, fate = copy_of(original), make_target(fatal), ClaimResult(fatal)
         with opened_export(path) as source, target.opened() as engine:
             begun = Migrator(source, engine, target.url)
             if is_complete:
@@ -168,17 +168,17 @@ def test_taking_back_that_dies_at_any_step_goes_on(
 
 
 @contextmanager
-def losing_answers(target: Target, is_lost: Callable[[NatsEngine, Draft], bool]) -> Iterator[NatsEngine]:
-    """Open a target that does not always answer whether a change was stored."""
+def losing_answers(target: Target, is_lost: Callable[[NatsEngine, WriteBatch], bool]) -> Iterator[NatsEngine]:
+    """Open a target of which one does not always hear whether a change was stored."""
     with target.opened() as engine:
-        link = engine.parts.link
-        commit = link.commit
+        jetstream = engine.components.jetstream
+        commit = jetstream.commit
 
-        def commit_and_lose(draft: Draft) -> int | None:
-            answer = commit(draft)
-            return None if draft.puts and is_lost(engine, draft) else answer
+        def commit_and_lose(batch: WriteBatch) -> int | None:
+            answer = commit(batch)
+            return None if batch.writes and is_lost(engine, batch) else answer
 
-        vars(link)["commit"] = commit_and_lose
+        vars(jetstream)["commit"] = commit_and_lose
         yield engine
 
 
@@ -202,10 +202,10 @@ def test_a_job_that_is_run_and_forgotten_before_its_arrival_is_known_does_not_co
     contents = fill(path)
     arrived: list[str] = []
 
-    def forget_jobs(engine: NatsEngine, draft: Draft) -> bool:
-        names = engine.parts.names
-        arrived.extend(put.subject for put in draft.puts if put.subject.startswith(names.jobs))
-        engine.parts.link.api(f"STREAM.PURGE.{names.stream}", {"filter": f"{names.jobs}>"})
+    def forget_jobs(engine: NatsEngine, batch: WriteBatch) -> bool:
+        names = engine.components.names
+        arrived.extend(write.subject for write in batch.writes if write.subject.startswith(names.jobs))
+        engine.components.jetstream.api(f"STREAM.PURGE.{names.stream}", {"filter": f"{names.jobs}>"})
         return bool(arrived)
 
     with opened_export(path) as source, losing_answers(target, forget_jobs) as engine:

@@ -11,7 +11,7 @@ import pytest
 from mainspring.engines.nats.engine import NatsEngine
 from mainspring.errors import EngineUnavailable
 from mainspring.migration import MigrationUndo, Migrator, migrator
-from tests.nats.moves import Contents, Target, move, opened_export, records_of, source_bench
+from tests.nats.migration_stores import Contents, Target, move, opened_export, records_of, source_bench
 from tests.nats.servers import Servers
 
 pytestmark = pytest.mark.long

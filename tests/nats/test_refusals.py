@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from mainspring import Mainspring, NatsSettings, Retry
-from mainspring.engines.nats.submitting import ROOM_FOR_THE_REST
+from mainspring.engines.nats.submitting import RESERVED_BYTES
 from mainspring.errors import ArgumentsTooLarge, EngineUnavailable, LimitExceeded, MainspringError, RefusedByStore
 from mainspring.jobs.commands import Delete
 from mainspring.jobs.engine import Capability
 from mainspring.jobs.ids import MAX_ID_LENGTH
 from mainspring.jobs.records import OutcomeKind
 from mainspring.jobs.status import JobStatus
-from tests.nats.crew import copy_in
-from tests.nats.rig import MakeRig, Rig, rigs
+from tests.nats.chaos_workers import projection_in
+from tests.nats.fault_bench import FaultBench, MakeBench, fault_benches
 from tests.nats.servers import MakeServers, Servers
 from tests.support import PATIENCE
 
@@ -37,19 +37,19 @@ NAMES = [
 
 
 @pytest.fixture
-def make_rig(nats_server: Servers, nats_prefix: str, tmp_path: Path) -> Iterator[MakeRig]:
-    with rigs(nats_server, nats_prefix, tmp_path) as make:
+def make_bench(nats_server: Servers, nats_prefix: str, tmp_path: Path) -> Iterator[MakeBench]:
+    with fault_benches(nats_server, nats_prefix, tmp_path) as make:
         yield make
 
 
 @pytest.fixture
-def rig(make_rig: MakeRig) -> Rig:
-    return make_rig()
+def bench(make_bench: MakeBench) -> FaultBench:
+    return make_bench()
 
 
 @pytest.fixture
 def app(nats_server: Servers, nats_prefix: str, tmp_path: Path) -> Iterator[Mainspring]:
-    url = f"{nats_server.url}?{copy_in(tmp_path)}"
+    url = f"{nats_server.url}?{projection_in(tmp_path)}"
     with Mainspring(url, nats=NatsSettings(prefix=nats_prefix), threads=2) as app:
         yield app
 
@@ -57,8 +57,8 @@ def app(nats_server: Servers, nats_prefix: str, tmp_path: Path) -> Iterator[Main
 # -- what JetStream cannot give
 
 
-def test_what_jetstream_cannot_give_is_not_promised(rig: Rig) -> None:
-    assert rig.nats.capabilities == {Capability.SHARED}
+def test_what_jetstream_cannot_give_is_not_promised(bench: FaultBench) -> None:
+    assert bench.nats.capabilities == {Capability.SHARED}
 
 
 def test_many_jobs_all_or_none_are_refused_before_anything_is_stored(app: Mainspring) -> None:
@@ -71,50 +71,50 @@ def test_many_jobs_all_or_none_are_refused_before_anything_is_stored(app: Mainsp
     assert len(note.submit_many([(1,), (2,)])) == 2
 
 
-def test_a_backup_is_refused_with_what_to_do_instead(rig: Rig, tmp_path: Path) -> None:
+def test_a_backup_is_refused_with_what_to_do_instead(bench: FaultBench, tmp_path: Path) -> None:
     with pytest.raises(
-        EngineUnavailable, match=r"it cannot be copied to .*; back up the servers: `nats stream backup`"
+        EngineUnavailable, match=r"the engine cannot copy it to .*; back up the servers: `nats stream backup`"
     ):
-        rig.nats.backup(str(tmp_path / "copy"))
+        bench.nats.backup(str(tmp_path / "copy"))
 
 
 # -- sizes
 
 
-def test_arguments_that_no_message_could_carry_are_refused_before_anything_is_stored(rig: Rig) -> None:
-    limit = rig.link.max_payload - ROOM_FOR_THE_REST
-    jobs = [rig.job("small"), rig.job("large", payload=b"x" * (limit + 1))]
+def test_arguments_that_no_message_could_carry_are_refused_before_anything_is_stored(bench: FaultBench) -> None:
+    limit = bench.jetstream.max_payload - RESERVED_BYTES
+    jobs = [bench.job("small"), bench.job("large", payload=b"x" * (limit + 1))]
     with pytest.raises(ArgumentsTooLarge) as error:
-        rig.nats.submit(jobs)
+        bench.nats.submit(jobs)
     assert (error.value.size, error.value.limit) == (limit + 1, limit)
-    assert rig.find_ids() == []
+    assert bench.find_ids() == []
 
 
 @pytest.mark.parametrize("number", [1, 3])
-def test_the_largest_arguments_that_are_taken_come_back(rig: Rig, number: int) -> None:
-    payload = b"x" * (rig.link.max_payload - ROOM_FOR_THE_REST)
+def test_the_largest_arguments_that_are_taken_come_back(bench: FaultBench, number: int) -> None:
+    payload = b"x" * (bench.jetstream.max_payload - RESERVED_BYTES)
     ids = [f"job {place}" for place in range(number)]
-    rig.submit(*ids, payload=payload)
-    worker = rig.enroll()
-    leases = rig.take_when_there(worker, number)
+    bench.submit(*ids, payload=payload)
+    worker = bench.enroll()
+    leases = bench.take_when_there(worker, number)
     assert {lease.payload for lease in leases} == {payload}
-    rig.complete(worker, *leases)
+    bench.complete(worker, *leases)
 
 
-def test_a_record_that_has_grown_too_large_is_refused_with_what_to_do(rig: Rig) -> None:
-    worker, lease = rig.begin(payload=b"x" * (rig.link.max_payload // 2))
+def test_a_record_that_has_grown_too_large_is_refused_with_what_to_do(bench: FaultBench) -> None:
+    worker, lease = bench.begin(payload=b"x" * (bench.jetstream.max_payload // 2))
     with pytest.raises(LimitExceeded, match="raise max_payload of the server"):
-        rig.settle(worker, lease, OutcomeKind.COMPLETED, result=b"y" * (rig.link.max_payload // 2))
-    assert rig.status() is JobStatus.RUNNING
-    rig.complete(worker, lease)
+        bench.settle(worker, lease, OutcomeKind.COMPLETED, result=b"y" * (bench.jetstream.max_payload // 2))
+    assert bench.status() is JobStatus.RUNNING
+    bench.complete(worker, lease)
 
 
 def test_the_limit_is_that_of_the_server(make_nats_server: MakeServers, tmp_path: Path) -> None:
     server = make_nats_server(settings={"max_payload": 262_144})
-    with rigs(server, "small", tmp_path) as make:
-        rig = make()
+    with fault_benches(server, "small", tmp_path) as make:
+        bench = make()
         with pytest.raises(ArgumentsTooLarge, match="the limit is 196,608"):
-            rig.nats.submit([rig.job(payload=b"x" * 200_000)])
+            bench.nats.submit([bench.job(payload=b"x" * 200_000)])
 
 
 def test_sizes_that_an_application_cannot_know_are_told_in_its_words(
@@ -137,32 +137,32 @@ def test_sizes_that_an_application_cannot_know_are_told_in_its_words(
 
 
 @pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
-def test_a_job_with_any_name_lives_its_whole_life(rig: Rig, name: str) -> None:
-    rig.submit(name, queue=name, type=name)
-    worker = rig.enroll(name)
-    (lease,) = rig.take_when_there(worker, 1, name, queues=(name,))
+def test_a_job_with_any_name_lives_its_whole_life(bench: FaultBench, name: str) -> None:
+    bench.submit(name, queue=name, type=name)
+    worker = bench.enroll(name)
+    (lease,) = bench.take_when_there(worker, 1, name, queues=(name,))
     assert (lease.id, lease.queue, lease.type) == (name, name, name)
-    assert rig.settle(worker, lease, OutcomeKind.RETRY, due=rig.now)
-    (lease,) = rig.take_when_there(worker, 1, name, queues=(name,))
-    rig.complete(worker, lease)
-    assert rig.find_ids(queue=name, type=name) == [name]
-    assert rig.change(Delete(name)).is_done
-    assert rig.find_ids() == []
+    assert bench.settle(worker, lease, OutcomeKind.RETRY, due=bench.now)
+    (lease,) = bench.take_when_there(worker, 1, name, queues=(name,))
+    bench.complete(worker, lease)
+    assert bench.find_ids(queue=name, type=name) == [name]
+    assert bench.change(Delete(name)).is_done
+    assert bench.find_ids() == []
 
 
 @pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
-def test_policies_with_any_name_work(rig: Rig, name: str) -> None:
-    rig.limit(name, 1)
-    rig.submit("a", "b", sequence=name, limits=(f"{name}\x1f",))
-    worker = rig.enroll()
+def test_policies_with_any_name_work(bench: FaultBench, name: str) -> None:
+    bench.limit(name, 1)
+    bench.submit("a", "b", sequence=name, limits=(f"{name}\x1f",))
+    worker = bench.enroll()
     for job_id in "ab":
-        (lease,) = rig.take_when_there(worker, 1)
+        (lease,) = bench.take_when_there(worker, 1)
         assert lease.id == job_id
-        rig.complete(worker, lease)
+        bench.complete(worker, lease)
 
 
-def test_names_that_differ_a_little_are_different_names(rig: Rig) -> None:
+def test_names_that_differ_a_little_are_different_names(bench: FaultBench) -> None:
     ids = ["a", "A", "a.", "a=2E", "a ", " a", "a\u0301", "á", "a>"]
-    rig.submit(*ids)
-    assert sorted(rig.ids_when_there(rig.enroll(), len(ids), starts=20)) == sorted(ids)
-    assert rig.find_ids() == ids
+    bench.submit(*ids)
+    assert sorted(bench.ids_when_there(bench.enroll(), len(ids), starts=20)) == sorted(ids)
+    assert bench.find_ids() == ids

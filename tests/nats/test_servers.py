@@ -17,9 +17,9 @@ from nats.errors import TimeoutError as NatsTimeoutError
 
 from mainspring.cli.nats_process import HOST
 from mainspring.cli.nats_servers import NatsServers
-from tests.nats import access as ways_in
-from tests.nats.access import Access
-from tests.nats.clients import add, connected, read
+from tests.nats import server_access
+from tests.nats.raw_clients import add, connected, read
+from tests.nats.server_access import ServerAccess
 from tests.nats.servers import MakeServers, Servers, delete_streams
 from tests.support import PATIENCE
 
@@ -236,21 +236,21 @@ def test_clients_of_a_cluster_stay_with_their_proxies(make_nats_cluster: MakeSer
     assert asyncio.run(use()) == {proxy.port for proxy in proxies}
 
 
-WAYS_IN: dict[str, Callable[[Path], Access]] = {
-    "user and password": lambda _: ways_in.user_and_password(),
-    "token": lambda _: ways_in.token(),
-    "nkey": ways_in.nkey,
-    "creds": ways_in.creds,
-    "tls": ways_in.tls,
-    "mutual tls": lambda folder: ways_in.tls(folder, verify_clients=True),
+ACCESS_KINDS: dict[str, Callable[[Path], ServerAccess]] = {
+    "user and password": lambda _: server_access.user_and_password(),
+    "token": lambda _: server_access.token(),
+    "nkey": server_access.nkey,
+    "creds": server_access.creds,
+    "tls": server_access.tls,
+    "mutual tls": lambda folder: server_access.tls(folder, verify_clients=True),
 }
 
 
-@pytest.mark.parametrize("way_in", WAYS_IN.values(), ids=list(WAYS_IN))
+@pytest.mark.parametrize("make_access", ACCESS_KINDS.values(), ids=list(ACCESS_KINDS))
 def test_only_clients_with_access_are_let_in(
-    make_nats_server: MakeServers, tmp_path: Path, way_in: Callable[[Path], Access]
+    make_nats_server: MakeServers, tmp_path: Path, make_access: Callable[[Path], ServerAccess]
 ) -> None:
-    access = way_in(tmp_path)
+    access = make_access(tmp_path)
     server = make_nats_server(access)
 
     async def use() -> list[bytes]:
@@ -269,7 +269,7 @@ def test_only_clients_with_access_are_let_in(
 def test_a_client_without_a_certificate_is_refused_where_one_is_needed(
     make_nats_server: MakeServers, tmp_path: Path
 ) -> None:
-    access = ways_in.tls(tmp_path, verify_clients=True)
+    access = server_access.tls(tmp_path, verify_clients=True)
     server = make_nats_server(access)
 
     async def use() -> None:
@@ -285,7 +285,7 @@ def test_a_user_of_another_operator_is_refused(make_nats_server: MakeServers, tm
     folders = [tmp_path / name for name in ("ours", "theirs")]
     for folder in folders:
         folder.mkdir()
-    ours, theirs = map(ways_in.creds, folders)
+    ours, theirs = map(server_access.creds, folders)
     server = make_nats_server(ours)
 
     async def use() -> None:

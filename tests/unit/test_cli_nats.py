@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from mainspring.cli.nats_process import HeldPorts
-from tests.nats.clients import add_stream, answered, connected
+from tests.nats.raw_clients import add_stream, answered, connected
 from tests.programs import Program, program, read_line
 from tests.support import PATIENCE, wait_for_end_of
 

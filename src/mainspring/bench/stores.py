@@ -129,10 +129,10 @@ class NatsStores:
 
     def describe(self, app: Mainspring) -> dict[str, str]:
         engine = _nats(app)
-        info = engine.parts.streams.info()
+        info = engine.components.streams.info()
         return {
-            "engine": f"NATS {engine.parts.link.version}",
-            "servers": engine.parts.link.address,
+            "engine": f"NATS {engine.components.jetstream.version}",
+            "servers": engine.components.jetstream.address,
             "replicas": str(info["config"]["num_replicas"]),
         }
 
@@ -143,9 +143,9 @@ class NatsStores:
         with _application(self._like, _with_own_prefix(self._like.url), settings) as app:
             engine = _nats(app)
             try:
-                yield BenchStore(app, lambda: int(engine.parts.streams.info()["state"]["bytes"]))
+                yield BenchStore(app, lambda: int(engine.components.streams.info()["state"]["bytes"]))
             finally:
-                engine.parts.streams.remove()
+                engine.components.streams.remove()
 
     def _require_no_role(self) -> None:
         """Refuse a user with a role: its permissions cover only the streams of its own prefix."""

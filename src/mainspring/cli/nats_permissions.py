@@ -10,9 +10,9 @@ from msgspec import Struct
 from mainspring.cli.commands import Command
 from mainspring.cli.options import json_option
 from mainspring.cli.output import print_json, print_line
-from mainspring.engines.nats.naming import DEFAULT_PREFIX
-from mainspring.engines.nats.rights import rights_of
+from mainspring.engines.nats.permissions import permissions_of
 from mainspring.engines.nats.settings import ROLES, Role
+from mainspring.engines.nats.subject_names import DEFAULT_PREFIX
 from mainspring.errors import EngineUnavailable
 
 SERVERS = "nats://{user}:PASSWORD@HOST:4222"
@@ -78,7 +78,7 @@ def permissions(*, prefixes: tuple[str, ...], role: Role | None, account: str | 
 
 def make_grant(prefix: str, role: Role, account: str | None = None) -> Grant:
     """Return the NATS user for a role of the application with this prefix."""
-    rights = rights_of(prefix, role)
+    permissions = permissions_of(prefix, role)
     user = f"{prefix}-{role}"
     return Grant(
         prefix=prefix,
@@ -87,8 +87,8 @@ def make_grant(prefix: str, role: Role, account: str | None = None) -> Grant:
         user=user,
         password_variable=_to_variable(f"{prefix}_{role}_PASSWORD"),
         url=f"{SERVERS.format(user=user)}?prefix={prefix}&role={role}",
-        publish=rights.publish,
-        subscribe=rights.subscribe,
+        publish=permissions.publish,
+        subscribe=permissions.subscribe,
     )
 
 

@@ -1,9 +1,9 @@
-"""Lists the checks of a NATS store; they use facts that were read before."""
+"""The list of checks of a NATS store. The checks use facts that were read before."""
 
 from __future__ import annotations
 
-from mainspring.doctor import nats_server as server
-from mainspring.doctor import nats_stream as stream
+from mainspring.doctor import nats_server_checks as server
+from mainspring.doctor import nats_stream_checks as stream
 from mainspring.doctor.findings import Check
 from mainspring.doctor.nats_facts import NatsFacts
 
@@ -42,7 +42,7 @@ def checks_of_server(facts: NatsFacts, max_payload: int) -> list[Check]:
 def why_not_open(facts: NatsFacts) -> str | None:
     """Return why the engine must not be opened; None if it may be."""
     if facts.denied:
-        return "this user has not the rights to read them"
+        return "this user lacks the permission to read them"
     if facts.stream is None or facts.events is None:
         return "there is no stream to read them from"
     return None

@@ -1,7 +1,7 @@
 """Examines a store on NATS: the servers, the streams, then the jobs in them.
 
-The monitoring port of a server gives facts that clients cannot read. Modules that need the NATS client are
-imported late; if it is missing, a finding says what to install.
+The monitoring port of a server has facts that clients cannot read. Modules that need the NATS client are imported
+late; if it is missing, a finding says what to install.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 
 PORT = 8222
-PATIENCE = 2.0
+TIMEOUT_SECONDS = 2.0
 
 
-def ask_monitor(url: str) -> dict[str, Any]:
-    """Return the answer of `/varz` of a server's monitoring; raises `ConnectionError` if there is none."""
+def read_monitor(url: str) -> dict[str, Any]:
+    """Return the reply of `/varz` of a monitoring address; raises `ConnectionError` if there is none."""
     parts = urlsplit(url if "//" in url else f"http://{url}")
     if not parts.hostname or parts.scheme not in ("http", "https"):
-        raise ConnectionError("it is no address")
+        raise ConnectionError("it is not an address")
     make = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    with closing(make(parts.hostname, parts.port or PORT, timeout=PATIENCE)) as connection:
+    with closing(make(parts.hostname, parts.port or PORT, timeout=TIMEOUT_SECONDS)) as connection:
         try:
             connection.request("GET", f"{parts.path.rstrip('/')}/varz")
             response = connection.getresponse()
@@ -48,19 +48,19 @@ def ask_monitor(url: str) -> dict[str, Any]:
 def no_monitor(url: str, problem: ConnectionError) -> Finding:
     """Return the finding for a monitoring address that does not respond."""
     return warning(
-        f"there is no monitor of a NATS server at {url!r}: {problem}",
-        "What only the server itself tells stays unknown: how often it syncs, how much room it has.",
-        "Give the address that http: or -m of nats-server names, as in --monitor http://127.0.0.1:8222",
+        f"the monitoring address {url!r} does not respond: {problem}",
+        "Some facts stay unknown: how often the server syncs its files, and how much storage it has.",
+        "Pass the address that http: or -m of nats-server sets, as in --monitor http://127.0.0.1:8222",
     )
 
 
 def examine_store(examination: Examination) -> None:
     """Examine the servers and streams, and the jobs if this user may read them."""
-    answers: list[dict[str, Any]] = []
+    replies: list[dict[str, Any]] = []
     monitor = examination.monitor
     if monitor is not None:
-        examination.carry_out([Check("monitor", lambda: _ask(monitor, answers))])
-    facts = examination.attempt("server", lambda: _visit(examination, answers[0] if answers else None))
+        examination.carry_out([Check("monitor", lambda: _read_monitor(monitor, replies))])
+    facts = examination.attempt("server", lambda: _read_facts(examination, replies[0] if replies else None))
     if facts is None:
         examination.examine_jobs("there is no connection", counts=False)
         return
@@ -74,17 +74,17 @@ def examine_store(examination: Examination) -> None:
     )
 
 
-def _visit(examination: Examination, monitor: dict[str, Any] | None) -> NatsFacts:
+def _read_facts(examination: Examination, monitor: dict[str, Any] | None) -> NatsFacts:
     app = examination.app
     app.make_engine(examination.clock, read_only=True)  # raises, with what to install, if the client is missing
-    from mainspring.doctor.nats_facts import visit  # noqa: PLC0415 - the NATS client may be missing
+    from mainspring.doctor.nats_facts import read_facts  # noqa: PLC0415 - the NATS client may be missing
 
     servers, settings = parse_url(app.url, app.nats or NatsSettings())
-    return visit(servers, settings, examination.clock, monitor)
+    return read_facts(servers, settings, examination.clock, monitor)
 
 
-def _ask(monitor: str, answers: list[dict[str, Any]]) -> Iterator[Finding]:
+def _read_monitor(monitor: str, replies: list[dict[str, Any]]) -> Iterator[Finding]:
     try:
-        answers.append(ask_monitor(monitor))
+        replies.append(read_monitor(monitor))
     except ConnectionError as problem:
         yield no_monitor(monitor, problem)

@@ -11,18 +11,18 @@ from typing import Any
 from msgspec.structs import replace
 
 from mainspring.clock import Clock
-from mainspring.engines.nats.link import NOT_FOUND, Link, ServerError
-from mainspring.engines.nats.naming import Names
-from mainspring.engines.nats.reading import Backlogs
+from mainspring.engines.nats.jetstream import NOT_FOUND, JetStream, ServerError
+from mainspring.engines.nats.reading import BacklogReader
 from mainspring.engines.nats.settings import NatsSettings
 from mainspring.engines.nats.streams import Streams
-from mainspring.engines.nats.workspace import Workshop
+from mainspring.engines.nats.subject_names import SubjectNames
+from mainspring.engines.nats.transaction import TransactionManager
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs.timestamps import MICROSECONDS
 
 TRIES = 5
-PATIENCE = 3.0  # seconds to wait for a response
-MOST_LANES = 200
+TIMEOUT_SECONDS = 3.0
+MAX_LANES = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,47 +46,49 @@ class NatsFacts:
     denied: Sequence[str] = ()
     """The operations that the server has denied."""
     monitor: Mapping[str, Any] | None = None
-    """The answer of `/varz`, if the user has given the monitoring address."""
+    """The reply of `/varz`, if the user has given the monitoring address."""
 
 
-def visit(
+def read_facts(
     servers: list[str], settings: NatsSettings, clock: Clock, monitor: Mapping[str, Any] | None = None
 ) -> NatsFacts:
     """Connect and read the facts; raises `EngineUnavailable` if no server responds."""
-    patient = replace(settings, timeout=min(settings.timeout or PATIENCE, PATIENCE), prepared=True)
-    names = Names(settings.prefix)
-    link = Link(servers, patient, names.stream, clock)
-    link.open()
+    quick = replace(settings, timeout=min(settings.timeout or TIMEOUT_SECONDS, TIMEOUT_SECONDS), prepared=True)
+    names = SubjectNames(settings.prefix)
+    jetstream = JetStream(servers, quick, names.stream, clock)
+    jetstream.open()
     try:
-        return _FactsVisit(link, names, settings).gather(monitor)
+        return _FactReader(jetstream, names, settings).read(monitor)
     finally:
-        link.close()
+        jetstream.close()
 
 
-class _FactsVisit:
-    def __init__(self, link: Link, names: Names, settings: NatsSettings) -> None:
-        self._link = link
+class _FactReader:
+    def __init__(self, jetstream: JetStream, names: SubjectNames, settings: NatsSettings) -> None:
+        self._jetstream = jetstream
         self._names = names
         self._settings = settings
-        self._streams = Streams(link, names, settings)
+        self._streams = Streams(jetstream, names, settings)
         self._denied: list[str] = []
 
-    def gather(self, monitor: Mapping[str, Any] | None) -> NatsFacts:
-        account = self._ask("INFO")
-        stream = self._ask(f"STREAM.INFO.{self._names.stream}") if account is not None else None
-        events = self._ask(f"STREAM.INFO.{self._names.events_stream}") if account is not None else None
+    def read(self, monitor: Mapping[str, Any] | None) -> NatsFacts:
+        account = self._request("INFO")
+        stream = self._request(f"STREAM.INFO.{self._names.stream}") if account is not None else None
+        events = self._request(f"STREAM.INFO.{self._names.events_stream}") if account is not None else None
         round_trip, ahead = self._measure() if stream is not None else (0.0, 0.0)
         consumers = self._consumers() if stream is not None else {}
         if stream is not None:
-            self._try_to_write()
-            stream = self._ask(f"STREAM.INFO.{self._names.stream}")  # its servers have had time to catch up
+            self._test_write()
+            stream = self._request(
+                f"STREAM.INFO.{self._names.stream}"
+            )  # read again: its replicas have had time to catch up
         return NatsFacts(
             settings=self._settings,
-            server=self._link.server,
+            server=self._jetstream.server,
             account=account,
             stream=stream,
             events=events,
-            wanted=self._streams.wanted(),
+            wanted=self._streams.stream_config(),
             consumers=consumers,
             round_trip=round_trip,
             ahead=ahead,
@@ -94,19 +96,19 @@ class _FactsVisit:
             monitor=monitor,
         )
 
-    def _ask(self, verb: str) -> dict[str, Any] | None:
+    def _request(self, verb: str) -> dict[str, Any] | None:
         try:
-            return self._link.api(verb)
+            return self._jetstream.api(verb)
         except ServerError as error:
             if error.code in NOT_FOUND or verb == "INFO":
                 return None
             raise EngineUnavailable(
-                engine=f"NATS at {self._link.address}",
+                engine=f"NATS at {self._jetstream.address}",
                 reason=f"{verb} was refused: {error}",
-                remedy="look at the log of the server",
+                remedy="read the log of the server",
             ) from error
         except EngineUnavailable:
-            self._note_denial()
+            self._record_denial()
             if not self._denied:
                 raise
             return None
@@ -115,28 +117,28 @@ class _FactsVisit:
         """Return the median round trip and how far the server's clock is ahead, both in seconds."""
         trips = []
         for _ in range(TRIES):
-            before = self._link.monotonic()
-            self._link.api(f"STREAM.INFO.{self._names.stream}")
-            trips.append((self._link.monotonic() - before) / MICROSECONDS)
+            before = self._jetstream.monotonic()
+            self._jetstream.api(f"STREAM.INFO.{self._names.stream}")
+            trips.append((self._jetstream.monotonic() - before) / MICROSECONDS)
         self._streams.measure_time()
-        return median(trips), (self._link.now() - self._link.own_time()) / MICROSECONDS
+        return median(trips), (self._jetstream.now() - self._jetstream.local_time()) / MICROSECONDS
 
     def _consumers(self) -> dict[str, dict[str, Any] | None]:
         try:
-            lanes = Backlogs(Workshop(self._link, self._names), self._streams).lanes()
-            subjects = [f"{self._names.chores}>", *lanes.values()][:MOST_LANES]
-            return {subject: self._streams.look_at_consumer(subject) for subject in subjects}
+            lanes = BacklogReader(TransactionManager(self._jetstream, self._names), self._streams).lanes()
+            subjects = [f"{self._names.reminders}>", *lanes.values()][:MAX_LANES]
+            return {subject: self._streams.consumer_info(subject) for subject in subjects}
         except EngineUnavailable:
-            self._note_denial()
+            self._record_denial()
             return {}
 
-    def _try_to_write(self) -> None:
-        """Publish a message that the stream always rejects; if the publish itself is denied, note that."""
+    def _test_write(self) -> None:
+        """Publish a message that the stream always rejects, to find whether this user may publish."""
         with suppress(ServerError, EngineUnavailable):
-            self._link.wait_for_order(self._names.settings)
-        self._note_denial()
+            self._jetstream.wait_until_processed(self._names.settings)
+        self._record_denial()
 
-    def _note_denial(self) -> None:
-        denied, self._link.denied = self._link.denied, None
+    def _record_denial(self) -> None:
+        denied, self._jetstream.denied = self._jetstream.denied, None
         if denied is not None:
             self._denied.append(denied)

@@ -4,11 +4,11 @@ If the process dies, the next run continues with the step that was not finished.
 
 
 1. Mark the file: no other process can use it any more, and nothing is ever deleted in it.
-2. Write a receipt to the target: no worker enrolls there before the move is complete.
-3. Copy settings, then jobs in the order of their submission, then schedules. The receipt is advanced in the same
+2. Write a checkpoint to the target: no worker enrolls there before the move is complete.
+3. Copy settings, then jobs in the order of their submission, then schedules. The checkpoint advances in the same
    transactions as the jobs, so a migrator that resumes begins exactly there.
 4. Read everything back and compare it with the file.
-5. Mark the receipt complete, so that workers may enroll; the file then names the store that has its jobs.
+5. Mark the checkpoint complete, so that workers may enroll; the file then names the store that has its jobs.
 
 Each step can be repeated. `copying` and `verifying` yield the number of jobs after each batch: the caller may stop
 between two batches.
@@ -26,8 +26,8 @@ from mainspring.errors import EngineUnavailable, LimitExceeded
 from mainspring.jobs.migration_records import MigratedJob, MigrationDifference, MigrationStage
 
 if TYPE_CHECKING:
-    from mainspring.engines.nats.arriving import Receipt
     from mainspring.engines.nats.engine import NatsEngine
+    from mainspring.engines.nats.migration import MigrationCheckpoint
     from mainspring.engines.sqlite.export import MoveRecord
 
 PAGE = 1_000  # jobs
@@ -40,9 +40,9 @@ class Migrator:
     def __init__(self, source: SqliteExport, target: NatsEngine, url: str) -> None:
         self._source = source
         self._target = target
-        self._receipts = target.parts.receipts
-        self._arrivals = target.parts.arrivals
-        self._inheritance = target.parts.inheritance
+        self._checkpoints = target.components.checkpoints
+        self._job_importer = target.components.job_importer
+        self._settings_importer = target.components.settings_importer
         self._url = url
         self._id = ""
         self.done_before = 0
@@ -53,7 +53,7 @@ class Migrator:
         """The jobs, settings and schedules on the target that differ from the file."""
 
     def begin(self) -> None:
-        """Mark the file and write the receipt; or find both, and resume."""
+        """Mark the file and write the checkpoint; or find both, and resume."""
         move = self._source.move()
         if move is None:
             self._require_room()
@@ -62,42 +62,42 @@ class Migrator:
             move = self._source.move()
         assert move is not None
         self._id = move.id
-        receipt = self._find_receipt(move)
-        if receipt.stage is not MigrationStage.COMPLETE:
+        checkpoint = self._find_checkpoint(move)
+        if checkpoint.stage is not MigrationStage.COMPLETE:
             self._require_no_workers()
-        self.is_complete = receipt.stage is MigrationStage.COMPLETE
-        self.done_before = self._source.count_jobs_until(receipt.position)
+        self.is_complete = checkpoint.stage is MigrationStage.COMPLETE
+        self.done_before = self._source.count_jobs_until(checkpoint.position)
 
-    def _find_receipt(self, move: MoveRecord) -> Receipt:
-        receipt = self._receipts.find(move.id)
-        if move.is_being_undone or (receipt is not None and receipt.stage is MigrationStage.UNDOING):
+    def _find_checkpoint(self, move: MoveRecord) -> MigrationCheckpoint:
+        checkpoint = self._checkpoints.find(move.id)
+        if move.is_being_undone or (checkpoint is not None and checkpoint.stage is MigrationStage.UNDOING):
             raise EngineUnavailable(
                 engine=self._source.description,
                 reason=f"its move to {move.target} is being taken back",
                 remedy="finish that with --undo, then move anew",
             )
-        if receipt is None and (move.has_receipt or move.target != self._url):
+        if checkpoint is None and (move.has_receipt or move.target != self._url):
             raise wrong_target(self._source, move, self._url)
-        if receipt is not None and receipt.stage is MigrationStage.IN_REVIEW:  # an undo was begun and abandoned
-            self._receipts.turn_to(move.id, MigrationStage.COMPLETE, after=[MigrationStage.IN_REVIEW])
-        receipt = self._receipts.begin(move.id, source_name(self._source), last=move.last)
+        if checkpoint is not None and checkpoint.stage is MigrationStage.IN_REVIEW:  # after an abandoned undo
+            self._checkpoints.set_stage(move.id, MigrationStage.COMPLETE, after=[MigrationStage.IN_REVIEW])
+        checkpoint = self._checkpoints.begin(move.id, source_name(self._source), last=move.last)
         if not move.has_receipt:
             self._source.record_receipt()
-        return receipt
+        return checkpoint
 
     def _require_room(self) -> None:
         """Refuse a job that is too large for a message, before anything is changed."""
         largest = self._source.largest_job()
-        if largest is not None and largest[1] > self._arrivals.most_bytes:
+        if largest is not None and largest[1] > self._job_importer.max_job_bytes:
             raise LimitExceeded(
                 what=f"job {largest[0]}, in bytes,",
                 size=largest[1],
-                limit=self._arrivals.most_bytes,
+                limit=self._job_importer.max_job_bytes,
                 remedy="raise max_payload of the server, or cancel it; nothing was moved",
             )
 
     def _require_no_workers(self) -> None:
-        workers = self._receipts.find_workers()
+        workers = self._checkpoints.find_workers()
         if workers:
             raise EngineUnavailable(
                 engine=self._target.description,
@@ -110,33 +110,33 @@ class Migrator:
     def copying(self) -> Iterator[int]:
         """Copy everything that is not on the target yet; yield the number of jobs after each batch."""
         self._clear_leftovers()
-        receipt = self._receipts.require(self._target.parts.workshop.open(), self._id)
-        if not receipt.has_settings:
+        checkpoint = self._checkpoints.require(self._target.components.transactions.begin(), self._id)
+        if not checkpoint.has_settings:
             settings = self._source.settings()
-            self._target.arrange(self._inheritance.arrangements(settings))
-            self._inheritance.note_settings(self._id, settings)
-        for jobs in pages(self._source, receipt.position, LAST_PLACE):
+            self._target.arrange(self._settings_importer.arrangements(settings))
+            self._settings_importer.finish_settings(self._id, settings)
+        for jobs in pages(self._source, checkpoint.position, LAST_PLACE):
             self._require_no_workers()  # again: a replica that lags behind may have hidden a worker
-            self._arrivals.store(self._id, jobs)
+            self._job_importer.store(self._id, jobs)
             yield len(jobs)
-        self._inheritance.store_schedules(self._id, self._source.schedules())
+        self._settings_importer.store_schedules(self._id, self._source.schedules())
 
     def _clear_leftovers(self) -> None:
         """Delete what an abandoned move of this file left on the target: some of its jobs may have run since."""
-        for receipt in self._receipts.find_open(source_name(self._source)):
-            if receipt.id != self._id:
-                for _ in delete_moved(self._target, receipt.id, receipt.stage):
+        for checkpoint in self._checkpoints.find_open(source_name(self._source)):
+            if checkpoint.id != self._id:
+                for _ in delete_moved(self._target, checkpoint.id, checkpoint.stage):
                     pass
 
     def verifying(self) -> Iterator[int]:
         """Read everything back, and compare it with the file; yield the number of jobs after each batch."""
-        self.deviations = self._inheritance.compare_settings(self._source.settings())
+        self.deviations = self._settings_importer.compare_settings(self._source.settings())
         for jobs in pages(self._source, 0, LAST_PLACE):
-            self.deviations += self._arrivals.compare(self._id, jobs)
+            self.deviations += self._job_importer.compare(self._id, jobs)
             yield len(jobs)
-        self.deviations += self._inheritance.compare_schedules(self._id, self._source.schedules())
-        receipt = self._receipts.find(self._id)
-        if receipt is not None and receipt.stage is MigrationStage.COMPLETE:
+        self.deviations += self._settings_importer.compare_schedules(self._id, self._source.schedules())
+        checkpoint = self._checkpoints.find(self._id)
+        if checkpoint is not None and checkpoint.stage is MigrationStage.COMPLETE:
             self.deviations.clear()  # another migrator was faster, so workers may have started
 
     def finish(self) -> None:
@@ -148,7 +148,7 @@ class Migrator:
                 reason="its move was given up meanwhile, so jobs may run here",
                 remedy="--undo takes away what is there, then move anew",
             )
-        self._receipts.turn_to(
+        self._checkpoints.set_stage(
             self._id, MigrationStage.COMPLETE, after=[MigrationStage.MOVING, MigrationStage.IN_REVIEW]
         )
         if move.finished is None:
@@ -163,7 +163,7 @@ def pages(source: SqliteExport, after: int, until: int) -> Iterator[list[Migrate
 
 
 def wrong_target(source: SqliteExport, move: MoveRecord, url: str) -> EngineUnavailable:
-    """Return the error for a target that has no receipt of a move."""
+    """Return the error for a target that has no checkpoint of a move."""
     return EngineUnavailable(
         engine=source.description,
         reason=f"its jobs are moving to {move.target}, and {url} has no receipt of that",
@@ -177,12 +177,12 @@ def source_name(source: SqliteExport) -> str:
 
 
 def delete_moved(target: NatsEngine, move_id: str, stage: MigrationStage) -> Iterator[int]:
-    """Delete what a move at this stage has stored on the target, its receipt last.
+    """Delete what a move at this stage has stored on the target, its checkpoint last.
 
     Yield the number of jobs after each batch.
     """
-    receipts = target.parts.receipts
-    receipts.turn_to(move_id, MigrationStage.UNDOING, after=[stage])
-    target.parts.inheritance.remove_schedules(move_id)
-    yield from target.parts.arrivals.removing(move_id)
-    receipts.forget(move_id)
+    checkpoints = target.components.checkpoints
+    checkpoints.set_stage(move_id, MigrationStage.UNDOING, after=[stage])
+    target.components.settings_importer.remove_schedules(move_id)
+    yield from target.components.job_importer.remove_jobs(move_id)
+    checkpoints.delete(move_id)

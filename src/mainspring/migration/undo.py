@@ -16,8 +16,8 @@ from mainspring.jobs.migration_records import CHANGED, TAKEN, MigrationStage
 from mainspring.migration.migrator import delete_moved, pages, source_name, wrong_target
 
 if TYPE_CHECKING:
-    from mainspring.engines.nats.arriving import Receipt
     from mainspring.engines.nats.engine import NatsEngine
+    from mainspring.engines.nats.migration import MigrationCheckpoint
     from mainspring.engines.sqlite.export import MoveRecord
 
 
@@ -27,16 +27,16 @@ class MigrationUndo:
     def __init__(self, source: SqliteExport, target: NatsEngine, url: str) -> None:
         self._source = source
         self._target = target
-        self._receipts = target.parts.receipts
-        self._arrivals = target.parts.arrivals
-        self._inheritance = target.parts.inheritance
+        self._checkpoints = target.components.checkpoints
+        self._job_importer = target.components.job_importer
+        self._settings_importer = target.components.settings_importer
         self._url = url
 
     def total(self) -> int:
         """Return how many jobs have arrived: each of them is compared once and deleted once."""
         move = self._source.move()
-        receipt = None if move is None else self._receipts.find(move.id)
-        return 0 if receipt is None else self._source.count_jobs_until(receipt.position)
+        checkpoint = None if move is None else self._checkpoints.find(move.id)
+        return 0 if checkpoint is None else self._source.count_jobs_until(checkpoint.position)
 
     def run(self) -> Generator[int]:
         """Undo the move; yield the number of jobs after each batch."""
@@ -44,49 +44,49 @@ class MigrationUndo:
         if move is None:
             yield from self._delete_leftovers()
             return
-        receipt = self._receipts.find(move.id)
-        if receipt is None and move.has_receipt and not move.is_being_undone:
+        checkpoint = self._checkpoints.find(move.id)
+        if checkpoint is None and move.has_receipt and not move.is_being_undone:
             raise wrong_target(self._source, move, self._url)
-        if receipt is not None:
-            if receipt.stage is not MigrationStage.UNDOING:
-                yield from self._review(move, receipt)
-            self._source.record_undo()  # first: without the receipt, only the file records the undo
-            yield from delete_moved(self._target, receipt.id, MigrationStage.UNDOING)
+        if checkpoint is not None:
+            if checkpoint.stage is not MigrationStage.UNDOING:
+                yield from self._review(move, checkpoint)
+            self._source.record_undo()  # first: without the checkpoint, only the file records the undo
+            yield from delete_moved(self._target, checkpoint.id, MigrationStage.UNDOING)
         self._source.unmark()
 
     def _delete_leftovers(self) -> Iterator[int]:
         """Delete what abandoned moves left on the target: they were given up without access to it."""
-        abandoned = self._receipts.find_open(source_name(self._source))
+        abandoned = self._checkpoints.find_open(source_name(self._source))
         if not abandoned:
             require_move(self._source)
-        for receipt in abandoned:
-            yield from delete_moved(self._target, receipt.id, receipt.stage)
+        for checkpoint in abandoned:
+            yield from delete_moved(self._target, checkpoint.id, checkpoint.stage)
 
-    def _review(self, move: MoveRecord, receipt: Receipt) -> Iterator[int]:
+    def _review(self, move: MoveRecord, checkpoint: MigrationCheckpoint) -> Iterator[int]:
         """Refuse to undo a move whose jobs were run or changed; no worker enrolls during the comparison.
 
         If a migrator finishes the move meanwhile, workers may enroll, and it cannot be undone any more.
         """
-        stage = receipt.stage
+        stage = checkpoint.stage
         if stage is MigrationStage.COMPLETE:
             stage = MigrationStage.IN_REVIEW
-            self._receipts.turn_to(move.id, stage, after=[MigrationStage.COMPLETE])
+            self._checkpoints.set_stage(move.id, stage, after=[MigrationStage.COMPLETE])
         try:
             self._require_no_workers()
-            for jobs in pages(self._source, 0, receipt.position):
-                found = self._arrivals.compare(move.id, jobs)
+            for jobs in pages(self._source, 0, checkpoint.position):
+                found = self._job_importer.compare(move.id, jobs)
                 self._require_none([deviation.name for deviation in found if deviation.problem != TAKEN], "job")
                 yield len(jobs)
-            found = self._inheritance.compare_schedules(move.id, self._source.schedules())
+            found = self._settings_importer.compare_schedules(move.id, self._source.schedules())
             self._require_none([deviation.name for deviation in found if deviation.problem == CHANGED], "schedule")
         except BaseException:
-            if receipt.stage is MigrationStage.COMPLETE:
-                self._receipts.turn_to(move.id, MigrationStage.COMPLETE, after=[MigrationStage.IN_REVIEW])
+            if checkpoint.stage is MigrationStage.COMPLETE:
+                self._checkpoints.set_stage(move.id, MigrationStage.COMPLETE, after=[MigrationStage.IN_REVIEW])
             raise
-        self._receipts.turn_to(move.id, MigrationStage.UNDOING, after=[stage])
+        self._checkpoints.set_stage(move.id, MigrationStage.UNDOING, after=[stage])
 
     def _require_no_workers(self) -> None:
-        workers = self._receipts.find_workers()
+        workers = self._checkpoints.find_workers()
         if workers:
             raise EngineUnavailable(
                 engine=self._target.description,

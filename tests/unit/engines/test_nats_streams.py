@@ -6,9 +6,9 @@ from typing import Any, cast
 import pytest
 
 from mainspring import EngineUnavailable, NatsSettings
-from mainspring.engines.nats.link import Link, ServerError
-from mainspring.engines.nats.naming import Names
+from mainspring.engines.nats.jetstream import JetStream, ServerError
 from mainspring.engines.nats.streams import NO_PEERS, Streams
+from mainspring.engines.nats.subject_names import SubjectNames
 from mainspring.jobs.timestamps import MICROSECONDS
 
 OFFLINE = ServerError({"err_code": NO_PEERS, "description": "no suitable peers for placement, peer offline"})
@@ -32,32 +32,32 @@ class ScriptedLink:
     def monotonic(self) -> int:
         return self.seconds * MICROSECONDS
 
-    def wait_for(self, pause: Coroutine[Any, Any, None]) -> None:
+    def run_on_loop(self, pause: Coroutine[Any, Any, None]) -> None:
         pause.close()
         self.seconds += 1
 
 
-def create(link: ScriptedLink, **settings: Any) -> dict[str, Any]:
-    streams = Streams(cast("Link", link), Names("shop"), NatsSettings(**settings))
-    return streams._make("STREAM.CREATE.shop", {"num_replicas": 3}, "STREAM.INFO.shop")
+def create(jetstream: ScriptedLink, **settings: Any) -> dict[str, Any]:
+    streams = Streams(cast("JetStream", jetstream), SubjectNames("shop"), NatsSettings(**settings))
+    return streams._create("STREAM.CREATE.shop", {"num_replicas": 3}, "STREAM.INFO.shop")
 
 
 def test_a_stream_is_created_when_enough_servers_are_online() -> None:
-    link = ScriptedLink(OFFLINE, OFFLINE, {"did_create": True})
-    assert create(link) == {"did_create": True}
-    assert link.seconds == 2
+    jetstream = ScriptedLink(OFFLINE, OFFLINE, {"did_create": True})
+    assert create(jetstream) == {"did_create": True}
+    assert jetstream.seconds == 2
 
 
 @pytest.mark.parametrize(("settings", "seconds"), [({}, 10), ({"timeout": 3}, 3)])
 def test_servers_that_stay_offline_are_an_error(settings: dict[str, Any], seconds: int) -> None:
-    link = ScriptedLink(*[OFFLINE] * 20)
+    jetstream = ScriptedLink(*[OFFLINE] * 20)
     with pytest.raises(EngineUnavailable, match="no suitable peers for placement"):
-        create(link, **settings)
-    assert link.seconds == seconds
+        create(jetstream, **settings)
+    assert jetstream.seconds == seconds
 
 
 def test_another_refusal_is_an_error_at_once() -> None:
-    link = ScriptedLink(ServerError({"err_code": 10047, "description": "insufficient storage"}))
+    jetstream = ScriptedLink(ServerError({"err_code": 10047, "description": "insufficient storage"}))
     with pytest.raises(EngineUnavailable, match="insufficient storage"):
-        create(link)
-    assert link.seconds == 0
+        create(jetstream)
+    assert jetstream.seconds == 0

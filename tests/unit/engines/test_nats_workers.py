@@ -5,14 +5,14 @@ from typing import Any, cast
 
 import pytest
 
-from mainspring.engines.nats.link import Link
-from mainspring.engines.nats.naming import Names
+from mainspring.engines.nats.jetstream import JetStream
 from mainspring.engines.nats.settings import NatsSettings
-from mainspring.engines.nats.workers import Workers
+from mainspring.engines.nats.subject_names import SubjectNames
+from mainspring.engines.nats.workers import WorkerRegistry
 from mainspring.jobs.records import WorkerInfo
 
 
-class StubLink:
+class StubJetStream:
     """A server that accepts everything, and calls back while it stores a heartbeat."""
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class StubLink:
     def store(self, _subject: str, _data: bytes) -> int:
         return 7
 
-    def empty(self, _subject: str) -> None: ...
+    def purge(self, _subject: str) -> None: ...
 
     def commit(self, _draft: Any) -> int:
         self.during_commit()
@@ -30,25 +30,25 @@ class StubLink:
     def monotonic(self) -> int:
         return 0
 
-    own_time = now = monotonic
+    local_time = now = monotonic
 
 
-def give_up_one(workers: Workers, number: int) -> None:
-    workers.forget_one(number)
+def give_up_one(workers: WorkerRegistry, number: int) -> None:
+    workers.drop(number)
 
 
-def give_up_all(workers: Workers, _number: int) -> None:
-    workers.forget_ours()
+def give_up_all(workers: WorkerRegistry, _number: int) -> None:
+    workers.drop_all()
 
 
 @pytest.mark.parametrize("give_up", [give_up_one, give_up_all])
 def test_a_worker_that_is_given_up_during_a_heartbeat_stays_given_up(
-    give_up: Callable[[Workers, int], None],
+    give_up: Callable[[WorkerRegistry, int], None],
 ) -> None:
-    link = StubLink()
-    workers = Workers(cast("Link", link), Names("shop"), NatsSettings())
+    jetstream = StubJetStream()
+    workers = WorkerRegistry(cast("JetStream", jetstream), SubjectNames("shop"), NatsSettings())
     number = workers.enroll(WorkerInfo("tester", 1, ("ping",)))
     assert workers.renew(number) is True
-    link.during_commit = lambda: give_up(workers, number)
+    jetstream.during_commit = lambda: give_up(workers, number)
     assert workers.renew(number) is False
     assert workers.is_enrolled(number) is False

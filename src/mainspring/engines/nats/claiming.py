@@ -1,14 +1,15 @@
-"""Claims jobs: turns messages into leases, by a change of the job's record that only one worker can make.
+"""Claims jobs: decides about each delivery, and stores the decisions in the records of the jobs.
 
-A message is a hint, the record decides. The state of the record determines what happens to the message:
+A delivery is only a hint: the record of its job decides. Only one of several workers can change the record.
 
-    over, or queued elsewhere    the message is outdated: it is acknowledged
-    PENDING, without an owner    the job is claimed: started if due, held if due soon, left if there is no room
-    owned by a live worker       the message is needed if that worker dies: returned for the rest of the lease
+    record of the job            delivery
+    ended, or queued elsewhere   is outdated: it is acknowledged
+    PENDING, without an owner    the job is claimed: started if due, held if due soon, left if no slot is free
+    owned by a live worker       goes back to the server for the rest of the lease, in case that worker dies
     owned by a dead worker       the job is rescued first
 
 A held job becomes RUNNING just before it is due, if it still has its owner. A claimed job must reach its worker:
-every step that may fail comes before the claim, and an error after it is not raised.
+every step that may fail comes before the claim, and an error after the claim is not raised.
 """
 
 from __future__ import annotations
@@ -19,20 +20,20 @@ from enum import Enum, auto
 
 from msgspec import Struct
 
-from mainspring.engines.nats.chores import Chores
-from mainspring.engines.nats.gate_records import is_ready
-from mainspring.engines.nats.gates import Gates
-from mainspring.engines.nats.hands import Hand, Hands
-from mainspring.engines.nats.intake import MessageIntake
-from mainspring.engines.nats.journal import NatsJournal
-from mainspring.engines.nats.messages import ACK, Message, nak
-from mainspring.engines.nats.naming import Names
-from mainspring.engines.nats.queueing import LEAD, NatsLane, Queueing
-from mainspring.engines.nats.repair import Rescuing
-from mainspring.engines.nats.settings_book import SettingsBook
-from mainspring.engines.nats.stored import StoredJob, change, decode_job
-from mainspring.engines.nats.workers import Workers
-from mainspring.engines.nats.workspace import TooLarge, Workshop, Workspace
+from mainspring.engines.nats.admission import AdmissionControl
+from mainspring.engines.nats.deliveries import ACK, Delivery, nak
+from mainspring.engines.nats.delivery_buffer import DeliveryBuffer
+from mainspring.engines.nats.event_log import NatsEventLog
+from mainspring.engines.nats.job_records import StoredJob, change, decode_job
+from mainspring.engines.nats.leases import ActiveLease, ActiveLeases
+from mainspring.engines.nats.limiters import is_ready
+from mainspring.engines.nats.queueing import LEAD, JobQueue, NatsLane
+from mainspring.engines.nats.reminders import ReminderHandler
+from mainspring.engines.nats.repair import JobRescuer
+from mainspring.engines.nats.settings_cache import SettingsCache
+from mainspring.engines.nats.subject_names import SubjectNames
+from mainspring.engines.nats.transaction import BatchTooLarge, Transaction, TransactionManager
+from mainspring.engines.nats.workers import WorkerRegistry
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs import transitions
 from mainspring.jobs.engine import Demand
@@ -40,16 +41,16 @@ from mainspring.jobs.records import JobRecord, Lease, Outcome, OutcomeKind, is_s
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import MICROSECONDS
 
-EARLY = MICROSECONDS // 2  # how much earlier than planned the server may deliver
-MOST_DELAY = 5.0
-MOST_DELIVERIES = 5  # of a message without a record
-MOST_TRIES = 20
+EARLY = MICROSECONDS // 2  # how much earlier than scheduled the server may deliver
+MAX_DELAY_SECONDS = 5.0
+MAX_DELIVERIES = 5  # of a message without a record
+MAX_TRIES = 20
 
 logger = logging.getLogger("mainspring.nats")
 
 
-class Room:
-    """The free slots of one demand."""
+class FreeSlots:
+    """The free slots of one demand, and the lanes whose jobs fit it."""
 
     __slots__ = ("ahead", "demand", "lanes", "starts", "suspects")
 
@@ -64,288 +65,309 @@ class Room:
             if lane.type in demand.types and (demand.queues is None or lane.queue in demand.queues)
         ]
 
-    def left(self) -> tuple[int, int, int]:
+    def free(self) -> tuple[int, int, int]:
         """Return how many jobs may still start, be held, and be suspects."""
         return self.starts, self.ahead, self.suspects
 
-    def reset(self, left: tuple[int, int, int]) -> None:
-        """Set the room back to what `left` returned."""
-        self.starts, self.ahead, self.suspects = left
+    def restore(self, free: tuple[int, int, int]) -> None:
+        """Restore what `free` returned."""
+        self.starts, self.ahead, self.suspects = free
 
-    def take_back(self, job: JobRecord | None, *, is_start: bool, is_hold: bool) -> None:
-        """Free the room of a job that was not claimed after all."""
+    def release(self, job: JobRecord | None, *, is_start: bool, is_hold: bool) -> None:
+        """Free the slot of a job that was not claimed after all."""
         self.starts += is_start
         self.ahead += is_hold
         if job is not None and (is_start or is_hold):
             self.suspects += is_suspect(job)
 
 
-class Fate(Enum):
-    """The kinds of decision about a message."""
+class ClaimResult(Enum):
+    """What happens to a delivery and its job."""
 
     DROPPED = auto()
+    """The delivery is outdated, and is acknowledged."""
     LEFT = auto()
-    """No room: the message stays here for a moment."""
+    """No slot is free: the delivery stays in the buffer for a moment."""
     STARTED = auto()
     HELD = auto()
     ADOPTED = auto()
-    """This process has the lease of the job already: the message replaces the earlier one."""
+    """This process has the lease of the job already: the delivery replaces the earlier delivery."""
     POSTPONED = auto()
-    """Returned for a while: another worker owns the job, or it is not due, or its record is not stored yet."""
+    """Returned to the server for a while: another worker owns the job, or it is not due, or it has no record."""
     REQUEUED = auto()
-    """The job was rescued or handed back; if it runs again, it has another message."""
+    """The job was rescued or handed back, with a new message if it runs again."""
 
 
-class Leads(Struct, frozen=True, gc=False):
+class LeadTimes(Struct, frozen=True, gc=False):
     """How long before their due time jobs are held and started, in microseconds."""
 
     hold: int
     start: int
 
 
-class Decision(Struct, frozen=True, gc=False):
-    """The decision about a message and its job."""
+class ClaimDecision(Struct, frozen=True, gc=False):
+    """The decision about a delivery and its job."""
 
-    message: Message
-    fate: Fate
+    delivery: Delivery
+    result: ClaimResult
     job: StoredJob | None = None
     delay: float = 0.0
 
 
-def subject_of(names: Names, message: Message) -> str:
-    """Return the subject of the record that a message is about."""
-    return names.jobs + message.subject.rpartition(".")[2]
+def subject_of(names: SubjectNames, delivery: Delivery) -> str:
+    """Return the subject of the record that a delivery is about."""
+    return names.jobs + delivery.subject.rpartition(".")[2]
 
 
-class Deciding:
-    """Decides about messages, one after another."""
+class ClaimDecider:
+    """Decides whether a delivery is claimed, left, postponed or dropped."""
 
     def __init__(
         self,
         *,
-        hands: Hands,
-        book: SettingsBook,
-        gates: Gates,
-        queueing: Queueing,
-        workers: Workers,
-        rescuing: Rescuing,
-        chores: Chores,
-        journal: NatsJournal,
+        leases: ActiveLeases,
+        settings_cache: SettingsCache,
+        admission: AdmissionControl,
+        job_queue: JobQueue,
+        workers: WorkerRegistry,
+        rescuer: JobRescuer,
+        reminders: ReminderHandler,
+        event_log: NatsEventLog,
     ) -> None:
-        self.hands = hands
-        self._book = book
-        self.gates = gates
-        self._queueing = queueing
+        self.leases = leases
+        self._settings_cache = settings_cache
+        self.admission = admission
+        self._job_queue = job_queue
         self._workers = workers
-        self._rescuing = rescuing
-        self._chores = chores
-        self._journal = journal
+        self._rescuer = rescuer
+        self._reminders = reminders
+        self._event_log = event_log
 
-    def decide(self, workspace: Workspace, worker: int, room: Room, message: Message, leads: Leads) -> Decision:
-        """Decide about a message, and write the changes that follow."""
-        job = workspace.job_at(subject_of(workspace.names, message))
+    def decide(
+        self, transaction: Transaction, worker: int, slots: FreeSlots, delivery: Delivery, leads: LeadTimes
+    ) -> ClaimDecision:
+        """Decide about a delivery, and write the changes that follow."""
+        job = transaction.job_at(subject_of(transaction.names, delivery))
         if job is None or job.is_over:
-            return self._decide_without_job(workspace, message)
-        if message.subject != workspace.names.ready_of(job.queue, job.type, job.priority, job.id):
-            return Decision(message, Fate.DROPPED)  # from a submit that was refused: the job has another message
+            return self._decide_without_job(transaction, delivery)
+        if delivery.subject != transaction.names.ready_of(job.queue, job.type, job.priority, job.id):
+            return ClaimDecision(
+                delivery, ClaimResult.DROPPED
+            )  # of a submit that was refused: the job has another message
         if job.owner is not None:
-            return self._decide_about_owned(workspace, message, job)
-        if job.is_gated and not is_ready(job):
-            return Decision(message, Fate.DROPPED)  # it waits for its sequence or limits
-        if job.due > workspace.now + max(leads.hold, LEAD) + EARLY:
-            return self._decide_about_early(workspace, message, job)
-        if job.expires is not None and job.expires <= workspace.now:
-            self._chores.expire(workspace, job)
-            return Decision(message, Fate.DROPPED)
-        if job.queue in self._book.paused or (is_suspect(job) and not room.suspects):
-            return Decision(message, Fate.LEFT, job)
-        if job.due <= workspace.now + leads.start:
-            return self._decide_to_start(workspace, worker, room, message, job)
-        return self._decide_to_hold(workspace, worker, room, message, job)
+            return self._decide_about_owned(transaction, delivery, job)
+        if job.needs_admission and not is_ready(job):
+            return ClaimDecision(delivery, ClaimResult.DROPPED)  # it waits for its sequence or limits
+        if job.due > transaction.now + max(leads.hold, LEAD) + EARLY:
+            return self._decide_about_early(transaction, delivery, job)
+        if job.expires is not None and job.expires <= transaction.now:
+            self._reminders.expire(transaction, job)
+            return ClaimDecision(delivery, ClaimResult.DROPPED)
+        if job.queue in self._settings_cache.paused or (is_suspect(job) and not slots.suspects):
+            return ClaimDecision(delivery, ClaimResult.LEFT, job)
+        if job.due <= transaction.now + leads.start:
+            return self._decide_to_start(transaction, worker, slots, delivery, job)
+        return self._decide_to_hold(transaction, worker, slots, delivery, job)
 
     def _decide_to_hold(
-        self, workspace: Workspace, worker: int, room: Room, message: Message, job: StoredJob
-    ) -> Decision:
-        if not room.ahead or job.is_gated:
-            return Decision(message, Fate.LEFT, job)
-        room.ahead -= 1
-        room.suspects -= is_suspect(job)
+        self, transaction: Transaction, worker: int, slots: FreeSlots, delivery: Delivery, job: StoredJob
+    ) -> ClaimDecision:
+        if not slots.ahead or job.needs_admission:
+            return ClaimDecision(delivery, ClaimResult.LEFT, job)
+        slots.ahead -= 1
+        slots.suspects -= is_suspect(job)
         held = transitions.held(job, worker)
-        workspace.put_job(held)
-        return Decision(message, Fate.HELD, held)
+        transaction.put_job(held)
+        return ClaimDecision(delivery, ClaimResult.HELD, held)
 
-    def _decide_about_early(self, workspace: Workspace, message: Message, job: StoredJob) -> Decision:
-        if job.is_gated:
-            delay = min(MOST_DELAY, (job.due - workspace.now) / MICROSECONDS)
-            return Decision(message, Fate.POSTPONED, job, delay=delay)
-        # Its schedule may be gone: the server deletes it when it fires, even if it was replaced meanwhile. Or the
-        # process that queued the job had another time. So this message is dropped only with a new one stored.
-        self._queueing.enqueue(workspace, job)
-        return Decision(message, Fate.DROPPED)
+    def _decide_about_early(self, transaction: Transaction, delivery: Delivery, job: StoredJob) -> ClaimDecision:
+        if job.needs_admission:
+            delay = min(MAX_DELAY_SECONDS, (job.due - transaction.now) / MICROSECONDS)
+            return ClaimDecision(delivery, ClaimResult.POSTPONED, job, delay=delay)
+        # Its scheduled message may be gone: the server deletes it when it publishes, even if it was replaced
+        # meanwhile. Or the clock of the process that queued the job was wrong. So a new message is stored.
+        self._job_queue.enqueue(transaction, job)
+        return ClaimDecision(delivery, ClaimResult.DROPPED)
 
-    def _decide_without_job(self, workspace: Workspace, message: Message) -> Decision:
-        """Drop a message without a live job; without a record, postpone it first: that may be stored after it."""
-        has_record = workspace.entry(subject_of(workspace.names, message)).revision > 0
-        if not has_record and message.deliveries < MOST_DELIVERIES:
-            return Decision(message, Fate.POSTPONED, delay=0.05 * 4**message.deliveries)
-        return Decision(message, Fate.DROPPED)
+    def _decide_without_job(self, transaction: Transaction, delivery: Delivery) -> ClaimDecision:
+        """Drop the delivery of an ended job; postpone one without a record, which may be stored later."""
+        has_record = transaction.stored(subject_of(transaction.names, delivery)).revision > 0
+        if not has_record and delivery.deliveries < MAX_DELIVERIES:
+            return ClaimDecision(delivery, ClaimResult.POSTPONED, delay=0.05 * 4**delivery.deliveries)
+        return ClaimDecision(delivery, ClaimResult.DROPPED)
 
     def _decide_to_start(
-        self, workspace: Workspace, worker: int, room: Room, message: Message, job: StoredJob
-    ) -> Decision:
-        if not room.starts:
-            return Decision(message, Fate.LEFT, job)
-        room.starts -= 1
-        room.suspects -= is_suspect(job)
-        started = transitions.started(job, worker, workspace.now, is_held=False)
-        started = change(started, is_start_untold=self._journal.is_heard(workspace))
-        if job.is_gated:
-            started = self.gates.started(workspace, started)
-        workspace.put_job(started)
-        return Decision(message, Fate.STARTED, started)
+        self, transaction: Transaction, worker: int, slots: FreeSlots, delivery: Delivery, job: StoredJob
+    ) -> ClaimDecision:
+        if not slots.starts:
+            return ClaimDecision(delivery, ClaimResult.LEFT, job)
+        slots.starts -= 1
+        slots.suspects -= is_suspect(job)
+        started = transitions.started(job, worker, transaction.now, is_held=False)
+        started = change(started, is_start_unreported=self._event_log.has_listener(transaction))
+        if job.needs_admission:
+            started = self.admission.record_start(transaction, started)
+        transaction.put_job(started)
+        return ClaimDecision(delivery, ClaimResult.STARTED, started)
 
-    def _decide_about_owned(self, workspace: Workspace, message: Message, job: StoredJob) -> Decision:
-        hand = self.hands.get(job.id)
-        if hand is not None and (hand.worker, hand.job.token) == (job.owner, job.token):
-            return Decision(message, Fate.ADOPTED, job)
+    def _decide_about_owned(self, transaction: Transaction, delivery: Delivery, job: StoredJob) -> ClaimDecision:
+        active = self.leases.get(job.id)
+        if active is not None and (active.worker, active.job.token) == (job.owner, job.token):
+            return ClaimDecision(delivery, ClaimResult.ADOPTED, job)
         if self._workers.is_enrolled(job.owner or 0):
-            # This process claimed the job, but the answer was lost: no worker ever got the lease.
-            self._hand_back(workspace, job)
-            return Decision(message, Fate.REQUEUED, job)
-        lease_left = self._workers.lease_left(job.owner or 0, workspace.now)
+            # This process claimed the job, but the reply was lost: no worker ever got the lease.
+            self._hand_back(transaction, job)
+            return ClaimDecision(delivery, ClaimResult.REQUEUED, job)
+        lease_left = self._workers.lease_left(job.owner or 0, transaction.now)
         if lease_left > 0:
-            return Decision(message, Fate.POSTPONED, job, delay=lease_left / MICROSECONDS)
-        self._rescuing.rescue(workspace, job)
-        return Decision(message, Fate.REQUEUED, job)
+            return ClaimDecision(delivery, ClaimResult.POSTPONED, job, delay=lease_left / MICROSECONDS)
+        self._rescuer.rescue(transaction, job)
+        return ClaimDecision(delivery, ClaimResult.REQUEUED, job)
 
-    def _hand_back(self, workspace: Workspace, job: StoredJob) -> None:
+    def _hand_back(self, transaction: Transaction, job: StoredJob) -> None:
         is_running = job.status is JobStatus.RUNNING
         lease = transitions.lease_of(job, job.id, is_started=is_running)
-        after = transitions.settled(job, Outcome(lease, OutcomeKind.HANDED_BACK), workspace.now)
-        if job.is_gated and is_running:
-            after = self.gates.leave(workspace, after, keeps_sequence=True)
+        after = transitions.settled(job, Outcome(lease, OutcomeKind.HANDED_BACK), transaction.now)
+        if job.needs_admission and is_running:
+            after = self.admission.release(transaction, after, keeps_sequence=True)
         if after.status is JobStatus.PENDING:
-            self._queueing.enqueue(workspace, after)
+            self._job_queue.enqueue(transaction, after)
         else:
-            workspace.put_job(after)
+            transaction.put_job(after)
 
 
-class Claims:
-    """Turns messages into leases: decides about each, and stores the decisions."""
+class JobClaimer:
+    """Turns deliveries into leases: decides about each, and stores the decisions."""
 
-    def __init__(self, workshop: Workshop, intake: MessageIntake, deciding: Deciding) -> None:
-        self._workshop = workshop
-        self._intake = intake
-        self._deciding = deciding
-        self._hands = deciding.hands
-        self._gates = deciding.gates
+    def __init__(
+        self, transactions: TransactionManager, delivery_buffer: DeliveryBuffer, decider: ClaimDecider
+    ) -> None:
+        self._transactions = transactions
+        self._delivery_buffer = delivery_buffer
+        self._decider = decider
+        self._leases = decider.leases
+        self._admission = decider.admission
 
-    def accept(self, worker: int, room: Room, messages: list[Message], leads: Leads) -> list[Decision]:
-        """Claim the jobs of messages; messages that cannot be decided about now go back to the server."""
-        accepted: list[Decision] = []
+    def claim(
+        self, worker: int, slots: FreeSlots, deliveries: list[Delivery], leads: LeadTimes
+    ) -> list[ClaimDecision]:
+        """Claim jobs; return all decisions. Deliveries whose jobs keep changing go back to the server."""
+        decided: list[ClaimDecision] = []
         try:
-            for attempt in range(MOST_TRIES):
-                messages = self._try(worker, room, messages, leads, accepted, is_first=attempt == 0)
-                if not messages:
-                    return accepted
-        except TooLarge:
-            return accepted + self._accept_less(worker, room, messages, leads)
+            for attempt in range(MAX_TRIES):
+                deliveries = self._try(worker, slots, deliveries, leads, decided, is_first=attempt == 0)
+                if not deliveries:
+                    return decided
+        except BatchTooLarge:
+            return decided + self._claim_fewer(worker, slots, deliveries, leads)
         except EngineUnavailable:
-            if not accepted:
+            if not decided:
                 raise
-            logger.warning("%s: %d jobs were taken, the rest not", self._workshop.link.address, len(accepted))
-            return accepted
-        self._workshop.link.send([(message.reply, nak(1)) for message in messages])
-        return accepted
+            logger.warning(
+                "%s: %d deliveries were decided, the others failed",
+                self._transactions.jetstream.address,
+                len(decided),
+            )
+            return decided
+        self._transactions.jetstream.send([(delivery.reply, nak(1)) for delivery in deliveries])
+        return decided
 
     def _try(
         self,
         worker: int,
-        room: Room,
-        messages: list[Message],
-        leads: Leads,
-        accepted: list[Decision],
+        slots: FreeSlots,
+        deliveries: list[Delivery],
+        leads: LeadTimes,
+        decided: list[ClaimDecision],
         *,
         is_first: bool,
-    ) -> list[Message]:
-        """Decide and store; return the messages whose jobs another process has changed meanwhile."""
-        before = room.left()
-        workspace = self._workshop.open()
-        self._read(workspace, messages, everything=not is_first)
-        decisions = [self._deciding.decide(workspace, worker, room, message, leads) for message in messages]
+    ) -> list[Delivery]:
+        """Decide and commit once; return the deliveries whose jobs another process has changed meanwhile."""
+        before = slots.free()
+        transaction = self._transactions.begin()
+        self._read(transaction, deliveries, reads_all=not is_first)
+        decisions = [self._decider.decide(transaction, worker, slots, delivery, leads) for delivery in deliveries]
         try:
-            missed = self._workshop.commit_each(workspace)
-        except TooLarge:
-            room.reset(before)
+            missed = self._transactions.commit_each(transaction)
+        except BatchTooLarge:
+            slots.restore(before)
             raise
-        stored = [decision for decision in decisions if self._record_of(decision.message) not in missed]
-        self._note(workspace, worker, stored)
-        accepted += stored
+        stored = [decision for decision in decisions if self._record_of(decision.delivery) not in missed]
+        self._apply(transaction, worker, stored)
+        decided += stored
         for decision in decisions:
-            if self._record_of(decision.message) in missed:
-                is_start, is_hold = decision.fate is Fate.STARTED, decision.fate is Fate.HELD
-                room.take_back(decision.job, is_start=is_start, is_hold=is_hold)
-        return [message for message in messages if self._record_of(message) in missed]
+            if self._record_of(decision.delivery) in missed:
+                is_start, is_hold = decision.result is ClaimResult.STARTED, decision.result is ClaimResult.HELD
+                slots.release(decision.job, is_start=is_start, is_hold=is_hold)
+        return [delivery for delivery in deliveries if self._record_of(delivery) in missed]
 
-    def _accept_less(self, worker: int, room: Room, messages: list[Message], leads: Leads) -> list[Decision]:
-        """Claim half of the messages, to fit into one transaction; the rest waits for the next take."""
-        half = len(messages) // 2
-        self._intake.put_back((message, None) for message in messages[half:])
-        return self.accept(worker, room, messages[:half], leads) if half else []
+    def _claim_fewer(
+        self, worker: int, slots: FreeSlots, deliveries: list[Delivery], leads: LeadTimes
+    ) -> list[ClaimDecision]:
+        """Claim half of the deliveries, to fit into one transaction; the others wait for the next fetch."""
+        half = len(deliveries) // 2
+        self._delivery_buffer.put_back((delivery, None) for delivery in deliveries[half:])
+        return self.claim(worker, slots, deliveries[:half], leads) if half else []
 
-    def _read(self, workspace: Workspace, messages: list[Message], *, everything: bool) -> None:
-        """Read the records; a message that was stored right behind its record contains it, and saves the read."""
+    def _read(self, transaction: Transaction, deliveries: list[Delivery], *, reads_all: bool) -> None:
+        """Read the records. A message that was stored right behind its record contains it, which saves a read."""
         unknown = []
-        for message in messages:
-            if everything or message.is_fired or message.deliveries > 1 or not message.data:
-                unknown.append(self._record_of(message))
+        for delivery in deliveries:
+            if reads_all or delivery.is_scheduled or delivery.deliveries > 1 or not delivery.data:
+                unknown.append(self._record_of(delivery))
             else:
-                workspace.know_job(decode_job(message.data), message.revision - 1)
-        workspace.prefetch(unknown)
-        jobs = (workspace.job_at(self._record_of(message)) for message in messages)
-        self._gates.prefetch(workspace, [job for job in jobs if job is not None and job.is_gated])
+                transaction.assume_job(decode_job(delivery.data), delivery.revision - 1)
+        transaction.prefetch(unknown)
+        jobs = (transaction.job_at(self._record_of(delivery)) for delivery in deliveries)
+        self._admission.prefetch(transaction, [job for job in jobs if job is not None])
 
-    def _record_of(self, message: Message) -> str:
-        return subject_of(self._workshop.names, message)
+    def _record_of(self, delivery: Delivery) -> str:
+        return subject_of(self._transactions.names, delivery)
 
-    def _note(self, workspace: Workspace, worker: int, decisions: list[Decision]) -> None:
-        """Keep the leases, acknowledge outdated messages, return messages of jobs that others own."""
-        revisions = workspace.revisions()
-        answers: list[tuple[str, bytes]] = []
+    def _apply(self, transaction: Transaction, worker: int, decisions: list[ClaimDecision]) -> None:
+        """Keep the leases, acknowledge outdated deliveries, return the deliveries of postponed jobs."""
+        revisions = transaction.revisions()
+        replies: list[tuple[str, bytes]] = []
         for decision in decisions:
-            message, job = decision.message, decision.job
-            match decision.fate:
-                case Fate.STARTED | Fate.HELD if job is not None:
-                    revision = revisions[workspace.names.job(job.id)]
-                    self._hands.put(Hand(worker, job, revision, message.reply))
-                case Fate.ADOPTED if job is not None:
-                    hand = self._hands.get(job.id)
-                    if hand is not None:
-                        hand.reply = message.reply
-                case Fate.POSTPONED:
-                    answers.append((message.reply, nak(decision.delay)))
-                case Fate.LEFT:
+            delivery, job = decision.delivery, decision.job
+            match decision.result:
+                case ClaimResult.STARTED | ClaimResult.HELD if job is not None:
+                    revision = revisions[transaction.names.job(job.id)]
+                    self._leases.put(ActiveLease(worker, job, revision, delivery.reply))
+                case ClaimResult.ADOPTED if job is not None:
+                    active = self._leases.get(job.id)
+                    if active is not None:
+                        active.reply = delivery.reply
+                case ClaimResult.POSTPONED:
+                    replies.append((delivery.reply, nak(decision.delay)))
+                case ClaimResult.LEFT:
                     continue
                 case _:
-                    answers.append((message.reply, ACK))
-        self._workshop.link.send(answers)
+                    replies.append((delivery.reply, ACK))
+        self._transactions.jetstream.send(replies)
 
 
-class Starting:
+class StartWriter:
     """Commits the starts of held jobs."""
 
-    def __init__(self, workshop: Workshop, hands: Hands, book: SettingsBook, journal: NatsJournal) -> None:
-        self._workshop = workshop
-        self._hands = hands
-        self._book = book
-        self._journal = journal
+    def __init__(
+        self,
+        transactions: TransactionManager,
+        leases: ActiveLeases,
+        settings_cache: SettingsCache,
+        event_log: NatsEventLog,
+    ) -> None:
+        self._transactions = transactions
+        self._leases = leases
+        self._settings_cache = settings_cache
+        self._event_log = event_log
 
     def start(self, worker: int, leases: Sequence[Lease]) -> list[bool]:
         """Mark held jobs RUNNING; return for each whether it may run."""
         left = list(leases)
         accepted: set[tuple[str, int]] = set()
         try:
-            for attempt in range(MOST_TRIES):
+            for attempt in range(MAX_TRIES):
                 left = self._try(worker, left, accepted, must_read=attempt > 0)
                 if not left:
                     break
@@ -358,49 +380,49 @@ class Starting:
         self, worker: int, leases: list[Lease], accepted: set[tuple[str, int]], *, must_read: bool
     ) -> list[Lease]:
         """Store starts; return the leases whose jobs another process has changed meanwhile."""
-        workspace = self._workshop.open()
+        transaction = self._transactions.begin()
         if must_read:
-            workspace.prefetch_jobs(lease.id for lease in leases)
-        jobs = [self._start(workspace, worker, lease, must_read=must_read) for lease in leases]
-        missed = self._workshop.commit_each(workspace)
+            transaction.prefetch_jobs(lease.id for lease in leases)
+        jobs = [self._start(transaction, worker, lease, must_read=must_read) for lease in leases]
+        missed = self._transactions.commit_each(transaction)
         decided = [
             (lease, job)
             for lease, job in zip(leases, jobs, strict=True)
-            if workspace.names.job(lease.id) not in missed
+            if transaction.names.job(lease.id) not in missed
         ]
-        self._note_starts(workspace, worker, decided)
+        self._apply_starts(transaction, worker, decided)
         accepted |= {(lease.id, lease.token) for lease, job in decided if job is not None}
-        return [lease for lease in leases if workspace.names.job(lease.id) in missed]
+        return [lease for lease in leases if transaction.names.job(lease.id) in missed]
 
-    def _start(self, workspace: Workspace, worker: int, lease: Lease, *, must_read: bool) -> StoredJob | None:
-        hand = self._hands.get(lease.id)
-        if hand is None or not hand.is_of(lease, worker):
+    def _start(self, transaction: Transaction, worker: int, lease: Lease, *, must_read: bool) -> StoredJob | None:
+        active = self._leases.get(lease.id)
+        if active is None or not active.is_of(lease, worker):
             return None
         if not must_read:
-            workspace.know_job(hand.job, hand.revision)
-        job = workspace.job(lease.id)
+            transaction.assume_job(active.job, active.revision)
+        job = transaction.job(lease.id)
         if job is not None and must_read and transitions.is_leased(job, lease, worker, JobStatus.RUNNING):
-            workspace.put_job(job)  # the first try was stored, only the answer was lost
+            transaction.put_job(job)  # the first try was stored, only the reply was lost
             return job
         if job is None or not transitions.is_leased(job, lease, worker, JobStatus.PENDING):
             return None
-        if job.queue in self._book.paused:
+        if job.queue in self._settings_cache.paused:
             return None
-        started = transitions.started(job, worker, workspace.now, is_held=True)
-        started = change(started, is_start_untold=self._journal.is_heard(workspace))
-        workspace.put_job(started)
+        started = transitions.started(job, worker, transaction.now, is_held=True)
+        started = change(started, is_start_unreported=self._event_log.has_listener(transaction))
+        transaction.put_job(started)
         return started
 
-    def _note_starts(
-        self, workspace: Workspace, worker: int, decided: Sequence[tuple[Lease, StoredJob | None]]
+    def _apply_starts(
+        self, transaction: Transaction, worker: int, decided: Sequence[tuple[Lease, StoredJob | None]]
     ) -> None:
-        revisions = workspace.revisions()
+        revisions = transaction.revisions()
         for lease, job in decided:
-            hand = self._hands.get(lease.id)
-            if hand is None or hand.worker != worker:
+            active = self._leases.get(lease.id)
+            if active is None or active.worker != worker:
                 continue
             if job is not None:
-                hand.job, hand.revision = job, revisions[workspace.names.job(job.id)]
-            elif hand.is_of(lease, worker) and hand.job.status is JobStatus.PENDING:
-                self._hands.drop(lease.id)  # canceled, rescheduled, or taken over
-                self._workshop.link.send([(hand.reply, nak(0))])
+                active.job, active.revision = job, revisions[transaction.names.job(job.id)]
+            elif active.is_of(lease, worker) and active.job.status is JobStatus.PENDING:
+                self._leases.drop(lease.id)  # canceled, rescheduled, or claimed by another worker
+                self._transactions.jetstream.send([(active.reply, nak(0))])

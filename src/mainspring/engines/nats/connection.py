@@ -1,7 +1,7 @@
-"""The connection to the servers: runs on an event loop in its own thread, and serves the other threads.
+"""The connection to the servers. It runs on an event loop in its own thread and serves all other threads.
 
-It reconnects by itself when it is lost. A request is sent again until it is answered, or until the timeout of the
-settings is over: then it raises `EngineUnavailable`.
+It reconnects by itself when it is lost. A request is sent again until the server replies, or until the timeout of
+the settings is over: then it raises `EngineUnavailable`.
 """
 
 from __future__ import annotations
@@ -19,23 +19,27 @@ import nats.errors
 from nats.aio.msg import Msg
 
 from mainspring.clock import Clock
-from mainspring.engines.nats.answers import Inbox, read_forbidden
-from mainspring.engines.nats.messages import Pulls, status_of
+from mainspring.engines.nats.client import NO_TLS, BatchingClient, encode_message
+from mainspring.engines.nats.deliveries import PullRequests, status_of
+from mainspring.engines.nats.replies import ReplyInbox, parse_denied_subject
 from mainspring.engines.nats.settings import NatsSettings, without_secrets
-from mainspring.engines.nats.wire import NO_TLS, WireClient, to_wire
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs.timestamps import to_instant
 
 T = TypeVar("T")
 
-_deadline_of_all: ContextVar[float | None] = ContextVar("deadline", default=None)  # passed on to the loop
+_shared_deadline: ContextVar[float | None] = ContextVar(
+    "deadline", default=None
+)  # copied to the tasks on the loop
 
 TRY_SECONDS = 2.0  # an unanswered request is sent again after this time
 NO_LEADER = 503
 PENDING_BYTES = 64 * 1024 * 1024
 CREDENTIALS_REMEDY = "check user and password, token, nkey or credentials, and that the server knows them"
-TLS_REMEDY = "give the server a certificate (`tls` in its configuration), or ask for none: nats:// and no tls="
-NO_ANSWER = "it does not answer"
+TLS_REMEDY = (
+    "give the server a certificate (`tls` in its configuration), or connect without TLS: nats:// and no tls="
+)
+NO_REPLY = "it does not reply"
 QUIET_SECONDS = 2.0  # a first connection that takes longer is logged
 
 logger = logging.getLogger("mainspring.nats")
@@ -51,13 +55,13 @@ class Connection:
         self._clock = clock
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Thread | None = None
-        self._client: WireClient | None = None
-        self._inbox = Inbox(self.forbidden)
-        self._reading: tuple[int | None, int] = (None, 0)  # our monotonic clock, and the server's time then
-        self.on_connection: Callable[[bool], None] = lambda _is_there: None
-        self.pulls = Pulls(self._publish_later)
-        self._trouble: str | None = None  # the last error, as the client reported it
-        self._refused: str | None = None  # why a server closed the connection, if it gave a reason at any attempt
+        self._client: BatchingClient | None = None
+        self._inbox = ReplyInbox(self.permission_error)
+        self._time_sample: tuple[int | None, int] = (None, 0)  # local monotonic time, and the server's time then
+        self.on_connection: Callable[[bool], None] = lambda _is_connected: None
+        self.pulls = PullRequests(self._publish_soon)
+        self._last_error: str | None = None  # as the client reported it
+        self._refusal: str | None = None  # the reason that a server gave for closing the connection
         self.denied: str | None = None
         """The last permission error of the server."""
 
@@ -69,7 +73,7 @@ class Connection:
         self._thread = Thread(target=self._loop.run_forever, name="mainspring-nats", daemon=True)
         self._thread.start()
         try:
-            self.wait_for(self._connect(), self.settings.timeout or 60)
+            self.run_on_loop(self._connect(), self.settings.timeout or 60)
         except EngineUnavailable:
             self.close()
             raise
@@ -84,27 +88,27 @@ class Connection:
             "nkeys_seed_str": settings.nkeys_seed,
             "tls": settings.tls,
         }
-        client = WireClient()
+        client = BatchingClient()
         seconds = settings.timeout or 60
-        impatience = asyncio.get_running_loop().call_later(QUIET_SECONDS, self._say_that_it_takes_long, seconds)
+        slow_warning = asyncio.get_running_loop().call_later(QUIET_SECONDS, self._log_slow_connect, seconds)
         try:
             await asyncio.wait_for(self._connect_client(client, options), max(0.1, seconds - 0.5))
         except (OSError, nats.errors.Error, TimeoutError, ValueError) as error:
             await _close(client)
-            reason = self._refused or self._trouble or str(error) or NO_ANSWER
-            remedy = CREDENTIALS_REMEDY if self._refused else TLS_REMEDY if reason == NO_TLS else None
+            reason = self._refusal or self._last_error or str(error) or NO_REPLY
+            remedy = CREDENTIALS_REMEDY if self._refusal else TLS_REMEDY if reason == NO_TLS else None
             raise self.unavailable(f"no connection: {reason}", remedy=remedy) from error
         finally:
-            impatience.cancel()
+            slow_warning.cancel()
         client.options["max_reconnect_attempts"] = -1  # after the first connection, reconnect without limit
         self._client = client
         await self._inbox.open(client)
         await self.pulls.subscribe(client)
 
-    def _say_that_it_takes_long(self, seconds: float) -> None:
-        logger.warning("no answer from %s yet; giving up after %g s", self.address, seconds)
+    def _log_slow_connect(self, seconds: float) -> None:
+        logger.warning("%s has not accepted the connection yet; giving up after %g s", self.address, seconds)
 
-    async def _connect_client(self, client: WireClient, options: dict[str, Any]) -> None:
+    async def _connect_client(self, client: BatchingClient, options: dict[str, Any]) -> None:
         seconds: dict[str, Any] = {
             "reconnect_time_wait": 0.25,
             "connect_timeout": min(5, self.settings.timeout or 5),
@@ -118,10 +122,10 @@ class Connection:
             ping_interval=5,
             max_outstanding_pings=2,
             pending_size=PENDING_BYTES,
-            skip_subject_validation=True,  # our subjects consist of valid tokens
-            error_cb=self._note_error,
-            disconnected_cb=self._note_disconnect,
-            reconnected_cb=self._note_reconnect,
+            skip_subject_validation=True,  # all subjects consist of valid tokens
+            error_cb=self._on_error,
+            disconnected_cb=self._on_disconnect,
+            reconnected_cb=self._on_reconnect,
             **seconds,
             **{name: value for name, value in options.items() if value is not None},
         )
@@ -134,7 +138,7 @@ class Connection:
         asyncio.run_coroutine_threadsafe(self._disconnect(), loop).result(timeout=10)
         loop.call_soon_threadsafe(loop.stop)
         self._thread.join()
-        late = asyncio.all_tasks(loop)  # from calls at the last moment
+        late = asyncio.all_tasks(loop)  # from calls of other threads during the close
         for task in late:
             task.cancel()
         if late:
@@ -147,44 +151,44 @@ class Connection:
             try:
                 await asyncio.wait_for(client.flush(), 1)
             except (nats.errors.Error, TimeoutError):
-                logger.debug("%s: closed without a last flush", self.address)
+                logger.debug("%s: closed without flushing", self.address)
             await _close(client)
-        me = asyncio.current_task()
+        current = asyncio.current_task()
         for task in asyncio.all_tasks():
-            if task is not me:
+            if task is not current:
                 task.cancel()
 
-    async def _note_error(self, error: Exception) -> None:
+    async def _on_error(self, error: Exception) -> None:
         text = str(error)
-        self._trouble = text or NO_ANSWER
+        self._last_error = text or NO_REPLY
         if "uthorization" in text:
-            self._refused = text
-        elif isinstance(error, ConnectionResetError):  # it may have closed before its reason arrived
-            self._refused = self._refused or text
+            self._refusal = text
+        elif isinstance(error, ConnectionResetError):  # the reason of the server may not have arrived
+            self._refusal = self._refusal or text
         level = logging.DEBUG
         if "ermissions" in text:
             self.denied = text
-            level = logging.DEBUG if self._tell_who_waits(text) else logging.ERROR
+            level = logging.DEBUG if self._fail_denied_requests(text) else logging.ERROR
         logger.log(level, "%s: %s", self.address, text)
 
-    def _tell_who_waits(self, text: str) -> bool:
-        """Fail the requests for a forbidden subject; return whether a caller gets the error: else it is logged."""
-        forbidden = read_forbidden(text)
-        if forbidden is None:
+    def _fail_denied_requests(self, text: str) -> bool:
+        """Fail the requests to a denied subject; return whether a caller gets the error, which else is logged."""
+        denied = parse_denied_subject(text)
+        if denied is None:
             return False
-        is_told = self._inbox.note_forbidden(forbidden)
-        return self.pulls.note_forbidden(forbidden.subject, self.forbidden) or is_told
+        is_reported = self._inbox.fail_denied(denied)
+        return self.pulls.fail_denied(denied.subject, self.permission_error) or is_reported
 
-    async def _note_disconnect(self) -> None:
+    async def _on_disconnect(self) -> None:
         if self._client is not None:
-            logger.warning("the connection to %s is lost; trying to get it back", self.address)
-            self.pulls.forget()
-            self._inbox.lose()
+            logger.warning("the connection to %s is lost; reconnecting", self.address)
+            self.pulls.drop_all()
+            self._inbox.fail_all()
             self.on_connection(False)
 
-    async def _note_reconnect(self) -> None:
-        logger.warning("connected to %s again", self.address)
-        self.pulls.forget_idle()  # pulls that were sent meanwhile are lost
+    async def _on_reconnect(self) -> None:
+        logger.warning("reconnected to %s", self.address)
+        self.pulls.drop_idle()  # pull requests that were sent meanwhile are lost
         self.on_connection(True)
 
     @property
@@ -202,7 +206,7 @@ class Connection:
 
     @property
     def server(self) -> dict[str, Any]:
-        """The server's description of itself: its id, its name, its cluster."""
+        """The INFO of the server: its id, its name, its cluster."""
         return self._client.server if self._client else {}
 
     @property
@@ -214,32 +218,32 @@ class Connection:
 
     def now(self) -> int:
         """Return the server's time, in microseconds."""
-        since, server = self._reading
-        return self.own_time() if since is None else server + self.monotonic() - since
+        since, server = self._time_sample
+        return self.local_time() if since is None else server + self.monotonic() - since
 
     def monotonic(self) -> int:
-        """Return the microseconds of our own monotonic clock."""
+        """Return the local monotonic clock, in microseconds."""
         return self._clock.monotonic_ns() // 1_000
 
     @property
     def has_time(self) -> bool:
         """Whether the server's time is known."""
-        return self._reading[0] is not None
+        return self._time_sample[0] is not None
 
-    def own_time(self) -> int:
-        """Return the time of our own wall clock, in microseconds."""
+    def local_time(self) -> int:
+        """Return the local wall clock, in microseconds."""
         return to_instant(self._clock.now(), "now")
 
     def set_time(self, server: int, monotonic: int) -> None:
-        """Set the server's time, as it was at an instant of our monotonic clock.
+        """Set the server's time at an instant of the local monotonic clock.
 
-        From then on the wall clock of this machine does not matter: it may be set, or be wrong.
+        From then on `now` does not depend on the local wall clock, which may be wrong or be set.
         """
-        self._reading = (monotonic, server)
+        self._time_sample = (monotonic, server)
 
     # -- threads
 
-    def wait_for(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
+    def run_on_loop(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
         """Run a coroutine on the loop, and wait for its result."""
         loop = self._loop
         if loop is None:
@@ -248,26 +252,26 @@ class Connection:
         try:
             return asyncio.run_coroutine_threadsafe(work, loop).result(timeout)
         except (TimeoutError, CancelledError) as error:
-            raise self.unavailable("it did not answer in time") from error
+            raise self.unavailable("it did not reply in time") from error
         except RuntimeError as error:
             if not loop.is_closed():
                 raise
             work.close()
             raise self.unavailable("it was closed meanwhile", remedy="open the engine again") from error
 
-    def call_later(self, act: Callable[[], None]) -> None:
-        """Call a function on the loop soon. From any thread."""
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Call a function on the loop, as soon as possible. Usable from any thread."""
         loop = self._loop
         if loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(act)
+            loop.call_soon_threadsafe(callback)
 
-    def wake_after(self, seconds: float, act: Callable[[], None]) -> None:
-        """Call a function on the loop after some seconds. From any thread."""
+    def call_after(self, seconds: float, callback: Callable[[], None]) -> None:
+        """Call a function on the loop after some seconds. Usable from any thread."""
 
-        def plan() -> None:
-            asyncio.get_running_loop().call_later(seconds, act)
+        def start_timer() -> None:
+            asyncio.get_running_loop().call_later(seconds, callback)
 
-        self.call_later(plan)
+        self.call_soon(start_timer)
 
     def unavailable(self, reason: str, *, remedy: str | None = None) -> EngineUnavailable:
         """Return the error for a failure of this server, with its last permission error."""
@@ -277,83 +281,83 @@ class Connection:
             remedy=remedy or "check that nats-server runs with JetStream (-js) and can be reached",
         )
 
-    def forbidden(self, subject: str) -> EngineUnavailable:
-        """Return the error for a missing permission: to publish to a subject, or to subscribe to our own inbox."""
-        deed = "subscribe" if subject == self._inbox.subject else "publish"
+    def permission_error(self, subject: str) -> EngineUnavailable:
+        """Return the error for a missing permission, to publish to a subject or to subscribe to the inbox."""
+        action = "subscribe" if subject == self._inbox.subject else "publish"
         return EngineUnavailable(
             engine=f"NATS at {self.address}",
-            reason=f"this user has no permission to {deed} to {subject!r}",
-            remedy=f"give it what `mainspring nats permissions --prefix {self.settings.prefix}` prints, and name "
-            "its role in the URL: &role=worker",
+            reason=f"this user has no permission to {action} to {subject!r}",
+            remedy=f"grant what `mainspring nats permissions --prefix {self.settings.prefix}` prints, "
+            "and name the role of the user in the URL: &role=worker",
         )
 
     # -- requests
 
-    def _patience(self, deadline: float | None) -> float:
-        """Return how many seconds to wait for an answer before the request is sent again."""
+    def _try_seconds(self, deadline: float | None) -> float:
+        """Return how many seconds to wait for a reply before the request is sent again."""
         return TRY_SECONDS if deadline is None else min(TRY_SECONDS, deadline - loop_time())
 
     def _deadline(self) -> float | None:
         timeout = self.settings.timeout
         if timeout is None:
             return None
-        of_all = _deadline_of_all.get()
-        return loop_time() + timeout if of_all is None else of_all
+        shared = _shared_deadline.get()
+        return loop_time() + timeout if shared is None else shared
 
     @contextmanager
-    def one_deadline(self) -> Iterator[None]:
-        """Apply one timeout to all requests inside together, instead of one to each."""
+    def shared_deadline(self) -> Iterator[None]:
+        """Apply one timeout to all requests in the block together, instead of one to each."""
         timeout = self.settings.timeout
-        before = _deadline_of_all.set(None if timeout is None else self.monotonic() / 1e6 + timeout)
+        before = _shared_deadline.set(None if timeout is None else self.monotonic() / 1e6 + timeout)
         try:
             yield
         finally:
-            _deadline_of_all.reset(before)
+            _shared_deadline.reset(before)
 
-    def _connected(self) -> WireClient:
+    def _connected(self) -> BatchingClient:
         if self._client is None:
             raise self.unavailable("it is closed", remedy="open the engine first")
         return self._client
 
     async def request(self, subject: str, data: bytes, deadline: float | None) -> Msg:
-        """Send a request until it is answered, or the deadline has passed."""
+        """Send a request until the server replies, or the deadline has passed."""
         while deadline is None or loop_time() < deadline:
             client = self._connected()
             if client.is_connected:
-                inbox, future = self._inbox.expect(subject)
-                await client.write([to_wire(subject, data, inbox)])
-                answer = await self._inbox.wait(inbox, future, self._patience(deadline))
-                if answer is not None and status_of(answer) != NO_LEADER:
-                    return answer
-                if answer is not None:
+                inbox, future = self._inbox.register(subject)
+                await client.write([encode_message(subject, data, inbox)])
+                reply = await self._inbox.wait(inbox, future, self._try_seconds(deadline))
+                if reply is not None and status_of(reply) != NO_LEADER:
+                    return reply
+                if reply is not None:
                     await asyncio.sleep(0.1)  # no leader for now
             else:
                 await asyncio.sleep(0.05)
-        raise self.unavailable(f"{subject} was not answered in {self.settings.timeout:g} s")
+        raise self.unavailable(f"the request {subject} had no reply within {self.settings.timeout:g} s")
 
-    # -- without an answer
+    # -- messages without a reply
 
     def send(self, messages: Sequence[tuple[str, bytes]]) -> None:
-        """Send messages without an answer, soon."""
+        """Send messages as soon as possible, without waiting for a reply."""
         if messages:
-            self.call_later(lambda: self._publish_later(messages))
+            self.call_soon(lambda: self._publish_soon(messages))
 
-    def _publish_later(self, messages: Sequence[tuple[str, bytes] | tuple[str, bytes, str]]) -> None:
-        _keep(asyncio.ensure_future(self._publish_all(messages)))
+    def _publish_soon(self, messages: Sequence[tuple[str, bytes] | tuple[str, bytes, str]]) -> None:
+        _keep_reference(asyncio.ensure_future(self._publish_all(messages)))
 
     async def _publish_all(self, messages: Sequence[tuple[str, bytes] | tuple[str, bytes, str]]) -> None:
         client = self._client
         if client is None or not client.is_connected:
-            return  # dropped: the senders cope with lost messages
+            return  # dropped: no sender relies on these messages
         try:
-            await client.write([to_wire(*message) for message in messages])
+            await client.write([encode_message(*message) for message in messages])
         except nats.errors.Error as error:
             logger.debug("%s: %s", self.address, error)
 
-    # -- notes
+    # -- notifications
 
     def subscribe(self, subject: str, on_message: Callable[[str, bytes], None]) -> None:
-        """Call a function, on the loop's thread, for each message to a subject; such messages are not stored."""
+        """Call a function, on the loop's thread, for each message to a subject that no stream stores."""
 
         async def receive(message: Msg) -> None:
             on_message(message.subject, message.data)
@@ -361,15 +365,15 @@ class Connection:
         async def subscribe() -> None:
             await self._connected().subscribe(subject, cb=receive)
 
-        self.wait_for(subscribe(), self.settings.timeout)
+        self.run_on_loop(subscribe(), self.settings.timeout)
 
 
-async def _close(client: WireClient) -> None:
+async def _close(client: BatchingClient) -> None:
     """Close a client; give up after a while, because it may hang after a failed handshake."""
     try:
         await asyncio.wait_for(client.close(), 2)
     except (TimeoutError, OSError, nats.errors.Error) as error:
-        logger.debug("a connection did not close: %s", error)
+        logger.debug("the connection did not close: %s", error)
 
 
 def loop_time() -> float:
@@ -380,7 +384,7 @@ def loop_time() -> float:
 _tasks: set[asyncio.Future[Any]] = set()
 
 
-def _keep(task: asyncio.Future[Any]) -> None:
+def _keep_reference(task: asyncio.Future[Any]) -> None:
     """Keep a task from being garbage-collected while it runs."""
     _tasks.add(task)
     task.add_done_callback(_tasks.discard)

@@ -1,8 +1,8 @@
-"""The NATS engine: implements the `Engine` protocol on NATS JetStream, with the components of `parts`.
+"""The NATS engine: implements the `Engine` protocol on NATS JetStream.
 
-One stream stores everything. Each verb is one or a few transactions, which the server stores all or none. The
-server schedules jobs that are due later, and publishes them a short lead ahead. Consumers that all workers share
-deliver jobs that are due.
+One stream stores everything. Each method is one or a few transactions, which the server stores all or none. The
+server publishes jobs that are due later shortly before they are due. Consumers that all workers share deliver jobs
+that are due.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from contextlib import AbstractContextManager, nullcontext
 from msgspec.structs import replace
 
 from mainspring.clock import Clock, SystemClock
-from mainspring.engines.nats.messages import IN_PROGRESS, nak
-from mainspring.engines.nats.parts import Parts
-from mainspring.engines.nats.projector import Pruning, kept_by_status
+from mainspring.engines.nats.components import NatsComponents
+from mainspring.engines.nats.deliveries import IN_PROGRESS, nak
+from mainspring.engines.nats.projector import JobPruner, kept_by_status
 from mainspring.engines.nats.settings import NatsSettings, parse_url
-from mainspring.engines.nats.workers import Heartbeat
+from mainspring.engines.nats.workers import HeartbeatThread
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs import transitions
 from mainspring.jobs.backlog import Backlog
@@ -69,65 +69,67 @@ class NatsEngine:
         clock: Clock | None = None,
     ) -> None:
         servers, self.settings = parse_url(url, settings or NatsSettings())
-        parts = Parts(
+        components = NatsComponents(
             servers,
             self.settings,
             clock or SystemClock(),
             make_projection=make_projection,
             wake=self._wake_up,
         )
-        self.parts = parts
-        self._link = parts.link
-        self._names = parts.names
-        self._workers = parts.workers
-        self.projector = parts.projector
-        parts.streams.on_new_stream = self._begin_anew
+        self.components = components
+        self._jetstream = components.jetstream
+        self._names = components.names
+        self._workers = components.workers
+        self.projector = components.projector
+        components.streams.on_new_stream = self._discard_state
         if retention is not None:
-            parts.workshop.retention = kept_by_status(retention)
-        self._pruning = Pruning(parts.projector, self.change)
-        self._heartbeat = Heartbeat(self.settings.lease, self._beat)
-        self._wake: Callable[[], None] = _nothing
+            components.transactions.retention = kept_by_status(retention)
+        self._pruner = JobPruner(components.projector, self.change)
+        self._heartbeat = HeartbeatThread(self.settings.lease, self._beat)
+        self._wake: Callable[[], None] = _do_nothing
         self._types: dict[int, frozenset[str]] = {}
 
     @property
     def description(self) -> str:
-        return f"NATS at {self._link.address}, prefix {self._names.prefix!r}"
+        return f"NATS at {self._jetstream.address}, prefix {self._names.prefix!r}"
 
     @property
     def start_lead(self) -> int:
-        """How long before a job is due its start is committed: longer if several servers have to agree."""
-        return CLUSTER_START_LEAD if self._link.reads_leader else START_LEAD
+        """How long before a job is due its start is committed: longer on a cluster."""
+        return CLUSTER_START_LEAD if self._jetstream.reads_leader else START_LEAD
 
     @property
     def is_followed(self) -> bool:
-        return self.parts.journal.is_followed
+        return self.components.event_log.is_followed
 
     def now(self) -> int:
-        return self._link.now()
+        return self._jetstream.now()
 
     # -- opening and closing
 
     def open(self, wake: Callable[[], None]) -> None:
         self._wake = wake
-        self.parts.lanes.forget()
-        self.parts.scheduling.forget()
-        self.parts.hands.clear()
-        self._link.open()
+        self.components.lanes.clear()
+        self.components.schedules.clear()
+        self.components.leases.clear()
+        self._jetstream.open()
         try:
-            self.parts.streams.prepare()
-            self._link.on_connection = self._note_connection
-            self._link.subscribe(f"{self._names.notes}*", self._hear)
+            self.components.streams.prepare()
+            self._jetstream.on_connection = self._on_connection
+            self._jetstream.subscribe(f"{self._names.notifications}*", self._on_notification)
         except BaseException:
-            self._link.close()
+            self._jetstream.close()
             raise
-        self.parts.book.must_refresh = self.parts.journal.must_refresh = self.parts.scheduling.must_refresh = True
+        self.components.settings_cache.must_refresh = self.components.event_log.must_refresh = (
+            self.components.schedules.must_refresh
+        ) = True
 
     def close(self) -> None:
         self._heartbeat.stop()
-        self.parts.intake.give_back()
-        self._workers.forget_ours()
+        self.components.delivery_buffer.return_all()
+        self._workers.drop_all()
         self.projector.close()
-        self._link.close()
+        self._jetstream.close()
         self._heartbeat.join()
 
     def unit(self, *, durable: bool) -> AbstractContextManager[None]:
@@ -136,50 +138,53 @@ class NatsEngine:
     def _wake_up(self) -> None:
         self._wake()
 
-    def _note_connection(self, is_there: bool) -> None:  # noqa: FBT001 - a callback
-        if is_there:
-            self.parts.streams.forget_consumers()
-            self.parts.streams.must_measure = True
-            self.parts.lanes.must_read = True
-            self.parts.book.must_refresh = self.parts.journal.must_refresh = self.parts.scheduling.must_refresh = (
-                True
-            )
-            self.parts.intake.rearm()
+    def _on_connection(self, is_connected: bool) -> None:  # noqa: FBT001 - a callback
+        if is_connected:
+            self.components.streams.forget_consumers()
+            self.components.streams.must_measure = True
+            self.components.lanes.must_read = True
+            self.components.settings_cache.must_refresh = self.components.event_log.must_refresh = (
+                self.components.schedules.must_refresh
+            ) = True
+            self.components.delivery_buffer.restart_idle_pulls()
             self._wake()
 
-    def _begin_anew(self) -> None:
-        """Discard all cached state and leases: the stream was created anew."""
-        self.parts.lanes.forget()
-        self.parts.scheduling.forget()
-        self.parts.book.forget()
-        self.parts.hands.clear()
-        self._workers.forget_ours()
-        self._link.last_record = 0
+    def _discard_state(self) -> None:
+        """Discard all cached state and leases: the stream was created again."""
+        self.components.lanes.clear()
+        self.components.schedules.clear()
+        self.components.settings_cache.clear()
+        self.components.leases.clear()
+        self._workers.drop_all()
+        self._jetstream.last_record = 0
         self.projector.close()
 
-    def _hear(self, subject: str, data: bytes) -> None:
-        """Handle a note from another process."""
-        match subject.removeprefix(self._names.notes):
+    def _on_notification(self, subject: str, data: bytes) -> None:
+        """Handle a notification of another process."""
+        match subject.removeprefix(self._names.notifications):
             case "lane":
-                self.parts.lanes.must_read = True
+                self.components.lanes.must_read = True
             case "settings":
-                self.parts.book.must_refresh = True
+                self.components.settings_cache.must_refresh = True
             case "schedule":
-                self.parts.scheduling.must_refresh = True
+                self.components.schedules.must_refresh = True
             case "listen":
-                self.parts.journal.must_refresh = True
+                self.components.event_log.must_refresh = True
                 return
             case "stop":
-                self.parts.stops.add(data.decode())
+                self.components.stop_requests.add(data.decode())
             case _:
                 return
         self._wake()
 
     def _beat(self) -> None:
-        """Send the heartbeats of our workers, and tell the server which messages are still in progress."""
-        self._link.send([(hand.reply, IN_PROGRESS) for hand in self.parts.hands.all()])
-        self._link.send(
-            [*self.parts.intake.keep_alive(), *((reply, IN_PROGRESS) for reply in self.parts.chores.held())]
+        """Send the heartbeats of the workers of this process, and report which messages are in progress."""
+        self._jetstream.send([(active.reply, IN_PROGRESS) for active in self.components.leases.all()])
+        self._jetstream.send(
+            [
+                *self.components.delivery_buffer.progress_replies(),
+                *((reply, IN_PROGRESS) for reply in self.components.reminders.kept_replies()),
+            ]
         )
         for worker in self._workers.numbers:
             self._workers.renew(worker)
@@ -187,57 +192,59 @@ class NatsEngine:
     # -- submitters
 
     def submit(self, jobs: Sequence[NewJob]) -> list[Conflict | None]:
-        with self._link.one_deadline():
-            self.parts.streams.measure_time_if_old()
-            answers = self.parts.submitting.submit(jobs) if jobs else []
+        with self._jetstream.shared_deadline():
+            self.components.streams.measure_time_if_old()
+            results = self.components.submitter.submit(jobs) if jobs else []
         self._wake()
-        return answers
+        return results
 
     def change(self, commands: Sequence[Command]) -> list[Changed]:
-        with self._link.one_deadline():
-            answers = self.parts.commands.carry_out_all(self.parts.workshop, commands)
+        with self._jetstream.shared_deadline():
+            results = self.components.commands.carry_out_all(self.components.transactions, commands)
         self._wake()
-        return answers
+        return results
 
     def arrange(self, arrangements: Sequence[Arrangement]) -> list[bool]:
-        with self._link.one_deadline():
-            answers = [self._arrange(arrangement) for arrangement in arrangements]
-        if any(answers):
+        with self._jetstream.shared_deadline():
+            results = [self._arrange(arrangement) for arrangement in arrangements]
+        if any(results):
             self._wake()
-        return answers
+        return results
 
     def _arrange(self, arrangement: Arrangement) -> bool:
         match arrangement:
             case PutSchedule():
-                return self.parts.scheduling.put(arrangement)
+                return self.components.schedules.put(arrangement)
             case PauseSchedule():
-                return self.parts.scheduling.pause(arrangement)
+                return self.components.schedules.pause(arrangement)
             case RemoveSchedule():
-                return self.parts.scheduling.remove(arrangement.name)
+                return self.components.schedules.remove(arrangement.name)
             case PauseQueue():
-                is_changed = self.parts.book.arrange(arrangement)
+                is_changed = self.components.settings_cache.change(arrangement)
                 if is_changed:
-                    self.parts.gates.queue_changed(self.parts.workshop, arrangement.queue)
-                    self.parts.taking.give_back_paused()
+                    self.components.admission.apply_queue_change(self.components.transactions, arrangement.queue)
+                    self.components.fetcher.hand_back_paused()
                 return is_changed
             case PutLimit() | DropLimit():
-                is_changed = self.parts.book.arrange(arrangement)
+                is_changed = self.components.settings_cache.change(arrangement)
                 if is_changed:
-                    self.parts.gates.limits_changed(self.parts.workshop, [arrangement.family])
+                    self.components.admission.apply_limit_changes(
+                        self.components.transactions, [arrangement.family]
+                    )
                 return is_changed
 
     # -- workers
 
     def enroll(self, worker: WorkerInfo) -> int:
-        if not self.settings.may_take:
+        if not self.settings.may_claim:
             raise EngineUnavailable(
                 engine=self.description,
-                reason=f"the role {self.settings.role!r} may not take jobs",
+                reason=f"the role {self.settings.role!r} may not claim jobs",
                 remedy="run workers as a user with the role worker: see `mainspring nats permissions`",
             )
         number = self._workers.enroll(worker)
         try:
-            self.parts.receipts.require_no_move()
+            self.components.checkpoints.require_no_migration()
         except BaseException:
             self._workers.leave(number, ())
             raise
@@ -256,137 +263,143 @@ class NatsEngine:
 
     def leave(self, worker: int) -> None:
         self._types.pop(worker, None)
-        held = [hand for hand in self.parts.hands.of(worker) if hand.job.status is JobStatus.PENDING]
-        leases = [transitions.lease_of(hand.job, hand.job.place, is_started=False) for hand in held]
-        self.parts.settling.settle(worker, [Outcome(lease, OutcomeKind.HANDED_BACK) for lease in leases])
+        held = [active for active in self.components.leases.of(worker) if active.job.status is JobStatus.PENDING]
+        leases = [transitions.lease_of(active.job, active.job.place, is_started=False) for active in held]
+        self.components.settler.settle(worker, [Outcome(lease, OutcomeKind.HANDED_BACK) for lease in leases])
         if not self._workers.is_enrolled(worker):
             # It was declared dead, and continues under another number. Its running jobs can still be settled, if
-            # no other worker has claimed them: the record decides.
+            # no other worker has claimed them.
             return
-        left = self.parts.hands.of(worker)
-        self._workers.leave(worker, tuple(hand.job.id for hand in left))
-        for hand in left:
-            self.parts.hands.drop(hand.job.id)
-        self._link.send([(hand.reply, nak(0)) for hand in left])
+        left = self.components.leases.of(worker)
+        self._workers.leave(worker, tuple(active.job.id for active in left))
+        for active in left:
+            self.components.leases.drop(active.job.id)
+        self._jetstream.send([(active.reply, nak(0)) for active in left])
         if not self._workers.numbers:
-            self.parts.intake.give_back()
-            self._link.send([(reply, nak(0)) for reply in self.parts.chores.give_back()])
+            self.components.delivery_buffer.return_all()
+            self._jetstream.send([(reply, nak(0)) for reply in self.components.reminders.drop_kept()])
 
     def take(self, worker: int, demands: Sequence[Demand], *, lead: int, start_lead: int) -> Taken:
-        self.parts.streams.measure_time_if_old()
-        next_firing = self.parts.scheduling.next_firing()  # what may fail comes before jobs are claimed
-        taken = self.parts.taking.take(worker, demands, lead, start_lead)
-        if not self._workers.is_fresh(worker):
-            return self._give_up(worker, taken)
+        self.components.streams.measure_time_if_old()
+        next_firing = self.components.schedules.next_firing()  # a step that may fail comes before the claims
+        taken = self.components.fetcher.fetch(worker, demands, lead, start_lead)
+        if not self._workers.has_lease(worker):
+            return self._hand_back_all(worker, taken)
         return replace(taken, next_firing=next_firing)
 
-    def _give_up(self, worker: int, taken: Taken) -> Taken:
-        """Hand back what was claimed: we were cut off for longer than a lease, so others may own the jobs."""
+    def _hand_back_all(self, worker: int, taken: Taken) -> Taken:
+        """Hand back claimed jobs: the connection was lost for longer than a lease, so others may own them."""
         self._hand_back(worker, taken.leases)
-        self._workers.forget_one(worker)
+        self._workers.drop(worker)
         return Taken([], None, is_more=False, stops=[], is_alive=False)
 
     def start(self, worker: int, leases: Sequence[Lease]) -> list[bool]:
-        answers = self.parts.starting.start(worker, leases) if leases else []
-        if not self._workers.is_fresh(worker):
-            started = [lease for lease, is_started in zip(leases, answers, strict=True) if is_started]
+        results = self.components.start_writer.start(worker, leases) if leases else []
+        if not self._workers.has_lease(worker):
+            started = [lease for lease, is_started in zip(leases, results, strict=True) if is_started]
             self._hand_back(worker, [replace(lease, is_started=True) for lease in started])
             return [False] * len(leases)
-        return answers
+        return results
 
     def _hand_back(self, worker: int, leases: Sequence[Lease]) -> None:
         """Hand back jobs that no handler has seen, so that they do not count as crashes."""
         try:
-            self.parts.settling.settle(worker, [Outcome(lease, OutcomeKind.HANDED_BACK) for lease in leases])
+            self.components.settler.settle(worker, [Outcome(lease, OutcomeKind.HANDED_BACK) for lease in leases])
         except EngineUnavailable:
             for lease in leases:
-                self.parts.hands.drop(lease.id)
+                self.components.leases.drop(lease.id)
 
     def settle(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
-        answers = self.parts.settling.settle(worker, outcomes) if outcomes else []
+        results = self.components.settler.settle(worker, outcomes) if outcomes else []
         if any(outcome.kind is not OutcomeKind.COMPLETED or outcome.lease.frees_others for outcome in outcomes):
             self._wake()
-        return answers
+        return results
 
     def report(self, worker: int, reports: Sequence[ProgressReport]) -> list[bool]:
-        return self.parts.settling.report(worker, reports)
+        return self.components.settler.report(worker, reports)
 
     def fire(self, firings: Sequence[Firing]) -> list[Fired]:
-        answers = self.parts.scheduling.fire_all(firings)
-        if any(answer.is_done for answer in answers):
+        results = self.components.schedules.fire_all(firings)
+        if any(result.is_done for result in results):
             self._wake()
-        return answers
+        return results
 
     def prune(self, retention: Retention) -> Pruned:
-        self.parts.workshop.retention = kept_by_status(retention)
-        if self.settings.may_take:
-            self.parts.chores.carry_out(looks=True)  # deletes results that were kept for a time
+        self.components.transactions.retention = kept_by_status(retention)
+        if self.settings.may_claim:
+            self.components.reminders.handle_due(fetches=True)  # deletes results that were kept for a time
         if self.projector.is_open or self.settings.projection is not None:
-            self.parts.reaping.reap()
-            return self._pruning.prune(retention, self.now())
+            self.components.orphan_repair.repair()
+            return self._pruner.prune(retention, self.now())
         return Pruned(0, is_more=False)
 
     def sweep(self, worker: int) -> Swept:
-        rescued, quarantined = self.parts.rescuing.sweep()
-        has_new_lanes = bool(self.parts.lanes.read_new(self.parts.workshop.open()))  # a note may be lost,
-        must_stop = self.parts.stops.look()  # so may a request to stop
-        was_overlooked = self.parts.overlooked.look()
-        if rescued or has_new_lanes or must_stop or was_overlooked:
+        rescued, quarantined = self.components.rescuer.sweep()
+        has_new_lanes = bool(
+            self.components.lanes.read_new(self.components.transactions.begin())
+        )  # its notification may be lost
+        must_stop = self.components.stop_requests.read()  # likewise
+        were_skipped = self.components.delivery_repair.repair_next_lane()
+        if rescued or has_new_lanes or must_stop or were_skipped:
             self._wake()
-        return Swept(rescued, quarantined, self.parts.waiting.look(self._types.get(worker, frozenset())))
+        return Swept(rescued, quarantined, self.components.waiting_jobs.find(self._types.get(worker, frozenset())))
 
-    def reap(self, overdue: int | None = None) -> list[str]:
-        """Queue jobs again that have lost their message; a process with a projection does so once a minute."""
-        return self.parts.reaping.reap() if overdue is None else self.parts.reaping.reap(overdue)
+    def repair_orphans(self, overdue: int | None = None) -> list[str]:
+        """Queue jobs again that have lost their message; `prune` does so in a process with a projection."""
+        return (
+            self.components.orphan_repair.repair()
+            if overdue is None
+            else self.components.orphan_repair.repair(overdue)
+        )
 
     # -- readers
 
     def find(self, query: Query) -> Page:
-        return self.parts.reading.find(query)
+        return self.components.reader.find(query)
 
     def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[JobStatus, int]:
-        return self.parts.reading.counts(queue=queue, type_=type)
+        return self.components.reader.counts(queue=queue, type_=type)
 
     def queues(self) -> tuple[str, ...]:
-        return self.parts.reading.queues()
+        return self.components.reader.queues()
 
     def situation(self, job_id: str) -> Situation | None:
-        return self.parts.reading.situation(job_id)
+        return self.components.reader.situation(job_id)
 
     def schedules(
         self, *, names: Sequence[str] | None = None, due_until: int | None = None, limit: int | None = None
     ) -> list[ScheduleRecord]:
-        return self.parts.scheduling.find(names, due_until, limit)
+        return self.components.schedules.find(names, due_until, limit)
 
     def occurrences(self, schedule: str, limit: int) -> list[Occurrence]:
-        return self.parts.scheduling.occurrences(schedule, limit)
+        return self.components.schedules.occurrences(schedule, limit)
 
     def paused_queues(self) -> tuple[str, ...]:
-        self.parts.book.refresh()
-        return tuple(sorted(self.parts.book.paused))
+        self.components.settings_cache.refresh()
+        return tuple(sorted(self.components.settings_cache.paused))
 
     def limits(self) -> list[PutLimit]:
-        return self.parts.book.list_limits()
+        return self.components.settings_cache.list_limits()
 
     def workers(self) -> list[WorkerRecord]:
         return self._workers.states()
 
     def backlog(self) -> list[Backlog]:
-        return self.parts.backlogs.read()
+        return self.components.backlog_reader.read()
 
     def listen(self, until: int) -> str:
-        return self.parts.journal.listen(until)
+        return self.components.event_log.listen(until)
 
     def events(self, after: str, limit: int) -> EventPage:
-        return self.parts.journal.read(after, limit)
+        return self.components.event_log.read(after, limit)
 
     def backup(self, path: str) -> None:
         raise EngineUnavailable(
             engine=self.description,
-            reason=f"it cannot be copied to {path}",
+            reason=f"the engine cannot copy it to {path}",
             remedy="back up the servers: `nats stream backup`, or the store directory of a stopped one",
         )
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     return None

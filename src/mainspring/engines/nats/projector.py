@@ -1,9 +1,10 @@
-"""Feeds the projection, a local copy for lists: reads the changes on the server in order, applies them in batches.
+"""Updates the projection, a local copy of the job records for lists, and prunes ended jobs.
 
-A process does so when it is asked for a list, and only for itself. A list shows everything that was stored before
-the request. The server deletes ended jobs by itself if their retention was known when they ended. A process with
-the projection prunes the rest, a few at a time: jobs that ended under earlier settings, and jobs beyond the number
-to keep.
+A process updates its projection when it is asked for a list: it reads the changes on the server in order, and
+applies them in batches. So a list shows everything that was stored before the request.
+
+The server deletes ended jobs by itself if their retention was known when they ended. A process with the projection
+prunes the others, a few at a time: jobs that ended under earlier settings, and jobs beyond the number to keep.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from threading import Lock
 
-from mainspring.engines.nats.drafts import StreamEntry
-from mainspring.engines.nats.link import Link
-from mainspring.engines.nats.naming import Names, digest, from_token
-from mainspring.engines.nats.stored import decode_job, to_record
+from mainspring.engines.nats.jetstream import JetStream
+from mainspring.engines.nats.job_records import decode_job, to_record
 from mainspring.engines.nats.streams import Streams
+from mainspring.engines.nats.subject_names import SubjectNames, digest, from_token
+from mainspring.engines.nats.write_batch import StoredMessage
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs.commands import Changed, Command, Delete
 from mainspring.jobs.engine import Pruned, Retention
@@ -25,9 +26,9 @@ from mainspring.jobs.projection import ProjectedJob, Projection
 from mainspring.jobs.records import JobRecord, Query
 from mainspring.jobs.status import JobStatus
 
-AT_ONCE = 1_000
-TELL_EVERY = 100_000
-MOST_FILES = 16
+PAGE_SIZE = 1_000
+LOG_EVERY = 100_000
+MAX_FILES = 16
 PAUSE_SECONDS = 0.01
 LAG_SECONDS = 2.0
 
@@ -38,9 +39,13 @@ class Projector:
     """Keeps one projection up to date. Usable from any thread."""
 
     def __init__(
-        self, link: Link, names: Names, streams: Streams, make_projection: Callable[[str], Projection]
+        self,
+        jetstream: JetStream,
+        names: SubjectNames,
+        streams: Streams,
+        make_projection: Callable[[str], Projection],
     ) -> None:
-        self._link = link
+        self._jetstream = jetstream
         self._names = names
         self._streams = streams
         self._make = make_projection
@@ -65,52 +70,52 @@ class Projector:
     def _open(self) -> Projection:
         """Open the file that the settings name; or one of a few, each used by one process at a time."""
         source = f"{self._names.stream} {self._streams.created}"
-        chosen = self._link.settings.projection
+        chosen = self._jetstream.settings.projection
         if chosen is not None:
             projection = self._make(chosen)
             self._position = projection.open(source)
             return projection
-        for number in range(MOST_FILES):
-            projection = self._make(f"{digest(self._link.address, self._names.prefix)}-{number}.db")
+        for number in range(MAX_FILES):
+            projection = self._make(f"{digest(self._jetstream.address, self._names.prefix)}-{number}.db")
             try:
                 self._position = projection.open(source)
             except EngineUnavailable:
-                if number == MOST_FILES - 1:
+                if number == MAX_FILES - 1:
                     raise
             else:
                 return projection
-        raise AssertionError("one of them was opened, or the last one has raised")
+        raise AssertionError("unreachable: the last file raises")
 
     def _follow(self, projection: Projection) -> None:
         done = 0
         waited = 0.0
         while True:
-            found = self._link.scan(f"{self._names.jobs}>", after=self._position, most=AT_ONCE)
+            found = self._jetstream.scan(f"{self._names.jobs}>", after=self._position, most=PAGE_SIZE)
             if found:
                 last = found[-1][1].revision
                 projection.apply([self._read(subject, entry) for subject, entry in found], last)
                 self._position = last
-            elif self._position >= self._link.last_record or waited >= LAG_SECONDS:
-                self._link.last_record = min(self._link.last_record, self._position)
+            elif self._position >= self._jetstream.last_record or waited >= LAG_SECONDS:
+                self._jetstream.last_record = min(self._jetstream.last_record, self._position)
                 return
             else:  # a replica does not have our last record yet; or it was deleted already
                 waited += PAUSE_SECONDS
-                time.sleep(PAUSE_SECONDS)  # noqa: TID251 - no event tells when it has it
+                time.sleep(PAUSE_SECONDS)  # noqa: TID251 - no event tells when the replica has it
             done += len(found)
-            if done // TELL_EVERY != (done - len(found)) // TELL_EVERY:
-                logger.info("%s: %d changes taken over", projection.description, done)
+            if done // LOG_EVERY != (done - len(found)) // LOG_EVERY:
+                logger.info("%s: %d changes applied", projection.description, done)
 
-    def _read(self, subject: str, entry: StreamEntry) -> ProjectedJob:
+    def _read(self, subject: str, entry: StoredMessage) -> ProjectedJob:
         if not entry.data:
             return ProjectedJob(from_token(subject.removeprefix(self._names.jobs)), 0, None)
         job = decode_job(entry.data)
         return ProjectedJob(job.id, job.place, to_record(job))
 
     def lag(self) -> int:
-        """Return by how many revisions of the stream the projection is behind; 0 if there is no projection."""
+        """Return by how many revisions of the stream the projection lags behind; 0 without a projection."""
         if self._projection is None:
             return 0
-        return max(0, self._link.read_one(f"{self._names.jobs}>").revision - self._position)
+        return max(0, self._jetstream.read_one(f"{self._names.jobs}>").revision - self._position)
 
     def rebuild(self) -> None:
         """Clear the projection and build it again."""
@@ -128,11 +133,11 @@ class Projector:
                 projection.close()
 
 
-PRUNED_AT_ONCE = 500
-COUNTED = (JobStatus.COMPLETED, JobStatus.CANCELED)
+PRUNE_BATCH = 500
+COUNTED_STATUSES = (JobStatus.COMPLETED, JobStatus.CANCELED)
 
 
-class Pruning:
+class JobPruner:
     """Deletes ended jobs whose retention is over."""
 
     def __init__(self, projector: Projector, change: Callable[[Sequence[Command]], list[Changed]]) -> None:
@@ -140,31 +145,31 @@ class Pruning:
         self._change = change
 
     def prune(self, retention: Retention, now: int) -> Pruned:
-        """Delete a few jobs."""
+        """Delete a batch of jobs; the result says whether there may be more."""
         projection = self._projector.catch_up()
         found = {record.id: record for record in self._find_old(projection, retention, now)}
-        if len(found) < PRUNED_AT_ONCE:
-            found |= {record.id: record for record in self._find_beyond(projection, retention, len(found))}
-        chosen = list(found.values())[:PRUNED_AT_ONCE]
-        answers = self._change([Delete(record.id, record.status) for record in chosen])
-        deleted = sum(answer.is_done for answer in answers)
-        return Pruned(deleted, is_more=deleted > 0 and len(found) >= PRUNED_AT_ONCE)
+        if len(found) < PRUNE_BATCH:
+            found |= {record.id: record for record in self._find_excess(projection, retention, len(found))}
+        chosen = list(found.values())[:PRUNE_BATCH]
+        results = self._change([Delete(record.id, record.status) for record in chosen])
+        deleted = sum(result.is_done for result in results)
+        return Pruned(deleted, is_more=deleted > 0 and len(found) >= PRUNE_BATCH)
 
     def _find_old(self, projection: Projection, retention: Retention, now: int) -> Iterator[JobRecord]:
         """Yield jobs whose retention is over, among the first of each status: jobs end about in that order."""
         for status, kept in kept_by_status(retention).items():
-            page = projection.find(Query(status=status, limit=PRUNED_AT_ONCE))
+            page = projection.find(Query(status=status, limit=PRUNE_BATCH))
             yield from (record for record in page.records if (record.finished or now) + kept <= now)
 
-    def _find_beyond(self, projection: Projection, retention: Retention, already: int) -> list[JobRecord]:
+    def _find_excess(self, projection: Projection, retention: Retention, found: int) -> list[JobRecord]:
         if retention.most is None:
             return []
         counts = projection.counts()
-        excess = sum(counts[status] for status in COUNTED) - retention.most - already
+        excess = sum(counts[status] for status in COUNTED_STATUSES) - retention.most - found
         if excess <= 0:
             return []
-        most = min(excess, PRUNED_AT_ONCE)
-        pages = [projection.find(Query(status=status, limit=most)).records for status in COUNTED]
+        most = min(excess, PRUNE_BATCH)
+        pages = [projection.find(Query(status=status, limit=most)).records for status in COUNTED_STATUSES]
         return sorted((record for page in pages for record in page), key=_created)[:most]
 
 

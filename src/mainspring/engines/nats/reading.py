@@ -1,9 +1,9 @@
-"""Reads single jobs from their records, lists and counts from the projection, and waiting jobs from the lanes.
+"""Reads jobs: single ones from their records, lists and counts from the projection, waiting ones from the lanes.
 
-The jobs that could start are found by lane: messages that its consumer has not delivered, or that were given back.
-A check of a lane costs up to three requests, so each sweep checks a few: lanes in which jobs wait, and some of the
-others in turn. For the other lanes it returns the last result, with its age. For types without a handler here, it
-finds only whether there are jobs.
+The jobs that could start are found by lane: messages that its consumer has not delivered, or that were returned. A
+check of a lane costs up to three requests, so each sweep checks a few: lanes in which jobs wait, and some of the
+others in turn. For the other lanes it returns the last result, with its age. For types without a handler in this
+process, it finds only whether there are jobs.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from mainspring.engines.nats import uniqueness
-from mainspring.engines.nats.gate_records import is_ready
-from mainspring.engines.nats.gates import Gates
-from mainspring.engines.nats.naming import from_token
+from mainspring.engines.nats import unique_keys
+from mainspring.engines.nats.admission import AdmissionControl
+from mainspring.engines.nats.job_records import StoredJob, to_record
+from mainspring.engines.nats.limiters import is_ready
 from mainspring.engines.nats.projector import Projector
 from mainspring.engines.nats.queueing import NatsLane, NatsLanes, read_lane
-from mainspring.engines.nats.settings_book import SettingsBook
-from mainspring.engines.nats.stored import StoredJob, to_record
+from mainspring.engines.nats.settings_cache import SettingsCache
 from mainspring.engines.nats.streams import Streams
-from mainspring.engines.nats.workspace import Workshop
+from mainspring.engines.nats.subject_names import from_token
+from mainspring.engines.nats.transaction import TransactionManager
 from mainspring.jobs.backlog import MAX_COUNTED, Backlog, WaitingJobs
 from mainspring.jobs.engine import Situation
 from mainspring.jobs.records import JobRecord, Page, Query
@@ -31,19 +31,19 @@ from mainspring.jobs.status import JobStatus
 BACKLOG_PAGE = 100  # messages of a lane whose jobs are read; the others are assumed to wait
 
 
-class Backlogs:
-    """Counts the due jobs that the consumers have not delivered."""
+class BacklogReader:
+    """Counts the due jobs that consumers have not delivered."""
 
-    def __init__(self, workshop: Workshop, streams: Streams) -> None:
-        self._workshop = workshop
+    def __init__(self, transactions: TransactionManager, streams: Streams) -> None:
+        self._transactions = transactions
         self._streams = streams
-        self._names = workshop.names
+        self._names = transactions.names
 
     def lanes(self) -> dict[NatsLane, str]:
-        """Return all lanes that were ever stored, with the subject of each."""
+        """Return all lanes, with the subject of each; lanes are never deleted."""
         found: dict[NatsLane, str] = {}
         position = 0
-        while page := self._workshop.link.scan(f"{self._names.lanes}>", after=position):
+        while page := self._transactions.jetstream.scan(f"{self._names.lanes}>", after=position):
             for subject, entry in page:
                 lane, ready = read_lane(self._names, subject)
                 found[lane] = ready
@@ -54,22 +54,24 @@ class Backlogs:
         """Count the waiting jobs, by queue and type."""
         found: dict[tuple[str, str], Backlog] = {}
         for lane, subject in self.lanes().items():
-            waiting = self._look_at(lane, subject)
+            waiting = self._read_lane(lane, subject)
             if waiting is not None:
                 key = (lane.queue, lane.type)
                 found[key] = _sum(found.get(key), waiting)
         return [found[key] for key in sorted(found)]
 
-    def _look_at(self, lane: NatsLane, subject: str) -> Backlog | None:
-        info = self._streams.look_at_consumer(subject)
+    def _read_lane(self, lane: NatsLane, subject: str) -> Backlog | None:
+        info = self._streams.consumer_info(subject)
         delivered = 0 if info is None else int(info["delivered"]["stream_seq"])
-        messages = self._workshop.link.scan(subject, after=delivered, most=BACKLOG_PAGE)
+        messages = self._transactions.jetstream.scan(subject, after=delivered, most=BACKLOG_PAGE)
         ids = [from_token(name.rpartition(".")[2]) for name, _ in messages]
-        workspace = self._workshop.open()
-        workspace.prefetch_jobs(ids)
-        jobs = filter(None, map(workspace.job, ids))
+        transaction = self._transactions.begin()
+        transaction.prefetch_jobs(ids)
+        jobs = filter(None, map(transaction.job, ids))
         due = [job.due for job in jobs if job.status is JobStatus.PENDING and job.owner is None]
-        due = [instant for instant in due if instant <= workspace.now]  # messages are published a little ahead
+        due = [
+            instant for instant in due if instant <= transaction.now
+        ]  # messages are published before the jobs are due
         if not due:
             return None
         unread = 0 if info is None else max(0, int(info["num_pending"]) - len(messages))
@@ -82,61 +84,63 @@ def _sum(one: Backlog | None, other: Backlog) -> Backlog:
     return Backlog(one.queue, one.type, one.count + other.count, min(one.oldest, other.oldest))
 
 
-MOST_LOOKS = 8  # lanes that have a handler here, in one sweep
-MOST_LOOKS_AT_OTHERS = 20
-MOST_READ = 16  # messages of one lane; those of leased jobs are among them
+MAX_LANES = 8  # lanes with a handler in this process that one sweep checks
+MAX_OTHER_LANES = 20
+MAX_MESSAGES = 16  # messages of one lane; those of leased jobs are among them
 
 
-class WhatWaits:
+class WaitingJobFinder:
     """Finds the jobs that could start, lane by lane."""
 
-    def __init__(self, workshop: Workshop, streams: Streams, lanes: NatsLanes, book: SettingsBook) -> None:
-        self._workshop = workshop
+    def __init__(
+        self, transactions: TransactionManager, streams: Streams, lanes: NatsLanes, settings_cache: SettingsCache
+    ) -> None:
+        self._transactions = transactions
         self._streams = streams
         self._lanes = lanes
-        self._book = book
-        self._turns = {True: 0, False: 0}  # the next lane: with a handler here, and without
+        self._settings_cache = settings_cache
+        self._turns = {True: 0, False: 0}  # the next lane: with a handler in this process, and without
         self._found: dict[NatsLane, WaitingJobs] = {}  # the last result of each lane
-        self._looked: dict[NatsLane, int] = {}  # the time of that result
+        self._checked: dict[NatsLane, int] = {}  # the time of that result
 
-    def look(self, types: frozenset[str]) -> tuple[WaitingJobs, ...]:
-        """Return the jobs that could start, of types with a handler here and of others."""
-        lanes = [lane for lane in self._lanes.all if lane.queue not in self._book.paused]
+    def find(self, types: frozenset[str]) -> tuple[WaitingJobs, ...]:
+        """Return the jobs that could start: of types with a handler in this process, and of others."""
+        lanes = [lane for lane in self._lanes.all if lane.queue not in self._settings_cache.paused]
         self._found = {lane: found for lane, found in self._found.items() if lane in lanes}
         known = [lane for lane in lanes if lane.type in types]
         busy = [lane for lane in known if lane in self._found]
         idle = [lane for lane in known if lane not in self._found]
-        chosen = self._in_turn(busy, MOST_LOOKS, is_ours=True)
-        chosen += self._in_turn(idle, max(1, MOST_LOOKS - len(chosen)), is_ours=True)
-        waiting = self._look_at(chosen)
+        chosen = self._in_turn(busy, MAX_LANES, has_handler=True)
+        chosen += self._in_turn(idle, max(1, MAX_LANES - len(chosen)), has_handler=True)
+        waiting = self._check(chosen)
         for lane in chosen:
-            self._note(lane, waiting.get(lane))
-        others = self._in_turn([lane for lane in lanes if lane.type not in types], MOST_LOOKS_AT_OTHERS)
-        pages = self._workshop.link.scan_each([(self._lanes.all[lane], 0) for lane in others], most=1)
+            self._record(lane, waiting.get(lane))
+        others = self._in_turn([lane for lane in lanes if lane.type not in types], MAX_OTHER_LANES)
+        pages = self._transactions.jetstream.scan_each([(self._lanes.all[lane], 0) for lane in others], most=1)
         for lane, page in zip(others, pages, strict=True):
-            self._note(lane, WaitingJobs(lane.type, lane.queue, "", 1) if page else None)
-        now = self._workshop.now()
+            self._record(lane, WaitingJobs(lane.type, lane.queue, "", 1) if page else None)
+        now = self._transactions.now()
         return _by_name(
-            {lane: replace(each, age=max(0, now - self._looked[lane])) for lane, each in self._found.items()}
+            {lane: replace(each, age=max(0, now - self._checked[lane])) for lane, each in self._found.items()}
         )
 
-    def _in_turn(self, lanes: list[NatsLane], most: int, *, is_ours: bool = False) -> list[NatsLane]:
+    def _in_turn(self, lanes: list[NatsLane], most: int, *, has_handler: bool = False) -> list[NatsLane]:
         if len(lanes) <= most:
             return lanes
-        turn = self._turns[is_ours] = (self._turns[is_ours] + most) % len(lanes)
+        turn = self._turns[has_handler] = (self._turns[has_handler] + most) % len(lanes)
         return (lanes[turn:] + lanes[:turn])[:most]
 
-    def _note(self, lane: NatsLane, found: WaitingJobs | None) -> None:
+    def _record(self, lane: NatsLane, found: WaitingJobs | None) -> None:
         self._found.pop(lane, None)
         if found is not None:
             self._found[lane] = found
-            self._looked[lane] = self._workshop.now()
+            self._checked[lane] = self._transactions.now()
 
-    def _look_at(self, lanes: Sequence[NatsLane]) -> dict[NatsLane, WaitingJobs]:
-        """Check lanes, all at once: it takes the time of three requests, however many there are."""
-        infos = self._streams.look_at_ours(self._lanes.all[lane] for lane in lanes)
-        told = {lane: infos[subject] for lane in lanes if (subject := self._lanes.all[lane]) in infos}
-        busy = {lane: info for lane, info in told.items() if info["num_pending"] or info["num_ack_pending"]}
+    def _check(self, lanes: Sequence[NatsLane]) -> dict[NatsLane, WaitingJobs]:
+        """Check lanes concurrently: three requests for each lane, one after the other."""
+        infos = self._streams.known_consumer_infos(self._lanes.all[lane] for lane in lanes)
+        known = {lane: infos[subject] for lane in lanes if (subject := self._lanes.all[lane]) in infos}
+        busy = {lane: info for lane, info in known.items() if info["num_pending"] or info["num_ack_pending"]}
         return {
             lane: _describe(lane, busy[lane], jobs)
             for lane, jobs in self._read(busy).items()
@@ -146,13 +150,13 @@ class WhatWaits:
     def _read(self, infos: Mapping[NatsLane, dict[str, Any]]) -> dict[NatsLane, list[StoredJob]]:
         """Return the jobs that could start, among the first undelivered ones, or else the first of all."""
         places = [(self._lanes.all[lane], _delivered(info)) for lane, info in infos.items()]
-        pages = self._workshop.link.scan_each(places, most=MOST_READ)
+        pages = self._transactions.jetstream.scan_each(places, most=MAX_MESSAGES)
         ids = [[from_token(subject.rpartition(".")[2]) for subject, _ in page] for page in pages]
-        workspace = self._workshop.open()
-        workspace.prefetch_jobs(job_id for page in ids for job_id in page)
-        found = [[job for job_id in page if (job := workspace.job(job_id)) is not None] for page in ids]
+        transaction = self._transactions.begin()
+        transaction.prefetch_jobs(job_id for page in ids for job_id in page)
+        found = [[job for job_id in page if (job := transaction.job(job_id)) is not None] for page in ids]
         return {
-            lane: [job for job in jobs if _could_start(job, workspace.now)]
+            lane: [job for job in jobs if _could_start(job, transaction.now)]
             for lane, jobs in zip(infos, found, strict=True)
         }
 
@@ -191,22 +195,29 @@ def _join(one: WaitingJobs, other: WaitingJobs) -> WaitingJobs:
     return WaitingJobs(one.type, one.queue, f"{one.mark} {other.mark}", count, older.oldest, older.since, age=age)
 
 
-class Reading:
+class JobReader:
     """Finds, counts and explains jobs. Usable from any thread."""
 
-    def __init__(self, workshop: Workshop, projector: Projector, *, gates: Gates, book: SettingsBook) -> None:
-        self._workshop = workshop
+    def __init__(
+        self,
+        transactions: TransactionManager,
+        projector: Projector,
+        *,
+        admission: AdmissionControl,
+        settings_cache: SettingsCache,
+    ) -> None:
+        self._transactions = transactions
         self._projector = projector
-        self._gates = gates
-        self._book = book
+        self._admission = admission
+        self._settings_cache = settings_cache
 
     def find(self, query: Query) -> Page:
         """List jobs."""
         if query.ids is None:
             return self._projector.catch_up().find(query)
-        workspace = self._workshop.open()
-        workspace.prefetch_jobs(query.ids)
-        jobs = [job for job_id in dict.fromkeys(query.ids) if (job := workspace.job(job_id)) is not None]
+        transaction = self._transactions.begin()
+        transaction.prefetch_jobs(query.ids)
+        jobs = [job for job_id in dict.fromkeys(query.ids) if (job := transaction.job(job_id)) is not None]
         wanted = [
             to_record(job)
             for job in sorted(jobs, key=_place, reverse=query.newest_first)
@@ -219,26 +230,30 @@ class Reading:
         return self._projector.catch_up().counts(queue=queue, type=type_)
 
     def queues(self) -> tuple[str, ...]:
-        """List the queues that have jobs, from the projection: lanes are kept after their last job."""
+        """List the queues that have jobs. The projection tells: lanes are kept after their last job."""
         return self._projector.catch_up().queues()
 
     def situation(self, job_id: str) -> Situation | None:
-        """Return why a job is where it is; None if there is no such job."""
-        workspace = self._workshop.open()
-        job = workspace.job(job_id)
+        """Return the facts that explain the state of a job; None if there is no such job."""
+        transaction = self._transactions.begin()
+        job = transaction.job(job_id)
         if job is None:
             return None
-        self._book.refresh()
+        self._settings_cache.refresh()
         is_pending = job.status is JobStatus.PENDING
-        refusal, holders = self._gates.refusal_of(workspace, job) if is_pending and job.limits else (None, ())
+        refusal, holders = (
+            self._admission.refusal_of(transaction, job) if is_pending and job.limits else (None, ())
+        )
         return Situation(
             record=to_record(job),
-            is_queue_paused=job.queue in self._book.paused,
-            behind=self._gates.behind(workspace, job) if is_pending and job.sequence is not None else None,
+            is_queue_paused=job.queue in self._settings_cache.paused,
+            behind=self._admission.blocking_job(transaction, job)
+            if is_pending and job.sequence is not None
+            else None,
             full_bucket=None if refusal is None else refusal.bucket,
             limited_until=None if refusal is None else refusal.until,
             bucket_holders=holders,
-            unique_holder=uniqueness.find_alive_holder(workspace, job),
+            unique_holder=unique_keys.find_alive_holder(transaction, job),
         )
 
 

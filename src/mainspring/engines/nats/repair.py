@@ -5,7 +5,8 @@ server may lose data that it had not written to disk, and a bug may drop a messa
 projection regularly compares the overdue jobs with the messages in the queue.
 
 Server 2.15.1 was seen to skip messages after a purge: a consumer reported nothing to deliver, although a message
-was there. Mainspring does not purge such subjects any more. Each sweep checks one lane, which costs one request.
+was there. Mainspring does not purge such subjects any more. In addition each sweep checks one lane, which costs
+one request.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from mainspring.engines.nats.gate_records import is_ready
-from mainspring.engines.nats.gates import Gates
-from mainspring.engines.nats.journal import NatsJournal
-from mainspring.engines.nats.naming import from_token
+from mainspring.engines.nats.admission import AdmissionControl
+from mainspring.engines.nats.event_log import NatsEventLog
+from mainspring.engines.nats.job_records import StoredJob
+from mainspring.engines.nats.limiters import is_ready
 from mainspring.engines.nats.projector import Projector
-from mainspring.engines.nats.queueing import NatsLane, NatsLanes, Queueing
-from mainspring.engines.nats.stored import StoredJob
+from mainspring.engines.nats.queueing import JobQueue, NatsLane, NatsLanes
 from mainspring.engines.nats.streams import Streams
-from mainspring.engines.nats.workers import HeartbeatRecord, Workers
-from mainspring.engines.nats.workspace import Workshop, Workspace
+from mainspring.engines.nats.subject_names import from_token
+from mainspring.engines.nats.transaction import Transaction, TransactionManager
+from mainspring.engines.nats.workers import HeartbeatRecord, WorkerRegistry
 from mainspring.jobs import transitions
 from mainspring.jobs.engine import MAX_CRASHES
 from mainspring.jobs.events import EventKind
@@ -36,196 +37,202 @@ from mainspring.jobs.timestamps import MICROSECONDS
 EVENTS = {JobStatus.PENDING: EventKind.RESCUED, JobStatus.CANCELED: EventKind.CANCELED}
 
 
-class Rescuing:
-    """Rescues jobs of dead workers. The next `sweep` returns which jobs."""
+class JobRescuer:
+    """Rescues jobs of dead workers. The next `sweep` returns their ids."""
 
     def __init__(
         self,
-        workshop: Workshop,
-        workers: Workers,
+        transactions: TransactionManager,
+        workers: WorkerRegistry,
         *,
-        queueing: Queueing,
-        gates: Gates,
-        journal: NatsJournal,
+        job_queue: JobQueue,
+        admission: AdmissionControl,
+        event_log: NatsEventLog,
         max_crashes: int = MAX_CRASHES,
     ) -> None:
-        self._workshop = workshop
+        self._transactions = transactions
         self._workers = workers
-        self._queueing = queueing
-        self._gates = gates
-        self._journal = journal
+        self._job_queue = job_queue
+        self._admission = admission
+        self._event_log = event_log
         self._max_crashes = max_crashes
         self._rescued: list[str] = []
         self._quarantined: list[str] = []
 
-    def rescue(self, workspace: Workspace, job: StoredJob) -> None:
+    def rescue(self, transaction: Transaction, job: StoredJob) -> None:
         """Take a job from a dead worker, and queue it again, unless its crashes or a stop request end it."""
         was_running = job.status is JobStatus.RUNNING
-        after = transitions.rescued(job, workspace.now, self._max_crashes)
-        if job.is_gated and was_running:
-            after = self._gates.leave(workspace, after, keeps_sequence=after.status is JobStatus.PENDING)
+        after = transitions.rescued(job, transaction.now, self._max_crashes)
+        if job.needs_admission and was_running:
+            after = self._admission.release(transaction, after, keeps_sequence=after.status is JobStatus.PENDING)
         if after.status is JobStatus.PENDING:
-            self._queueing.enqueue(workspace, after)
+            self._job_queue.enqueue(transaction, after)
         else:
-            workspace.put_job(after)
+            transaction.put_job(after)
         if was_running:
-            self._journal.tell_start(workspace, job)
-            self._tell(workspace, after)
+            self._event_log.write_started(transaction, job)
+            self._report(transaction, after)
 
-    def _tell(self, workspace: Workspace, job: StoredJob) -> None:
+    def _report(self, transaction: Transaction, job: StoredJob) -> None:
         if job.status is JobStatus.FAILED:
-            self._journal.write_failed(workspace, job)
-            workspace.draft.then(lambda: self._quarantined.append(job.id))
+            self._event_log.write_failed(transaction, job)
+            transaction.batch.after_commit(lambda: self._quarantined.append(job.id))
         else:
-            self._journal.write(workspace, EVENTS[job.status], job)
+            self._event_log.write(transaction, EVENTS[job.status], job)
             if job.status is JobStatus.PENDING:
-                workspace.draft.then(lambda: self._rescued.append(job.id))
+                transaction.batch.after_commit(lambda: self._rescued.append(job.id))
 
     def sweep(self) -> tuple[list[str], list[str]]:
         """Rescue jobs that workers left behind; return those rescued, and quarantined, since the last sweep."""
-        for number, sign in self._workers.read_all().items():
-            if sign.has_left:
-                self._rescue_all(number, sign)
+        for number, record in self._workers.read_all().items():
+            if record.has_left:
+                self._rescue_all(number, record)
         rescued, self._rescued = self._rescued, []
         quarantined, self._quarantined = self._quarantined, []
         return rescued, quarantined
 
-    def _rescue_all(self, number: int, sign: HeartbeatRecord) -> None:
-        def rescue_left(workspace: Workspace, job_id: str) -> None:
-            job = workspace.job(job_id)
+    def _rescue_all(self, number: int, record: HeartbeatRecord) -> None:
+        def rescue_left(transaction: Transaction, job_id: str) -> None:
+            job = transaction.job(job_id)
             if job is not None and job.owner == number and not job.is_over:
-                self.rescue(workspace, job)
+                self.rescue(transaction, job)
 
-        self._workshop.carry_through_many(sign.left_behind, rescue_left, at_once=20)
-        self._workers.forget(number)
+        self._transactions.run_many(record.left_behind, rescue_left, batch_size=20)
+        self._workers.delete(number)
 
 
-STUCK = 5 * MICROSECONDS
+STUCK = 5 * MICROSECONDS  # a due job that waits longer may have been skipped
 LANE_PAGE = 50
 
 logger = logging.getLogger("mainspring.nats")
 
 
-class Overlooked:
-    """Finds messages that a consumer has skipped, one lane after another."""
+class DeliveryRepair:
+    """Finds messages that a consumer has skipped, one lane at a time, and queues their jobs again."""
 
-    def __init__(self, workshop: Workshop, streams: Streams, lanes: NatsLanes, queueing: Queueing) -> None:
-        self._workshop = workshop
+    def __init__(
+        self, transactions: TransactionManager, streams: Streams, lanes: NatsLanes, job_queue: JobQueue
+    ) -> None:
+        self._transactions = transactions
         self._streams = streams
         self._lanes = lanes
-        self._queueing = queueing
+        self._job_queue = job_queue
         self._turn = 0
 
-    def look(self) -> list[str]:
-        """Check the next lane; queue the jobs again that were skipped there, and return their ids."""
+    def repair_next_lane(self) -> list[str]:
+        """Check the next lane; queue the jobs again that its consumer has skipped, and return their ids."""
         lanes = list(self._lanes.all)
         if not lanes:
             return []
         self._turn = (self._turn + 1) % len(lanes)
-        return self._look_at(lanes[self._turn])
+        return self._repair_lane(lanes[self._turn])
 
-    def _look_at(self, lane: NatsLane) -> list[str]:
+    def _repair_lane(self, lane: NatsLane) -> list[str]:
         subject = self._lanes.all[lane]
         if not self._streams.is_idle(subject):
             return []
-        found = self._workshop.link.scan(subject, most=LANE_PAGE)
+        found = self._transactions.jetstream.scan(subject, most=LANE_PAGE)
         ids = [from_token(name.rpartition(".")[2]) for name, _ in found]
-        answers = self._workshop.carry_through_many(ids, self._queue_again, before=_prefetch)
-        again = [job_id for job_id, is_done in zip(ids, answers, strict=True) if is_done]
+        results = self._transactions.run_many(ids, self._queue_again, prefetch=_prefetch)
+        again = [job_id for job_id, is_done in zip(ids, results, strict=True) if is_done]
         for job_id in again:
-            logger.warning("job %s was overlooked by its consumer, and was queued again", job_id)
+            logger.warning("the consumer of job %s has skipped its message; the job was queued again", job_id)
         return again
 
-    def _queue_again(self, workspace: Workspace, job_id: str) -> bool:
-        job = workspace.job(job_id)
+    def _queue_again(self, transaction: Transaction, job_id: str) -> bool:
+        job = transaction.job(job_id)
         if job is None or job.status is not JobStatus.PENDING or job.owner is not None:
             return False
-        if job.due > workspace.now - STUCK or (job.is_gated and not is_ready(job)):
+        if job.due > transaction.now - STUCK or (job.needs_admission and not is_ready(job)):
             return False  # it may just have become due, or waits for its sequence or limits
-        self._queueing.make_ready_again(workspace, job)
+        self._job_queue.make_ready_again(transaction, job)
         return True
 
 
-def _prefetch(workspace: Workspace, job_ids: Sequence[str]) -> None:
-    workspace.prefetch_jobs(job_ids)
+def _prefetch(transaction: Transaction, job_ids: Sequence[str]) -> None:
+    transaction.prefetch_jobs(job_ids)
 
 
-AT_ONCE = 150
+PAGE_SIZE = 150
 ALIVE = (JobStatus.PENDING, JobStatus.RUNNING)
 OVERDUE = 60 * MICROSECONDS
 """How long a job may be overdue before its message is checked."""
 
 
-class Reaping:
-    """Finds jobs that have neither a message nor a live worker."""
+class OrphanRepair:
+    """Finds orphans, which have neither a message nor a live worker, and queues them again."""
 
     def __init__(
         self,
-        workshop: Workshop,
+        transactions: TransactionManager,
         projector: Projector,
         *,
-        queueing: Queueing,
-        rescuing: Rescuing,
-        workers: Workers,
+        job_queue: JobQueue,
+        rescuer: JobRescuer,
+        workers: WorkerRegistry,
     ) -> None:
-        self._workshop = workshop
+        self._transactions = transactions
         self._projector = projector
-        self._queueing = queueing
-        self._rescuing = rescuing
+        self._job_queue = job_queue
+        self._rescuer = rescuer
         self._workers = workers
         self._ends: dict[JobStatus | None, str | None] = {}  # by status: the end of the last page
 
-    def reap(self, overdue: int = OVERDUE) -> list[str]:
+    def repair(self, overdue: int = OVERDUE) -> list[str]:
         """Queue jobs again that have no message; return their ids."""
-        before = self._workshop.now() - overdue
+        before = self._transactions.now() - overdue
         projection = self._projector.catch_up()
         records = [
             record
             for status in ALIVE
             for record in self._next_page(projection, Query(status=status, due_until=before))
         ]
-        reaped = [record.id for record in self._find_lost(records) if self._queue_again(record)]
-        for job_id in reaped:
-            logger.warning("job %s had no message in the queue, and was queued again", job_id)
-        return reaped
+        repaired = [record.id for record in self._find_orphans(records) if self._queue_again(record)]
+        for job_id in repaired:
+            logger.warning("job %s had no message in the queue; it was queued again", job_id)
+        return repaired
 
     def _next_page(self, projection: Projection, query: Query) -> list[JobRecord]:
         """Return a page of overdue jobs; each call returns the next page."""
-        page = projection.find(replace(query, limit=AT_ONCE, after=self._ends.get(query.status)))
+        page = projection.find(replace(query, limit=PAGE_SIZE, after=self._ends.get(query.status)))
         self._ends[query.status] = page.end
         return page.records
 
-    def _find_lost(self, records: list[JobRecord]) -> list[JobRecord]:
+    def _find_orphans(self, records: list[JobRecord]) -> list[JobRecord]:
         """Return the jobs that have neither a message nor a live worker."""
         messages = {record.id: self._messages_of(record) for record in records}
-        found = self._workshop.link.read(subject for subjects in messages.values() for subject in subjects)
-        silent = [
+        found = self._transactions.jetstream.read(
+            subject for subjects in messages.values() for subject in subjects
+        )
+        unqueued = [
             record for record in records if not any(found[subject].revision for subject in messages[record.id])
         ]
-        now = self._workshop.now()
+        now = self._transactions.now()
         return [
-            record for record in silent if record.owner is None or not self._workers.lease_left(record.owner, now)
+            record
+            for record in unqueued
+            if record.owner is None or not self._workers.lease_left(record.owner, now)
         ]
 
     def _messages_of(self, record: JobRecord) -> list[str]:
-        names = self._workshop.names
+        names = self._transactions.names
         ready = names.ready_of(record.queue, record.type, record.priority, record.id)
-        return [ready, names.at("job", record.id), names.chore("enter", record.id)]
+        return [ready, names.scheduled("job", record.id), names.reminder("enter", record.id)]
 
     def _queue_again(self, record: JobRecord) -> bool:
-        return self._workshop.carry_through(lambda workspace: self._mend(workspace, record))
+        return self._transactions.run(lambda transaction: self._repair(transaction, record))
 
-    def _mend(self, workspace: Workspace, record: JobRecord) -> bool:
-        job = workspace.job(record.id)
-        seen = (record.token, record.owner, record.status)
-        if job is None or (job.token, job.owner, job.status) != seen:
+    def _repair(self, transaction: Transaction, record: JobRecord) -> bool:
+        job = transaction.job(record.id)
+        expected = (record.token, record.owner, record.status)
+        if job is None or (job.token, job.owner, job.status) != expected:
             return False  # it has changed since
         if job.owner is not None:
-            self._rescuing.rescue(workspace, job)
-        elif job.is_gated and job.gates and not is_ready(job):
+            self._rescuer.rescue(transaction, job)
+        elif job.needs_admission and job.admission and not is_ready(job):
             return False  # it waits for its sequence or limits, and needs no message in the queue
-        elif is_ready(job) and job.is_gated:
-            self._queueing.make_ready_again(workspace, job)
+        elif is_ready(job) and job.needs_admission:
+            self._job_queue.make_ready_again(transaction, job)
         else:
-            self._queueing.enqueue(workspace, job)
+            self._job_queue.enqueue(transaction, job)
         return True

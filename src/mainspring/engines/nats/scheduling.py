@@ -2,14 +2,13 @@
 
 Every change is stored only if the record has not changed since it was read, so of two workers that change or fire
 a schedule at the same time one is refused. A firing advances the schedule and stores the jobs of its occurrences
-in one transaction (a `Workspace`). A firing that catches up on more occurrences than fit into a transaction is
-stored in parts, and the last part advances the schedule; a worker that fires it again finds which occurrences have
-their jobs.
+in one transaction. A firing that catches up on more occurrences than fit into a transaction is stored in parts,
+and the last part advances the schedule. A worker that fires it again finds which occurrences have their jobs.
 
-The agenda is a copy of all schedules, so that a worker knows the next occurrence without a request. It is
-refreshed when a change was announced, and after two seconds at the latest. A refresh reads only what was stored
-since the last one. Newer revisions replace older ones, in whatever order they arrive. The server refuses an action
-that relies on an outdated copy.
+The schedule cache is a copy of all schedules, so that a worker knows the next occurrence without a request. It is
+refreshed after a notification of a change, and after two seconds at the latest. A refresh reads only the records
+that were stored since the last one. Newer revisions replace older ones, in whatever order they arrive. The server
+refuses a change that relies on an outdated copy.
 """
 
 from __future__ import annotations
@@ -23,23 +22,23 @@ from threading import RLock
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mainspring.engines.nats import uniqueness
+from mainspring.engines.nats import unique_keys
 from mainspring.engines.nats.commands import NatsCommands
-from mainspring.engines.nats.drafts import StreamEntry
-from mainspring.engines.nats.journal import NatsJournal
-from mainspring.engines.nats.naming import from_token
-from mainspring.engines.nats.stored import StoredJob, decode, encode
-from mainspring.engines.nats.stored_schedules import (
-    GONE,
+from mainspring.engines.nats.event_log import NatsEventLog
+from mainspring.engines.nats.job_records import StoredJob, decode, encode
+from mainspring.engines.nats.schedule_records import (
     KEPT_JOBS,
+    NO_SCHEDULE,
     REMOVED_KEPT_SECONDS,
-    Skipped,
+    SkippedOccurrences,
     StoredSchedule,
+    add_skipped,
     read_schedule,
-    remember_skipped,
 )
-from mainspring.engines.nats.submitting import NatsSubmitting
-from mainspring.engines.nats.workspace import Workshop, Workspace
+from mainspring.engines.nats.subject_names import from_token
+from mainspring.engines.nats.submitting import JobSubmitter
+from mainspring.engines.nats.transaction import Transaction, TransactionManager
+from mainspring.engines.nats.write_batch import StoredMessage
 from mainspring.jobs.commands import PauseSchedule, PutSchedule
 from mainspring.jobs.events import Event, EventKind
 from mainspring.jobs.records import NewJob
@@ -57,24 +56,24 @@ FRESH = 2 * MICROSECONDS
 REMOVED = {"Nats-TTL": f"{REMOVED_KEPT_SECONDS}s"}
 
 
-class Agenda:
+class ScheduleCache:
     """A copy of all schedules, with an order by next occurrence of those not paused. Usable from any thread."""
 
-    def __init__(self, workshop: Workshop) -> None:
-        self._workshop = workshop
-        self._lock = RLock()  # guards what follows
+    def __init__(self, transactions: TransactionManager) -> None:
+        self._transactions = transactions
+        self._lock = RLock()  # guards the attributes below
         self._known: dict[str, tuple[int, ScheduleRecord | None]] = {}  # with the revision of the record
-        self._order: list[tuple[int, str]] = []
+        self._by_due: list[tuple[int, str]] = []
         self._position = 0
         self._refreshed = 0
         self.must_refresh = True
         """Whether a change was announced."""
 
-    def forget(self) -> None:
-        """Forget all schedules: the stream may have been created anew."""
+    def clear(self) -> None:
+        """Clear the copy: the stream may have been created again."""
         with self._lock:
             self._known.clear()
-            self._order.clear()
+            self._by_due.clear()
             self._position = 0
             self.must_refresh = True
 
@@ -84,7 +83,7 @@ class Agenda:
         """Return the earliest next occurrence; None if there is none."""
         with self._lock:
             self._refresh_if_needed()
-            return self._order[0][0] if self._order else None
+            return self._by_due[0][0] if self._by_due else None
 
     def find_due(self, until: int, limit: int | None, names: Iterable[str] | None = None) -> list[ScheduleRecord]:
         """List the schedules that are due by an instant, the earliest first."""
@@ -92,7 +91,7 @@ class Agenda:
         found: list[ScheduleRecord] = []
         with self._lock:
             self._refresh_if_needed()
-            for due, name in self._order:
+            for due, name in self._by_due:
                 if due > until or len(found) == limit:
                     break
                 record = self._known[name][1]
@@ -114,9 +113,9 @@ class Agenda:
             )
 
     def _refresh_if_needed(self) -> None:
-        now = self._workshop.now()
+        now = self._transactions.now()
         if self.must_refresh or not 0 <= now - self._refreshed < FRESH:
-            self.must_refresh = False  # before the scan: a change that is announced meanwhile causes another
+            self.must_refresh = False  # before the scan: a notification during the scan causes another
             try:
                 self._scan(self._position)
             except BaseException:
@@ -124,181 +123,185 @@ class Agenda:
                 raise
             self._refreshed = now
 
-    def _scan(self, after: int) -> dict[str, StreamEntry]:
+    def _scan(self, after: int) -> dict[str, StoredMessage]:
         """Read the schedules that were stored after a revision."""
-        prefix = self._workshop.names.schedules
-        found: dict[str, StreamEntry] = {}
-        while page := self._workshop.link.scan(f"{prefix}>", after=after):
+        prefix = self._transactions.names.schedules
+        found: dict[str, StoredMessage] = {}
+        while page := self._transactions.jetstream.scan(f"{prefix}>", after=after):
             for subject, entry in page:
                 name = from_token(subject.removeprefix(prefix))
                 found[name] = entry
-                self._learn(name, entry.revision, decode(entry.data, StoredSchedule) if entry.data else GONE)
+                self._update(
+                    name, entry.revision, decode(entry.data, StoredSchedule) if entry.data else NO_SCHEDULE
+                )
             after = page[-1][1].revision
         self._position = max(self._position, after)
         return found
 
-    def _learn(self, name: str, revision: int, stored: StoredSchedule) -> None:
+    def _update(self, name: str, revision: int, stored: StoredSchedule) -> None:
         if name in self._known and self._known[name][0] > revision:
             return
         self._drop(name)
         record = stored.record
         self._known[name] = (revision, record)
         if record is not None and record.next_due is not None and not record.is_paused:
-            insort(self._order, (record.next_due, name))
+            insort(self._by_due, (record.next_due, name))
 
     def _drop(self, name: str) -> None:
         _, record = self._known.pop(name, (0, None))
         if record is not None and record.next_due is not None and not record.is_paused:
-            del self._order[bisect_left(self._order, (record.next_due, name))]
+            del self._by_due[bisect_left(self._by_due, (record.next_due, name))]
 
     # -- writing
 
-    def write(self, workspace: Workspace, name: str, stored: StoredSchedule) -> None:
+    def write(self, transaction: Transaction, name: str, stored: StoredSchedule) -> None:
         """Store a schedule, and notify all processes."""
-        subject = workspace.names.schedule(name)
-        is_mark = stored.record is None and not stored.jobs
-        workspace.put(subject, encode(stored), REMOVED if is_mark else None)
-        self.tell(workspace)
+        subject = transaction.names.schedule(name)
+        is_tombstone = stored.record is None and not stored.jobs
+        transaction.put(subject, encode(stored), REMOVED if is_tombstone else None)
+        self.notify(transaction)
 
-        def note() -> None:
+        def update_copy() -> None:
             with self._lock:
-                self._learn(name, workspace.revisions()[subject], stored)
+                self._update(name, transaction.revisions()[subject], stored)
 
-        workspace.draft.then(note)
+        transaction.batch.after_commit(update_copy)
 
-    def tell(self, workspace: Workspace) -> None:
+    def notify(self, transaction: Transaction) -> None:
         """Notify all processes that schedules have changed, once per transaction."""
-        news = (f"{workspace.names.notes}schedule", b"")
-        if news not in workspace.draft.sends:
-            workspace.draft.send(*news)
+        notification = (f"{transaction.names.notifications}schedule", b"")
+        if notification not in transaction.batch.sends:
+            transaction.batch.send(*notification)
 
-    def correct(self, workspace: Workspace, name: str, stored: StoredSchedule) -> None:
+    def update(self, transaction: Transaction, name: str, stored: StoredSchedule) -> None:
         """Update an outdated copy of a schedule with what a transaction has read."""
-        revision = workspace.entry(workspace.names.schedule(name)).revision
+        revision = transaction.stored(transaction.names.schedule(name)).revision
 
-        def note() -> None:
+        def update_copy() -> None:
             with self._lock:
                 if revision:
-                    self._learn(name, revision, stored)
-                else:  # even its tombstone has expired: other removals may have been missed, so read all again
+                    self._update(name, revision, stored)
+                else:  # its tombstone has expired, so other removals may have been missed: read all again
                     self._drop(name)
                     self._position = 0
                     self.must_refresh = True
 
-        workspace.draft.then(note)
+        transaction.batch.after_commit(update_copy)
 
 
-AT_ONCE = 50
-"""Firings in one transaction."""
-MOST_JOBS = 100
+BATCH_SIZE = 50
+"""ScheduleFirer in one transaction."""
+MAX_JOBS = 100
 """Jobs of one firing in one transaction."""
-LOOKS_BACK = (Overlap.SKIP, Overlap.REPLACE)
+NEEDS_EARLIER_JOBS = (Overlap.SKIP, Overlap.REPLACE)
 
 
-class Shot(Struct, frozen=True):
+class FiringPart(Struct, frozen=True):
     """A firing, or a part of one."""
 
     firing: Firing
     occurrences: frozenset[int | None]
-    """Occurrences of the whole firing: their jobs do not count as earlier ones."""
+    """Occurrences of the whole firing: their jobs are not earlier jobs."""
     nonce: str
     is_last: bool = True
 
 
-class Firings:
+class ScheduleFirer:
     """Fires schedules: stores the jobs of their occurrences, and advances them."""
 
     def __init__(
         self,
-        workshop: Workshop,
-        agenda: Agenda,
-        submitting: NatsSubmitting,
+        transactions: TransactionManager,
+        schedule_cache: ScheduleCache,
+        submitter: JobSubmitter,
         commands: NatsCommands,
-        journal: NatsJournal,
+        event_log: NatsEventLog,
     ) -> None:
-        self._workshop = workshop
-        self._agenda = agenda
-        self._submitting = submitting
+        self._transactions = transactions
+        self._schedule_cache = schedule_cache
+        self._submitter = submitter
         self._commands = commands
-        self._journal = journal
+        self._event_log = event_log
 
     def fire_all(self, firings: Sequence[Firing]) -> list[Fired]:
-        """Carry out firings in order: small ones together, large ones in parts."""
-        answers: list[Fired] = []
-        for is_large, group in groupby(firings, lambda firing: len(firing.jobs) > MOST_JOBS):
+        """Fire schedules in order: small firings together, large ones in parts."""
+        results: list[Fired] = []
+        for is_large, group in groupby(firings, lambda firing: len(firing.jobs) > MAX_JOBS):
             if is_large:
-                answers += map(self._fire_in_parts, group)
+                results += map(self._fire_in_parts, group)
             else:
-                answers += self._carry_through([_whole(firing) for firing in group])
-        return answers
+                results += self._run_parts([_whole(firing) for firing in group])
+        return results
 
     def _fire_in_parts(self, firing: Firing) -> Fired:
         submitted: list[str] = []
         skipped_for: str | None = None
         for part in _parts_of(firing):
-            (fired,) = self._carry_through([part])
+            (fired,) = self._run_parts([part])
             if not fired.is_done:
                 return Fired(False)  # another worker fires it, or it was changed, paused or removed
             submitted += fired.submitted
             skipped_for = skipped_for or fired.skipped_for
         return Fired(True, tuple(submitted), skipped_for)
 
-    def _carry_through(self, shots: Sequence[Shot]) -> list[Fired]:
-        attempted: dict[str, Fired] = {}
+    def _run_parts(self, parts: Sequence[FiringPart]) -> list[Fired]:
+        fired: dict[str, Fired] = {}
 
-        def fire(workspace: Workspace, shot: Shot) -> Fired:
-            stored = read_schedule(workspace, shot.firing.schedule)
-            if stored.nonce == shot.nonce:  # it was stored, only the answer was lost
-                self._agenda.correct(workspace, shot.firing.schedule, stored)
-                self._agenda.tell(workspace)
+        def fire(transaction: Transaction, part: FiringPart) -> Fired:
+            stored = read_schedule(transaction, part.firing.schedule)
+            if stored.nonce == part.nonce:  # it was stored, only the reply was lost
+                self._schedule_cache.update(transaction, part.firing.schedule, stored)
+                self._schedule_cache.notify(transaction)
             else:
-                attempted[shot.nonce] = self._fire(workspace, shot, stored)
-            return attempted[shot.nonce]
+                fired[part.nonce] = self._fire(transaction, part, stored)
+            return fired[part.nonce]
 
-        return self._workshop.carry_through_many(shots, fire, before=_prefetch, at_once=AT_ONCE)
+        return self._transactions.run_many(parts, fire, prefetch=_prefetch, batch_size=BATCH_SIZE)
 
-    def _fire(self, workspace: Workspace, shot: Shot, stored: StoredSchedule) -> Fired:
-        firing, record = shot.firing, stored.record
+    def _fire(self, transaction: Transaction, part: FiringPart, stored: StoredSchedule) -> Fired:
+        firing, record = part.firing, stored.record
         if record is None or not _is_still_due(record, firing):
-            self._agenda.correct(workspace, firing.schedule, stored)
+            self._schedule_cache.update(transaction, firing.schedule, stored)
             return Fired(False)
-        jobs = [job for job in firing.jobs if not _has_job(workspace, job)]
-        alive = _alive_jobs(workspace, stored) if jobs and firing.overlap in LOOKS_BACK else None
-        earlier = [job for job in alive or () if job.occurrence not in shot.occurrences]
+        jobs = [job for job in firing.jobs if not _has_job(transaction, job)]
+        alive = _alive_jobs(transaction, stored) if jobs and firing.overlap in NEEDS_EARLIER_JOBS else None
+        earlier = [job for job in alive or () if job.occurrence not in part.occurrences]
         skipped: list[Occurrence] = []
         submitted: tuple[str, ...] = ()
         if earlier and firing.overlap is Overlap.SKIP:
-            skipped = [_skipped(job, earlier[0].id, workspace.now) for job in jobs]
+            skipped = [_skipped(job, earlier[0].id, transaction.now) for job in jobs]
         else:
             if firing.overlap is Overlap.REPLACE:
                 for job in earlier:
-                    self._commands.cancel(workspace, job)
-            add, nonce = self._submitting.add, shot.nonce
-            submitted = tuple(job.id for job in jobs if add(workspace, job, nonce) is None)
-        self._note(workspace, record, [*(firing.records if shot.is_last else ()), *skipped])
-        if shot.is_last:
+                    self._commands.cancel(transaction, job)
+            add, nonce = self._submitter.add, part.nonce
+            submitted = tuple(job.id for job in jobs if add(transaction, job, nonce) is None)
+        self._record_skipped(transaction, record, [*(firing.records if part.is_last else ()), *skipped])
+        if part.is_last:
             record = replace(record, next_due=firing.next_due, last_due=firing.last_due)
         known = stored.jobs if alive is None else tuple(job.id for job in alive)
-        kept = _still_alive(workspace, (*known, *submitted), must_read=alive is not None)
-        self._agenda.write(workspace, firing.schedule, StoredSchedule(record, kept, shot.nonce))
+        kept = _still_alive(transaction, (*known, *submitted), must_read=alive is not None)
+        self._schedule_cache.write(transaction, firing.schedule, StoredSchedule(record, kept, part.nonce))
         return Fired(True, submitted, earlier[0].id if skipped else None)
 
-    def _note(self, workspace: Workspace, schedule: ScheduleRecord, occurrences: list[Occurrence]) -> None:
-        remember_skipped(workspace, schedule.name, occurrences)
+    def _record_skipped(
+        self, transaction: Transaction, schedule: ScheduleRecord, occurrences: list[Occurrence]
+    ) -> None:
+        add_skipped(transaction, schedule.name, occurrences)
         for occurrence in occurrences:
             note = f"{occurrence.kind}: {occurrence.note}"
-            event = Event(EventKind.SKIPPED, workspace.now, schedule.name, schedule.type, schedule.queue, note)
-            self._journal.write_event(workspace, event)
+            event = Event(EventKind.SKIPPED, transaction.now, schedule.name, schedule.type, schedule.queue, note)
+            self._event_log.write_event(transaction, event)
 
 
-def _whole(firing: Firing) -> Shot:
-    return Shot(firing, frozenset(job.occurrence for job in firing.jobs), token_hex(8))
+def _whole(firing: Firing) -> FiringPart:
+    return FiringPart(firing, frozenset(job.occurrence for job in firing.jobs), token_hex(8))
 
 
-def _parts_of(firing: Firing) -> Iterator[Shot]:
+def _parts_of(firing: Firing) -> Iterator[FiringPart]:
     whole = _whole(firing)
-    for start in range(0, len(firing.jobs), MOST_JOBS):
-        end = start + MOST_JOBS
+    for start in range(0, len(firing.jobs), MAX_JOBS):
+        end = start + MAX_JOBS
         part = replace(firing, jobs=firing.jobs[start:end])
         is_last = end >= len(firing.jobs)
         yield replace(whole, firing=part, nonce=f"{whole.nonce}-{start}", is_last=is_last)
@@ -309,21 +312,21 @@ def _is_still_due(stored: ScheduleRecord, firing: Firing) -> bool:
     return is_same and not stored.is_paused
 
 
-def _has_job(workspace: Workspace, job: NewJob) -> bool:
+def _has_job(transaction: Transaction, job: NewJob) -> bool:
     """Return whether the job of an occurrence was stored before."""
-    return uniqueness.find_occurrence(workspace, job) is not None
+    return unique_keys.find_occurrence(transaction, job) is not None
 
 
-def _alive_jobs(workspace: Workspace, stored: StoredSchedule) -> list[StoredJob]:
-    workspace.prefetch_jobs(stored.jobs)
-    jobs = [workspace.job(job_id) for job_id in stored.jobs]
+def _alive_jobs(transaction: Transaction, stored: StoredSchedule) -> list[StoredJob]:
+    transaction.prefetch_jobs(stored.jobs)
+    jobs = [transaction.job(job_id) for job_id in stored.jobs]
     return [job for job in jobs if job is not None and not job.is_over]
 
 
-def _still_alive(workspace: Workspace, jobs: tuple[str, ...], *, must_read: bool) -> tuple[str, ...]:
+def _still_alive(transaction: Transaction, jobs: tuple[str, ...], *, must_read: bool) -> tuple[str, ...]:
     """Return the jobs to keep in the record; ended ones are removed if there are many, or with `must_read`."""
     if must_read or len(jobs) > KEPT_JOBS:
-        jobs = tuple(job.id for job in _alive_jobs(workspace, StoredSchedule(None, jobs)))
+        jobs = tuple(job.id for job in _alive_jobs(transaction, StoredSchedule(None, jobs)))
     return jobs[-KEPT_JOBS:]
 
 
@@ -333,140 +336,144 @@ def _skipped(job: NewJob, earlier: str, now: int) -> Occurrence:
     return Occurrence(due, due, 1, OccurrenceKind.SKIPPED, note, now)
 
 
-def _prefetch(workspace: Workspace, shots: Sequence[Shot]) -> None:
-    """Read in bulk what firings depend on: schedules, then earlier jobs and what new jobs may conflict with."""
-    names = workspace.names
-    workspace.prefetch(names.schedule(shot.firing.schedule) for shot in shots)
+def _prefetch(transaction: Transaction, parts: Sequence[FiringPart]) -> None:
+    """Read the records that firings depend on: schedules, then earlier jobs and possible conflicts of new jobs."""
+    names = transaction.names
+    transaction.prefetch(names.schedule(part.firing.schedule) for part in parts)
     subjects: list[str] = []
-    for shot in shots:
-        firing = shot.firing
+    for part in parts:
+        firing = part.firing
         subjects += [names.job(job.id) for job in firing.jobs]
         subjects += [names.occurrence(job.schedule or "", job.occurrence or 0) for job in firing.jobs]
         if firing.records:
             subjects.append(names.skipped(firing.schedule))
-        if firing.overlap in LOOKS_BACK:
-            subjects += map(names.job, read_schedule(workspace, firing.schedule).jobs)
-    workspace.prefetch(subjects)
+        if firing.overlap in NEEDS_EARLIER_JOBS:
+            subjects += map(names.job, read_schedule(transaction, firing.schedule).jobs)
+    transaction.prefetch(subjects)
 
 
-class NatsScheduling:
+class NatsSchedules:
     """Changes, fires and lists schedules. One thread writes, any thread may read."""
 
     def __init__(
-        self, workshop: Workshop, submitting: NatsSubmitting, commands: NatsCommands, journal: NatsJournal
+        self,
+        transactions: TransactionManager,
+        submitter: JobSubmitter,
+        commands: NatsCommands,
+        event_log: NatsEventLog,
     ) -> None:
-        self._workshop = workshop
-        self.agenda = Agenda(workshop)
+        self._transactions = transactions
+        self.schedule_cache = ScheduleCache(transactions)
         """A copy of all schedules."""
-        self._firings = Firings(workshop, self.agenda, submitting, commands, journal)
+        self._firer = ScheduleFirer(transactions, self.schedule_cache, submitter, commands, event_log)
 
     @property
     def must_refresh(self) -> bool:
         """Whether a change was announced."""
-        return self.agenda.must_refresh
+        return self.schedule_cache.must_refresh
 
     @must_refresh.setter
     def must_refresh(self, value: bool) -> None:
-        self.agenda.must_refresh = value
+        self.schedule_cache.must_refresh = value
 
-    def forget(self) -> None:
-        """Forget all schedules: the stream may have been created anew."""
-        self.agenda.forget()
+    def clear(self) -> None:
+        """Clear the copy: the stream may have been created again."""
+        self.schedule_cache.clear()
 
     # -- changes
 
-    def put(self, order: PutSchedule) -> bool:
+    def put(self, command: PutSchedule) -> bool:
         """Store a schedule, if its author has read the current revision."""
 
         def put(stored: ScheduleRecord | None, now: int) -> ScheduleRecord | None:
-            if order.expected != (None if stored is None else stored.revision):
+            if command.expected != (None if stored is None else stored.revision):
                 return None
             if stored is None:
-                return replace(order.record, revision=1, created=now)
+                return replace(command.record, revision=1, created=now)
             return replace(
-                order.record,
+                command.record,
                 revision=stored.revision + 1,
                 created=stored.created,
                 is_paused=stored.is_paused,
                 last_due=stored.last_due,
             )
 
-        return self._change(order.record.name, put)
+        return self._change(command.record.name, put)
 
-    def pause(self, order: PauseSchedule) -> bool:
+    def pause(self, command: PauseSchedule) -> bool:
         """Pause or resume a schedule."""
 
         def pause(stored: ScheduleRecord | None, _now: int) -> ScheduleRecord | None:
-            if stored is None or stored.is_paused is order.is_paused:
+            if stored is None or stored.is_paused is command.is_paused:
                 return None
-            if order.expected not in (None, stored.revision):
+            if command.expected not in (None, stored.revision):
                 return None
-            next_due = stored.next_due if order.is_paused else order.next_due
-            return replace(stored, is_paused=order.is_paused, next_due=next_due)
+            next_due = stored.next_due if command.is_paused else command.next_due
+            return replace(stored, is_paused=command.is_paused, next_due=next_due)
 
-        return self._change(order.name, pause)
+        return self._change(command.name, pause)
 
     def _change(self, name: str, change: Callable[[ScheduleRecord | None, int], ScheduleRecord | None]) -> bool:
         """Replace the record of a schedule with the result of `change`; return False if that is None."""
         nonce = token_hex(8)
 
-        def work(workspace: Workspace) -> bool:
-            stored = read_schedule(workspace, name)
-            if stored.nonce == nonce:  # it was stored, only the answer was lost
-                return self._confirm(workspace, name, stored)
-            record = change(stored.record, workspace.now)
+        def work(transaction: Transaction) -> bool:
+            stored = read_schedule(transaction, name)
+            if stored.nonce == nonce:  # it was stored, only the reply was lost
+                return self._confirm(transaction, name, stored)
+            record = change(stored.record, transaction.now)
             if record is not None:
-                self.agenda.write(workspace, name, StoredSchedule(record, stored.jobs, nonce))
+                self.schedule_cache.write(transaction, name, StoredSchedule(record, stored.jobs, nonce))
             return record is not None
 
-        return self._workshop.carry_through(work)
+        return self._transactions.run(work)
 
     def remove(self, name: str) -> bool:
         """Delete a schedule and its skipped occurrences; its jobs stay."""
         nonce = token_hex(8)
 
-        def work(workspace: Workspace) -> bool:
-            stored = read_schedule(workspace, name)
+        def work(transaction: Transaction) -> bool:
+            stored = read_schedule(transaction, name)
             if stored.nonce == nonce:
-                return self._confirm(workspace, name, stored)
+                return self._confirm(transaction, name, stored)
             if stored.record is None:
                 return False
-            self.agenda.write(workspace, name, StoredSchedule(None, stored.jobs, nonce))
-            skipped = workspace.names.skipped(name)
-            if workspace.get(skipped):
-                workspace.forget(skipped)
+            self.schedule_cache.write(transaction, name, StoredSchedule(None, stored.jobs, nonce))
+            skipped = transaction.names.skipped(name)
+            if transaction.get(skipped):
+                transaction.delete(skipped)
             return True
 
-        return self._workshop.carry_through(work)
+        return self._transactions.run(work)
 
-    def _confirm(self, workspace: Workspace, name: str, stored: StoredSchedule) -> bool:
-        self.agenda.correct(workspace, name, stored)
-        self.agenda.tell(workspace)
+    def _confirm(self, transaction: Transaction, name: str, stored: StoredSchedule) -> bool:
+        self.schedule_cache.update(transaction, name, stored)
+        self.schedule_cache.notify(transaction)
         return True
 
     def fire_all(self, firings: Sequence[Firing]) -> list[Fired]:
         """Advance schedules and store the jobs of their occurrences, each unless another worker was faster."""
-        return self._firings.fire_all(firings)
+        return self._firer.fire_all(firings)
 
     # -- reading
 
     def next_firing(self) -> int | None:
         """Return the earliest next occurrence of all schedules that are not paused."""
-        return self.agenda.next_firing()
+        return self.schedule_cache.next_firing()
 
     def find(self, names: Sequence[str] | None, due_until: int | None, limit: int | None) -> list[ScheduleRecord]:
         """List schedules by name; or those that are due by an instant, the earliest first."""
         if due_until is not None:
-            return self.agenda.find_due(due_until, limit, names)
+            return self.schedule_cache.find_due(due_until, limit, names)
         if names is None:
-            return self.agenda.read_all()[:limit]
-        found = self._workshop.link.read(map(self._workshop.names.schedule, names))
+            return self.schedule_cache.read_all()[:limit]
+        found = self._transactions.jetstream.read(map(self._transactions.names.schedule, names))
         stored = [decode(entry.data, StoredSchedule).record for entry in found.values() if entry.data]
         records = [record for record in stored if record is not None]
         return sorted(records, key=lambda record: record.name)[:limit]
 
     def occurrences(self, schedule: str, limit: int) -> list[Occurrence]:
-        """List the occurrences for which no job was made, the latest first."""
-        data = self._workshop.link.read_one(self._workshop.names.skipped(schedule)).data
-        kept = decode(data, Skipped).occurrences if data else ()
+        """List the occurrences without a job, the latest first."""
+        data = self._transactions.jetstream.read_one(self._transactions.names.skipped(schedule)).data
+        kept = decode(data, SkippedOccurrences).occurrences if data else ()
         return list(kept[: -limit - 1 : -1])

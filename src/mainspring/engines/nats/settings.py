@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlsplit
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mainspring.engines.nats.naming import DEFAULT_PREFIX
+from mainspring.engines.nats.subject_names import DEFAULT_PREFIX
 from mainspring.errors import EngineUnavailable
 
 SCHEMES = ("nats://", "tls://")
@@ -28,7 +28,7 @@ ROLES: tuple[Role, ...] = get_args(Role)
 
 
 def inbox_of(prefix: str, role: Role) -> str:
-    """Return the prefix of subjects for answers to a role; no other role may subscribe to them."""
+    """Return the prefix of the subjects for replies to a role; no other role may subscribe to them."""
     return f"{DEFAULT_INBOX}_{prefix}_{role}"
 
 
@@ -53,12 +53,13 @@ class NatsSettings(Struct, frozen=True, kw_only=True):
     tls: ssl.SSLContext | None = None
     """For servers whose certificate is signed by a private authority, or that require a client certificate."""
     role: Role | None = None
-    """The permissions of this process, see `rights.py`: it requests nothing else. None: all permissions."""
+    """The permissions of this process, see `permissions.py`; it sends no other requests. None: all permissions."""
     inbox_prefix: str | None = None
-    """Prefix of the subjects for answers; None: that of the role, or `_INBOX`."""
+    """Prefix of the subjects for replies; None: that of the role, or `_INBOX`."""
     projection: str | None = None
-    """The file of the local copy that lists are read from. A process with this setting always has a copy, and also
-    prunes jobs and repairs lost ones. None: a file in the user's cache directory, created for the first list."""
+    """The file of the projection, from which lists are read. A process with this setting also prunes jobs, and
+    queues jobs again that have lost their message. None: a file in the user's cache directory, created for the
+    first list."""
     prepared: bool = False
     """Whether an operator has created the streams and consumers, so that this process only uses them."""
 
@@ -68,26 +69,26 @@ class NatsSettings(Struct, frozen=True, kw_only=True):
             raise EngineUnavailable(
                 engine=f"role {self.role!r}",
                 reason="there is no such role",
-                remedy=f"take {', '.join(ROLES)}, or none",
+                remedy=f"use {', '.join(ROLES)}, or none",
             )
 
     @property
     def inbox(self) -> str:
-        """Prefix of the subjects for answers."""
+        """Prefix of the subjects for replies."""
         return self.inbox_prefix or (DEFAULT_INBOX if self.role is None else inbox_of(self.prefix, self.role))
 
     @property
-    def makes_streams(self) -> bool:
+    def creates_streams(self) -> bool:
         """Whether this process creates missing streams and updates outdated ones."""
         return not self.prepared and self.role in (None, "operator")
 
     @property
-    def makes_consumers(self) -> bool:
+    def creates_consumers(self) -> bool:
         """Whether this process creates missing consumers."""
-        return not self.prepared and self.may_take
+        return not self.prepared and self.may_claim
 
     @property
-    def may_take(self) -> bool:
+    def may_claim(self) -> bool:
         """Whether this process may run a worker."""
         return self.role in (None, "worker")
 
@@ -147,7 +148,7 @@ def _read_query(query: str, url: str) -> dict[str, Any]:
         except (KeyError, ValueError):
             raise EngineUnavailable(
                 engine=f"url {without_password(url.partition('?')[0])!r}",
-                reason=f"setting {name}={value!r} is not understood",
+                reason=f"the setting {name}={value!r} is unknown or invalid",
                 remedy=f"settings in a URL are {', '.join(readers)}; the rest goes into nats=NatsSettings(...)",
             ) from None
     return found

@@ -7,14 +7,14 @@ from secrets import token_hex
 
 from msgspec.structs import replace
 
-from mainspring.engines.nats.gates import Gates
-from mainspring.engines.nats.hands import Hands
-from mainspring.engines.nats.journal import NatsJournal
-from mainspring.engines.nats.messages import ACK, nak
-from mainspring.engines.nats.queueing import Queueing
-from mainspring.engines.nats.stored import StoredJob, change
-from mainspring.engines.nats.submitting import NatsSubmitting
-from mainspring.engines.nats.workspace import TooLarge, Workshop, Workspace
+from mainspring.engines.nats.admission import AdmissionControl
+from mainspring.engines.nats.deliveries import ACK, nak
+from mainspring.engines.nats.event_log import NatsEventLog
+from mainspring.engines.nats.job_records import StoredJob, change
+from mainspring.engines.nats.leases import ActiveLeases
+from mainspring.engines.nats.queueing import JobQueue
+from mainspring.engines.nats.submitting import JobSubmitter
+from mainspring.engines.nats.transaction import BatchTooLarge, Transaction, TransactionManager
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs import transitions
 from mainspring.jobs.events import EventKind, event_after
@@ -22,181 +22,185 @@ from mainspring.jobs.records import Lease, Outcome, OutcomeKind, ProgressReport
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.transitions import RUNS_LATER
 
-AT_ONCE = 300
-MOST_TRIES = 50
+BATCH_SIZE = 300
+MAX_TRIES = 50
 
 
-class NatsSettling:
+class JobSettler:
     """Stores outcomes and progress of jobs."""
 
     def __init__(
         self,
-        workshop: Workshop,
-        hands: Hands,
+        transactions: TransactionManager,
+        leases: ActiveLeases,
         *,
-        submitting: NatsSubmitting,
-        queueing: Queueing,
-        gates: Gates,
-        journal: NatsJournal,
+        submitter: JobSubmitter,
+        job_queue: JobQueue,
+        admission: AdmissionControl,
+        event_log: NatsEventLog,
     ) -> None:
-        self._workshop = workshop
-        self._hands = hands
-        self._submitting = submitting
-        self._queueing = queueing
-        self._gates = gates
-        self._journal = journal
-        self._doubtful: dict[tuple[str, int], str] = {}  # nonces of outcomes that may have been stored
+        self._transactions = transactions
+        self._leases = leases
+        self._submitter = submitter
+        self._job_queue = job_queue
+        self._admission = admission
+        self._event_log = event_log
+        self._uncertain: dict[tuple[str, int], str] = {}  # nonces of outcomes that may have been stored
 
     def settle(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
         """End leases; False for those that were no longer valid."""
-        answers: list[bool] = []
-        at_once = AT_ONCE
-        while len(answers) < len(outcomes):
-            part = outcomes[len(answers) : len(answers) + at_once]
+        results: list[bool] = []
+        batch_size = BATCH_SIZE
+        while len(results) < len(outcomes):
+            part = outcomes[len(results) : len(results) + batch_size]
             try:
-                answers += self._settle_together(worker, part)
-            except TooLarge:
+                results += self._settle_together(worker, part)
+            except BatchTooLarge:
                 if len(part) == 1:
                     raise
-                at_once = max(1, len(part) // 4)
-        return answers
+                batch_size = max(1, len(part) // 4)
+        return results
 
     def _settle_together(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
-        answers: dict[int, bool] = {}
+        results: dict[int, bool] = {}
         left = dict(enumerate(outcomes))
         nonces = {number: self._nonce_of(outcome) for number, outcome in left.items()}
-        doubtful = {number for number, (_, is_doubtful) in nonces.items() if is_doubtful}
+        uncertain = {number for number, (_, is_uncertain) in nonces.items() if is_uncertain}
         try:
-            for _ in range(MOST_TRIES):
-                workspace = self._workshop.open()
-                self._know(workspace, worker, left, doubtful)
+            for _ in range(MAX_TRIES):
+                transaction = self._transactions.begin()
+                self._read_jobs(transaction, worker, left, uncertain)
                 for number, outcome in left.items():
                     nonce = nonces[number][0]
-                    is_stored = number in doubtful and _was_stored(workspace, outcome, nonce)
-                    answers[number] = is_stored or self._settle(workspace, worker, outcome, nonce)
-                missed = self._workshop.commit_each(workspace)
-                record_of = workspace.names.job
-                doubtful = {number for number, outcome in left.items() if record_of(outcome.lease.id) in missed}
-                done = [(outcome, answers[number]) for number, outcome in left.items() if number not in doubtful]
-                self._let_go(worker, done)
-                left = {number: left[number] for number in doubtful}
+                    is_stored = number in uncertain and _was_stored(transaction, outcome, nonce)
+                    results[number] = is_stored or self._settle(transaction, worker, outcome, nonce)
+                missed = self._transactions.commit_each(transaction)
+                record_of = transaction.names.job
+                uncertain = {number for number, outcome in left.items() if record_of(outcome.lease.id) in missed}
+                done = [(outcome, results[number]) for number, outcome in left.items() if number not in uncertain]
+                self._release_leases(worker, done)
+                left = {number: left[number] for number in uncertain}
                 if not left:
-                    return [answers[number] for number in range(len(outcomes))]
-            raise self._workshop.link.unavailable("others change the same jobs all the time", remedy="try again")
+                    return [results[number] for number in range(len(outcomes))]
+            raise self._transactions.jetstream.unavailable(
+                "other processes keep changing the same jobs", remedy="try again"
+            )
         except EngineUnavailable:
-            # They may have been stored: if the worker sends them again, their nonces show it.
+            # They may have been stored: if the worker sends them again, their nonces show that.
             for number, outcome in left.items():
-                self._doubtful[outcome.lease.id, outcome.lease.token] = nonces[number][0]
+                self._uncertain[outcome.lease.id, outcome.lease.token] = nonces[number][0]
             raise
 
     def _nonce_of(self, outcome: Outcome) -> tuple[str, bool]:
-        """Return the nonce that tells an outcome from others, and whether it may have been stored already."""
-        nonce = self._doubtful.pop((outcome.lease.id, outcome.lease.token), None)
+        """Return the nonce that identifies an outcome, and whether the outcome may have been stored already."""
+        nonce = self._uncertain.pop((outcome.lease.id, outcome.lease.token), None)
         return (token_hex(8), False) if nonce is None else (nonce, True)
 
-    def _gated(self, workspace: Workspace, outcomes: Iterable[Outcome]) -> list[StoredJob]:
-        jobs = (workspace.job(outcome.lease.id) for outcome in outcomes if outcome.lease.frees_others)
+    def _limited_jobs(self, transaction: Transaction, outcomes: Iterable[Outcome]) -> list[StoredJob]:
+        jobs = (transaction.job(outcome.lease.id) for outcome in outcomes if outcome.lease.frees_others)
         return [job for job in jobs if job is not None]
 
-    def _know(
-        self, workspace: Workspace, worker: int, outcomes: Mapping[int, Outcome], doubtful: set[int]
+    def _read_jobs(
+        self, transaction: Transaction, worker: int, outcomes: Mapping[int, Outcome], uncertain: set[int]
     ) -> None:
-        """Treat the records of our leases as read; read the others, and those that another process has changed."""
+        """Use the records of active leases; read the others, and those that another process has changed."""
         unknown = []
         for number, outcome in outcomes.items():
-            hand = self._hands.get(outcome.lease.id)
-            if number not in doubtful and hand is not None and hand.is_of(outcome.lease, worker):
-                workspace.know_job(hand.job, hand.revision)
+            active = self._leases.get(outcome.lease.id)
+            if number not in uncertain and active is not None and active.is_of(outcome.lease, worker):
+                transaction.assume_job(active.job, active.revision)
             else:
                 unknown.append(outcome.lease.id)
-        workspace.prefetch_jobs(unknown)
-        self._gates.prefetch(workspace, self._gated(workspace, outcomes.values()))
+        transaction.prefetch_jobs(unknown)
+        self._admission.prefetch(transaction, self._limited_jobs(transaction, outcomes.values()))
 
-    def _settle(self, workspace: Workspace, worker: int, outcome: Outcome, nonce: str) -> bool:
-        job = workspace.job(outcome.lease.id)
+    def _settle(self, transaction: Transaction, worker: int, outcome: Outcome, nonce: str) -> bool:
+        job = transaction.job(outcome.lease.id)
         outcome = _with_lost_start(job, outcome, worker)
         if job is None or job.place != outcome.lease.ref or not transitions.can_settle(job, outcome, worker):
             return False
         if outcome.kind is not OutcomeKind.HANDED_BACK:
-            self._journal.tell_start(workspace, job, outcome.began)
-        after = change(transitions.settled(job, outcome, workspace.now), settled_by=nonce, is_start_untold=False)
-        is_placed_anew = job.steps_aside and outcome.kind in RUNS_LATER
-        if is_placed_anew:
+            self._event_log.write_started(transaction, job, outcome.began)
+        after = change(
+            transitions.settled(job, outcome, transaction.now), settled_by=nonce, is_start_unreported=False
+        )
+        steps_aside = job.steps_aside and outcome.kind in RUNS_LATER
+        if steps_aside:
             after = change(after, turn=after.due)
-        if job.is_gated and job.status is JobStatus.RUNNING:
-            keeps = after.status is JobStatus.PENDING and not is_placed_anew
-            after = self._gates.leave(workspace, after, keeps_sequence=keeps)
+        if job.needs_admission and job.status is JobStatus.RUNNING:
+            keeps = after.status is JobStatus.PENDING and not steps_aside
+            after = self._admission.release(transaction, after, keeps_sequence=keeps)
         if after.status is JobStatus.PENDING:
-            self._queueing.enqueue(workspace, after)
+            self._job_queue.enqueue(transaction, after)
         else:
-            self._end(workspace, after, outcome, nonce)
-        self._tell(workspace, after, outcome)
+            self._store_end(transaction, after, outcome, nonce)
+        self._write_event(transaction, after, outcome)
         return True
 
-    def _end(self, workspace: Workspace, job: StoredJob, outcome: Outcome, nonce: str) -> None:
-        names = workspace.names
+    def _store_end(self, transaction: Transaction, job: StoredJob, outcome: Outcome, nonce: str) -> None:
+        names = transaction.names
         if job.status is JobStatus.COMPLETED:
             if outcome.follow_up is not None:
-                self._submitting.add(workspace, outcome.follow_up, nonce)
+                self._submitter.add(transaction, outcome.follow_up, nonce)
             if outcome.keep_result_until is not None:
                 job = change(job, keep_result_until=outcome.keep_result_until)
-                subject, chore = names.at("forget", job.id), names.chore("forget", job.id)
-                workspace.draft.schedule(subject, chore, outcome.keep_result_until)
+                subject, reminder = names.scheduled("forget", job.id), names.reminder("forget", job.id)
+                transaction.batch.schedule(subject, reminder, outcome.keep_result_until)
         if job.expires is not None:
-            workspace.draft.purge(names.at("expire", job.id))
-        workspace.put_job(job)
+            transaction.batch.purge(names.scheduled("expire", job.id))
+        transaction.put_job(job)
 
-    def _tell(self, workspace: Workspace, job: StoredJob, outcome: Outcome) -> None:
+    def _write_event(self, transaction: Transaction, job: StoredJob, outcome: Outcome) -> None:
         event = event_after(outcome.kind, job.status)
         if event is EventKind.FAILED:
-            self._journal.write_failed(workspace, job)
+            self._event_log.write_failed(transaction, job)
         elif event is not None:
-            self._journal.write(workspace, event, job)
+            self._event_log.write(transaction, event, job)
 
-    def _let_go(self, worker: int, settled: Sequence[tuple[Outcome, bool]]) -> None:
-        """Acknowledge the messages of jobs that are over or queued again; give the others back to the server."""
-        answers: list[tuple[str, bytes]] = []
+    def _release_leases(self, worker: int, settled: Sequence[tuple[Outcome, bool]]) -> None:
+        """Acknowledge messages of jobs that have ended or are queued again; return the others to the server."""
+        replies: list[tuple[str, bytes]] = []
         for outcome, is_accepted in settled:
-            hand = self._hands.get(outcome.lease.id)
-            if hand is not None and hand.is_of(outcome.lease, worker):
-                self._hands.drop(outcome.lease.id)
-                answers.append((hand.reply, ACK if is_accepted else nak(0)))
-        self._workshop.link.send(answers)
+            active = self._leases.get(outcome.lease.id)
+            if active is not None and active.is_of(outcome.lease, worker):
+                self._leases.drop(outcome.lease.id)
+                replies.append((active.reply, ACK if is_accepted else nak(0)))
+        self._transactions.jetstream.send(replies)
 
     def report(self, worker: int, reports: Sequence[ProgressReport]) -> list[bool]:
-        """Store that handlers begin, and the progress of jobs."""
-        return self._workshop.carry_through_many(
-            reports, lambda workspace, report: self._report(workspace, worker, report), before=_prefetch
+        """Store progress reports, and the `started` events of handlers that have begun."""
+        return self._transactions.run_many(
+            reports, lambda transaction, report: self._report(transaction, worker, report), prefetch=_prefetch
         )
 
-    def _report(self, workspace: Workspace, worker: int, report: ProgressReport) -> bool:
-        job = workspace.job(report.lease.id)
+    def _report(self, transaction: Transaction, worker: int, report: ProgressReport) -> bool:
+        job = transaction.job(report.lease.id)
         if job is None or not _is_running(job, report.lease, worker):
             return False
-        if report.progress is None and not job.is_start_untold:
+        if report.progress is None and not job.is_start_unreported:
             return True
-        self._journal.tell_start(workspace, job, workspace.now)
-        after = change(job, is_start_untold=False)
+        self._event_log.write_started(transaction, job, transaction.now)
+        after = change(job, is_start_unreported=False)
         if report.progress is not None:
             after = change(after, progress=report.progress)
-            self._journal.write(workspace, EventKind.PROGRESS, after)
-        workspace.put_job(after)
-        workspace.draft.then(lambda: self._note_report(workspace, after))
+            self._event_log.write(transaction, EventKind.PROGRESS, after)
+        transaction.put_job(after)
+        transaction.batch.after_commit(lambda: self._update_lease(transaction, after))
         return True
 
-    def _note_report(self, workspace: Workspace, job: StoredJob) -> None:
-        hand = self._hands.get(job.id)
-        if hand is not None and (hand.job.place, hand.job.token) == (job.place, job.token):
-            hand.job, hand.revision = job, workspace.revisions()[workspace.names.job(job.id)]
+    def _update_lease(self, transaction: Transaction, job: StoredJob) -> None:
+        active = self._leases.get(job.id)
+        if active is not None and (active.job.place, active.job.token) == (job.place, job.token):
+            active.job, active.revision = job, transaction.revisions()[transaction.names.job(job.id)]
 
 
-def _prefetch(workspace: Workspace, reports: Sequence[ProgressReport]) -> None:
-    workspace.prefetch_jobs(report.lease.id for report in reports)
+def _prefetch(transaction: Transaction, reports: Sequence[ProgressReport]) -> None:
+    transaction.prefetch_jobs(report.lease.id for report in reports)
 
 
-def _was_stored(workspace: Workspace, outcome: Outcome, nonce: str) -> bool:
-    """Return whether an earlier try has stored an outcome, and only its answer was lost."""
-    job = workspace.job(outcome.lease.id)
+def _was_stored(transaction: Transaction, outcome: Outcome, nonce: str) -> bool:
+    """Return whether an earlier try has stored an outcome, and only its reply was lost."""
+    job = transaction.job(outcome.lease.id)
     return job is not None and (job.place, job.settled_by) == (outcome.lease.ref, nonce)
 
 
@@ -205,7 +209,7 @@ def _is_running(job: StoredJob, lease: Lease, worker: int) -> bool:
 
 
 def _with_lost_start(job: StoredJob | None, outcome: Outcome, worker: int) -> Outcome:
-    """Mark a handed-back lease as started, if its start was stored and only the answer was lost."""
+    """Mark a handed-back lease as started, if its start was stored and only the reply was lost."""
     lease = outcome.lease
     is_held = outcome.kind is OutcomeKind.HANDED_BACK and not lease.is_started
     if job is None or not is_held or not _is_running(job, lease, worker):

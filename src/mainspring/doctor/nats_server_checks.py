@@ -1,0 +1,149 @@
+"""Checks NATS servers: version, storage, fsync, clock, round trip, message size and permissions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mainspring.doctor.findings import Finding, error, in_bytes, in_seconds, info, ok, some, warning
+from mainspring.doctor.nats_facts import NatsFacts
+from mainspring.engines.nats.engine import CLUSTER_START_LEAD, START_LEAD
+from mainspring.engines.nats.streams import MINIMUM_VERSION, NANOSECONDS
+from mainspring.jobs.timestamps import MICROSECONDS
+
+WARNING_SHARE = 0.8  # of the storage limit
+ERROR_SHARE = 0.95
+MAX_SKEW_SECONDS = 1.0
+SAFE_SYNC_SECONDS = 1.0  # between two syncs; a power failure may lose that much
+
+
+def check_server(facts: NatsFacts) -> Finding:
+    """Check the version of the server, and whether JetStream is enabled."""
+    version = str(facts.server.get("version", ""))
+    numbers = [int(part) for part in version.split(".")[:2] if part.isdigit()]
+    floor = ".".join(map(str, MINIMUM_VERSION))
+    if tuple(numbers) < MINIMUM_VERSION:
+        return error(
+            f"its version is {version or 'unknown'}, and {floor} is needed",
+            "Older servers cannot schedule messages, which deliver jobs that are due later.",
+            "Update nats-server.",
+        )
+    if facts.account is None and not facts.denied:
+        return error(
+            "JetStream is not enabled for this account",
+            "Without it a server stores no messages.",
+            "Start nats-server with -js, or enable jetstream in the account.",
+        )
+    where = f"in cluster {facts.server['cluster']}" if facts.server.get("cluster") else "alone"
+    return ok(f"server {facts.server.get('server_name', '')} {version}, {where}")
+
+
+def check_storage(facts: NatsFacts) -> Iterator[Finding]:
+    """Check how much storage JetStream has left, for the account and, with a monitor, on the server."""
+    account = facts.account or {}
+    uses = [("this account", account.get("storage", 0), account.get("limits", {}).get("max_storage", -1))]
+    if facts.monitor is not None:
+        jetstream = facts.monitor.get("jetstream", {})
+        used, limit = (
+            jetstream.get("stats", {}).get("storage", 0),
+            jetstream.get("config", {}).get("max_storage", -1),
+        )
+        uses.append(("this server", used, limit))
+    for whose, used, limit in uses:
+        text = f"JetStream of {whose} has {in_bytes(used)} in use"
+        if limit <= 0:
+            yield ok(f"{text}, without a limit of its own")
+        elif used < WARNING_SHARE * limit:
+            yield ok(f"{text}, of {in_bytes(limit)}")
+        else:
+            severity = error if used >= ERROR_SHARE * limit else warning
+            yield severity(
+                f"{text}, of only {in_bytes(limit)}",
+                "When it is full, submits fail, and no outcome of a job can be stored.",
+                "Give it more storage (max_file_store of the server, max_storage of the account), or keep ended "
+                "jobs for a shorter time: Keep(completed=...).",
+            )
+
+
+def check_sync(facts: NatsFacts) -> Finding:
+    """Check how much a power failure may lose."""
+    replicas = int((facts.stream or {}).get("config", {}).get("num_replicas", 1))
+    ways = "jetstream { sync_interval: always } on one server, or replicas=3 on three with separate power"
+    if replicas >= 3:
+        return ok(f"a job is confirmed when a majority of {replicas} servers have it")
+    if facts.monitor is None:
+        return info(
+            "a client cannot read how often the server syncs its files",
+            "There is one copy, and by default a server syncs its files every two minutes: a power failure may "
+            "lose jobs that were confirmed in between.",
+            f"Pass --monitor http://HOST:8222 (http: or -m of nats-server). Safe settings: {ways}.",
+        )
+    leader = (facts.stream or {}).get("cluster", {}).get("leader")
+    if facts.monitor.get("server_name") != leader:
+        return warning(
+            f"the monitor is that of server {facts.monitor.get('server_name')}, and {leader} stores the jobs",
+            "How often that server syncs its files is unknown.",
+            f"Pass --monitor the address of {leader}.",
+        )
+    config = facts.monitor.get("jetstream", {}).get("config", {})
+    seconds = config.get("sync_interval", 0) / NANOSECONDS
+    if config.get("sync_always"):
+        return ok("the server syncs each message before it confirms it")
+    severity = info if seconds <= SAFE_SYNC_SECONDS else warning
+    return severity(
+        f"the server syncs its files every {in_seconds(seconds)}, and there is one copy",
+        "A power failure may lose jobs that were confirmed in between; a crash of the process does not.",
+        f"Safe settings: {ways}.",
+    )
+
+
+def check_clock(facts: NatsFacts) -> Finding:
+    """Check the difference between the local clock and the server's."""
+    by = f"{in_seconds(abs(facts.ahead))} {'behind' if facts.ahead > 0 else 'ahead of'}"
+    if abs(facts.ahead) < MAX_SKEW_SECONDS:
+        return ok(f"the local clock is {by} the clock of the server")
+    return warning(
+        f"the local clock is {by} the clock of the server",
+        "Jobs follow the server's clock, so delays and schedules are right; a due time for at= that your code "
+        "computes with the local clock is not.",
+        "Synchronize both machines: chrony or systemd-timesyncd.",
+    )
+
+
+def check_distance(facts: NatsFacts) -> Finding:
+    """Check the duration of a round trip."""
+    is_replicated = int((facts.stream or {}).get("config", {}).get("num_replicas", 1)) > 1
+    lead = (CLUSTER_START_LEAD if is_replicated else START_LEAD) / MICROSECONDS
+    text = f"a round trip takes {in_seconds(facts.round_trip)}"
+    if facts.round_trip < lead / 2:
+        return ok(text)
+    return warning(
+        text,
+        f"The start of a job is stored {in_seconds(lead)} before it is due, which takes two round trips: jobs "
+        "start later than they are due.",
+        "Run workers near the servers; check the load of the servers and the network.",
+    )
+
+
+def check_payload(facts: NatsFacts, max_payload: int) -> Finding:
+    """Check whether arguments of the allowed size fit into a message."""
+    limit = int(facts.server.get("max_payload", 0))
+    if limit >= max_payload:
+        return ok(f"a message may have {in_bytes(limit)}")
+    return warning(
+        f"a message may have {in_bytes(limit)}, and the application allows arguments of {in_bytes(max_payload)}",
+        "A job is one message, with arguments, result and errors: a submit of a larger one is refused, and a "
+        "result that does not fit is not kept.",
+        f"max_payload: {max_payload} in the configuration of the server, or a smaller max_payload= of Mainspring.",
+    )
+
+
+def check_rights(facts: NatsFacts) -> Finding:
+    """Report the operations that the server has denied."""
+    if not facts.denied:
+        return ok("the server has denied nothing")
+    return error(
+        f"the server denies requests that a process needs: {some(sorted(set(facts.denied)))}",
+        "Workers and submitters with these permissions fail.",
+        f"Grant this user what mainspring nats permissions --prefix {facts.settings.prefix} prints, and name "
+        "the role in the URL: &role=worker",
+    )

@@ -1,0 +1,427 @@
+"""Admission control: admits jobs in sequences and under limits to their lanes, and makes the others wait in line.
+
+A job is put into its lane when all its limiters have admitted it. It requests its sequence first, which it holds
+until it has ended, and then all its limits at once. If one of them refuses, the job waits in the line of that
+limiter. The transaction in which a job leaves a limiter also admits the next one. The groups of a limiter take
+turns, and only a few jobs of a key are in the lanes at once, so that keys take turns there, too.
+
+Invariant: if a job waits for a limiter, then an admitted job will leave it, or a wake-up is scheduled, or jobs of
+the same group are ready and will start. A job that joins a line writes the record of the limiter, so a transaction
+that makes room at the same time cannot miss it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+
+from mainspring.engines.nats.job_records import StoredJob, decode, decode_job, encode
+from mainspring.engines.nats.limiters import (
+    HOLDS_SEQUENCE,
+    MAX_READY,
+    NOT_REQUESTED,
+    QUEUE_PREFIX,
+    READY,
+    SEQUENCE_PREFIX,
+    STARTED,
+    WAITS,
+    JobAdmission,
+    Limiter,
+    Limiters,
+    admission_of,
+    fair_bucket,
+    group_of,
+    queue_limiter,
+    sequence_limiter,
+    with_admission,
+)
+from mainspring.engines.nats.settings_cache import SettingsCache
+from mainspring.engines.nats.subject_names import digest, to_token
+from mainspring.engines.nats.transaction import Transaction, TransactionManager
+from mainspring.engines.nats.waiting_lines import WaitingLines
+from mainspring.engines.nats.write_batch import StoredMessage
+from mainspring.jobs.limits import Refusal, family_of
+from mainspring.jobs.timestamps import MICROSECONDS
+
+MAX_PASSES = 50
+"""How many jobs one limiter admits in one transaction; an immediate wake-up admits the others."""
+REPLICA_LAG = MICROSECONDS // 2
+"""How long to wait for a replica that lags behind."""
+
+
+class Admitter:
+    """Admits jobs or makes them wait, within one transaction."""
+
+    def __init__(self, transaction: Transaction, settings_cache: SettingsCache) -> None:
+        self._transaction = transaction
+        self.limiters = Limiters(transaction, settings_cache)
+        self.lines = WaitingLines(transaction)
+
+    # -- requesting
+
+    def acquire_sequence(self, job: StoredJob) -> bool:
+        """Give a job its sequence; return False if the job waits in line instead."""
+        assert job.sequence is not None
+        limiter = self.limiters.get(sequence_limiter(job.sequence))
+        if limiter.is_idle():
+            self._give_sequence(limiter, job)
+            return True
+        if limiter.admitted and (job.turn, job.place) < (limiter.turn, limiter.place):
+            holder = self._transaction.job(limiter.holders[0])
+            if holder is not None and not holder.is_over and holder.owner is None:
+                self._displace(limiter, holder)
+                self._give_sequence(limiter, job)
+                return True
+        self._wait(limiter, job)
+        self._admit_next_in_sequence(limiter)
+        return False
+
+    def _give_sequence(self, limiter: Limiter, job: StoredJob) -> None:
+        limiter.admit(job)
+        limiter.turn, limiter.place = job.turn, job.place
+        self.limiters.save(limiter)
+
+    def _displace(self, limiter: Limiter, holder: StoredJob) -> None:
+        """Put the holder of a sequence, which has no owner, back in line: a job with an earlier turn came."""
+        self._transaction.withdraw_ready(holder)
+        holder, freed = self.release(holder, keeps_sequence=False)
+        self._wait(limiter, holder)
+        self.admit_waiting([name for name in freed if name != limiter.name])
+
+    def request_limits_again(self, job: StoredJob) -> None:
+        """Take a ready job out of its limits, and request them again: its queue is paused."""
+        self._transaction.withdraw_ready(job)
+        job, freed = self.release(job, keeps_sequence=True)
+        self._try_limits(job)
+        self.admit_waiting(freed)
+
+    def request_limits(self, job: StoredJob) -> None:
+        """Admit a job to its limits, after waiting jobs of its group and all others that the limits admit."""
+        for bucket in dict.fromkeys(job.limits):
+            limiter = self.limiters.get(bucket)
+            self._admit_under_limit(limiter)
+            group = limiter.find(group_of(job.limits))
+            if group is not None and group.waiting:
+                self._wait(limiter, job)
+                return
+        self._try_limits(job)
+
+    def _try_limits(self, job: StoredJob) -> bool:
+        """Admit a job, or make it wait for the first limit that refuses it; return whether it was admitted."""
+        buckets = tuple(dict.fromkeys(job.limits))
+        admitted_by = () if job.sequence is None else (sequence_limiter(job.sequence),)
+        if buckets and self.limiters.is_paused(job.queue):
+            self._wait(self.limiters.get(queue_limiter(job.queue)), job)
+            return False
+        refusal = self.limiters.refusal(buckets)
+        fair = fair_bucket(buckets)
+        if refusal is not None:
+            limiter = self.limiters.get(refusal.bucket)
+            self._wait(limiter, job)
+            self.limiters.wake_at_token(limiter, refusal)
+        elif fair is not None and not self.limiters.has_turn(buckets):
+            self._wait(self.limiters.get(fair), job)
+        else:
+            self.limiters.admit(job, admitted_by)
+            return True
+        return False
+
+    def _wait(self, limiter: Limiter, job: StoredJob) -> None:
+        is_sequence = limiter.name.startswith(SEQUENCE_PREFIX)
+        group = limiter.group("" if is_sequence else group_of(job.limits))
+        self.lines.append(limiter, group, job)
+        self.limiters.save(limiter)
+        admitted_by = () if is_sequence or job.sequence is None else (sequence_limiter(job.sequence),)
+        admission = JobAdmission(WAITS, admitted_by, limiter.name, group.name)
+        self._transaction.put_job(with_admission(job, admission))
+
+    # -- releasing
+
+    def yield_sequence(self, job: StoredJob) -> StoredJob:
+        """Put a job that waits for its retry back in line, if a job with an earlier turn has come meanwhile."""
+        limiter = self.limiters.get(admission_of(job).admitted_by[0])
+        group = limiter.find("")
+        first = None if group is None else self.lines.first(limiter, group)
+        if first is None or (first.turn, first.place) > (job.turn, job.place):
+            return job
+        limiter.release(job)
+        self._wait(limiter, job)
+        self._admit_next_in_sequence(limiter)
+        return with_admission(job, JobAdmission(WAITS, (), limiter.name, ""))
+
+    def release(self, job: StoredJob, *, keeps_sequence: bool) -> tuple[StoredJob, list[str]]:
+        """Take a job out of its line and its limiters; return it and the limiters that have room now."""
+        admission = admission_of(job)
+        if admission.state == WAITS:
+            limiter = self.limiters.get(admission.limiter)
+            group = limiter.group(admission.group)
+            self.lines.remove(limiter, group, job.id)
+            limiter.drop_if_empty(group)
+            self.limiters.save(limiter)
+        kept = tuple(name for name in admission.admitted_by if keeps_sequence and name.startswith(SEQUENCE_PREFIX))
+        freed = [name for name in admission.admitted_by if name not in kept]
+        for name in freed:
+            self.limiters.get(name).release(job)
+            self.limiters.save(self.limiters.get(name))
+        if admission.state == READY:
+            self.limiters.end_ready(admission, is_started=False)
+        job = with_admission(job, JobAdmission(HOLDS_SEQUENCE if kept else NOT_REQUESTED, kept))
+        self._transaction.put_job(
+            job
+        )  # until the caller writes it, so that no lookup finds it at its old position
+        return job, freed
+
+    # -- admitting
+
+    def admit_waiting(self, names: Iterable[str]) -> None:
+        """Admit the jobs that wait for limiters, as far as each has room."""
+        for name in names:
+            limiter = self.limiters.get(name)
+            if name.startswith(SEQUENCE_PREFIX):
+                self._admit_next_in_sequence(limiter)
+            else:
+                self._admit_under_limit(limiter)
+
+    def _admit_next_in_sequence(self, limiter: Limiter) -> None:
+        group = limiter.find("")
+        if limiter.admitted or group is None:
+            return
+        job = self.lines.first(limiter, group)
+        if job is None:
+            self.limiters.wake_at(limiter, self.limiters.now + REPLICA_LAG)
+            return
+        self.lines.remove(limiter, group, job.id)
+        limiter.drop_if_empty(group)
+        self._give_sequence(limiter, job)
+        if job.due <= self.limiters.now:
+            self.request_limits(job)
+            return
+        self._transaction.put_job(with_admission(job, JobAdmission(HOLDS_SEQUENCE, (limiter.name,))))
+        names, batch = self._transaction.names, self._transaction.batch
+        subject, reminder = names.scheduled("job", job.id), names.reminder("enter", job.id)
+        batch.schedule(subject, reminder, job.due, encode([job.due]))
+
+    def _admit_under_limit(self, limiter: Limiter) -> None:
+        skipped: set[str] = set()  # groups that have used their turn, or whose first job another limit refuses
+        for _ in range(MAX_PASSES):
+            groups = (group for group in limiter.groups if group.waiting and group.name not in skipped)
+            group = next(groups, None)
+            if group is None:
+                return
+            refusal = self.limiters.refusal_by(limiter)
+            if refusal is not None:
+                self.limiters.wake_at_token(limiter, refusal)
+                return
+            job = None if group.ready >= MAX_READY else self.lines.first(limiter, group)
+            if job is not None:
+                self.lines.remove(limiter, group, job.id)
+                limiter.rotate(group)
+                self.limiters.save(limiter)
+                if self._try_limits(job):
+                    continue
+            elif group.ready < MAX_READY:
+                self.limiters.wake_at(limiter, self.limiters.now + REPLICA_LAG)
+            skipped.add(group.name)
+        if limiter.has_waiting:
+            self.limiters.wake_at(limiter, self.limiters.now)
+
+
+CHECKED_AT_ONCE = 16
+"""How many limiters of a changed limit are checked in the transaction itself."""
+MAX_WAKEUPS = 300
+"""How many limiters of a changed limit are checked or woken at once; a later check finds the others."""
+RELEASED_AT_ONCE = 100
+"""How many jobs leave their limits in one transaction when their queue is paused."""
+PAGE = 500
+RECHECK_DELAY = 5 * MICROSECONDS
+"""How long after a change of settings limiters are checked again: transactions may have read the old settings."""
+
+
+class AdmissionControl:
+    """Admits jobs to sequences and limits.
+
+    Any thread may call `refusal_of` and `blocking_job`. Only the thread that writes calls the other methods.
+    """
+
+    def __init__(self, settings_cache: SettingsCache) -> None:
+        self._settings_cache = settings_cache
+
+    def _admitter(self, transaction: Transaction) -> Admitter:
+        admitter = transaction.admitter
+        if not isinstance(admitter, Admitter):
+            admitter = transaction.admitter = Admitter(transaction, self._settings_cache)
+        return admitter
+
+    def prefetch(self, transaction: Transaction, jobs: Iterable[StoredJob]) -> None:
+        """Read the limiters of those jobs that need admission, in one request."""
+        limited = [job for job in jobs if job.needs_admission]
+        if limited:
+            self._admitter(transaction).limiters.prefetch(limited)
+
+    # -- jobs
+
+    def request(self, transaction: Transaction, job: StoredJob) -> None:
+        """Admit a due job or make it wait; one that waits or is ready already stays as it is."""
+        state = admission_of(job).state
+        if state not in (NOT_REQUESTED, HOLDS_SEQUENCE):
+            return
+        admitter = self._admitter(transaction)
+        admitter.limiters.prefetch([job])
+        if job.sequence is None or state == HOLDS_SEQUENCE or admitter.acquire_sequence(job):
+            admitter.request_limits(job)
+
+    def record_start(self, transaction: Transaction, job: StoredJob) -> StoredJob:
+        """Record the start of a ready job, and admit the next one of its key. The caller writes the job."""
+        admission = admission_of(job)
+        if admission.state != READY:
+            return job
+        admitter = self._admitter(transaction)
+        admitter.admit_waiting(admitter.limiters.end_ready(admission, is_started=True))
+        return with_admission(job, admission._replace(state=STARTED))
+
+    def release(self, transaction: Transaction, job: StoredJob, *, keeps_sequence: bool) -> StoredJob:
+        """Take a job that no longer runs out of its limiters, and admit others.
+
+        The caller writes the job, and calls `request` if it is due again. The job may keep its sequence, if it has
+        not ended and no job with an earlier turn has come meanwhile.
+        """
+        admitter = self._admitter(transaction)
+        admitter.limiters.prefetch([job])
+        job, freed = admitter.release(job, keeps_sequence=keeps_sequence and not job.is_over)
+        admitter.admit_waiting(freed)
+        return admitter.yield_sequence(job) if admission_of(job).state == HOLDS_SEQUENCE else job
+
+    def withdraw(self, transaction: Transaction, job: StoredJob) -> StoredJob:
+        """Take a job that has not started out of its line and limiters, and admit others; the caller writes it."""
+        return self.release(transaction, job, keeps_sequence=False)
+
+    def hold_sequence(self, transaction: Transaction, job: StoredJob) -> StoredJob:
+        """Give its sequence, or a place in line, to a job whose turn has come but which is due later."""
+        admitter = self._admitter(transaction)
+        admitter.limiters.prefetch([job])
+        limiter = sequence_limiter(job.sequence or "")
+        if admitter.acquire_sequence(job):
+            return with_admission(job, JobAdmission(HOLDS_SEQUENCE, (limiter,)))
+        return with_admission(job, JobAdmission(WAITS, (), limiter, ""))
+
+    # -- limiters
+
+    def prefetch_limiters(self, transaction: Transaction, names: Iterable[str]) -> None:
+        """Read limiters by name, in one request."""
+        self._admitter(transaction).limiters.prefetch_named(names)
+
+    def use_tokens(self, transaction: Transaction, bucket: str, full_at: int) -> None:
+        """Use up tokens of a rate, so that it has all of them again at `full_at`."""
+        self._admitter(transaction).limiters.use_tokens(bucket, full_at)
+
+    def wake(self, transaction: Transaction, family: str, name: str) -> None:
+        """Handle a wake-up: check a limiter, or without a name all limiters of a family."""
+        admitter = self._admitter(transaction)
+        if not name:
+            self._check_family(transaction, family)
+            return
+        admitter.limiters.prefetch_named([name])
+        limiter = admitter.limiters.get(name)
+        if limiter.wakeup is not None:
+            limiter.wakeup = None
+            admitter.limiters.save(limiter)
+        if name.startswith(QUEUE_PREFIX):
+            self._release_if_paused(transaction, name.removeprefix(QUEUE_PREFIX))
+        admitter.admit_waiting([name])
+
+    def apply_limit_changes(self, transactions: TransactionManager, families: Iterable[str]) -> None:
+        """Admit jobs that waited for limits that have changed."""
+        for family in families:
+            transactions.run(partial(self._apply_limit_change, family=family))
+
+    def _apply_limit_change(self, transaction: Transaction, family: str) -> None:
+        self._check_family(transaction, family)
+        self._check_again_later(transaction, family, "")
+
+    def _check_again_later(self, transaction: Transaction, family: str, name: str) -> None:
+        names, key = transaction.names, digest(family, name, "again")
+        instant = transaction.now + RECHECK_DELAY
+        data = encode([family, name, instant])
+        transaction.batch.schedule(names.scheduled("poke", key), names.reminder("poke", key), instant, data)
+
+    def _check_family(self, transaction: Transaction, family: str) -> None:
+        admitter = self._admitter(transaction)
+        found = _scan_all(transaction, transaction.names.limiters_of_family(family))
+        limiters = [decode(message.data, Limiter) for _, message in found if message.data]
+        names = [limiter.name for limiter in limiters if limiter.has_waiting]
+        admitter.limiters.prefetch_named(names[:CHECKED_AT_ONCE])
+        admitter.admit_waiting(names[:CHECKED_AT_ONCE])
+        for name in names[CHECKED_AT_ONCE:MAX_WAKEUPS]:
+            data = encode([family, name, 0])
+            transaction.batch.put(transaction.names.reminder("poke", digest(name)), data)
+        if len(names) > MAX_WAKEUPS:  # by then no job waits for those that were woken
+            self._check_again_later(transaction, family, "")
+
+    # -- queues
+
+    def apply_queue_change(self, transactions: TransactionManager, queue: str) -> None:
+        """Take jobs out of their limits if their queue was paused, or admit them again if it was resumed."""
+        transactions.run(partial(self._apply_queue_change, queue=queue))
+
+    def _apply_queue_change(self, transaction: Transaction, queue: str) -> None:
+        name = queue_limiter(queue)
+        self.wake(transaction, family_of(name), name)
+        self._check_again_later(transaction, family_of(name), name)
+
+    def _release_if_paused(self, transaction: Transaction, queue: str) -> None:
+        """Take jobs of a paused queue back from its lanes, if they occupy limits that other queues share."""
+        admitter = self._admitter(transaction)
+        if not admitter.limiters.is_paused(queue):
+            return
+        ids: list[str] = []
+        for _, message in _scan_all(transaction, f"{transaction.names.ready}{to_token(queue)}.>"):
+            # A message that the server has published on schedule is empty, and its job has no limits.
+            job = decode_job(message.data) if message.data else None
+            if job is not None and job.limits and len(ids) < RELEASED_AT_ONCE:
+                ids.append(job.id)
+        transaction.prefetch_jobs(ids)
+        for job_id in ids:
+            found = transaction.job(job_id)
+            if found is not None and admission_of(found).state == READY:
+                admitter.request_limits_again(found)
+        if len(ids) == RELEASED_AT_ONCE:
+            name = queue_limiter(queue)
+            data = encode([family_of(name), name, 0])
+            transaction.batch.put(transaction.names.reminder("poke", digest(name)), data)
+
+    # -- readers
+
+    def refusal_of(self, transaction: Transaction, job: StoredJob) -> tuple[Refusal | None, tuple[str, ...]]:
+        """Return the limit that would refuse a job now, and some of the jobs that it has admitted."""
+        limiters = Limiters(transaction, self._settings_cache)
+        if admission_of(job).state in (READY, STARTED):
+            return None, ()
+        limiters.prefetch([job])
+        refusal = limiters.refusal(tuple(dict.fromkeys(job.limits)))
+        if refusal is None or refusal.until is not None:
+            return refusal, ()
+        return refusal, tuple(limiters.get(refusal.bucket).holders)
+
+    def blocking_job(self, transaction: Transaction, job: StoredJob) -> str | None:
+        """Return the job that a job waits for in its sequence; None if there is none."""
+        if job.sequence is None:
+            return None
+        admitter = Admitter(transaction, self._settings_cache)
+        limiter = admitter.limiters.get(sequence_limiter(job.sequence))
+        group = limiter.find("")
+        if limiter.admitted:
+            front: str | None = limiter.holders[0]
+        else:
+            first = None if group is None else admitter.lines.first(limiter, group)
+            front = None if first is None else first.id
+        return None if front == job.id else front
+
+
+def _scan_all(transaction: Transaction, subject: str) -> Iterator[tuple[str, StoredMessage]]:
+    position, page = 0, PAGE
+    while page == PAGE:
+        found = transaction.scan(subject, after=position, most=PAGE)
+        page = len(found)
+        for subject_and_message in found:
+            position = subject_and_message[1].revision
+            yield subject_and_message

@@ -1,0 +1,121 @@
+"""Builds the components of the NATS engine, and passes each the components that it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mainspring.clock import Clock
+from mainspring.engines.nats import unique_keys
+from mainspring.engines.nats.admission import AdmissionControl
+from mainspring.engines.nats.claiming import ClaimDecider, JobClaimer, StartWriter
+from mainspring.engines.nats.commands import NatsCommands
+from mainspring.engines.nats.delivery_buffer import DeliveryBuffer
+from mainspring.engines.nats.event_log import NatsEventLog
+from mainspring.engines.nats.fetching import JobFetcher, LaneFetcher
+from mainspring.engines.nats.jetstream import JetStream
+from mainspring.engines.nats.leases import ActiveLeases, StopRequests
+from mainspring.engines.nats.migration import JobImporter, MigrationCheckpoints, SettingsImporter
+from mainspring.engines.nats.projector import Projector
+from mainspring.engines.nats.queueing import JobQueue, NatsLanes
+from mainspring.engines.nats.reading import BacklogReader, JobReader, WaitingJobFinder
+from mainspring.engines.nats.reminders import ReminderHandler
+from mainspring.engines.nats.repair import DeliveryRepair, JobRescuer, OrphanRepair
+from mainspring.engines.nats.scheduling import NatsSchedules
+from mainspring.engines.nats.settings import NatsSettings
+from mainspring.engines.nats.settings_cache import SettingsCache
+from mainspring.engines.nats.settling import JobSettler
+from mainspring.engines.nats.streams import Streams
+from mainspring.engines.nats.subject_names import SubjectNames
+from mainspring.engines.nats.submitting import JobSubmitter
+from mainspring.engines.nats.transaction import TransactionManager
+from mainspring.engines.nats.workers import WorkerRegistry
+from mainspring.jobs.projection import Projection
+
+
+class NatsComponents:
+    """The components of one engine. `NatsEngine` calls them."""
+
+    def __init__(
+        self,
+        servers: list[str],
+        settings: NatsSettings,
+        clock: Clock,
+        *,
+        make_projection: Callable[[str], Projection],
+        wake: Callable[[], None],
+    ) -> None:
+        self.names = names = SubjectNames(settings.prefix)
+        self.jetstream = jetstream = JetStream(servers, settings, names.stream, clock)
+        self.streams = streams = Streams(jetstream, names, settings)
+        self.transactions = transactions = TransactionManager(jetstream, names)
+        self.lanes = lanes = NatsLanes(names)
+        self.leases = leases = ActiveLeases()
+        self.event_log = event_log = NatsEventLog(jetstream, names)
+        self.settings_cache = settings_cache = SettingsCache(transactions)
+        self.admission = admission = AdmissionControl(settings_cache)
+        job_queue = JobQueue(admission, lanes)
+        self.workers = workers = WorkerRegistry(jetstream, names, settings)
+        self.delivery_buffer = delivery_buffer = DeliveryBuffer(jetstream, names, wake, streams.forget_consumers)
+        self.submitter = submitter = JobSubmitter(transactions, job_queue, event_log)
+        self.commands = NatsCommands(job_queue=job_queue, submitter=submitter, event_log=event_log)
+        self.schedules = NatsSchedules(transactions, submitter, self.commands, event_log)
+        self.settler = JobSettler(
+            transactions,
+            leases,
+            submitter=submitter,
+            job_queue=job_queue,
+            admission=admission,
+            event_log=event_log,
+        )
+        self.rescuer = JobRescuer(
+            transactions, workers, job_queue=job_queue, admission=admission, event_log=event_log
+        )
+        self.reminders = ReminderHandler(
+            transactions,
+            streams,
+            delivery_buffer,
+            admission=admission,
+            job_queue=job_queue,
+            event_log=event_log,
+            wake=wake,
+        )
+        transactions.on_job_end = unique_keys.release_later
+        self.stop_requests = StopRequests(transactions, leases)
+        decider = ClaimDecider(
+            leases=leases,
+            settings_cache=settings_cache,
+            admission=admission,
+            job_queue=job_queue,
+            workers=workers,
+            rescuer=self.rescuer,
+            reminders=self.reminders,
+            event_log=event_log,
+        )
+        self.fetcher = JobFetcher(
+            transactions,
+            LaneFetcher(transactions, streams, delivery_buffer, lanes),
+            JobClaimer(transactions, delivery_buffer, decider),
+            workers=workers,
+            settings_cache=settings_cache,
+            job_queue=job_queue,
+            reminders=self.reminders,
+            stop_requests=self.stop_requests,
+        )
+        self.waiting_jobs = WaitingJobFinder(transactions, streams, lanes, settings_cache)
+        self.delivery_repair = DeliveryRepair(transactions, streams, lanes, job_queue)
+        self.backlog_reader = BacklogReader(transactions, streams)
+        self.start_writer = StartWriter(transactions, leases, settings_cache, event_log)
+        self.projector = Projector(jetstream, names, streams, make_projection)
+        self.reader = JobReader(transactions, self.projector, admission=admission, settings_cache=settings_cache)
+        self.orphan_repair = OrphanRepair(
+            transactions, self.projector, job_queue=job_queue, rescuer=self.rescuer, workers=workers
+        )
+        self.checkpoints = MigrationCheckpoints(transactions, workers)
+        self.job_importer = JobImporter(transactions, self.checkpoints, job_queue=job_queue, admission=admission)
+        self.settings_importer = SettingsImporter(
+            transactions,
+            self.checkpoints,
+            admission=admission,
+            schedule_cache=self.schedules.schedule_cache,
+            settings_cache=settings_cache,
+        )

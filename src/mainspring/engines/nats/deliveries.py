@@ -1,0 +1,221 @@
+"""Pulls deliveries from consumers, and collects replies of the server that consist of many messages.
+
+A fetch does not wait: the consumer sends the messages that it has right now. An idle pull is a pull request that
+waits on the server for one message. So a worker without jobs sends no requests until the next job wakes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import nats.errors
+from msgspec import Struct
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+
+from mainspring.engines.nats.write_batch import StoredMessage
+
+IDLE_SECONDS = 30.0
+LATE_SECONDS = 5.0  # a message for an unanswered request may arrive this late
+ACK = b"+ACK"
+IN_PROGRESS = b"+WPI"
+
+
+class Delivery(Struct, frozen=True, gc=False):
+    """A message that a consumer has delivered, to be acknowledged."""
+
+    subject: str
+    reply: str
+    data: bytes
+    revision: int
+    """Its sequence number in the stream."""
+    pending: int
+    """How many more messages its consumer had to deliver."""
+    is_scheduled: bool
+    """Whether a schedule of the server has published it."""
+    deliveries: int
+    received: float
+    """When it was received, by the clock of the loop."""
+
+
+class FetchRequest(Struct, frozen=True, gc=False):
+    """A request for messages of one consumer."""
+
+    consumer: str
+    most: int
+
+
+def status_of(message: Msg) -> int | None:
+    """Return the status code, if the server has sent a status instead of a message; else None."""
+    headers = message.headers
+    status = headers.get("Status") if headers else None
+    return None if status is None else int(status)
+
+
+def parse_delivery(message: Msg) -> Delivery:
+    """Decode a message that a consumer delivered; its metadata is in the reply subject."""
+    tokens = message.reply.split(".")
+    skip = 2 if len(tokens) > 9 else 0  # newer servers add domain and account
+    return Delivery(
+        message.subject,
+        message.reply,
+        message.data,
+        int(tokens[5 + skip]),
+        int(tokens[8 + skip]),
+        bool(message.headers and "Nats-Scheduler" in message.headers),
+        int(tokens[4 + skip]),
+        asyncio.get_running_loop().time(),
+    )
+
+
+def nak(delay: float) -> bytes:
+    """Return the negative acknowledgement: the server delivers the message again after some seconds."""
+    return b"-NAK" if delay <= 0 else b'-NAK {"delay": %d}' % round(delay * 1e9)
+
+
+class PullRequests:
+    """The pull requests of a connection. Used on the event loop only, apart from the public attributes."""
+
+    def __init__(self, publish: Callable[[Sequence[tuple[str, bytes, str]]], None]) -> None:
+        self._publish = publish
+        self._client: Client | None = None
+        self._inbox = ""
+        self._count = 0
+        self._idle: dict[str, float] = {}  # consumers with an idle pull, and when it ends
+        self._unfinished: dict[asyncio.Future[bool], str] = {}  # replies, with the subjects of their requests
+        self.stream = ""
+        self.idle_seconds = IDLE_SECONDS
+        """How long an idle pull waits: short in a cluster, where it is lost silently if the leader dies."""
+        self.on_delivery: Callable[[Delivery], None] = lambda _delivery: None
+        self.on_end: Callable[..., None] = lambda **_why: None
+        """Called when an idle pull has ended without a message."""
+
+    async def subscribe(self, client: Client) -> None:
+        """Subscribe to the deliveries of idle pulls."""
+        self._client = client
+        self._inbox = client.new_inbox()
+        self._idle.clear()
+        await client.subscribe(f"{self._inbox}.idle.*", cb=self._receive_idle)
+
+    def drop_all(self) -> None:
+        """End all pull requests: they are lost with the connection."""
+        self.drop_idle()
+        for done in self._unfinished:
+            if not done.done():
+                done.set_result(False)
+
+    def fail_denied(self, subject: str, make_error: Callable[[str], Exception]) -> bool:
+        """Fail the requests to a denied subject, given in lower case; return whether it is used here."""
+        denied = [(done, own) for done, own in self._unfinished.items() if own.lower() == subject]
+        for done, own in denied:
+            if not done.done():
+                done.set_exception(make_error(own))
+        return bool(denied) or subject.startswith(f"{self._inbox.lower()}.")
+
+    def drop_idle(self) -> None:
+        """Drop all idle pulls: the server does not have them any more."""
+        self._idle.clear()
+
+    # -- idle pulls
+
+    def start_idle(self, consumers: Sequence[str]) -> None:
+        """Start an idle pull on each of these consumers, unless it has one."""
+        now = asyncio.get_running_loop().time()
+        requests: list[tuple[str, bytes, str]] = []
+        for consumer in consumers:
+            if self._idle.get(consumer, 0.0) < now:
+                self._idle[consumer] = now + self.idle_seconds
+                body = b'{"batch":1,"expires":%d}' % round(self.idle_seconds * 1e9)
+                requests.append((self._request_subject(consumer), body, f"{self._inbox}.idle.{consumer}"))
+        if requests:
+            self._publish(requests)
+
+    def _request_subject(self, consumer: str) -> str:
+        return f"$JS.API.CONSUMER.MSG.NEXT.{self.stream}.{consumer}"
+
+    async def _receive_idle(self, message: Msg) -> None:
+        status = status_of(message)
+        if status is not None:
+            self._idle.pop(message.subject.rpartition(".")[2], None)
+            self.on_end(is_expired=status in (404, 408))
+            return
+        tokens = message.reply.split(".")
+        self._idle.pop(tokens[3 + (2 if len(tokens) > 9 else 0)], None)
+        self.on_delivery(parse_delivery(message))
+
+    # -- fetching
+
+    async def fetch(self, requests: Sequence[FetchRequest], seconds: float) -> list[Delivery]:
+        """Return the messages that several consumers have right now."""
+        replies = await asyncio.gather(*(self._fetch(request, seconds) for request in requests))
+        return [delivery for reply in replies for delivery in reply]
+
+    async def _fetch(self, request: FetchRequest, seconds: float) -> list[Delivery]:
+        body = b'{"batch":%d,"no_wait":true}' % request.most
+        found = await self._request_many(self._request_subject(request.consumer), body, seconds, request.most)
+        return [parse_delivery(message) for message in found or ()]
+
+    # -- replies of many messages
+
+    async def collect(
+        self, subject: str, body: dict[str, Any], seconds: float
+    ) -> list[tuple[str, StoredMessage]] | None:
+        """Return all messages of a reply, which ends with a status; None if the status does not come in time."""
+        found = await self._request_many(subject, json.dumps(body).encode(), seconds, None)
+        if found is None:
+            return None
+        return [
+            (message.headers["Nats-Subject"], StoredMessage(int(message.headers["Nats-Sequence"]), message.data))
+            for message in found
+            if message.headers
+        ]
+
+    async def _request_many(self, subject: str, body: bytes, seconds: float, most: int | None) -> list[Msg] | None:
+        """Return the messages up to a status or up to `most`; without `most`, None if the reply is incomplete."""
+        client = self._client
+        if client is None:
+            return None
+        found: list[Msg] = []
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        async def receive(message: Msg) -> None:
+            status = status_of(message)
+            if status is None and done.done() and most is not None:
+                self.on_delivery(parse_delivery(message))  # late, but delivered to this process
+                return
+            if status is None:
+                found.append(message)
+            if (status is not None or len(found) == most) and not done.done():
+                done.set_result(status != 503)
+
+        self._count += 1
+        inbox = f"{self._inbox}.many.{self._count}"
+        subscription = await client.subscribe(inbox, cb=receive)
+        self._unfinished[done] = subject
+        try:
+            await client.publish(subject, body, reply=inbox)
+            await asyncio.wait([done], timeout=seconds)
+            is_late = not done.done()
+            is_complete = not is_late and done.result()
+            if is_late:
+                done.set_result(False)
+        finally:
+            del self._unfinished[done]
+            if done.done() and not done.exception() and not done.result() and most is not None:
+                loop = asyncio.get_running_loop()
+                loop.call_later(LATE_SECONDS, lambda: asyncio.ensure_future(_unsubscribe(subscription)))
+            else:
+                await _unsubscribe(subscription)
+        # Fetched messages are delivered to this process, even if the reply is incomplete.
+        return found if is_complete or most is not None else None
+
+
+async def _unsubscribe(subscription: Subscription) -> None:
+    try:
+        await subscription.unsubscribe()
+    except nats.errors.Error:  # the connection is lost, and the subscription with it
+        return

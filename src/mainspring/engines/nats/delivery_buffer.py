@@ -1,0 +1,158 @@
+"""The delivery buffer: keeps the messages that were delivered to this process until a worker claims their jobs.
+
+While a worker has free slots, each of its lanes has an idle pull: the server delivers one message as soon as there
+is one, which wakes the worker. The worker then fetches as many messages as it has free slots. A message that no
+worker takes within a moment goes back to the server, so that an idle worker elsewhere gets it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from threading import Lock
+
+from mainspring.engines.nats.deliveries import IN_PROGRESS, Delivery, FetchRequest, nak
+from mainspring.engines.nats.jetstream import JetStream
+from mainspring.engines.nats.job_records import StoredJob
+from mainspring.engines.nats.subject_names import SubjectNames
+from mainspring.jobs.timestamps import MICROSECONDS
+
+KEEP_SECONDS = 0.25
+"""A job that no worker takes within this time goes back to the server."""
+PAUSE_SECONDS = 0.25
+
+
+class DeliveryBuffer:
+    """Deliveries that wait for a worker of this process. Reminders are kept apart from jobs."""
+
+    def __init__(
+        self,
+        jetstream: JetStream,
+        names: SubjectNames,
+        wake: Callable[[], None],
+        on_consumer_lost: Callable[[], None],
+    ) -> None:
+        self._jetstream = jetstream
+        self._names = names
+        self._wake = wake
+        self._lock = Lock()
+        self._jobs: dict[str, Delivery] = {}  # by subject: a newer delivery replaces an older one
+        self._dues: dict[str, int] = {}  # due times of jobs for which no worker had a free slot
+        self._reminders: list[Delivery] = []
+        self._idle_consumers: tuple[str, ...] = ()
+        self._on_consumer_lost = on_consumer_lost
+        jetstream.pulls.on_delivery = self._receive
+        jetstream.pulls.on_end = self._note_end
+
+    # -- on the loop
+
+    def _note_end(self, *, is_expired: bool) -> None:
+        """Renew an expired idle pull; if the consumer or its leader is gone, look up the consumers again later."""
+        if is_expired:
+            self._jetstream.pulls.start_idle(self._idle_consumers)
+        else:
+            asyncio.get_running_loop().call_later(PAUSE_SECONDS, self._look_up_consumers_again)
+
+    def _look_up_consumers_again(self) -> None:
+        self._on_consumer_lost()
+        self._wake()
+
+    def _receive(self, delivery: Delivery) -> None:
+        with self._lock:
+            if delivery.subject.startswith(self._names.reminders):
+                self._reminders.append(delivery)
+            else:
+                self._keep(delivery)
+        self._start_return_timer()
+        self._wake()
+
+    def _start_return_timer(self) -> None:
+        asyncio.get_running_loop().call_later(KEEP_SECONDS, self._return_late)
+
+    def _return_late(self) -> None:
+        """Return to the server the jobs that no worker has taken in time."""
+        limit = asyncio.get_running_loop().time() - KEEP_SECONDS
+        with self._lock:
+            late = [delivery for delivery in self._jobs.values() if delivery.received <= limit]
+            now = self._jetstream.now()
+            replies = []
+            for delivery in late:
+                del self._jobs[delivery.subject]
+                wait = self._dues.pop(delivery.subject, now) - now
+                replies.append(
+                    (delivery.reply, nak(max(0, wait) / MICROSECONDS / 2))
+                )  # delivered again before it is due
+        self._jetstream.send(replies)
+
+    def _keep(self, delivery: Delivery) -> None:
+        """Keep the newest delivery of a job: the server has deleted the older message."""
+        other = self._jobs.get(delivery.subject)
+        if other is None or other.revision <= delivery.revision:
+            self._jobs[delivery.subject] = delivery
+
+    # -- on any thread
+
+    def start_idle_pulls(self, consumers: Iterable[str]) -> None:
+        """Start an idle pull on each of these consumers."""
+        chosen = tuple(consumers)
+        self._idle_consumers = chosen
+        if chosen:
+            self._jetstream.call_soon(lambda: self._jetstream.pulls.start_idle(chosen))
+
+    def restart_idle_pulls(self) -> None:
+        """Start the idle pulls again after a reconnection: the server has forgotten them."""
+        self.start_idle_pulls(self._idle_consumers)
+
+    def take_jobs(self, lanes: Iterable[str], until: int | None) -> list[Delivery]:
+        """Return the deliveries of these lanes, given as prefixes of their subjects.
+
+        Jobs that are known to be due later than `until` stay here: the worker has no slot for them.
+        """
+        prefixes = tuple(lanes)
+        with self._lock:
+            found = [
+                delivery
+                for delivery in self._jobs.values()
+                if delivery.subject.startswith(prefixes)
+                and (until is None or self._dues.get(delivery.subject, until) <= until)
+            ]
+            for delivery in found:
+                del self._jobs[delivery.subject]
+                self._dues.pop(delivery.subject, None)
+            return found
+
+    def put_back(self, deliveries: Iterable[tuple[Delivery, StoredJob | None]]) -> None:
+        """Keep deliveries for a worker with free slots; if none takes them in time, they go back to the server."""
+        with self._lock:
+            kept = list(deliveries)
+            for delivery, job in kept:
+                self._keep(delivery)
+                if job is not None:
+                    self._dues[delivery.subject] = job.due
+        if kept:
+            self._jetstream.call_soon(self._start_return_timer)
+
+    def take_reminders(self) -> list[Delivery]:
+        """Return the reminders that were delivered."""
+        with self._lock:
+            found, self._reminders = self._reminders, []
+            return found
+
+    def fetch(self, requests: list[FetchRequest]) -> list[Delivery]:
+        """Return the deliveries that consumers have right now."""
+        return self._jetstream.fetch(requests)
+
+    def progress_replies(self) -> list[tuple[str, bytes]]:
+        """Return the replies that tell the server that these deliveries are still in progress."""
+        with self._lock:
+            return [(delivery.reply, IN_PROGRESS) for delivery in (*self._jobs.values(), *self._reminders)]
+
+    def return_all(self) -> None:
+        """Return all deliveries to the server, and renew no idle pull."""
+        with self._lock:
+            replies = [delivery.reply for delivery in (*self._jobs.values(), *self._reminders)]
+            self._jobs.clear()
+            self._dues.clear()
+            self._reminders.clear()
+        self._idle_consumers = ()
+        self._jetstream.send([(reply, nak(0)) for reply in replies])

@@ -1,0 +1,202 @@
+"""Fetches jobs for a worker: pulls deliveries from the lanes, as its free slots allow, and claims the jobs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+from math import floor
+
+from mainspring.engines.nats.claiming import ClaimDecision, ClaimResult, FreeSlots, JobClaimer, LeadTimes
+from mainspring.engines.nats.deliveries import ACK, Delivery, FetchRequest, nak
+from mainspring.engines.nats.delivery_buffer import DeliveryBuffer
+from mainspring.engines.nats.leases import ActiveLease, StopRequests
+from mainspring.engines.nats.queueing import JobQueue, NatsLane, NatsLanes
+from mainspring.engines.nats.reminders import ReminderHandler
+from mainspring.engines.nats.settings_cache import SettingsCache
+from mainspring.engines.nats.streams import Streams
+from mainspring.engines.nats.transaction import Transaction, TransactionManager
+from mainspring.engines.nats.workers import WorkerRegistry
+from mainspring.jobs import transitions
+from mainspring.jobs.engine import Demand, Taken
+from mainspring.jobs.records import Lease, is_suspect
+from mainspring.jobs.status import JobStatus
+
+WEIGHTS = {0: 1, 1: 3, 2: 6}
+"""Weights by priority: urgent jobs get more of the free slots, and every lane gets some."""
+MAX_ROUNDS = 4
+MAX_PULL = 400
+
+logger = logging.getLogger("mainspring.nats")
+
+
+class LaneShares:
+    """Divides slots among lanes by priority; over many fetches, no lane gets less than its share minus one."""
+
+    def __init__(self) -> None:
+        self._credit: dict[NatsLane, float] = {}  # the exact shares so far, minus the starts that were given
+
+    def divide(self, starts: int, lanes: Sequence[NatsLane]) -> dict[NatsLane, int]:
+        """Divide a number of starts among lanes; leave out the lanes that get none."""
+        total = sum(WEIGHTS[lane.priority] for lane in lanes)
+        credit = {lane: self._credit.get(lane, 0.0) + starts * WEIGHTS[lane.priority] / total for lane in lanes}
+        shares = {lane: max(0, floor(credit[lane])) for lane in lanes}
+        spare = starts - sum(shares.values())
+        for lane in sorted(lanes, key=lambda lane: credit[lane] - shares[lane], reverse=True)[: max(0, spare)]:
+            shares[lane] += 1
+        self._credit |= {lane: credit[lane] - shares[lane] for lane in lanes}
+        return {lane: share for lane, share in shares.items() if share}
+
+
+class LaneFetcher:
+    """Gets deliveries of jobs: from the delivery buffer, and from the consumers of the lanes."""
+
+    def __init__(
+        self, transactions: TransactionManager, streams: Streams, delivery_buffer: DeliveryBuffer, lanes: NatsLanes
+    ) -> None:
+        self._transactions = transactions
+        self._streams = streams
+        self._delivery_buffer = delivery_buffer
+        self._lanes = lanes
+        self._shares = LaneShares()
+        self.put_back = delivery_buffer.put_back
+        """Keep deliveries for the next fetch."""
+
+    def all_lanes(self) -> list[NatsLane]:
+        """Return all lanes, including new ones of other processes."""
+        if self._lanes.must_read:
+            self._lanes.read_new(self._transactions.begin())
+        return list(self._lanes.all)
+
+    def consumers_of(self, slots: FreeSlots) -> list[str]:
+        """Return the consumers of the lanes of free slots."""
+        return list(self._streams.consumers_of(self._lanes.all[lane] for lane in slots.lanes).values())
+
+    def start_idle_pulls(self, consumers: list[str]) -> None:
+        """Start idle pulls: the next message of each of these consumers wakes this process."""
+        self._delivery_buffer.start_idle_pulls(consumers)
+
+    def find(self, slots: FreeSlots, pending: dict[NatsLane, int | None], leads: LeadTimes) -> list[Delivery]:
+        """Return deliveries for free slots, and update `pending`: how many more messages each lane has."""
+        until = None if slots.ahead else self._transactions.now() + leads.start
+        buffered = self._delivery_buffer.take_jobs([self._lanes.all[lane][:-1] for lane in slots.lanes], until)
+        lanes = [lane for lane in slots.lanes if pending[lane] != 0]
+        if len(buffered) >= slots.starts or not lanes:
+            return buffered
+        asked = self._shares.divide(slots.starts, lanes)
+        shares = {self._lanes.all[lane]: share for lane, share in asked.items()}
+        consumers = self._streams.consumers_of(shares)
+        pulls = [FetchRequest(consumer, min(shares[lane], MAX_PULL)) for lane, consumer in consumers.items()]
+        found = self._delivery_buffer.fetch(pulls)
+        for lane in asked:
+            prefix = self._lanes.all[lane][:-1]
+            left = [delivery.pending for delivery in found if delivery.subject.startswith(prefix)]
+            pending[lane] = min(left) if left else 0
+        # Of two deliveries of one job only the newer one exists on the server.
+        newest = {delivery.subject: delivery for delivery in sorted([*buffered, *found], key=_revision)}
+        return list(newest.values())
+
+
+class JobFetcher:
+    """Fetches jobs for workers, and leases the jobs to them."""
+
+    def __init__(
+        self,
+        transactions: TransactionManager,
+        lane_fetcher: LaneFetcher,
+        claimer: JobClaimer,
+        *,
+        workers: WorkerRegistry,
+        settings_cache: SettingsCache,
+        job_queue: JobQueue,
+        reminders: ReminderHandler,
+        stop_requests: StopRequests,
+    ) -> None:
+        self._transactions = transactions
+        self._lane_fetcher = lane_fetcher
+        self._claimer = claimer
+        self._workers = workers
+        self._settings_cache = settings_cache
+        self._job_queue = job_queue
+        self._reminders = reminders
+        self._stop_requests = stop_requests
+        self._leases = stop_requests.leases
+
+    def fetch(self, worker: int, demands: Sequence[Demand], lead: int, start_lead: int) -> Taken:
+        """Lease jobs to a worker, as many as its demands have free slots."""
+        if not self._workers.is_enrolled(worker):
+            return Taken([], None, False, [], is_alive=False)
+        if self._settings_cache.refresh_if_needed():
+            self.hand_back_paused()
+        self._reminders.handle_due()
+        lanes = [lane for lane in self._lane_fetcher.all_lanes() if lane.queue not in self._settings_cache.paused]
+        all_slots = [FreeSlots(demand, lanes) for demand in demands]
+        consumers = {slots: self._lane_fetcher.consumers_of(slots) for slots in all_slots}
+        reminders = self._reminders.consumer()
+        leases: list[Lease] = []
+        is_more = False
+        for slots in all_slots:
+            if any(map(is_suspect, leases)):
+                slots.suspects = 0
+            is_more |= self._fill(worker, slots, LeadTimes(lead, start_lead), leases)
+        idle = [consumer for slots in all_slots if slots.starts for consumer in consumers[slots]]
+        self._lane_fetcher.start_idle_pulls([*idle, reminders])
+        return Taken(leases, None, is_more, self._stop_requests.take(worker))
+
+    def _fill(self, worker: int, slots: FreeSlots, leads: LeadTimes, leases: list[Lease]) -> bool:
+        """Fill the slots of one demand, and add to the leases; return whether jobs may be left over."""
+        try:
+            return self._fill_until_full(worker, slots, leads, leases)
+        except Exception:
+            if not leases:
+                raise
+            logger.exception(
+                "%s: fetching jobs failed; those that were claimed are run", self._transactions.jetstream.address
+            )
+            return True
+
+    def _fill_until_full(self, worker: int, slots: FreeSlots, leads: LeadTimes, leases: list[Lease]) -> bool:
+        pending: dict[NatsLane, int | None] = dict.fromkeys(
+            slots.lanes
+        )  # how many deliveries are left; None: unknown
+        left: list[ClaimDecision] = []
+        try:
+            for _ in range(MAX_ROUNDS + len(slots.lanes)):
+                deliveries = (
+                    self._lane_fetcher.find(slots, pending, leads)
+                    if self._transactions.jetstream.is_connected
+                    else []
+                )
+                decisions = self._claimer.claim(worker, slots, deliveries, leads) if deliveries else []
+                left += [decision for decision in decisions if decision.result is ClaimResult.LEFT]
+                for decision in decisions:
+                    if decision.job is not None and decision.result in (ClaimResult.STARTED, ClaimResult.HELD):
+                        is_started = decision.result is ClaimResult.STARTED
+                        place = decision.job.place
+                        leases.append(transitions.lease_of(decision.job, place, is_started=is_started))
+                is_all_known = None not in pending.values()
+                if not slots.starts or (is_all_known and not any(pending.values())):
+                    break
+        finally:
+            self._lane_fetcher.put_back((decision.delivery, decision.job) for decision in left)
+        # With True, the worker fetches again when it has free slots; only then do idle pulls wait on its lanes.
+        return bool(left) or not slots.starts
+
+    def hand_back_paused(self) -> None:
+        """Hand back held jobs of paused queues: their starts would be refused."""
+        paused = [active for active in self._leases.all() if active.job.queue in self._settings_cache.paused]
+        for active in paused:
+            if active.job.status is JobStatus.PENDING:
+                self._transactions.run(partial(self._hand_back, active))
+
+    def _hand_back(self, active: ActiveLease, transaction: Transaction) -> None:
+        job = transaction.job(active.job.id)
+        is_held = job is not None and (job.owner, job.status) == (active.worker, JobStatus.PENDING)
+        if job is not None and is_held:
+            self._job_queue.enqueue(transaction, transitions.lease_revoked(job))
+        transaction.batch.send(active.reply, ACK if is_held else nak(0))
+        transaction.batch.after_commit(partial(self._leases.drop, active.job.id))
+
+
+def _revision(delivery: Delivery) -> int:
+    return delivery.revision

@@ -1,0 +1,323 @@
+"""Reads and writes the JetStream stream: API requests, direct reads, atomic batches and pull requests.
+
+A `commit` whose reply is lost returns None, as after a conflict: the caller reads the records again and finds
+whether the batch was stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from base64 import b64decode
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from mainspring.clock import Clock
+from mainspring.engines.nats.client import BatchingClient, encode_message
+from mainspring.engines.nats.connection import NO_LEADER, TRY_SECONDS, Connection, loop_time
+from mainspring.engines.nats.deliveries import Delivery, FetchRequest, status_of
+from mainspring.engines.nats.settings import NatsSettings
+from mainspring.engines.nats.write_batch import MAX_BATCH, NO_MESSAGE, StoredMessage, Write, WriteBatch
+from mainspring.errors import LimitExceeded
+
+WRONG_LAST_SEQUENCE = (10071, 10164)
+BUSY = (10176, 10210, 10211)  # a change of leaders interrupted the batch, or there are too many batches
+NOT_ENABLED = (10039, 10076)
+NOT_FOUND = (10014, 10037, 10059)
+READ_AT_ONCE = 500
+HEADER_RESERVE = 1_024
+MAX_SUBJECT = 3_800
+PAUSE_SECONDS = 0.1
+CLEARED_TTL = "60s"
+STORAGE_REMEDY = "give JetStream more storage: max_file_store of the servers, or the limits of the account"
+IMPOSSIBLE_REVISION = 2**62  # a revision that no message has
+
+
+class ServerError(Exception):
+    """The server has refused a request, with this error code."""
+
+    def __init__(self, error: dict[str, Any]) -> None:
+        super().__init__(f"{error.get('description', 'unknown error')} (code {error.get('err_code', 0)})")
+        self.code = int(error.get("err_code", 0))
+
+
+class JetStream(Connection):
+    """A connection that reads, writes and pulls messages of a stream. Usable from any thread, once open."""
+
+    def __init__(self, servers: list[str], settings: NatsSettings, stream: str, clock: Clock) -> None:
+        super().__init__(servers, settings, clock)
+        self._stream = stream
+        self._batch_count = 0
+        self.pulls.stream = stream
+        self.reads_leader = False
+        """Whether replicas may lag behind, so that records are read from the leader."""
+        self.last_record = 0
+        """The revision of the last job record that this process has stored."""
+
+    # -- requests
+
+    def api(self, verb: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Call the JetStream API; raises `ServerError` if the server refuses."""
+        return self.run_on_loop(self.api_async(verb, body))
+
+    async def api_async(self, verb: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Call the JetStream API, on the loop."""
+        data = json.dumps(body).encode() if body else b""
+        reply = await self._request_json(f"$JS.API.{verb}", data, self._deadline())
+        if "error" in reply:
+            raise ServerError(reply["error"])
+        return reply
+
+    def find_each(self, verbs: Sequence[str]) -> list[dict[str, Any] | None]:
+        """Send many requests to the JetStream API at once; None for each object that does not exist."""
+        return self.run_on_loop(self._find_each(verbs)) if verbs else []
+
+    async def _find_each(self, verbs: Sequence[str]) -> list[dict[str, Any] | None]:
+        return list(await asyncio.gather(*map(self._find, verbs)))
+
+    async def _find(self, verb: str) -> dict[str, Any] | None:
+        try:
+            return await self.api_async(verb)
+        except ServerError as error:
+            if error.code in NOT_FOUND:
+                return None
+            raise
+
+    async def _request_json(self, subject: str, data: bytes, deadline: float | None) -> dict[str, Any]:
+        """Return a reply of the API; repeat the request while the servers have no leader."""
+        while True:
+            reply = dict(json.loads((await self.request(subject, data, deadline)).data))
+            error = reply.get("error", {})
+            is_final = error.get("code") != NO_LEADER or error.get("err_code") in NOT_ENABLED
+            if is_final or (deadline and loop_time() > deadline):
+                return reply
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    # -- reading
+
+    def read(self, subjects: Iterable[str]) -> dict[str, StoredMessage]:
+        """Return the messages of subjects; `NO_MESSAGE` for those without one."""
+        wanted = list(dict.fromkeys(subjects))
+        return self.run_on_loop(self._read(wanted)) if wanted else {}
+
+    def read_one(self, subject: str) -> StoredMessage:
+        """Return the message of a subject; `NO_MESSAGE` if there is none."""
+        return self.read([subject])[subject]
+
+    async def _read(self, subjects: list[str]) -> dict[str, StoredMessage]:
+        found = dict.fromkeys(subjects, NO_MESSAGE)
+        deadline = self._deadline()
+        if self.reads_leader or len(subjects) == 1:
+            entries = await asyncio.gather(*(self._read_leader(subject, deadline) for subject in subjects))
+            return dict(zip(subjects, entries, strict=True))
+        for start in range(0, len(subjects), READ_AT_ONCE):
+            body = {"multi_last": subjects[start : start + READ_AT_ONCE]}
+            for subject, entry in await self.collect(body):
+                found[subject] = entry
+        return found
+
+    async def _read_leader(self, subject: str, deadline: float | None) -> StoredMessage:
+        body = json.dumps({"last_by_subj": subject}).encode()
+        reply = await self._request_json(f"$JS.API.STREAM.MSG.GET.{self._stream}", body, deadline)
+        if "error" in reply:
+            if reply["error"].get("err_code") in NOT_FOUND:
+                return NO_MESSAGE
+            raise ServerError(reply["error"])
+        return decode_api_message(reply["message"])
+
+    async def collect(self, body: dict[str, Any], stream: str | None = None) -> list[tuple[str, StoredMessage]]:
+        """Return the messages of a direct read, in the order of the stream."""
+        deadline = self._deadline()
+        while deadline is None or loop_time() < deadline:
+            if self._connected().is_connected:
+                found = await self.pulls.collect(f"$JS.API.DIRECT.GET.{stream or self._stream}", body, TRY_SECONDS)
+                if found is not None:
+                    return found
+            else:
+                await asyncio.sleep(0.05)
+        raise self.unavailable("a read had no reply in time")
+
+    def scan(
+        self, subject: str, *, after: int = 0, most: int = 1_000, stream: str | None = None
+    ) -> list[tuple[str, StoredMessage]]:
+        """Return up to `most` messages of subjects with wildcards, in the order in which they were stored."""
+        body = {"next_by_subj": subject, "seq": after + 1, "batch": most}
+        return self.run_on_loop(self.collect(body, stream))
+
+    def scan_each(self, places: Sequence[tuple[str, int]], *, most: int) -> list[list[tuple[str, StoredMessage]]]:
+        """Return messages of each of these subjects after its own revision; all are requested at once."""
+        bodies = [{"next_by_subj": subject, "seq": after + 1, "batch": most} for subject, after in places]
+        return self.run_on_loop(self._collect_each(bodies)) if bodies else []
+
+    async def _collect_each(self, bodies: Sequence[dict[str, Any]]) -> list[list[tuple[str, StoredMessage]]]:
+        return list(await asyncio.gather(*map(self.collect, bodies)))
+
+    # -- writing
+
+    def commit(self, batch: WriteBatch) -> int | None:
+        """Store a batch; return the revision of its first message, or None if a subject has another revision.
+
+        The messages of a batch have consecutive revisions. The sends and purges of the batch follow the commit.
+        """
+        first: int | None = 0
+        writes = batch.writes if self.settings.may_purge else _with_expiry(batch)
+        self._require_size(writes)
+        if writes:
+            first = self.run_on_loop(self._commit(writes))
+        if first and self.settings.may_purge:
+            # Purge only messages older than the batch: at the time of the purge, a subject may have a newer one.
+            # Messages of the batch that clear their subject are purged, too.
+            cleared = {write.subject for write in batch.writes if write.clears}
+            behind = first + len(batch.writes)
+            purges = [
+                self._purge(subject, before=behind if subject in cleared else first) for subject in batch.purges
+            ]
+            self.send([*batch.sends, *purges])
+        elif first is not None:
+            self.send(batch.sends)
+        return first
+
+    async def _commit(self, writes: Sequence[Write]) -> int | None:
+        if len(writes) > MAX_BATCH:
+            raise ValueError(f"a batch has {len(writes)} messages, the limit of the server is {MAX_BATCH}")
+        deadline = self._deadline()
+        pause, reason = 0.002, ""
+        while deadline is None or loop_time() < deadline:
+            client = self._connected()
+            if not client.is_connected:
+                await asyncio.sleep(0.05)
+                continue
+            inbox, future = self._inbox.register(*(write.subject for write in writes))
+            await self._publish(client, writes, inbox)
+            reply = await self._inbox.wait(inbox, future, self._try_seconds(deadline))
+            if reply is None:
+                return None  # unknown whether it was stored
+            if status_of(reply) == NO_LEADER:
+                await asyncio.sleep(0.1)
+                continue
+            body = json.loads(reply.data)
+            if "error" not in body:
+                return int(body["seq"]) - len(writes) + 1
+            error = body["error"]
+            if error.get("err_code") in WRONG_LAST_SEQUENCE:
+                return None
+            if error.get("err_code") not in BUSY and error.get("code") != NO_LEADER:
+                raise ServerError(error)
+            reason = f"; the server reported: {error.get('description')}"  # busy, without a leader, or full
+            await asyncio.sleep(pause)
+            pause = min(0.1, 2 * pause)
+        remedy = STORAGE_REMEDY if "resources" in reason else None
+        raise self.unavailable(
+            f"a change was not stored within {self.settings.timeout:g} s{reason}", remedy=remedy
+        )
+
+    def _require_size(self, writes: Sequence[Write]) -> None:
+        """Refuse messages that are too large for the server, before any is sent."""
+        limit = self.max_payload - HEADER_RESERVE
+        for write in writes:
+            if len(write.subject) > MAX_SUBJECT:  # the server would close the connection of the whole process
+                raise LimitExceeded(
+                    what=f"the subject {write.subject[:60]}..., in characters,",
+                    size=len(write.subject),
+                    limit=MAX_SUBJECT,
+                    remedy="use shorter names for queue, handler and id",
+                )
+            if len(write.data) > limit:
+                raise LimitExceeded(
+                    what=f"the message {write.subject}, in bytes,",
+                    size=len(write.data),
+                    limit=limit,
+                    remedy="store large data elsewhere and pass a key, or raise max_payload of the server",
+                )
+
+    def store_each(self, writes: Sequence[Write]) -> list[int | None]:
+        """Store messages one by one; return the revision of each, or None if it is not known to be stored."""
+        self._require_size(writes)
+        return self.run_on_loop(self._store_each(writes))
+
+    async def _store_each(self, writes: Sequence[Write]) -> list[int | None]:
+        client = self._connected()
+        if not client.is_connected:
+            return [None] * len(writes)
+        inbox, acks = self._inbox.register_many(len(writes))
+        await client.write(
+            [
+                encode_message(write.subject, write.data, f"{inbox}.{index}", _headers_of(write))
+                for index, write in enumerate(writes)
+            ]
+        )
+        return await self._inbox.wait_for_acks(inbox, acks, self._try_seconds(self._deadline()))
+
+    async def _publish(self, client: BatchingClient, writes: Sequence[Write], inbox: str) -> None:
+        last = len(writes)
+        self._batch_count += 1
+        batch = f"{self._inbox.subject[-22:]}{self._batch_count}"
+        messages = []
+        for number, write in enumerate(writes, 1):
+            headers = _headers_of(write) or {}
+            if last > 1:
+                headers["Nats-Batch-Id"] = batch
+                headers["Nats-Batch-Sequence"] = str(number)
+                if number == last:
+                    headers["Nats-Batch-Commit"] = "1"
+            messages.append(encode_message(write.subject, write.data, inbox if number == last else "", headers))
+        await client.write(messages)
+
+    def purge(self, subject: str) -> None:
+        """Purge a subject, without waiting for the reply; a lost purge does no harm."""
+        self.send([self._purge(subject)])
+
+    def _purge(self, subject: str, before: int | None = None) -> tuple[str, bytes]:
+        body = {"filter": subject} if before is None else {"filter": subject, "seq": before}
+        return f"$JS.API.STREAM.PURGE.{self._stream}", json.dumps(body).encode()
+
+    def store(self, subject: str, data: bytes) -> int:
+        """Store one message unconditionally; return its revision."""
+        batch = WriteBatch()
+        batch.put(subject, data)
+        while True:
+            revision = self.commit(batch)
+            if revision is not None:
+                return revision
+
+    def note_record(self, revision: int) -> None:
+        """Record the revision of a job record that was stored."""
+        self.last_record = max(self.last_record, revision)
+
+    def last_sequence(self, stream: str) -> int:
+        """Return the sequence number of the last message of a stream."""
+        return int(self.api(f"STREAM.INFO.{stream}")["state"]["last_seq"])
+
+    def wait_until_processed(self, subject: str) -> None:
+        """Wait until the server has processed the messages of this process: send one that it must refuse."""
+        self.run_on_loop(self._commit([Write(subject, b"", expected=IMPOSSIBLE_REVISION)]))
+
+    # -- pulling
+
+    def fetch(self, requests: Sequence[FetchRequest]) -> list[Delivery]:
+        """Return the messages that several consumers have right now."""
+        return self.run_on_loop(self.pulls.fetch(requests, TRY_SECONDS)) if requests and self.is_connected else []
+
+
+def _with_expiry(batch: WriteBatch) -> list[Write]:
+    """Return the messages for a role that may not purge: those that clear a subject expire instead."""
+    purged = set(batch.purges)
+    return [
+        replace(write, headers={**(write.headers or {}), "Nats-TTL": CLEARED_TTL})
+        if write.clears and write.subject in purged
+        else write
+        for write in batch.writes
+    ]
+
+
+def _headers_of(write: Write) -> dict[str, str] | None:
+    if write.expected is None:
+        return dict(write.headers) if write.headers else None
+    return {**(write.headers or {}), "Nats-Expected-Last-Subject-Sequence": str(write.expected)}
+
+
+def decode_api_message(message: dict[str, Any]) -> StoredMessage:
+    """Decode a message in the format of the API."""
+    return StoredMessage(int(message["seq"]), b64decode(message.get("data", "")))

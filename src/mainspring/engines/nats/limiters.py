@@ -1,0 +1,378 @@
+"""Limiters: the stored state of sequences, of limits and of paused queues.
+
+A limiter is a sequence, which admits one job at a time, a bucket of a limit, or a queue, which admits jobs under
+limits while it is not paused. Its record counts the jobs that it has admitted and the jobs that wait for it, and
+has the tokens of a rate. The record of each job says which limiters have admitted it and where it waits. Both
+records are always written in one transaction, so the counts are exact.
+
+A job holds its sequence from the moment its turn comes, also while it waits for limits. It holds either all its
+limits or none. `jobs.limits` decides whether a limit admits a job. When a rate is changed, as many tokens are
+missing as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from mainspring.engines.nats.job_records import StoredJob, encode
+from mainspring.engines.nats.settings_cache import SettingsCache
+from mainspring.engines.nats.subject_names import digest
+from mainspring.engines.nats.transaction import Transaction
+from mainspring.jobs.limits import SEPARATOR, Admission, Bucket, BucketState, Refusal, family_of
+from mainspring.jobs.timestamps import MICROSECONDS
+
+SEQUENCE_PREFIX = f"{SEPARATOR}sequence:"  # no family is empty, so no bucket starts with a separator
+QUEUE_PREFIX = f"{SEPARATOR}queue:"
+MAX_HOLDERS = 16
+MAX_GROUPS = 512
+"""Beyond that, the groups of a limiter share a few lines, so that its record stays small."""
+SHARED_LINES = 64
+MAX_READY = 4
+"""How many jobs of a group that takes turns are in the lanes at once, so that other groups get their turns."""
+LEAD = 1 * MICROSECONDS
+"""How long before it is due a wake-up is delivered: a worker keeps it, and is more exact than the server."""
+OVERDUE = 5 * MICROSECONDS
+"""A wake-up that is this late is presumed lost."""
+
+# States of a job towards its limiters, as they are stored.
+NOT_REQUESTED = "away"
+HOLDS_SEQUENCE = "held"
+WAITS = "waits"
+READY = "ready"
+STARTED = "started"
+
+
+def sequence_limiter(sequence: str) -> str:
+    """Return the name of a sequence's limiter."""
+    return SEQUENCE_PREFIX + sequence
+
+
+def queue_limiter(queue: str) -> str:
+    """Return the name of a queue's limiter."""
+    return QUEUE_PREFIX + queue
+
+
+def limiters_of(job: StoredJob) -> tuple[str, ...]:
+    """Return the names of the limiters of a job, in the order in which it requests them."""
+    first = () if job.sequence is None else (sequence_limiter(job.sequence),)
+    return (*first, *dict.fromkeys(job.limits))
+
+
+def group_of(limits: Iterable[str]) -> str:
+    """Return the name of the group of all jobs under exactly these limits; a limit refuses all of them or none."""
+    return digest(*sorted(set(limits)))[:16]
+
+
+def fair_bucket(buckets: Iterable[Bucket]) -> Bucket | None:
+    """Return the bucket that counts the ready jobs of a group; None: the group takes no turns with others."""
+    return next((bucket for bucket in buckets if not bucket.endswith(SEPARATOR)), None)
+
+
+# -- the state of a job
+
+
+class JobAdmission(NamedTuple):
+    """The state of a job towards its limiters."""
+
+    state: str
+    admitted_by: tuple[str, ...] = ()
+    """The limiters that have admitted it."""
+    limiter: str = ""
+    """The limiter that it waits for."""
+    group: str = ""
+    """The group in whose line it waits."""
+    reserved: tuple[str, ...] = ()
+    """The rates that have reserved a token for it. The start of the job uses the token up."""
+
+    @property
+    def buckets(self) -> tuple[str, ...]:
+        """The limits that have admitted the job."""
+        return tuple(name for name in self.admitted_by if not name.startswith(SEQUENCE_PREFIX))
+
+
+def admission_of(job: StoredJob) -> JobAdmission:
+    """Decode the state of a job towards its limiters."""
+    if not job.admission:
+        return JobAdmission(NOT_REQUESTED)
+    state, *rest = job.admission
+    if state == WAITS:
+        return JobAdmission(state, tuple(rest[2:]), rest[0], rest[1])
+    if state == READY:
+        number = 1 + int(rest[0])
+        return JobAdmission(state, tuple(rest[number:]), reserved=tuple(rest[1:number]))
+    return JobAdmission(state, tuple(rest))
+
+
+def with_admission(job: StoredJob, admission: JobAdmission) -> StoredJob:
+    """Return a job with another state towards its limiters."""
+    if admission.state == NOT_REQUESTED:
+        return replace(job, admission=())
+    more: tuple[str, ...] = ()
+    if admission.state == WAITS:
+        more = (admission.limiter, admission.group)
+    elif admission.state == READY:
+        more = (str(len(admission.reserved)), *admission.reserved)
+    return replace(job, admission=(admission.state, *more, *admission.admitted_by))
+
+
+def is_ready(job: StoredJob) -> bool:
+    """Return whether all limiters have admitted a job, so that it may start."""
+    return not job.needs_admission or admission_of(job).state == READY
+
+
+# -- the state of a limiter
+
+
+class LimiterGroup(Struct, array_like=True):
+    """The jobs under the same limits, which wait for a limiter in one line."""
+
+    name: str
+    waiting: int = 0
+    ready: int = 0
+    """How many were admitted and have not started: a few at a time, if groups take turns."""
+    turn: int = 0
+    place: int = 0
+    """`turn` and `place` of the last job in the line."""
+    is_mixed: bool = False
+    """Whether a job joined behind jobs with a later position, so that the line is not in order."""
+
+
+class Limiter(Struct, array_like=True):
+    """The record of a limiter: admitted and waiting jobs, and the tokens of a rate."""
+
+    name: str
+    admitted: int = 0
+    holders: list[str] = field(default_factory=list)
+    """Ids of some of the admitted jobs."""
+    turn: int = 0
+    place: int = 0
+    """`turn` and `place` of the job that holds a sequence."""
+    full_at: int = 0
+    """When a rate has all its tokens again, if no further job starts."""
+    interval: int = 0
+    """The interval of the rate that `full_at` was computed with."""
+    reserved: int = 0
+    """How many tokens of the rate are reserved for jobs that are ready."""
+    groups: list[LimiterGroup] = field(default_factory=list)
+    """In the order of their turns: the first is next."""
+    wakeup: int | None = None
+    """When the next wake-up of this limiter is due."""
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether any job waits."""
+        return any(group.waiting for group in self.groups)
+
+    def is_idle(self) -> bool:
+        """Return whether no job is admitted, ready or waiting; a rate may still lack tokens."""
+        return not self.admitted and not self.groups
+
+    def find(self, name: str) -> LimiterGroup | None:
+        """Return a group with waiting or ready jobs; None if there is none of this name."""
+        return next((group for group in self.groups if group.name == name), None)
+
+    def group(self, name: str) -> LimiterGroup:
+        """Return a group, created if there is none; if there are too many, return one that several share."""
+        group = self.find(name)
+        if group is None and len(self.groups) >= MAX_GROUPS:
+            name = f"shared {int(name, 16) % SHARED_LINES}"
+            group = self.find(name)
+        if group is None:
+            group = LimiterGroup(name)
+            self.groups.append(group)
+        return group
+
+    def rotate(self, group: LimiterGroup) -> None:
+        """Move a group behind the others; remove it if it is empty."""
+        self.groups.remove(group)
+        if group.waiting or group.ready:
+            self.groups.append(group)
+
+    def drop_if_empty(self, group: LimiterGroup) -> None:
+        """Remove a group if none of its jobs waits or is ready."""
+        if not (group.waiting or group.ready):
+            self.groups.remove(group)
+
+    def count_ready(self, name: str) -> None:
+        """Count a ready job of a group; if there are too many groups, further ones take no turns."""
+        if self.find(name) is not None or len(self.groups) < MAX_GROUPS:
+            self.group(name).ready += 1
+
+    def admit(self, job: StoredJob) -> None:
+        """Count a job as admitted."""
+        self.admitted += 1
+        if len(self.holders) < MAX_HOLDERS:
+            self.holders.append(job.id)
+
+    def release(self, job: StoredJob) -> None:
+        """Count a job as no longer admitted."""
+        self.admitted -= 1
+        if job.id in self.holders:
+            self.holders.remove(job.id)
+
+
+class Limiters:
+    """Reads, checks and writes limiters within one transaction."""
+
+    def __init__(self, transaction: Transaction, settings_cache: SettingsCache) -> None:
+        self.transaction = transaction
+        self.now = transaction.now
+        self._settings_cache = settings_cache
+        self._limiters: dict[str, Limiter] = {}
+
+    # -- records
+
+    def prefetch(self, jobs: Iterable[StoredJob]) -> None:
+        """Read all limiters of jobs, and the settings, in one request."""
+        self.prefetch_named(limiter for job in jobs for limiter in limiters_of(job))
+
+    def prefetch_named(self, names: Iterable[str]) -> None:
+        """Read limiters by name, and the settings, in one request."""
+        self.transaction.prefetch([self.transaction.names.settings, *map(self._subject, names)])
+
+    def is_paused(self, queue: str) -> bool:
+        """Return whether a queue is paused."""
+        return queue in self._settings_cache.read(self.transaction).paused
+
+    def get(self, name: str) -> Limiter:
+        """Return a limiter; a caller that changes it must save it."""
+        limiter = self._limiters.get(name)
+        if limiter is None:
+            subject = self._subject(name)
+            limiter = self._limiters[name] = self.transaction.get_struct(subject, Limiter) or Limiter(name)
+        return limiter
+
+    def save(self, limiter: Limiter) -> None:
+        """Write a limiter. The record of an idle one is deleted, or expires when its rate has all tokens again."""
+        transaction, subject = self.transaction, self._subject(limiter.name)
+        purges = transaction.batch.purges
+        if not limiter.is_idle():
+            transaction.put(subject, encode(limiter))
+        elif limiter.full_at > self.now:
+            seconds = (limiter.full_at - self.now) // MICROSECONDS + 1
+            transaction.put(subject, encode(limiter), {"Nats-TTL": f"{seconds}s"})
+        else:
+            transaction.put(subject, b"")
+            if subject not in purges:
+                purges.append(subject)
+            return
+        if subject in purges:
+            purges.remove(subject)
+
+    def _subject(self, name: str) -> str:
+        return self.transaction.names.limiter(family_of(name), name)
+
+    # -- limits
+
+    def refusal(self, buckets: tuple[Bucket, ...]) -> Refusal | None:
+        """Return the refusal of the first bucket that does not admit a job; None: all admit it."""
+        return self._admission(buckets).refusal(buckets)
+
+    def refusal_by(self, limiter: Limiter) -> Refusal | None:
+        """Return the refusal of this limiter alone; None: it admits a job."""
+        if limiter.name.startswith(QUEUE_PREFIX):
+            is_open = not self.is_paused(limiter.name.removeprefix(QUEUE_PREFIX))
+            return None if is_open else Refusal(limiter.name, None)
+        return self.refusal((limiter.name,))
+
+    def has_turn(self, buckets: tuple[Bucket, ...]) -> bool:
+        """Return whether the group of these buckets has few enough ready jobs for another one."""
+        fair = fair_bucket(buckets)
+        group = None if fair is None else self.get(fair).find(group_of(buckets))
+        return group is None or group.ready < MAX_READY
+
+    def _admission(self, buckets: tuple[Bucket, ...]) -> Admission:
+        limits = self._settings_cache.read(self.transaction).limits
+        states = {}
+        for bucket in buckets:
+            limiter = self.get(bucket)
+            limit = limits.get(family_of(bucket))
+            full_at = 0
+            if limit is not None and limit.per is not None:
+                self._convert_tokens(limiter, limit.interval)
+                full_at = max(limiter.full_at, self.now) + limiter.reserved * limit.interval
+            states[bucket] = BucketState(limiter.admitted, full_at)
+        return Admission(limits, states, self.now)
+
+    def _convert_tokens(self, limiter: Limiter, interval: int) -> None:
+        """Compute `full_at` for another interval of the rate, with as many tokens missing as before."""
+        if limiter.interval not in (0, interval):
+            missing = -(-max(0, limiter.full_at - self.now) // limiter.interval)
+            limiter.full_at = self.now + missing * interval
+        limiter.interval = interval
+
+    def admit(self, job: StoredJob, admitted_by: tuple[str, ...]) -> None:
+        """Admit a job to all its limits, which do not refuse it, and put it into its lane."""
+        buckets = tuple(dict.fromkeys(job.limits))
+        reserved = tuple(bucket for bucket in buckets if self._interval(bucket))
+        for bucket in buckets:
+            limiter = self.get(bucket)
+            limiter.admit(job)
+            limiter.reserved += bucket in reserved
+        fair = fair_bucket(buckets)
+        if fair is not None:
+            self.get(fair).count_ready(group_of(buckets))
+        for bucket in buckets:
+            self.save(self.get(bucket))
+        job = with_admission(job, JobAdmission(READY, (*admitted_by, *buckets), reserved=reserved))
+        self.transaction.put_job(job)
+        self.transaction.publish_ready(job)
+
+    def end_ready(self, admission: JobAdmission, *, is_started: bool) -> list[str]:
+        """Count a job as no longer ready; a start uses its tokens up. Return the limiters that may have room."""
+        fair = fair_bucket(admission.buckets)
+        counted = list(dict.fromkeys(admission.reserved if fair is None else (*admission.reserved, fair)))
+        if counted:
+            self.prefetch_named(counted)
+        for bucket in admission.reserved:
+            limiter = self.get(bucket)
+            limiter.reserved -= 1
+            interval = self._interval(bucket) if is_started else 0
+            if interval:
+                self._convert_tokens(limiter, interval)
+                limiter.full_at = max(limiter.full_at, self.now) + interval
+            self.save(limiter)
+        group = None if fair is None else self.get(fair).find(group_of(admission.buckets))
+        if fair is not None and group is not None and group.ready:
+            group.ready -= 1
+            self.get(fair).drop_if_empty(group)
+            self.save(self.get(fair))
+        return counted
+
+    def use_tokens(self, bucket: Bucket, full_at: int) -> None:
+        """Use up tokens of a rate, so that it has all of them again at `full_at`; do nothing without a rate."""
+        interval = self._interval(bucket)
+        if interval and full_at > self.now:
+            limiter = self.get(bucket)
+            self._convert_tokens(limiter, interval)
+            limiter.full_at = max(limiter.full_at, full_at)
+            self.save(limiter)
+
+    def _interval(self, bucket: Bucket) -> int:
+        """Return how many microseconds a token of a rate takes; 0 if there is no rate."""
+        limit = self._settings_cache.read(self.transaction).limits.get(family_of(bucket))
+        return 0 if limit is None or limit.per is None else limit.interval
+
+    # -- wake-ups
+
+    def wake_at_token(self, limiter: Limiter, refusal: Refusal) -> None:
+        """Schedule a wake-up for when a rate has a token; if all are reserved, the next start admits others."""
+        if refusal.until is not None and limiter.full_at > self.now:
+            self.wake_at(limiter, refusal.until)
+
+    def wake_at(self, limiter: Limiter, instant: int) -> None:
+        """Schedule a wake-up of a limiter, unless an earlier one is scheduled already."""
+        if limiter.wakeup is not None and self.now - OVERDUE < limiter.wakeup <= instant + 1_000:
+            return
+        limiter.wakeup = instant
+        self.save(limiter)
+        names, batch = self.transaction.names, self.transaction.batch
+        key, data = digest(limiter.name), encode([family_of(limiter.name), limiter.name, instant])
+        if instant - self.now <= LEAD:
+            batch.put(names.reminder("poke", key), data)
+        else:
+            batch.schedule(names.scheduled("poke", key), names.reminder("poke", key), instant - LEAD, data)

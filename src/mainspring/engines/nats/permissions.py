@@ -1,0 +1,77 @@
+"""Permissions on the server: the subjects that each role needs, and no others.
+
+    submitter   submits, reads, waits, cancels, follows, and changes schedules, limits and pauses
+    worker      all that; claims and settles jobs, empties subjects, and creates the consumers of new lanes
+    operator    all that a submitter does; creates and updates the streams, empties subjects, and moves jobs in
+
+No role may delete or restore a stream: only the administrator of the servers can. The subjects are those that this
+package publishes to: `tests/nats/test_permissions.py` runs each role with its permissions and reads the server's
+log.
+
+Some permissions are wider than a role needs, because NATS cannot restrict them further. Requests for messages name
+a stream, not a subject: a user that may read one job may read all. A record is replaced by publishing to its
+subject: a user that may cancel a job may write anything there.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from mainspring.engines.nats.settings import Role, inbox_of
+from mainspring.engines.nats.subject_names import SubjectNames
+
+API = "$JS.API"
+
+
+class Permissions(Struct, frozen=True, kw_only=True):
+    """The subjects that a role may publish and subscribe to."""
+
+    publish: tuple[str, ...]
+    subscribe: tuple[str, ...]
+
+
+def permissions_of(prefix: str, role: Role) -> Permissions:
+    """Return the permissions of a role; raises `EngineUnavailable` for an invalid prefix."""
+    names = SubjectNames(prefix)
+    publish = [*_to_write(names, role), *_to_read(names)]
+    if role != "submitter":
+        publish.append(f"{API}.STREAM.PURGE.{names.stream}")  # NATS cannot restrict it to single subjects
+    if role == "worker":
+        publish += _to_work(names)
+    if role == "operator":
+        publish += [
+            f"{API}.STREAM.{verb}.{stream}"
+            for verb in ("CREATE", "UPDATE")
+            for stream in (names.stream, names.events_stream)
+        ]
+    return Permissions(
+        publish=tuple(publish), subscribe=(f"{inbox_of(prefix, role)}.>", f"{names.notifications}*")
+    )
+
+
+def _to_write(names: SubjectNames, role: Role) -> list[str]:
+    kept_for_one: dict[str, Role] = {f"{names.workers}>": "worker", f"{names.moves}>": "operator"}
+    kept = [subject for subject in names.stored_subjects if kept_for_one.get(subject, role) == role]
+    return [*kept, names.events, f"{names.notifications}*"]
+
+
+def _to_read(names: SubjectNames) -> list[str]:
+    both = (names.stream, names.events_stream)
+    return [
+        f"{API}.INFO",
+        *(f"{API}.STREAM.INFO.{stream}" for stream in both),
+        f"{API}.STREAM.MSG.GET.{names.stream}",
+        *(f"{API}.DIRECT.GET.{stream}" for stream in both),
+        f"{API}.CONSUMER.INFO.{names.stream}.*",
+    ]
+
+
+def _to_work(names: SubjectNames) -> list[str]:
+    stream = names.stream
+    return [
+        # The filter of the consumer is a part of the subject: a worker can create consumers of jobs and reminders.
+        *(f"{API}.CONSUMER.CREATE.{stream}.*.{delivered}>" for delivered in (names.ready, names.reminders)),
+        f"{API}.CONSUMER.MSG.NEXT.{stream}.*",
+        f"$JS.ACK.{stream}.>",
+        f"$JS.ACK.*.*.{stream}.>",  # the form of newer servers, with domain and account
+    ]

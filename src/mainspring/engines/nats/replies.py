@@ -1,0 +1,175 @@
+"""The reply inbox: passes each reply of the server to the request that waits for it.
+
+No request waits for a reply that cannot come: the wait ends at once when the connection is lost, or when the
+server denies permission for the subject.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+
+import msgspec
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from mainspring.errors import EngineUnavailable
+
+_DENIED = re.compile(r'permissions violation for (publish|subscription) to "([^"]*)"')
+
+
+class DeniedSubject(msgspec.Struct, frozen=True):
+    """A subject that the server denies this user. It is in lower case, as in all errors that nats-py reports."""
+
+    is_subscription: bool
+    subject: str
+
+
+def parse_denied_subject(text: str) -> DeniedSubject | None:
+    """Parse an error of the server; None if it is not about permissions."""
+    match = _DENIED.search(text.lower())
+    return None if match is None else DeniedSubject(match[1] == "subscription", match[2])
+
+
+class _PubAck(msgspec.Struct, gc=False):
+    """The server's reply to a published message: its revision in the stream, or an error."""
+
+    seq: int = 0
+    error: dict[str, object] | None = None
+
+
+_decoder = msgspec.json.Decoder(_PubAck)
+
+
+class PubAcks:
+    """Collects the acknowledgements of a number of published messages. Used on the event loop only."""
+
+    __slots__ = ("_left", "done", "revisions")
+
+    def __init__(self, number: int) -> None:
+        self.revisions: list[int | None] = [None] * number
+        """The revision of each message; None: the server refused it, or sent no reply."""
+        self._left = number
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def add(self, index: int, message: Msg) -> None:
+        """Record the acknowledgement of one message."""
+        if message.data:  # else no stream has this subject
+            stored = _decoder.decode(message.data)
+            self.revisions[index] = stored.seq if stored.error is None else None
+        self._left -= 1
+        if not self._left:
+            self.end()
+
+    def end(self) -> None:
+        """End the wait."""
+        if not self.done.done():
+            self.done.set_result(None)
+
+
+class _PendingRequest(msgspec.Struct, frozen=True, gc=False):
+    subjects: tuple[str, ...]
+    future: asyncio.Future[Msg]
+
+    def fail_if_sent_to(self, subject: str, make_error: Callable[[str], EngineUnavailable]) -> bool:
+        """Fail the request if it was sent to this subject, given in lower case; return whether it was."""
+        denied = [own for own in self.subjects if own.lower() == subject]
+        if denied:
+            self.fail(make_error(denied[0]))
+        return bool(denied)
+
+    def fail(self, error: Exception) -> None:
+        """Fail the request: no reply will come."""
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class ReplyInbox:
+    """Receives replies and passes them to the requests. Used on the event loop only."""
+
+    def __init__(self, make_error: Callable[[str], EngineUnavailable]) -> None:
+        self._make_error = make_error  # called with the denied subject
+        self._requests: dict[str, _PendingRequest] = {}
+        self._acks: dict[str, PubAcks] = {}
+        self._count = 0
+        self._is_denied = False
+        self.subject = ""
+
+    async def open(self, client: Client) -> None:
+        """Subscribe to the subjects that receive replies."""
+        self.subject = client.new_inbox()
+        self._is_denied = False
+        await client.subscribe(f"{self.subject}.*", cb=self._receive)
+        await client.subscribe(f"{self.subject}.*.*", cb=self._receive_ack)
+
+    async def _receive(self, message: Msg) -> None:
+        request = self._requests.pop(message.subject, None)
+        if request is not None and not request.future.done():
+            request.future.set_result(message)
+
+    async def _receive_ack(self, message: Msg) -> None:
+        inbox, _, index = message.subject.rpartition(".")
+        acks = self._acks.get(inbox)
+        if acks is not None:
+            acks.add(int(index), message)
+
+    def _next_subject(self) -> str:
+        if self._is_denied:
+            raise self._make_error(self.subject)
+        self._count += 1
+        return f"{self.subject}.{self._count}"
+
+    def register(self, *subjects: str) -> tuple[str, asyncio.Future[Msg]]:
+        """Register a request to these subjects; return its reply subject and the future of its reply."""
+        inbox = self._next_subject()
+        future: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+        self._requests[inbox] = _PendingRequest(subjects, future)
+        return inbox, future
+
+    async def wait(self, inbox: str, future: asyncio.Future[Msg], seconds: float) -> Msg | None:
+        """Return the reply; None if none comes in time, or the connection is lost."""
+        try:
+            return await asyncio.wait_for(future, max(0.001, seconds))
+        except TimeoutError:
+            return None
+        finally:
+            self._requests.pop(inbox, None)
+
+    def register_many(self, number: int) -> tuple[str, PubAcks]:
+        """Register a number of messages; return their reply subject, to which each message appends its index."""
+        inbox = self._next_subject()
+        acks = self._acks[inbox] = PubAcks(number)
+        return inbox, acks
+
+    async def wait_for_acks(self, inbox: str, acks: PubAcks, seconds: float) -> list[int | None]:
+        """Return the revision of each message; None for each without an acknowledgement in time."""
+        await asyncio.wait([acks.done], timeout=max(0.001, seconds))
+        del self._acks[inbox]
+        return acks.revisions
+
+    def fail_all(self) -> None:
+        """End all waits: the connection is lost. The next connection may have other permissions."""
+        self._is_denied = False
+        for request in list(self._requests.values()):
+            request.fail(TimeoutError())
+        self._end_ack_waits()
+
+    def fail_denied(self, denied: DeniedSubject) -> bool:
+        """Fail the requests to a denied subject; return whether a caller gets the error, now or later."""
+        is_reported = bool(self._acks)
+        self._end_ack_waits()  # the callers send again the messages without an acknowledgement
+        if denied.is_subscription:
+            is_ours = denied.subject.startswith(self.subject.lower())
+            self._is_denied = self._is_denied or is_ours
+            if is_ours:
+                for request in list(self._requests.values()):
+                    request.fail(self._make_error(self.subject))
+            return is_ours
+        for request in list(self._requests.values()):
+            is_reported |= request.fail_if_sent_to(denied.subject, self._make_error)
+        return is_reported
+
+    def _end_ack_waits(self) -> None:
+        for acks in list(self._acks.values()):
+            acks.end()

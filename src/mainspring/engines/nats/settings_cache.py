@@ -1,0 +1,120 @@
+"""Settings that all processes share: paused queues and limits.
+
+They are one record. A transaction that admits jobs reads it together with the limiters, so a limit applies from
+the moment it is stored. All other code uses a cached copy, which is refreshed after a notification of a change.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from mainspring.engines.nats.job_records import decode
+from mainspring.engines.nats.transaction import Transaction, TransactionManager
+from mainspring.jobs.commands import DropLimit, PauseQueue, PutLimit
+from mainspring.jobs.limits import Limit
+
+
+class _SettingsRecord(Struct, frozen=True, array_like=True):
+    paused: tuple[str, ...] = ()
+    limits: tuple[PutLimit, ...] = ()
+
+
+class StoredSettings(Struct, frozen=True):
+    """The settings as they are at one revision."""
+
+    revision: int = 0
+    paused: frozenset[str] = frozenset()
+    limits: dict[str, Limit] = {}
+    definitions: tuple[PutLimit, ...] = ()
+
+
+class SettingsCache:
+    """Caches and changes the shared settings. Any thread may read the copy."""
+
+    def __init__(self, transactions: TransactionManager) -> None:
+        self._transactions = transactions
+        self._copy = StoredSettings()
+        self.must_refresh = True
+        """Whether the copy may be outdated; set on any thread."""
+
+    @property
+    def paused(self) -> frozenset[str]:
+        """The queues from which no jobs start."""
+        return self._copy.paused
+
+    @property
+    def limits(self) -> dict[str, Limit]:
+        """The limits, by family."""
+        return self._copy.limits
+
+    def list_limits(self) -> list[PutLimit]:
+        """Return the limits as they were defined, in the order of their first definition."""
+        return list(self._copy.definitions)
+
+    def refresh(self) -> None:
+        """Read the current settings."""
+        self.must_refresh = False
+        self.read(self._transactions.begin())
+
+    def refresh_if_needed(self) -> bool:
+        """Read the current settings if the copy may be outdated; return whether they were read."""
+        is_needed = self.must_refresh
+        if is_needed:
+            self.refresh()
+        return is_needed
+
+    def read(self, transaction: Transaction) -> StoredSettings:
+        """Return the settings as a transaction reads them, and update the copy."""
+        entry = transaction.stored(transaction.names.settings)
+        copy = self._copy
+        if entry.revision == copy.revision:
+            return copy
+        record = decode(entry.data, _SettingsRecord) if entry.data else _SettingsRecord()
+        settings = _settings_of(entry.revision, record)
+        if entry.revision > copy.revision or not entry.revision:  # 0: the stream was created again
+            self._copy = settings
+        return settings
+
+    def change(self, arrangement: PauseQueue | PutLimit | DropLimit) -> bool:
+        """Change a setting for all processes; return whether it was different before."""
+        attempts: list[bool] = []  # whether each changed the record; after a lost reply, the next changes nothing
+        self._transactions.run(lambda transaction: attempts.append(self._write(transaction, arrangement)))
+        is_changed = any(attempts)
+        if is_changed and not attempts[-1]:
+            self._transactions.jetstream.send([(f"{self._transactions.names.notifications}settings", b"")])
+        self.refresh()
+        return is_changed
+
+    def clear(self) -> None:
+        """Discard the copy: the stream was created again."""
+        self._copy = StoredSettings()
+        self.must_refresh = True
+
+    def _write(self, transaction: Transaction, arrangement: PauseQueue | PutLimit | DropLimit) -> bool:
+        subject = transaction.names.settings
+        before = transaction.get_struct(subject, _SettingsRecord) or _SettingsRecord()
+        after = _changed(before, arrangement)
+        if after == before:
+            return False
+        transaction.put_struct(subject, after)
+        transaction.batch.send(f"{transaction.names.notifications}settings")
+        return True
+
+
+def _settings_of(revision: int, record: _SettingsRecord) -> StoredSettings:
+    limits = {limit.family: Limit(limit.most, limit.per) for limit in record.limits}
+    return StoredSettings(revision, frozenset(record.paused), limits, record.limits)
+
+
+def _changed(record: _SettingsRecord, arrangement: PauseQueue | PutLimit | DropLimit) -> _SettingsRecord:
+    if isinstance(arrangement, PauseQueue):
+        paused = tuple(queue for queue in record.paused if queue != arrangement.queue)
+        if arrangement.is_paused and arrangement.queue in record.paused:
+            return record
+        return _SettingsRecord((*paused, arrangement.queue) if arrangement.is_paused else paused, record.limits)
+    limits = {limit.family: limit for limit in record.limits}
+    if isinstance(arrangement, PutLimit):
+        limits[arrangement.family] = arrangement
+    else:
+        limits.pop(arrangement.family, None)
+    return _SettingsRecord(record.paused, tuple(limits.values()))

@@ -1,0 +1,154 @@
+"""Subject names: one stream, and below its prefix P a subject for every record and message that is stored.
+
+    P.job.<job>                         the record of a job
+    P.at.<kind>.<key>                   a scheduled message: the server publishes it to its target when it is due
+    P.ready.<queue>.<type>.<priority>.<job>   a job to be claimed; each lane has a consumer shared by all workers
+    P.chore.<kind>.<key>                a reminder for any worker
+    P.gate.<family>.<limiter>           the record of a limiter: a sequence, a bucket of a limit, or a queue
+    P.line.<limiter>.<group>.<job>      a job that waits for a limiter
+    P.key.<key>                         the jobs that hold a unique key
+    P.occurrence.<schedule>.<n>         the job of an occurrence
+    P.schedule.<name>, P.skipped.<name> the record of a schedule, and its occurrences without a job
+    P.worker.<n>                        the heartbeat of a worker
+    P.lane.<queue>.<type>.<priority>    a lane
+    P.move.<move>                       the checkpoint of a migration
+    P.settings, P.listeners             paused queues and limits; until when events are written
+
+A subject has one message at most: publishing again replaces it. Names that users choose are encoded as tokens
+without dots, blanks and wildcards.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from hashlib import blake2b
+
+from mainspring.errors import EngineUnavailable
+
+DEFAULT_PREFIX = "mainspring"
+LONG_TOKEN = 300
+"""Longer tokens are encoded as base64, so that no subject exceeds the limit of the server."""
+_PREFIX = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_UNSAFE = re.compile(rb"[^A-Za-z0-9_-]")
+_ESCAPED = re.compile(r"=([0-9A-F]{2})")
+
+
+def to_token(name: str) -> str:
+    """Encode a name as a token of a subject; equal names, and only they, have equal tokens."""
+    if name.isascii() and name.isalnum():  # nearly all ids are
+        return name
+    token = _UNSAFE.sub(lambda match: b"=%02X" % match.group()[0], name.encode()).decode()
+    if len(token) <= LONG_TOKEN:
+        return token or "="
+    return "==" + urlsafe_b64encode(name.encode()).rstrip(b"=").decode()
+
+
+def from_token(token: str) -> str:
+    """Decode a token to its name."""
+    if "=" not in token:
+        return token
+    if token == "=":
+        return ""
+    if token.startswith("=="):
+        encoded = token[2:]
+        return urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).decode()
+    raw = _ESCAPED.sub(lambda match: chr(int(match.group(1), 16)), token)
+    return raw.encode("latin-1").decode()
+
+
+def digest(*parts: str) -> str:
+    """Return a short name for long ones: a hash of 128 bits, so collisions do not occur in practice."""
+    return blake2b("\x00".join(parts).encode(), digest_size=16).hexdigest()
+
+
+class SubjectNames:
+    """The subjects below one prefix."""
+
+    def __init__(self, prefix: str = DEFAULT_PREFIX) -> None:
+        if not _PREFIX.fullmatch(prefix):
+            raise EngineUnavailable(
+                engine=f"prefix {prefix!r}",
+                reason="a prefix is made of 1 to 64 letters, digits, '-' and '_'",
+                remedy="choose another, such as 'shop-production'",
+            )
+        self.prefix = prefix
+        self.stream = prefix
+        self.events_stream = f"{prefix}-events"
+        self.jobs = f"{prefix}.job."
+        self.ready = f"{prefix}.ready."
+        self.reminders = f"{prefix}.chore."
+        self.lanes = f"{prefix}.lane."
+        self.schedules = f"{prefix}.schedule."
+        self.workers = f"{prefix}.worker."
+        self.moves = f"{prefix}.move."
+        self.settings = f"{prefix}.settings"
+        self.listeners = f"{prefix}.listeners"
+        self.events = f"{prefix}.event"
+        self.notifications = f"{prefix}.note."
+        """Not stored: notifications to the processes that are connected."""
+
+    @property
+    def stored_subjects(self) -> list[str]:
+        """The subjects of the stream."""
+        kinds = ("job", "at", "ready", "chore", "gate", "line", "key", "occurrence", "schedule", "skipped")
+        return [f"{self.prefix}.{kind}.>" for kind in (*kinds, "worker", "lane", "move")] + [
+            self.settings,
+            self.listeners,
+        ]
+
+    def job(self, job_id: str) -> str:
+        """Return the subject of a job's record."""
+        return self.jobs + to_token(job_id)
+
+    def lane(self, queue: str, type_: str, priority: int) -> str:
+        """Return the subject of a lane's record; a lane has the jobs of one queue, type and priority."""
+        return f"{self.lanes}{to_token(queue)}.{to_token(type_)}.{priority}"
+
+    def ready_of(self, queue: str, type_: str, priority: int, job_id: str) -> str:
+        """Return the subject of the message that writes a job into its lane."""
+        return f"{self.ready}{to_token(queue)}.{to_token(type_)}.{priority}.{to_token(job_id)}"
+
+    def scheduled(self, kind: str, key: str) -> str:
+        """Return the subject of a scheduled message, which the server publishes when it is due."""
+        return f"{self.prefix}.at.{kind}.{to_token(key)}"
+
+    def reminder(self, kind: str, key: str) -> str:
+        """Return the subject of a reminder for any worker."""
+        return f"{self.reminders}{kind}.{to_token(key)}"
+
+    def limiter(self, family: str, limiter: str) -> str:
+        """Return the subject of the record of a limiter: a sequence, a bucket of a limit, or a queue."""
+        return f"{self.prefix}.gate.{digest(family)}.{digest(limiter)}"
+
+    def limiters_of_family(self, family: str) -> str:
+        """Return the subject of all limiters of a family, with a wildcard."""
+        return f"{self.prefix}.gate.{digest(family)}.*"
+
+    def waiting_job(self, limiter: str, group: str, job_id: str) -> str:
+        """Return the subject of a job that waits for a limiter."""
+        return f"{self.prefix}.line.{digest(limiter)}.{digest(group)}.{to_token(job_id)}"
+
+    def line(self, limiter: str, group: str) -> str:
+        """Return the subject of all jobs of a group that wait for a limiter, with a wildcard."""
+        return f"{self.prefix}.line.{digest(limiter)}.{digest(group)}.*"
+
+    def key(self, unique_key: str) -> str:
+        """Return the subject of the holders of a unique key."""
+        return f"{self.prefix}.key.{digest(unique_key)}"
+
+    def occurrence(self, schedule: str, number: int) -> str:
+        """Return the subject of the job of one occurrence of a schedule."""
+        return f"{self.prefix}.occurrence.{to_token(schedule)}.{number}"
+
+    def schedule(self, name: str) -> str:
+        """Return the subject of a schedule's record."""
+        return self.schedules + to_token(name)
+
+    def skipped(self, schedule: str) -> str:
+        """Return the subject of the occurrences of a schedule for which no job was made."""
+        return f"{self.prefix}.skipped.{to_token(schedule)}"
+
+    def worker(self, number: int) -> str:
+        """Return the subject of a worker's heartbeat."""
+        return f"{self.workers}{number}"

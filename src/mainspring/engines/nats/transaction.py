@@ -1,0 +1,310 @@
+"""Optimistic transactions on the stream.
+
+A `Transaction` remembers the revision of each record that it reads. The commit stores all writes, if each written
+record still has that revision; otherwise it stores nothing, and the `TransactionManager` runs the work again with
+current data. So the code of a transaction reads, decides and writes without locks.
+
+Rule: a record that a decision depends on must be written by that transaction, or by every transaction that could
+make the decision wrong. The commit does not check records that were only read.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
+
+from msgspec import Struct
+
+from mainspring.engines.nats.jetstream import JetStream
+from mainspring.engines.nats.job_records import StoredJob, decode, decode_job, encode
+from mainspring.engines.nats.subject_names import SubjectNames, from_token
+from mainspring.engines.nats.write_batch import MAX_BATCH, StoredMessage, Write, WriteBatch
+from mainspring.errors import EngineUnavailable
+from mainspring.jobs.status import JobStatus
+from mainspring.jobs.timestamps import MICROSECONDS
+
+T = TypeVar("T")
+Item = TypeVar("Item")
+S = TypeVar("S", bound=Struct)
+
+MAX_TRIES = 200
+PAUSE_SECONDS = 0.001
+TOMBSTONE_TTL = {"Nats-TTL": "604800s"}
+
+
+class BatchTooLarge(Exception):
+    """The writes of a transaction do not fit into one batch of the server."""
+
+
+class Transaction:
+    """The reads and writes of one attempt of a transaction."""
+
+    def __init__(
+        self,
+        jetstream: JetStream,
+        names: SubjectNames,
+        now: int,
+        retention: Mapping[JobStatus, int],
+        on_job_end: Callable[[Transaction, StoredJob, int], None],
+    ) -> None:
+        self.names = names
+        self._retention = retention
+        self._on_job_end = on_job_end
+        self.now = now
+        """The time of the transaction, by the server's clock, in microseconds."""
+        self.batch = WriteBatch()
+        """For unconditional writes, and for actions after the commit."""
+        self.admitter: object = None
+        """The limiters that `admission` has read and changed in this transaction."""
+        self._jetstream = jetstream
+        self._read: dict[str, StoredMessage] = {}
+        self._jobs: dict[str, StoredJob | None] = {}  # as last read or written here
+        self._written: dict[str, tuple[bytes, Mapping[str, str] | None]] = {}
+        self._ready: dict[str, str] = {}  # subjects of ready messages, by the subject of the job's record
+        self._indexes: dict[str, int] = {}  # of written records in the batch, by subject
+        self._first = 0
+
+    # -- records
+
+    def prefetch(self, subjects: Iterable[str]) -> None:
+        """Read many subjects at once, except those that were read already."""
+        self._read.update(self._jetstream.read(subject for subject in subjects if subject not in self._read))
+
+    def assume(self, subject: str, revision: int, data: bytes) -> None:
+        """Treat a subject as read, with this content."""
+        self._read[subject] = StoredMessage(revision, data)
+
+    def get(self, subject: str) -> bytes:
+        """Return the data of a subject, as written here or else as read; empty if there is none."""
+        written = self._written.get(subject)
+        return self.stored(subject).data if written is None else written[0]
+
+    def stored(self, subject: str) -> StoredMessage:
+        """Return the message of a subject as it was read."""
+        if subject not in self._read:
+            self.prefetch([subject])
+        return self._read[subject]
+
+    def put(self, subject: str, data: bytes, headers: Mapping[str, str] | None = None) -> None:
+        """Write the data of a subject, if no other process changes it first; empty data clears the subject."""
+        self.stored(subject)
+        self._written[subject] = (data, headers)
+
+    def get_struct(self, subject: str, kind: type[S]) -> S | None:
+        """Return the decoded data of a subject; None if there is none."""
+        data = self.get(subject)
+        return decode(data, kind) if data else None
+
+    def put_struct(self, subject: str, value: Struct) -> None:
+        """Encode a struct and write it to a subject."""
+        self.put(subject, encode(value))
+
+    def delete(self, subject: str) -> None:
+        """Replace the data of a subject with a tombstone: readers see the deletion until the tombstone expires."""
+        self.put(subject, b"", TOMBSTONE_TTL)
+
+    def scan(self, subject: str, *, after: int = 0, most: int = 1_000) -> list[tuple[str, StoredMessage]]:
+        """Return the messages of subjects with a wildcard, in the order in which they were stored."""
+        return self._jetstream.scan(subject, after=after, most=most)
+
+    # -- jobs
+
+    def job(self, job_id: str) -> StoredJob | None:
+        """Return a job; None if there is none."""
+        if job_id not in self._jobs:
+            data = self.get(self.names.job(job_id))
+            self._jobs[job_id] = decode_job(data) if data else None
+        return self._jobs[job_id]
+
+    def job_at(self, subject: str) -> StoredJob | None:
+        """Return the job whose record has this subject; None if there is none."""
+        return self.job(from_token(subject.removeprefix(self.names.jobs)))
+
+    def assume_job(self, job: StoredJob, revision: int) -> None:
+        """Treat a job as read, with the revision of its record."""
+        self._read[self.names.job(job.id)] = StoredMessage(revision, b"")
+        self._jobs[job.id] = job
+
+    def prefetch_jobs(self, job_ids: Iterable[str]) -> None:
+        """Read many jobs at once."""
+        self.prefetch(self.names.job(job_id) for job_id in job_ids)
+
+    def put_job(self, job: StoredJob) -> None:
+        """Write the record of a job; the server deletes that of an ended job when its retention is over."""
+        kept = self._retention.get(job.status) if job.is_over else None
+        headers = None
+        if kept is not None:
+            left = max(1, ((job.finished or self.now) + kept - self.now) // MICROSECONDS)
+            headers = {"Nats-TTL": f"{left}s"}
+            self._on_job_end(self, job, left)
+        self.put(self.names.job(job.id), encode(job), headers)
+        self._jobs[job.id] = job
+
+    def delete_job(self, job_id: str) -> None:
+        """Delete a job."""
+        self.delete(self.names.job(job_id))
+        self._jobs[job_id] = None
+
+    def publish_ready(self, job: StoredJob) -> None:
+        """Store the message that delivers a job, right behind the record of the job, which is written here.
+
+        The message has the content of the record. So the worker that gets it knows the record and its revision.
+        """
+        self._ready[self.names.job(job.id)] = self._ready_subject(job)
+
+    def withdraw_ready(self, job: StoredJob) -> None:
+        """Undo `publish_ready`."""
+        subject = self._ready_subject(job)
+        self._ready = {record: ready for record, ready in self._ready.items() if ready != subject}
+
+    def _ready_subject(self, job: StoredJob) -> str:
+        return self.names.ready_of(job.queue, job.type, job.priority, job.id)
+
+    def purge(self, *subjects: str) -> None:
+        """Purge subjects after the commit."""
+        self.batch.purge(*subjects)
+
+    # -- committing
+
+    def revisions(self) -> dict[str, int]:
+        """Return the revisions of all records that were stored here, by subject."""
+        return {subject: self._first + index for subject, index in self._indexes.items()}
+
+    def last_record(self) -> int:
+        """Return the revision of the last job record that was stored here; 0 if there was none."""
+        jobs = self.names.jobs
+        return max((at for subject, at in self.revisions().items() if subject.startswith(jobs)), default=0)
+
+    def set_first_revision(self, first: int) -> None:
+        """Record that all writes were stored, with this revision for the first."""
+        self._first = first
+
+    @property
+    def written(self) -> list[str]:
+        """The subjects that are written here."""
+        return list(self._written)
+
+    def independent_writes(self) -> list[Write] | None:
+        """Return the writes, if they are only job records, which need not be stored as one batch; else None."""
+        batch = self.batch
+        if self._ready or batch.writes or batch.sends or batch.purges or batch.has_callbacks:
+            return None
+        are_jobs = all(subject.startswith(self.names.jobs) for subject in self._written)
+        if not self._written or not are_jobs:
+            return None
+        return [
+            Write(subject, data, self._read[subject].revision, headers)
+            for subject, (data, headers) in self._written.items()
+        ]
+
+    def set_revisions(self, revisions: dict[str, int | None]) -> None:
+        """Record the revisions of records that were stored one by one."""
+        self._indexes = {subject: revision for subject, revision in revisions.items() if revision is not None}
+
+    def build_batch(self) -> WriteBatch:
+        """Return all writes: each record with its ready message behind it, then the unconditional writes."""
+        changes = WriteBatch()
+        for subject, (data, headers) in self._written.items():
+            self._indexes[subject] = changes.put(subject, data, self._read[subject].revision, headers)
+            ready = self._ready.get(subject)
+            if ready is not None:
+                changes.put(ready, data)
+        changes.writes.extend(self.batch.writes)
+        if len(changes) > MAX_BATCH:
+            raise BatchTooLarge
+        changes.sends, changes.purges = self.batch.sends, self.batch.purges
+        return changes
+
+
+class TransactionManager:
+    """Begins transactions, and runs work in transactions until one commits."""
+
+    def __init__(self, jetstream: JetStream, names: SubjectNames) -> None:
+        self.jetstream = jetstream
+        self.names = names
+        self.on_job_end: Callable[[Transaction, StoredJob, int], None] = lambda _transaction, _job, _seconds: None
+        """Called for an ended job that the server deletes after some seconds."""
+        self.retention: dict[JobStatus, int] = {}
+        """After how many microseconds the server deletes ended jobs, by status; a missing status: never."""
+
+    def now(self) -> int:
+        """Return the server's time, in microseconds."""
+        return self.jetstream.now()
+
+    def begin(self) -> Transaction:
+        """Return a new transaction."""
+        return Transaction(self.jetstream, self.names, self.now(), self.retention, self.on_job_end)
+
+    def run(self, work: Callable[[Transaction], T]) -> T:
+        """Run work in new transactions until one commits; return the result of that one."""
+        for attempt in range(MAX_TRIES):
+            transaction = self.begin()
+            result = work(transaction)
+            if self.commit(transaction):
+                return result
+            time.sleep(PAUSE_SECONDS * random.random() * min(attempt, 20))  # noqa: TID251 - back-off
+        raise EngineUnavailable(
+            engine=f"NATS at {self.jetstream.address}",
+            reason=f"other processes changed the same records {MAX_TRIES} times in a row",
+            remedy="try again; if the error persists, let fewer jobs share one sequence, limit or unique key",
+        )
+
+    def commit_each(self, transaction: Transaction) -> set[str]:
+        """Store the writes of a transaction; return the subjects that another process has changed meanwhile.
+
+        Records that do not depend on each other are stored one by one: a batch costs the server some milliseconds
+        more, and twice the work for each record.
+        """
+        writes = transaction.independent_writes()
+        if writes is None:
+            return set() if self.commit(transaction) else set(transaction.written)
+        revisions = self.jetstream.store_each(writes)
+        transaction.set_revisions(dict(zip((write.subject for write in writes), revisions, strict=True)))
+        self.jetstream.note_record(transaction.last_record())
+        return {write.subject for write, revision in zip(writes, revisions, strict=True) if revision is None}
+
+    def commit(self, transaction: Transaction) -> bool:
+        """Store the writes of a transaction all or none; False if another process has changed a written record."""
+        first = self.jetstream.commit(transaction.build_batch())
+        if first is None:
+            return False
+        transaction.set_first_revision(first)
+        self.jetstream.note_record(transaction.last_record())
+        transaction.batch.run_callbacks()
+        return True
+
+    def run_many(
+        self,
+        items: Sequence[Item],
+        work: Callable[[Transaction, Item], T],
+        *,
+        prefetch: Callable[[Transaction, Sequence[Item]], None] | None = None,
+        batch_size: int = 200,
+    ) -> list[T]:
+        """Run work for each of many items, in as few transactions as possible. Each item sees earlier changes."""
+        results: list[T] = []
+        while items:
+            part = items[:batch_size]
+            try:
+                results += self.run(partial(_run_each, part, work, prefetch))
+            except BatchTooLarge:
+                if len(part) == 1:
+                    raise
+                batch_size = max(1, len(part) // 4)
+                continue
+            items = items[len(part) :]
+        return results
+
+
+def _run_each(
+    items: Sequence[Item],
+    work: Callable[[Transaction, Item], T],
+    prefetch: Callable[[Transaction, Sequence[Item]], None] | None,
+    transaction: Transaction,
+) -> list[T]:
+    if prefetch is not None:
+        prefetch(transaction, items)
+    return [work(transaction, item) for item in items]

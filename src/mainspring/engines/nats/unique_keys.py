@@ -1,0 +1,106 @@
+"""Unique keys: the jobs that hold a key, and the job of each occurrence of a schedule.
+
+The record of a key names the jobs that were submitted with it, the newest first. Each submit with the key writes
+the record, so of two concurrent submits one sees the other. A job that ends does not change the record of its key:
+readers find the end in the record of the job.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from mainspring.engines.nats.job_records import StoredJob, encode
+from mainspring.engines.nats.transaction import Transaction
+from mainspring.jobs.records import Conflict, NewJob, UniqueKey, conflict_of
+from mainspring.jobs.status import JobStatus
+
+MAX_HOLDERS = 16
+ALIVE = (JobStatus.PENDING, JobStatus.RUNNING)
+
+
+class KeyHolders(Struct, frozen=True, array_like=True):
+    """The jobs of a key, the newest first; if there are many, the oldest are dropped."""
+
+    ids: tuple[str, ...]
+
+
+def find_conflict(transaction: Transaction, job: NewJob) -> Conflict | None:
+    """Return the conflict that keeps a new job from being stored: with its occurrence or its unique key."""
+    return conflict_of(
+        job,
+        same_id=False,
+        same_occurrence=find_occurrence(transaction, job),
+        holder=None if job.unique is None else _find_holder(transaction, job.unique),
+    )
+
+
+def find_occurrence(transaction: Transaction, job: NewJob) -> str | None:
+    """Return the job that was stored for the same occurrence of a schedule."""
+    if job.schedule is None or job.occurrence is None:
+        return None
+    subject = transaction.names.occurrence(job.schedule, job.occurrence)
+    return next((existing.id for existing in _jobs_of(transaction, subject)), None)
+
+
+def _find_holder(transaction: Transaction, unique: UniqueKey) -> str | None:
+    for job in _jobs_of(transaction, transaction.names.key(unique.key)):
+        if job.unique_key == unique.key and unique.is_held_by(job.status, job.created, transaction.now):
+            return job.id
+    return None
+
+
+def _jobs_of(transaction: Transaction, subject: str) -> list[StoredJob]:
+    holders = transaction.get_struct(subject, KeyHolders)
+    ids = holders.ids if holders else ()
+    transaction.prefetch_jobs(ids)
+    return [job for job_id in ids if (job := transaction.job(job_id)) is not None]
+
+
+def claim(transaction: Transaction, job: StoredJob) -> None:
+    """Make a new job the holder of its unique key and its occurrence."""
+    if job.unique_key is not None:
+        _add(transaction, transaction.names.key(job.unique_key), job.id)
+    if job.schedule is not None and job.occurrence is not None:
+        _add(transaction, transaction.names.occurrence(job.schedule, job.occurrence), job.id)
+
+
+def _add(transaction: Transaction, subject: str, job_id: str) -> None:
+    """Put a job first, and drop jobs that were deleted."""
+    holders = transaction.get_struct(subject, KeyHolders)
+    others = [other for other in (holders.ids if holders else ()) if other != job_id]
+    transaction.prefetch_jobs(others)
+    known = [other for other in others if transaction.job(other) is not None]
+    transaction.put_struct(subject, KeyHolders((job_id, *known[: MAX_HOLDERS - 1])))
+
+
+def find_alive_holder(transaction: Transaction, job: StoredJob) -> str | None:
+    """Return another job with the same unique key that has not ended; None if there is none."""
+    if job.unique_key is None:
+        return None
+    others = _jobs_of(transaction, transaction.names.key(job.unique_key))
+    return next((other.id for other in others if other.id != job.id and other.status in ALIVE), None)
+
+
+def release(transaction: Transaction, job: StoredJob) -> None:
+    """Delete the keys of a deleted job, if no other job has them."""
+    for subject in _keys_of(transaction, job):
+        holders = transaction.get_struct(subject, KeyHolders)
+        if holders is not None and holders.ids == (job.id,):
+            transaction.delete(subject)
+
+
+def release_later(transaction: Transaction, job: StoredJob, seconds: int) -> None:
+    """Make the keys of a job expire a little after the job itself, if no other job has them."""
+    for subject in _keys_of(transaction, job):
+        others = [other for other in _jobs_of(transaction, subject) if other.id != job.id]
+        if not others:
+            transaction.put(subject, encode(KeyHolders((job.id,))), {"Nats-TTL": f"{seconds + 60}s"})
+
+
+def _keys_of(transaction: Transaction, job: StoredJob) -> list[str]:
+    subjects = []
+    if job.unique_key is not None:
+        subjects.append(transaction.names.key(job.unique_key))
+    if job.schedule is not None and job.occurrence is not None:
+        subjects.append(transaction.names.occurrence(job.schedule, job.occurrence))
+    return subjects

@@ -1,0 +1,154 @@
+"""Permissions: with those that `mainspring nats permissions` prints, every role works and nothing is denied."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from base64 import b64decode
+from collections.abc import Iterable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mainspring import (
+    EventKind,
+    Every,
+    JobEvent,
+    JobStatus,
+    Priority,
+    Reason,
+    Unique,
+)
+from tests.nats.restricted_servers import RestrictedServers, Shop, run_program
+from tests.support import PATIENCE
+
+pytestmark = pytest.mark.long
+
+ROOT = Path(__file__).parents[2]
+
+
+def submit_all_kinds(app: Shop) -> list[Any]:
+    """Submit, cancel and put off jobs of every kind; return handles of those that end well."""
+    assert app.plain.after(60).submit().cancel()
+    late = app.plain.after(60).submit()
+    assert late.reschedule(delay=0.1)
+    debounced = app.plain.options(unique=Unique("key", on_conflict="replace"))
+    debounced.after(60).submit()
+    kept = app.single.after(60).submit(1)
+    assert app.single.submit(1).id == kept.id
+    assert kept.cancel()
+    for waiting in [app.plain.options(sequence="far").after(60).submit() for _ in range(3)]:
+        assert waiting.cancel()
+    for waiting in [app.called.after(60).submit("far") for _ in range(3)]:
+        assert waiting.cancel()
+    app.brief.options(expires=0.2).after(0.1).submit()
+    ids = app.plain.submit_many([() for _ in range(60)])
+    ids += app.plain.after(0.1).submit_many([() for _ in range(10)])
+    return [
+        app.plain.submit(),
+        app.plain.options(queue="other", priority=Priority.USER_BLOCKING).submit(),
+        late,
+        debounced.after(0.1).submit(),
+        app.single.submit(1),
+        *(app.plain.options(sequence="near").submit() for _ in range(3)),
+        *(app.called.submit(tenant) for tenant in "aabb"),
+        app.first.submit(),
+        app.brief.submit(),
+        *map(app.handle, ids),
+    ]
+
+
+def test_with_the_printed_rights_every_role_does_its_work_and_nothing_is_forbidden(
+    restricted_servers: RestrictedServers,
+) -> None:
+    operator = restricted_servers.app("operator", replicas=len(restricted_servers.servers.nodes))
+    submitter, worker = restricted_servers.app("submitter"), restricted_servers.app("worker")
+    with operator, submitter, worker:
+        operator.manager()  # makes the streams
+        events = submitter.events(timeout=PATIENCE)
+        with worker.running():
+            use_everything(operator, submitter, worker, events)
+    assert restricted_servers.violations() == []
+
+
+def use_everything(operator: Shop, submitter: Shop, worker: Shop, events: Iterable[JobEvent]) -> None:
+    submitter.schedules.put("tick", submitter.tick, Every(timedelta(seconds=1)))
+    handles = submit_all_kinds(submitter) + submit_all_kinds(worker)
+    letter = submitter.flawed.submit()
+    slow = submitter.slow.submit()
+    for handle in handles:
+        assert handle.wait(PATIENCE) is JobStatus.COMPLETED
+    assert letter.wait(PATIENCE) is JobStatus.FAILED
+    assert worker.is_running.wait(PATIENCE)
+    assert not slow.cancel()  # it runs: it is asked to stop
+    assert slow.wait(PATIENCE) is JobStatus.CANCELED
+    assert any(event.kind is EventKind.CANCELED and event.job_id == slow.id for event in events)
+
+    for app in (submitter, operator, worker):
+        assert app.counts()["COMPLETED"] >= len(handles)
+        assert [found.id for found in app.dead_letters.list(type="flawed")] == [letter.id]
+        assert "done" in str(app.get(handles[0].id).result)
+        assert app.explain(letter.id).reason is Reason.FAILED
+        assert app.queue("default").statistics().completed
+        assert app.prune() == 0
+        assert len(app.manager().engine.workers()) == 1
+        app.manager().engine.backlog()
+    assert submitter.schedules.pause("tick")
+    assert submitter.schedules.resume("tick")
+    assert worker.has_ticked.wait(PATIENCE)
+    submitter.schedules.remove("tick")
+    assert operator.queue("other").pause()
+    assert operator.queue("other").resume()
+    (replayed,) = operator.dead_letters.replay(type="flawed")
+    assert operator.handle(replayed).wait(PATIENCE) is JobStatus.FAILED
+    operator.retry(replayed)
+    assert operator.handle(replayed).wait(PATIENCE) is JobStatus.FAILED
+    assert operator.dead_letters.purge(letter.id, replayed) == 2
+
+
+def test_jobs_of_a_dead_worker_are_rescued_by_one_with_the_same_rights(
+    restricted_server: RestrictedServers,
+) -> None:
+    with restricted_server.app("operator") as operator:
+        operator.manager()
+    app = restricted_server.app("worker")
+    code = f"from tests.nats.restricted_servers import Shop; Shop({restricted_server.url('worker')!r}).run()"
+    with app, subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE) as worker:
+        events = app.events(timeout=PATIENCE)
+        job = app.slow.submit()
+        assert any(event.kind is EventKind.STARTED and event.job_id == job.id for event in events)
+        worker.kill()
+        with app.running():
+            assert app.is_running.wait(PATIENCE)
+            job.cancel()
+            assert job.wait(PATIENCE) is JobStatus.CANCELED
+        assert job.info().crashes == 1
+    assert restricted_server.violations() == []
+
+
+def test_an_operator_moves_jobs_in_and_a_worker_runs_them(restricted_server: RestrictedServers) -> None:
+    url = f"sqlite:///{restricted_server.folder}/shop.db"
+    shop = Shop(url)
+    with shop:
+        jobs = [shop.plain.options(sequence=key).submit() for key in ("a", "a", "b")]
+        shop.schedules.put("tick", shop.tick, Every(timedelta(hours=1)))
+    run_program("migrate", url, restricted_server.url("operator"))
+    with restricted_server.app("worker") as worker, worker.running():
+        for job in jobs:
+            assert worker.handle(job.id).wait(PATIENCE) is JobStatus.COMPLETED
+    assert restricted_server.violations() == []
+
+
+def test_what_a_submitter_may_not_purge_goes_by_itself(restricted_server: RestrictedServers) -> None:
+    with restricted_server.app("operator") as operator:
+        operator.manager()
+    app = restricted_server.app("submitter")
+    with app:
+        assert app.plain.options(sequence="order-42").submit().cancel()
+        jetstream: Any = app.manager().engine.components.jetstream  # type: ignore[attr-defined]
+        found = jetstream.api("STREAM.MSG.GET.shop", {"last_by_subj": "shop.gate.>"})["message"]
+        assert b64decode(found["hdrs"]).count(b"Nats-TTL: 60s") == 1
+        assert not found.get("data")
+    assert restricted_server.violations() == []
