@@ -89,10 +89,8 @@ def test_a_retry_gives_way_to_one_that_came_meanwhile_with_an_earlier_turn(drive
     driver.retry("b", after=5)
     assert driver.ready() == ["a"]
     driver.run("a")
-    assert (driver.ready(), driver.state("b")) == (
-        [],
-        "held",
-    )  # its turn is before that of c, though it is not due
+    # The turn of b is before that of c, though b is not due.
+    assert (driver.ready(), driver.state("b")) == ([], "held")
     pass_time(driver, 5)
     driver.enter("b")
     driver.run("b")
@@ -398,9 +396,8 @@ def test_a_paused_queue_occupies_no_limit(driver: AdmissionDriver) -> None:
     driver.submit("a", queue="paused", limits=ALL)
     driver.submit("b", queue="open", limits=ALL)
     assert driver.ready() == ["a"]
-    fired = driver.names.ready_of(
-        "paused", "ping", 1, "plain"
-    )  # by a schedule of the server: there is nothing in it
+    # A message that the server has published on schedule is empty.
+    fired = driver.names.ready_of("paused", "ping", 1, "plain")
     driver.transactions.run(lambda transaction: transaction.batch.put(fired, b""))
     driver.pause("paused")
     driver.jetstream.api(f"STREAM.PURGE.{driver.names.stream}", {"filter": fired})

@@ -1,4 +1,4 @@
-"""PubAcks that are lost on their way: nobody knows whether a change was stored, and nothing is lost or doubled."""
+"""Lost replies: no client knows whether a change was stored, and no job is lost or doubled."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def test_the_id_of_a_deleted_job_is_free_at_once(bench: Bench, other: Bench) -> 
 
 @pytest.fixture
 def lose_reply(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Let the next change be stored without anybody being told."""
+    """Let the next change be stored, and lose the reply."""
     commit = JetStream.commit
     losses: list[None] = []
 

@@ -1,4 +1,4 @@
-"""PubAcks of the server that are lost: a change was stored, nobody was told, and no job is lost or doubled."""
+"""Replies of the server that are lost: a change was stored, no client was told, no job is lost or doubled."""
 
 from __future__ import annotations
 

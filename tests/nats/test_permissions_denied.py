@@ -135,7 +135,7 @@ def refusal_of(app: Mainspring) -> str:
 def test_a_missing_right_is_named_at_once_with_what_to_do(
     restricted_server: RestrictedServers, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The timeout is longer than the test may last: nobody waits for it."""
+    """The timeout is longer than the test may last: the caller does not wait for it."""
     hosts = restricted_server.url("worker").partition("?")[0]
     patient = NatsSettings(prefix="shop", timeout=10 * PATIENCE)
 

@@ -79,9 +79,8 @@ class _FactReader:
         consumers = self._consumers() if stream is not None else {}
         if stream is not None:
             self._test_write()
-            stream = self._request(
-                f"STREAM.INFO.{self._names.stream}"
-            )  # read again: its replicas have had time to catch up
+            # Read it again: its replicas have had time to catch up.
+            stream = self._request(f"STREAM.INFO.{self._names.stream}")
         return NatsFacts(
             settings=self._settings,
             server=self._jetstream.server,

@@ -166,9 +166,7 @@ class Admitter:
         if admission.state == READY:
             self.limiters.end_ready(admission, is_started=False)
         job = with_admission(job, JobAdmission(HOLDS_SEQUENCE if kept else NOT_REQUESTED, kept))
-        self._transaction.put_job(
-            job
-        )  # until the caller writes it, so that no lookup finds it at its old position
+        self._transaction.put_job(job)  # so that no lookup finds it at its old position
         return job, freed
 
     # -- admitting

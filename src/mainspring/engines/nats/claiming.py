@@ -151,9 +151,8 @@ class ClaimDecider:
         if job is None or job.is_over:
             return self._decide_without_job(transaction, delivery)
         if delivery.subject != transaction.names.ready_of(job.queue, job.type, job.priority, job.id):
-            return ClaimDecision(
-                delivery, ClaimResult.DROPPED
-            )  # of a submit that was refused: the job has another message
+            # The message is of a submit that was refused: the job has another message.
+            return ClaimDecision(delivery, ClaimResult.DROPPED)
         if job.owner is not None:
             return self._decide_about_owned(transaction, delivery, job)
         if job.needs_admission and not is_ready(job):

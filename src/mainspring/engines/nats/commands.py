@@ -1,4 +1,4 @@
-"""Carries out commands on single jobs: cancel, reschedule, reopen, replay, edit, delete, regroup.
+"""Carries out commands on single jobs: cancel, reschedule, reopen, replay, edit, delete, change limits.
 
 A command changes the record of a job, its messages in the queue, its limiters and its unique keys in one
 transaction. The transaction commits only if no other process has changed the record meanwhile. So

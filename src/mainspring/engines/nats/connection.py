@@ -28,9 +28,8 @@ from mainspring.jobs.timestamps import to_instant
 
 T = TypeVar("T")
 
-_shared_deadline: ContextVar[float | None] = ContextVar(
-    "deadline", default=None
-)  # copied to the tasks on the loop
+# Tasks on the loop get a copy of the caller's context.
+_shared_deadline: ContextVar[float | None] = ContextVar("deadline", default=None)
 
 TRY_SECONDS = 2.0  # an unanswered request is sent again after this time
 NO_LEADER = 503
@@ -277,7 +276,7 @@ class Connection:
         """Return the error for a failure of this server, with its last permission error."""
         return EngineUnavailable(
             engine=f"NATS at {self.address}",
-            reason=reason if self.denied is None else f"{reason}; it said: {self.denied}",
+            reason=reason if self.denied is None else f"{reason}; the server reported: {self.denied}",
             remedy=remedy or "check that nats-server runs with JetStream (-js) and can be reached",
         )
 

@@ -79,9 +79,8 @@ class DeliveryBuffer:
             for delivery in late:
                 del self._jobs[delivery.subject]
                 wait = self._dues.pop(delivery.subject, now) - now
-                replies.append(
-                    (delivery.reply, nak(max(0, wait) / MICROSECONDS / 2))
-                )  # delivered again before it is due
+                delay = max(0, wait) / MICROSECONDS / 2  # the server delivers it again before it is due
+                replies.append((delivery.reply, nak(delay)))
         self._jetstream.send(replies)
 
     def _keep(self, delivery: Delivery) -> None:

@@ -120,9 +120,7 @@ class NatsEngine:
         except BaseException:
             self._jetstream.close()
             raise
-        self.components.settings_cache.must_refresh = self.components.event_log.must_refresh = (
-            self.components.schedules.must_refresh
-        ) = True
+        self._expire_caches()
 
     def close(self) -> None:
         self._heartbeat.stop()
@@ -143,11 +141,15 @@ class NatsEngine:
             self.components.streams.forget_consumers()
             self.components.streams.must_measure = True
             self.components.lanes.must_read = True
-            self.components.settings_cache.must_refresh = self.components.event_log.must_refresh = (
-                self.components.schedules.must_refresh
-            ) = True
+            self._expire_caches()
             self.components.delivery_buffer.restart_idle_pulls()
             self._wake()
+
+    def _expire_caches(self) -> None:
+        """Refresh the caches at their next use: notifications of changes may have been missed."""
+        self.components.settings_cache.must_refresh = True
+        self.components.event_log.must_refresh = True
+        self.components.schedules.must_refresh = True
 
     def _discard_state(self) -> None:
         """Discard all cached state and leases: the stream was created again."""
@@ -327,7 +329,7 @@ class NatsEngine:
     def prune(self, retention: Retention) -> Pruned:
         self.components.transactions.retention = kept_by_status(retention)
         if self.settings.may_claim:
-            self.components.reminders.handle_due(fetches=True)  # deletes results that were kept for a time
+            self.components.reminders.handle_due(fetches=True)  # a reminder deletes a result whose time is over
         if self.projector.is_open or self.settings.projection is not None:
             self.components.orphan_repair.repair()
             return self._pruner.prune(retention, self.now())
@@ -335,10 +337,9 @@ class NatsEngine:
 
     def sweep(self, worker: int) -> Swept:
         rescued, quarantined = self.components.rescuer.sweep()
-        has_new_lanes = bool(
-            self.components.lanes.read_new(self.components.transactions.begin())
-        )  # its notification may be lost
-        must_stop = self.components.stop_requests.read()  # likewise
+        # The notifications of new lanes and of stop requests may be lost.
+        has_new_lanes = bool(self.components.lanes.read_new(self.components.transactions.begin()))
+        must_stop = self.components.stop_requests.read()
         were_skipped = self.components.delivery_repair.repair_next_lane()
         if rescued or has_new_lanes or must_stop or were_skipped:
             self._wake()
@@ -346,11 +347,8 @@ class NatsEngine:
 
     def repair_orphans(self, overdue: int | None = None) -> list[str]:
         """Queue jobs again that have lost their message; `prune` does so in a process with a projection."""
-        return (
-            self.components.orphan_repair.repair()
-            if overdue is None
-            else self.components.orphan_repair.repair(overdue)
-        )
+        repair = self.components.orphan_repair.repair
+        return repair() if overdue is None else repair(overdue)
 
     # -- readers
 

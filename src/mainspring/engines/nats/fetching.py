@@ -83,16 +83,16 @@ class LaneFetcher:
         lanes = [lane for lane in slots.lanes if pending[lane] != 0]
         if len(buffered) >= slots.starts or not lanes:
             return buffered
-        asked = self._shares.divide(slots.starts, lanes)
-        shares = {self._lanes.all[lane]: share for lane, share in asked.items()}
+        by_lane = self._shares.divide(slots.starts, lanes)
+        shares = {self._lanes.all[lane]: share for lane, share in by_lane.items()}
         consumers = self._streams.consumers_of(shares)
-        pulls = [FetchRequest(consumer, min(shares[lane], MAX_PULL)) for lane, consumer in consumers.items()]
-        found = self._delivery_buffer.fetch(pulls)
-        for lane in asked:
+        requests = [FetchRequest(consumer, min(shares[lane], MAX_PULL)) for lane, consumer in consumers.items()]
+        found = self._delivery_buffer.fetch(requests)
+        for lane in by_lane:
             prefix = self._lanes.all[lane][:-1]
             left = [delivery.pending for delivery in found if delivery.subject.startswith(prefix)]
             pending[lane] = min(left) if left else 0
-        # Of two deliveries of one job only the newer one exists on the server.
+        # If a job was delivered twice, the server has only the newer message.
         newest = {delivery.subject: delivery for delivery in sorted([*buffered, *found], key=_revision)}
         return list(newest.values())
 
@@ -130,17 +130,17 @@ class JobFetcher:
             self.hand_back_paused()
         self._reminders.handle_due()
         lanes = [lane for lane in self._lane_fetcher.all_lanes() if lane.queue not in self._settings_cache.paused]
-        all_slots = [FreeSlots(demand, lanes) for demand in demands]
-        consumers = {slots: self._lane_fetcher.consumers_of(slots) for slots in all_slots}
-        reminders = self._reminders.consumer()
+        demanded = [FreeSlots(demand, lanes) for demand in demands]
+        consumers = {slots: self._lane_fetcher.consumers_of(slots) for slots in demanded}
+        reminder_consumer = self._reminders.consumer()  # a step that may fail comes before the claims
         leases: list[Lease] = []
         is_more = False
-        for slots in all_slots:
+        for slots in demanded:
             if any(map(is_suspect, leases)):
                 slots.suspects = 0
             is_more |= self._fill(worker, slots, LeadTimes(lead, start_lead), leases)
-        idle = [consumer for slots in all_slots if slots.starts for consumer in consumers[slots]]
-        self._lane_fetcher.start_idle_pulls([*idle, reminders])
+        idle = [consumer for slots in demanded if slots.starts for consumer in consumers[slots]]
+        self._lane_fetcher.start_idle_pulls([*idle, reminder_consumer])
         return Taken(leases, None, is_more, self._stop_requests.take(worker))
 
     def _fill(self, worker: int, slots: FreeSlots, leads: LeadTimes, leases: list[Lease]) -> bool:
@@ -156,9 +156,8 @@ class JobFetcher:
             return True
 
     def _fill_until_full(self, worker: int, slots: FreeSlots, leads: LeadTimes, leases: list[Lease]) -> bool:
-        pending: dict[NatsLane, int | None] = dict.fromkeys(
-            slots.lanes
-        )  # how many deliveries are left; None: unknown
+        # By lane: how many messages its consumer has left; None: unknown.
+        pending: dict[NatsLane, int | None] = dict.fromkeys(slots.lanes)
         left: list[ClaimDecision] = []
         try:
             for _ in range(MAX_ROUNDS + len(slots.lanes)):

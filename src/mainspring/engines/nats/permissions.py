@@ -35,7 +35,7 @@ def permissions_of(prefix: str, role: Role) -> Permissions:
     names = SubjectNames(prefix)
     publish = [*_to_write(names, role), *_to_read(names)]
     if role != "submitter":
-        publish.append(f"{API}.STREAM.PURGE.{names.stream}")  # NATS cannot restrict it to single subjects
+        publish.append(f"{API}.STREAM.PURGE.{names.stream}")  # NATS cannot restrict a purge to single subjects
     if role == "worker":
         publish += _to_work(names)
     if role == "operator":

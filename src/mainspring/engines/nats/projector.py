@@ -98,7 +98,7 @@ class Projector:
             elif self._position >= self._jetstream.last_record or waited >= LAG_SECONDS:
                 self._jetstream.last_record = min(self._jetstream.last_record, self._position)
                 return
-            else:  # a replica does not have our last record yet; or it was deleted already
+            else:  # a replica may not have the last record of this process yet, or it was deleted
                 waited += PAUSE_SECONDS
                 time.sleep(PAUSE_SECONDS)  # noqa: TID251 - no event tells when the replica has it
             done += len(found)

@@ -146,9 +146,9 @@ class JobQueue:
         return [Write(names.scheduled("job", job.id), b"", 0, schedule_headers(ready, job.due - LEAD)), record]
 
     def dequeue(self, transaction: Transaction, job: StoredJob) -> StoredJob:
-        """Remove a waiting job from its limiters, and delete its schedules.
+        """Remove a waiting job from its limiters, and delete its scheduled messages.
 
-        A message in its lane stays, and is ignored: the worker that gets it reads the record. It is not purged:
+        A message in its lane stays: the worker that gets it reads the record and ignores it. It is not purged:
         after a purge of a subject that a consumer delivers, the server (2.15.1) may skip the next message there.
         """
         names = transaction.names

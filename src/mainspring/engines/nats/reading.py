@@ -68,10 +68,9 @@ class BacklogReader:
         transaction = self._transactions.begin()
         transaction.prefetch_jobs(ids)
         jobs = filter(None, map(transaction.job, ids))
-        due = [job.due for job in jobs if job.status is JobStatus.PENDING and job.owner is None]
-        due = [
-            instant for instant in due if instant <= transaction.now
-        ]  # messages are published before the jobs are due
+        waiting = [job for job in jobs if job.status is JobStatus.PENDING and job.owner is None]
+        # Messages are published shortly before the jobs are due.
+        due = [job.due for job in waiting if job.due <= transaction.now]
         if not due:
             return None
         unread = 0 if info is None else max(0, int(info["num_pending"]) - len(messages))

@@ -57,9 +57,8 @@ class ReminderHandler:
         self._job_queue = job_queue
         self._event_log = event_log
         self._wake = wake
-        self._kept: dict[
-            str, Delivery
-        ] = {}  # by subject: those that are not due yet, or that did not fit into one batch
+        # By subject: reminders that are not due yet, or that did not fit into one batch.
+        self._kept: dict[str, Delivery] = {}
         self._next_wakeup: int | None = None
 
     def consumer(self) -> str:

@@ -226,7 +226,7 @@ class OrphanRepair:
         job = transaction.job(record.id)
         expected = (record.token, record.owner, record.status)
         if job is None or (job.token, job.owner, job.status) != expected:
-            return False  # it has changed since
+            return False  # another process has changed it meanwhile
         if job.owner is not None:
             self._rescuer.rescue(transaction, job)
         elif job.needs_admission and job.admission and not is_ready(job):

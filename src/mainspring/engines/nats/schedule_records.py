@@ -14,10 +14,10 @@ from mainspring.engines.nats.transaction import Transaction
 from mainspring.jobs.recurrence.schedule_records import Occurrence, ScheduleRecord
 
 KEPT_JOBS = 100
-"""How many jobs the record names, the newest ones: as many as one transaction can cancel."""
+"""How many jobs the record names at most, the newest ones: as many as one transaction can cancel."""
 KEPT_OCCURRENCES = 100
 REMOVED_KEPT_SECONDS = 604_800
-"""How long other processes can notice that a schedule was removed."""
+"""How long the record of a removed schedule is kept, so that other processes see the removal."""
 
 
 class StoredSchedule(Struct, frozen=True, array_like=True):

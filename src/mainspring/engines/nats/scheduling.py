@@ -57,13 +57,13 @@ REMOVED = {"Nats-TTL": f"{REMOVED_KEPT_SECONDS}s"}
 
 
 class ScheduleCache:
-    """A copy of all schedules, with an order by next occurrence of those not paused. Usable from any thread."""
+    """A copy of all schedules, ordered by next occurrence. Usable from any thread."""
 
     def __init__(self, transactions: TransactionManager) -> None:
         self._transactions = transactions
         self._lock = RLock()  # guards the attributes below
         self._known: dict[str, tuple[int, ScheduleRecord | None]] = {}  # with the revision of the record
-        self._by_due: list[tuple[int, str]] = []
+        self._by_due: list[tuple[int, str]] = []  # without paused schedules
         self._position = 0
         self._refreshed = 0
         self.must_refresh = True
@@ -174,7 +174,7 @@ class ScheduleCache:
             transaction.batch.send(*notification)
 
     def update(self, transaction: Transaction, name: str, stored: StoredSchedule) -> None:
-        """Update an outdated copy of a schedule with what a transaction has read."""
+        """Update an outdated copy of a schedule with the record that a transaction has read."""
         revision = transaction.stored(transaction.names.schedule(name)).revision
 
         def update_copy() -> None:
@@ -190,7 +190,7 @@ class ScheduleCache:
 
 
 BATCH_SIZE = 50
-"""ScheduleFirer in one transaction."""
+"""Firings in one transaction."""
 MAX_JOBS = 100
 """Jobs of one firing in one transaction."""
 NEEDS_EARLIER_JOBS = (Overlap.SKIP, Overlap.REPLACE)
@@ -206,7 +206,7 @@ class FiringPart(Struct, frozen=True):
     is_last: bool = True
 
 
-class ScheduleFirer:
+class FiringWriter:
     """Fires schedules: stores the jobs of their occurrences, and advances them."""
 
     def __init__(
@@ -337,7 +337,7 @@ def _skipped(job: NewJob, earlier: str, now: int) -> Occurrence:
 
 
 def _prefetch(transaction: Transaction, parts: Sequence[FiringPart]) -> None:
-    """Read the records that firings depend on: schedules, then earlier jobs and possible conflicts of new jobs."""
+    """Read the records that firings depend on: schedules, earlier jobs, and conflicts of new jobs."""
     names = transaction.names
     transaction.prefetch(names.schedule(part.firing.schedule) for part in parts)
     subjects: list[str] = []
@@ -365,7 +365,7 @@ class NatsSchedules:
         self._transactions = transactions
         self.schedule_cache = ScheduleCache(transactions)
         """A copy of all schedules."""
-        self._firer = ScheduleFirer(transactions, self.schedule_cache, submitter, commands, event_log)
+        self._firing_writer = FiringWriter(transactions, self.schedule_cache, submitter, commands, event_log)
 
     @property
     def must_refresh(self) -> bool:
@@ -383,7 +383,7 @@ class NatsSchedules:
     # -- changes
 
     def put(self, command: PutSchedule) -> bool:
-        """Store a schedule, if its author has read the current revision."""
+        """Store a schedule, if the caller has read its current revision."""
 
         def put(stored: ScheduleRecord | None, now: int) -> ScheduleRecord | None:
             if command.expected != (None if stored is None else stored.revision):
@@ -452,8 +452,8 @@ class NatsSchedules:
         return True
 
     def fire_all(self, firings: Sequence[Firing]) -> list[Fired]:
-        """Advance schedules and store the jobs of their occurrences, each unless another worker was faster."""
-        return self._firer.fire_all(firings)
+        """Advance schedules and store the jobs of their occurrences, unless another worker has done so."""
+        return self._firing_writer.fire_all(firings)
 
     # -- reading
 

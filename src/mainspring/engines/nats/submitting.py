@@ -115,9 +115,8 @@ class JobSubmitter:
             if existing.nonce != nonce:
                 return Conflict(job.id, ConflictKind.ID)
             if existing.status is JobStatus.PENDING and existing.owner is None and not existing.needs_admission:
-                self._job_queue.enqueue(
-                    transaction, existing
-                )  # its record was stored, but perhaps not its message
+                # Its record was stored, but perhaps not its message.
+                self._job_queue.enqueue(transaction, existing)
             return None
         if job.unique is not None or job.schedule is not None:
             conflict = unique_keys.find_conflict(transaction, job)

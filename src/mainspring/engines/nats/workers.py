@@ -90,7 +90,7 @@ class WorkerRegistry:
         self._ttl = {"Nats-TTL": f"{ceil(settings.lease)}s"}
         self._changing = Lock()  # guards `_ours` against a removal during a heartbeat; held briefly
         self._ours: dict[int, tuple[WorkerInfo, int]] = {}  # with the revision of the last heartbeat
-        self._sent: dict[int, tuple[int, int]] = {}  # when it was sent, by our monotonic and wall clock
+        self._sent: dict[int, tuple[int, int]] = {}  # when it was sent, by the local monotonic and wall clock
 
     @property
     def numbers(self) -> list[int]:
