@@ -134,7 +134,8 @@ class MigrationCheckpoints:
     def _stage_conflict(self, checkpoint: MigrationCheckpoint) -> EngineUnavailable:
         return EngineUnavailable(
             engine=self._description,
-            reason=f"another process has continued the migration from {checkpoint.source}: {checkpoint.stage}",
+            reason=f"another process has continued the migration from {checkpoint.source}; its stage is now: "
+            f"{checkpoint.stage}",
             remedy="run the same command again; it says what can be done now",
         )
 
