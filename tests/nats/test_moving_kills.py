@@ -169,7 +169,7 @@ def test_taking_back_that_dies_at_any_step_goes_on(
 
 @contextmanager
 def losing_answers(target: Target, is_lost: Callable[[NatsEngine, WriteBatch], bool]) -> Iterator[NatsEngine]:
-    """Open a target of which one does not always hear whether a change was stored."""
+    """Open a target that does not always reply whether a change was stored."""
     with target.opened() as engine:
         jetstream = engine.components.jetstream
         commit = jetstream.commit

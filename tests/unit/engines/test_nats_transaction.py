@@ -44,7 +44,7 @@ class FakeJetStream:
         return {subject: self.held.get(subject, NO_MESSAGE) for subject in wanted}
 
     def store(self, subject: str, data: bytes) -> None:
-        """Somebody else writes."""
+        """Write as another process does."""
         self.last += 1
         self.held[subject] = StoredMessage(self.last, data)
 
