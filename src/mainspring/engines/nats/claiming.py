@@ -29,7 +29,7 @@ from mainspring.engines.nats.leases import ActiveLease, ActiveLeases
 from mainspring.engines.nats.limiters import is_ready
 from mainspring.engines.nats.queueing import LEAD, JobQueue, NatsLane
 from mainspring.engines.nats.reminders import ReminderHandler
-from mainspring.engines.nats.repair import JobRescuer
+from mainspring.engines.nats.repair import NatsJobRescuer
 from mainspring.engines.nats.settings_cache import SettingsCache
 from mainspring.engines.nats.subject_names import SubjectNames
 from mainspring.engines.nats.transaction import BatchTooLarge, Transaction, TransactionManager
@@ -130,7 +130,7 @@ class ClaimDecider:
         admission: AdmissionControl,
         job_queue: JobQueue,
         workers: WorkerRegistry,
-        rescuer: JobRescuer,
+        rescuer: NatsJobRescuer,
         reminders: ReminderHandler,
         event_log: NatsEventLog,
     ) -> None:
@@ -235,7 +235,7 @@ class ClaimDecider:
             transaction.put_job(after)
 
 
-class JobClaimer:
+class NatsJobClaimer:
     """Turns deliveries into leases: decides about each, and stores the decisions."""
 
     def __init__(

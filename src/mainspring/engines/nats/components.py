@@ -7,7 +7,7 @@ from collections.abc import Callable
 from mainspring.clock import Clock
 from mainspring.engines.nats import unique_keys
 from mainspring.engines.nats.admission import AdmissionControl
-from mainspring.engines.nats.claiming import ClaimDecider, JobClaimer, StartWriter
+from mainspring.engines.nats.claiming import ClaimDecider, NatsJobClaimer, StartWriter
 from mainspring.engines.nats.commands import NatsCommands
 from mainspring.engines.nats.delivery_buffer import DeliveryBuffer
 from mainspring.engines.nats.event_log import NatsEventLog
@@ -19,11 +19,11 @@ from mainspring.engines.nats.projector import Projector
 from mainspring.engines.nats.queueing import JobQueue, NatsLanes
 from mainspring.engines.nats.reading import BacklogReader, JobReader, WaitingJobFinder
 from mainspring.engines.nats.reminders import ReminderHandler
-from mainspring.engines.nats.repair import DeliveryRepair, JobRescuer, OrphanRepair
+from mainspring.engines.nats.repair import DeliveryRepair, NatsJobRescuer, OrphanRepair
 from mainspring.engines.nats.scheduling import NatsSchedules
 from mainspring.engines.nats.settings import NatsSettings
 from mainspring.engines.nats.settings_cache import SettingsCache
-from mainspring.engines.nats.settling import JobSettler
+from mainspring.engines.nats.settling import NatsJobSettler
 from mainspring.engines.nats.streams import Streams
 from mainspring.engines.nats.subject_names import SubjectNames
 from mainspring.engines.nats.submitting import JobSubmitter
@@ -59,7 +59,7 @@ class NatsComponents:
         self.submitter = submitter = JobSubmitter(transactions, job_queue, event_log)
         self.commands = NatsCommands(job_queue=job_queue, submitter=submitter, event_log=event_log)
         self.schedules = NatsSchedules(transactions, submitter, self.commands, event_log)
-        self.settler = JobSettler(
+        self.settler = NatsJobSettler(
             transactions,
             leases,
             submitter=submitter,
@@ -67,7 +67,7 @@ class NatsComponents:
             admission=admission,
             event_log=event_log,
         )
-        self.rescuer = JobRescuer(
+        self.rescuer = NatsJobRescuer(
             transactions, workers, job_queue=job_queue, admission=admission, event_log=event_log
         )
         self.reminders = ReminderHandler(
@@ -94,7 +94,7 @@ class NatsComponents:
         self.fetcher = JobFetcher(
             transactions,
             LaneFetcher(transactions, streams, delivery_buffer, lanes),
-            JobClaimer(transactions, delivery_buffer, decider),
+            NatsJobClaimer(transactions, delivery_buffer, decider),
             workers=workers,
             settings_cache=settings_cache,
             job_queue=job_queue,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from math import floor
 
-from mainspring.engines.nats.claiming import ClaimDecision, ClaimResult, FreeSlots, JobClaimer, LeadTimes
+from mainspring.engines.nats.claiming import ClaimDecision, ClaimResult, FreeSlots, LeadTimes, NatsJobClaimer
 from mainspring.engines.nats.deliveries import ACK, Delivery, FetchRequest, nak
 from mainspring.engines.nats.delivery_buffer import DeliveryBuffer
 from mainspring.engines.nats.leases import ActiveLease, StopRequests
@@ -104,7 +104,7 @@ class JobFetcher:
         self,
         transactions: TransactionManager,
         lane_fetcher: LaneFetcher,
-        claimer: JobClaimer,
+        claimer: NatsJobClaimer,
         *,
         workers: WorkerRegistry,
         settings_cache: SettingsCache,

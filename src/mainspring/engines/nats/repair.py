@@ -37,7 +37,7 @@ from mainspring.jobs.timestamps import MICROSECONDS
 EVENTS = {JobStatus.PENDING: EventKind.RESCUED, JobStatus.CANCELED: EventKind.CANCELED}
 
 
-class JobRescuer:
+class NatsJobRescuer:
     """Rescues jobs of dead workers. The next `sweep` returns their ids."""
 
     def __init__(
@@ -168,7 +168,7 @@ class OrphanRepair:
         projector: Projector,
         *,
         job_queue: JobQueue,
-        rescuer: JobRescuer,
+        rescuer: NatsJobRescuer,
         workers: WorkerRegistry,
     ) -> None:
         self._transactions = transactions

@@ -26,7 +26,7 @@ BATCH_SIZE = 300
 MAX_TRIES = 50
 
 
-class JobSettler:
+class NatsJobSettler:
     """Stores outcomes and progress of jobs."""
 
     def __init__(
