@@ -212,7 +212,8 @@ def test_an_answer_that_is_frozen_and_dropped_is_lost_but_not_the_question(make_
         async with connected(server.urls) as watcher, connected(proxy.url) as client:
             await add(watcher, "ORDERS")
             arrived = await watcher.subscribe("ORDERS.number")
-            await watcher.flush()
+            # An answer shows that the server has the subscription. The PING of `flush` may overtake it.
+            await watcher.jetstream().stream_info("ORDERS")
             proxy.freeze(to_server=False)
             with pytest.raises(NatsTimeoutError):
                 await client.jetstream().publish("ORDERS.number", b"3", timeout=0.2)
