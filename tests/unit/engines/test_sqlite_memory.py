@@ -32,6 +32,38 @@ with app.running():
     print(os.waitstatus_to_exitcode(status), app.counts()["PENDING"])
 """
 
+FORK_DURING_A_READ = """
+import os
+from threading import Event, Thread
+from mainspring.engines.sqlite.memory import MemoryConnectionPool
+
+pool = MemoryConnectionPool()
+happened = []
+entered, forking = Event(), Event()
+
+def read():
+    with pool.reader() as connection:
+        entered.set()
+        forking.wait()
+        for _ in range(1_000):
+            connection.execute("SELECT 1")
+        happened.append("read")
+
+os.register_at_fork(before=forking.set, after_in_parent=lambda: happened.append("forked"))
+thread = Thread(target=read)
+thread.start()
+entered.wait()
+if child := os.fork():
+    os.waitpid(child, 0)
+    thread.join()
+    print(*happened)
+else:
+    other = Thread(target=pool.reader().__enter__)  # the lock is free again, for other threads, too
+    other.start()
+    other.join()
+    os._exit(0)
+"""
+
 
 @pytest.fixture
 def bench(clock: ManualClock) -> Bench:
@@ -92,6 +124,12 @@ def test_a_forked_child_has_an_empty_store_and_its_parent_goes_on() -> None:
     with program("-W", "ignore::DeprecationWarning", "-c", FORK) as process:
         output, errors = process.communicate(timeout=PATIENCE)
     assert (output, errors, process.returncode) == ("12 2\n", "", 0)
+
+
+def test_a_fork_waits_until_no_thread_is_inside_of_sqlite() -> None:
+    with program("-W", "ignore::DeprecationWarning", "-c", FORK_DURING_A_READ) as process:
+        output, errors = process.communicate(timeout=PATIENCE)
+    assert (output, errors, process.returncode) == ("read forked\n", "", 0)
 
 
 def test_a_backup_is_refused(tmp_path: Path) -> None:

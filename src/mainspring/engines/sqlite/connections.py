@@ -19,7 +19,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from threading import Condition, Thread
+from threading import Condition, Thread, local
 from typing import Protocol
 from weakref import WeakSet
 
@@ -120,7 +120,7 @@ class FileConnectionPool:
         self._writer: apsw.Connection | None = None
         self._readers: deque[apsw.Connection] = deque()
         self._dedicated: dict[str, apsw.Connection] = {}  # each for one purpose and one thread
-        _all.add(self)
+        suspend_for_forks(self)
 
     def connect(self) -> apsw.Connection:
         """Open a connection; the caller closes it."""
@@ -204,6 +204,9 @@ class FileConnectionPool:
         """Undo one `suspend`: lend connections again."""
         self._fork_lock.release_exclusive()
 
+    def resume_in_child(self) -> None:
+        """Do nothing: the child opens connections of its own with another pool."""
+
 
 class _ForkLock:
     """A shared-exclusive lock: threads that use a connection share it, a fork acquires it exclusively.
@@ -242,21 +245,54 @@ class _ForkLock:
             self._changed.notify_all()
 
 
-_all: WeakSet[FileConnectionPool] = WeakSet()  # global, because a fork affects the whole process
+class Suspendable(Protocol):
+    """A pool of connections that no thread may use during a fork."""
+
+    def suspend(self) -> None:
+        """Block further threads, and wait until no thread uses a connection."""
+
+    def resume(self) -> None:
+        """Undo one `suspend`."""
+
+    def resume_in_child(self) -> None:
+        """Undo one `suspend` in the forked child, where only the calling thread has survived."""
+
+
+_all: WeakSet[Suspendable] = WeakSet()  # global, because a fork affects the whole process
+_forking = local()  # `pools`: those that the thread has suspended for its fork
+
+
+def suspend_for_forks(pool: Suspendable) -> None:
+    """Suspend a pool during every fork of this process.
+
+    A thread inside a call of SQLite may hold mutexes of SQLite, which the child would wait for forever.
+    """
+    _all.add(pool)
 
 
 def _before_fork() -> None:
-    for pool in list(_all):
+    _forking.pools = sorted(_all, key=id)  # two threads that fork suspend them in the same order
+    for pool in _forking.pools:
         pool.suspend()
 
 
 def _after_fork_in_parent() -> None:
-    for pool in list(_all):
+    for pool in _forking.pools:
         pool.resume()
+    del _forking.pools
+
+
+def _after_fork_in_child() -> None:
+    for pool in _forking.pools:
+        pool.resume_in_child()
+    del _forking.pools
+    _all.clear()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_all.clear)
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
+    )
 
 
 CHECKPOINT_PAGES = 1_000  # of the log since the last request

@@ -16,7 +16,7 @@ from threading import RLock
 import apsw
 
 from mainspring.clock import Clock
-from mainspring.engines.sqlite.connections import STATEMENT_CACHE_SIZE
+from mainspring.engines.sqlite.connections import STATEMENT_CACHE_SIZE, suspend_for_forks
 from mainspring.engines.sqlite.database import Database, Probe
 from mainspring.engines.sqlite.engine import SqliteEngine
 from mainspring.engines.sqlite.schema import migrate
@@ -72,12 +72,14 @@ class MemoryDatabase(Database):
 class MemoryConnectionPool:
     """Lends the only connection to a database in memory, to one thread at a time.
 
-    A fork does not close it: there are no file locks that a child could count wrongly.
+    A fork waits until no thread has it, and does not close it: there are no file locks that a child could count
+    wrongly.
     """
 
     def __init__(self) -> None:
-        self._lock = RLock()  # held while the connection is lent
+        self._lock = RLock()  # held while the connection is lent, and during a fork
         self._connection: apsw.Connection | None = None
+        suspend_for_forks(self)
 
     @contextmanager
     def _lend(self) -> Iterator[apsw.Connection]:
@@ -105,6 +107,18 @@ class MemoryConnectionPool:
 
     def close(self) -> None:
         """Do nothing: the content must outlive the engine's `close`."""
+
+    def suspend(self) -> None:
+        """Wait until no thread has the connection, and lend it to none."""
+        self._lock.acquire()
+
+    def resume(self) -> None:
+        """Undo one `suspend`."""
+        self._lock.release()
+
+    def resume_in_child(self) -> None:
+        """Undo one `suspend` in a forked child."""
+        self._lock.release()
 
 
 def _open_copy() -> apsw.Connection:
