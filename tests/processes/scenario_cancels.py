@@ -34,10 +34,13 @@ class Cancels:
         for job_id, answer in self.answers.items():
             job = self.jobs[job_id]
             if answer:
-                assert runs[job_id] == [], f"{job} was cancelled, and ran"
+                assert runs[job_id] == [], f"{job} was canceled, and ran"
                 assert (job.status, job.starts) == (JobStatus.CANCELED, 0)
+            elif job.status is JobStatus.CANCELED:
+                # A worker had claimed it and handed it back, for lack of a slot, with the request to stop.
+                assert (runs[job_id], job.starts) == ([], 0), f"{job} was not canceled, and did not run to its end"
             else:
-                assert runs[job_id] == ["start", "end"], f"{job} was not cancelled, and did not run"
+                assert runs[job_id] == ["start", "end"], f"{job} was not canceled, and did not run"
                 assert (job.status, job.starts) == (JobStatus.COMPLETED, 1)
 
     @property
