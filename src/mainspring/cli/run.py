@@ -223,7 +223,7 @@ def _find(reference: str | None, app: str | None, url: str | None) -> Mainspring
         raise click.BadParameter(f"two applications are given, {reference!r} and --app {app!r}; give one")
     given = app if reference is None else reference
     if require_selection(given, url).app is None:
-        raise click.BadParameter("a worker needs handlers: give --app module:app with the URL")
+        raise click.BadParameter("a worker needs handlers: name the application, too, with --app module:app")
     return load_application(given, url)
 
 

@@ -114,7 +114,7 @@ class OrderAudit:
 
     @property
     def parcels(self) -> set[int]:
-        """The orders that must be charged, packed and mailed."""
+        """The paid orders of regular customers: each has to be charged, packed and mailed by the end."""
         return {order for order in self._orders[OrderEvent.PAID] if customer_of(order) is not None}
 
     def close(self, *, replayed: int, outage: WorkerOutage, nights: int) -> ClosingFigures:

@@ -142,10 +142,11 @@ class TaskRunner(TaskAcceptor):
         delay: Duration | None = None,
         traits: TaskTraits | None = None,
     ) -> Repetition:
-        """Run `function(*arguments)` repeatedly until `stop()`; first after `delay`, by default `every`.
+        """Run `function(*arguments)` repeatedly, until `stop()` of the returned object is called.
 
-        The rate is fixed: runs keep their phase and never overlap, and instants that a long run has missed are
-        skipped. With `fixed_delay=True`, `every` is the time from the end of a run to the start of the next.
+        The first run is after `delay`, by default `every`. The rate is fixed: runs keep their phase and never
+        overlap, and instants that a long run has missed are skipped. With `fixed_delay=True`, `every` is the time
+        from the end of a run to the start of the next.
         """
         require_callable(function)
         every_ns = to_nanoseconds(every, "every")

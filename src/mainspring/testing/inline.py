@@ -136,18 +136,18 @@ class _FailureRecorder(Middlewares):
         self.failures: dict[str, BaseException] = {}
 
     def submitting(self, submit: Submit) -> AbstractContextManager[object]:
-        """Wrap a submit."""
+        """Enter the application's own middleware around a call of `submit`."""
         return self._inner.submitting(submit)
 
     @contextmanager
     def attempting(self, job: JobContext) -> Iterator[None]:
-        """Wrap an attempt."""
+        """Record the first error of the attempt, and enter the application's own middleware."""
         with self._recorded(), self._inner.attempting(job):
             yield
 
     @asynccontextmanager
     async def attempting_async(self, job: JobContext) -> AsyncIterator[None]:
-        """Wrap an attempt of a coroutine."""
+        """Do the same for a coroutine."""
         with self._recorded():
             async with self._inner.attempting_async(job):
                 yield

@@ -106,9 +106,9 @@ def make_clock(start: datetime | None = None) -> ManualClock:
 
 
 def make_engine(app: Mainspring, clock: ManualClock, folder: str | None) -> Engine:
-    """Create an engine on this clock, of the application's kind if that can use a manual clock, else in memory.
+    """Create an engine on this clock: of the application's kind, or in memory if that needs real time.
 
-    It uses a new store in `folder`, or the application's own store if that is None.
+    A SQLite engine uses a new file in `folder`; without a folder, it uses the file of the application.
     """
     engine = app.make_engine(clock)
     if Capability.VIRTUAL_TIME not in engine.capabilities:

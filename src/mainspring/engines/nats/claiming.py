@@ -263,7 +263,7 @@ class NatsJobClaimer:
             if not decided:
                 raise
             logger.warning(
-                "%s: %d deliveries were decided, the others failed",
+                "%s does not answer; %d deliveries were claimed or refused, and the others come again",
                 self._transactions.jetstream.address,
                 len(decided),
             )

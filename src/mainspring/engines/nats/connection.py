@@ -171,7 +171,7 @@ class Connection:
         logger.log(level, "%s: %s", self.address, text)
 
     def _fail_denied_requests(self, text: str) -> bool:
-        """Fail the requests to a denied subject; return whether a caller gets the error, which else is logged."""
+        """Fail the requests to a denied subject; return False if none waits, so that the error must be logged."""
         denied = parse_denied_subject(text)
         if denied is None:
             return False

@@ -132,7 +132,7 @@ class DeliveryBuffer:
             self._jetstream.call_soon(self._start_return_timer)
 
     def take_reminders(self) -> list[Delivery]:
-        """Return the reminders that were delivered."""
+        """Remove and return the delivered reminders, messages that ask any worker to act now."""
         with self._lock:
             found, self._reminders = self._reminders, []
             return found

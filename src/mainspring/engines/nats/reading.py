@@ -103,7 +103,7 @@ class WaitingJobFinder:
         self._checked: dict[NatsLane, int] = {}  # the time of that result
 
     def find(self, types: frozenset[str]) -> tuple[WaitingJobs, ...]:
-        """Return the jobs that could start: of types with a handler in this process, and of others."""
+        """Return a sample of the due jobs that could start; types with a handler in this process come first."""
         lanes = [lane for lane in self._lanes.all if lane.queue not in self._settings_cache.paused]
         self._found = {lane: found for lane, found in self._found.items() if lane in lanes}
         known = [lane for lane in lanes if lane.type in types]

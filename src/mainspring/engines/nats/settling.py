@@ -83,7 +83,7 @@ class NatsJobSettler:
                 if not left:
                     return [results[number] for number in range(len(outcomes))]
             raise self._transactions.jetstream.unavailable(
-                "other processes keep changing the same jobs", remedy="try again"
+                "other processes changed the same jobs at each try to store their outcomes", remedy="try again"
             )
         except EngineUnavailable:
             # They may have been stored: if the worker sends them again, their nonces show that.

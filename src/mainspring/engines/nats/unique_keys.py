@@ -25,7 +25,7 @@ class KeyHolders(Struct, frozen=True, array_like=True):
 
 
 def find_conflict(transaction: Transaction, job: NewJob) -> Conflict | None:
-    """Return the conflict that keeps a new job from being stored: with its occurrence or its unique key."""
+    """Return the stored job with the same occurrence or unique key, as a conflict; None if there is none."""
     return conflict_of(
         job,
         same_id=False,

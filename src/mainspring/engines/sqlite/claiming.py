@@ -166,7 +166,7 @@ class _ClaimAdmission:
         return started
 
     def admit_members(self, runs: Mapping[int, list[LeaseRow]]) -> list[LeaseRow]:
-        """Return the further jobs of groups that may start, one of each group in turn."""
+        """Return the jobs behind the heads of groups that may start with them, round robin over the groups."""
         admitted: list[list[LeaseRow]] = []
         for number, run in runs.items():
             count = self._admit(number, len(run))

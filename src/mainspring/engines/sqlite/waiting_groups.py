@@ -185,7 +185,7 @@ class HeadSelector:
             self._database.write(sql.RECORD_LAST_STARTED, (to_json(batch),))
 
     def promote_next(self, numbers: Collection[int], ready: int) -> None:
-        """Make the next job of each group its head, in a claim: the old head has started, and none is parked."""
+        """Make the next job of each group its head, after a claim has started the head. No group may be parked."""
         if numbers:
             self._database.write(sql.PROMOTE_NEXT, (to_json(numbers), ready))
 

@@ -63,7 +63,7 @@ class Fetch(Struct, frozen=True):
 
 
 class CommitStarts(Struct, frozen=True):
-    """Mark held jobs as started in the store."""
+    """Asks the driver to mark held jobs (leased before their due time) as started in the store."""
 
     worker: int
     jobs: list[LeasedJob]

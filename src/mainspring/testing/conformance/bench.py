@@ -191,7 +191,7 @@ class Bench(EngineTime):
         assert self.engine.settle(worker, outcomes) == [True] * len(leases)
 
     def started(self, lease: Lease) -> Lease:
-        """Return the lease of a held job as it is after the start."""
+        """Return a copy of the lease that says that the job has started. The engine is not called."""
         return replace(lease, is_started=True)
 
     def report_begin(self, worker: int, *leases: Lease) -> bool:
@@ -263,7 +263,7 @@ class Bench(EngineTime):
         return self.eventually(are_letters) and taken == []
 
     def is_rescued(self, worker: int, job_id: str = "job") -> bool:
-        """Sweep until a job is PENDING again; return whether it became so."""
+        """Sweep until a job is PENDING again; return False if it is not within the deadline of `eventually`."""
 
         def waits_again() -> bool:
             self.engine.sweep(worker)
