@@ -27,8 +27,8 @@ import apsw
 from mainspring.engines.sqlite import statements as sql
 from mainspring.engines.sqlite.codec import CODES, number_of, to_group, to_json, to_optional_json, to_text
 from mainspring.engines.sqlite.connections import FileConnectionPool, translate
-from mainspring.engines.sqlite.file_locks import ProcessLock
 from mainspring.engines.sqlite.lanes import Lane
+from mainspring.engines.sqlite.process_lock import ProcessLock
 from mainspring.engines.sqlite.reading import count, find, find_queues
 from mainspring.engines.sqlite.schema import MIGRATIONS
 from mainspring.errors import EngineUnavailable, StoreCorrupt
