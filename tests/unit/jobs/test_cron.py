@@ -108,6 +108,70 @@ def test_a_bad_expression_is_refused_with_its_field_and_what_is_allowed(expressi
     assert [name for name in named if name not in str(caught.value)] == []
 
 
+HOW_MANY_FIELDS = (
+    "give 5 (minute, hour, day of month, month, day of week) or 6 with seconds first, "
+    "such as '30 2 * * MON-FRI', or an alias such as @daily"
+)
+WHAT_A_MINUTE_MAY_BE = (
+    "give 0 to 59, as *, a list (1,3), a range from low to high (1-5) or steps (*/5); for example '*/5'"
+)
+
+
+@pytest.mark.parametrize(
+    ("expression", "rule", "problem", "remedy"),
+    [
+        (
+            5,
+            "cron",
+            "the expression is 5, which is not text",
+            "give one such as '30 2 * * MON-FRI' or '@daily'",
+        ),
+        (
+            "* * *",
+            "cron '* * *'",
+            "it has 3 fields",
+            HOW_MANY_FIELDS,
+        ),
+        (
+            "@noon",
+            "cron '@noon'",
+            "there is no such alias",
+            "give one of @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly",
+        ),
+        ("61 * * * *", "cron '61 * * * *'", "minute is '61'", WHAT_A_MINUTE_MAY_BE),
+        (
+            "1,61 * * * *",
+            "cron '1,61 * * * *'",
+            "minute is '1,61', where '61' does not fit",
+            WHAT_A_MINUTE_MAY_BE,
+        ),
+        (
+            "0 0 31 2 *",
+            "cron '0 0 31 2 *'",
+            "it never occurs: no year has a day with day of month '31', month '2' and day of week '*'",
+            "give a day that exists, such as L for the last day of a month",
+        ),
+    ],
+)
+def test_an_error_names_the_rule_the_problem_and_the_remedy(
+    expression: Any, rule: str, problem: str, remedy: str
+) -> None:
+    with pytest.raises(ScheduleInvalid) as caught:
+        Cron(expression)
+    assert (caught.value.rule, caught.value.problem, caught.value.remedy) == (rule, problem, remedy)
+
+
+def test_a_store_keeps_these_fields_of_a_rule() -> None:
+    rule = Cron("0 2 * * mon", tz="Asia/Taipei", dst_gap="skip", dst_fold="both")
+    assert rule.describe() == {
+        "kind": "cron",
+        "expression": "0 2 * * MON",
+        "tz": "Asia/Taipei",
+        "dst_gap": "skip",
+        "dst_fold": "both",
+    }
+
+
 def test_one_rule_has_one_spelling() -> None:
     assert Cron(" 0  2 * * mon ") == Cron("0 2 * * MON")
     assert hash(Cron("0 2 * * mon")) == hash(Cron("0 2 * * MON"))
@@ -153,8 +217,8 @@ def test_a_zone_info_without_a_key_is_refused() -> None:
 @pytest.mark.parametrize(
     ("option", "named"),
     [
-        ({"dst_gap": "later"}, "dst_gap is 'later'; give 'shift' or 'skip'"),
-        ({"dst_fold": None}, "dst_fold is None; give 'first' or 'second' or 'both'"),
+        ({"dst_gap": "later"}, "^cron '@daily': dst_gap is 'later'; give 'shift' or 'skip'$"),
+        ({"dst_fold": None}, "^cron '@daily': dst_fold is None; give 'first' or 'second' or 'both'$"),
         ({"dst_fold": ["first"]}, r"dst_fold is \['first'\]"),
     ],
 )
@@ -234,6 +298,63 @@ def test_what_is_always_in_the_gap_and_skipped_never_occurs() -> None:
 # ---- spans and costs ----
 
 
+def walk_back(rule: Cron, until: int, after: int) -> list[int]:
+    """The occurrences in (after, until], found one by one from the end."""
+    found: list[int] = []
+    while (last := rule.last_until(until, after)) is not None:
+        assert after < last <= until
+        found.insert(0, last)
+        until = last - 1
+    return found
+
+
+@pytest.mark.parametrize("expression", ["*/20 * * * *", "59 59 * * * *", "0 0 * * * *", "30 2 * * *", "0 2 * * *"])
+@pytest.mark.parametrize("day", ["2027-03-14", "2027-11-07", "2027-12-31"])
+@pytest.mark.parametrize("dst_gap", ["shift", "skip"])
+@pytest.mark.parametrize("dst_fold", ["first", "second", "both"])
+def test_the_way_back_meets_the_same_occurrences(expression: str, day: str, dst_gap: Any, dst_fold: Any) -> None:
+    rule = Cron(expression, tz="America/New_York", dst_gap=dst_gap, dst_fold=dst_fold)
+    after = at(f"{day} 00:00", "America/New_York")
+    until = after + 2 * DAY
+    forth = [up.instant for up in upcoming(rule, after, 200) if up.instant <= until]
+    assert walk_back(rule, until, after) == forth
+    assert rule.count_between(after, until, 1_000) == len(forth)
+
+
+def test_the_way_back_follows_instants_where_wall_times_are_out_of_order() -> None:
+    rule = Cron("10,50 2 * * *", tz="Australia/Lord_Howe")  # 02:10 is moved by half an hour, and 02:50 stays
+    after = at("2027-10-03 00:00", "Australia/Lord_Howe")
+    forth = [up.instant for up in upcoming(rule, after, 4)]
+    assert walk_back(rule, forth[-1], after) == forth
+    assert rule.last_until(forth[1] + 1, after) == forth[1]
+
+
+def test_fractions_of_a_second_belong_to_the_second_before() -> None:
+    rule = Cron("* * * * * *")
+    assert [rule.next_after(instant) for instant in (0, 1, 999_999)] == [1_000_000] * 3
+    assert [rule.last_until(instant, -1) for instant in (1_000_000, 1_000_001, 1_999_999)] == [1_000_000] * 3
+    assert rule.last_until(1_999_999, 1_000_000) is None
+
+
+def test_the_last_second_of_time_is_reached() -> None:
+    rule = Cron("59 59 23 31 12 *")
+    last = at("9990-12-31 23:59:59")
+    assert rule.next_after(last - 1) == rule.last_until(LAST_INSTANT, 0) == last
+    assert rule.next_after(last) is None
+
+
+def test_a_year_is_not_passed_over_from_its_last_hours_or_its_first() -> None:
+    assert Cron("0 0 1 1 *").next_after(at("2027-12-31 12:00")) == at("2028-01-01 00:00")
+    assert Cron("0 0 31 12 *").last_until(at("2028-01-01 12:00"), 0) == at("2027-12-31 00:00")
+
+
+def test_counting_leaves_out_its_beginning_includes_its_end_and_stops_at_the_limit() -> None:
+    rule = Cron("@hourly")
+    hour = DAY // 24
+    assert [rule.count_between(0, until, 10) for until in (hour - 1, hour, 3 * hour)] == [0, 1, 3]
+    assert rule.count_between(0, DAY, 3) == 3
+
+
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Every step that is taken along wall times."""
@@ -285,6 +406,11 @@ def test_asking_changes_nothing() -> None:
             Cron("30 2 * * *", tz="America/New_York"),
             "2027-03-13 12:00",
             [("03:30", "moved by a DST gap from 02:30"), ("02:30", None)],
+        ),
+        (
+            Cron("0 2 * * *", tz="America/New_York"),
+            "2027-03-13 12:00",
+            [("03:00", "moved by a DST gap from 02:00"), ("02:00", None)],
         ),
         (
             Cron("15 30 2 * * *", tz="America/New_York"),

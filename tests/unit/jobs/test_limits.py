@@ -7,122 +7,17 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
-import hypothesis.strategies as st
 import pytest
-from hypothesis import given
 
 from mainspring import Concurrency, JobStatus, Mainspring, Rate, Reason, Retry
-from mainspring.jobs.limits import (
-    Admission,
-    BucketState,
-    Limit,
-    Refusal,
-    bucket_of,
-    describe_bucket,
-    family_of,
-    is_fair,
-    key_of,
-)
 from mainspring.testing import time_travel
 from tests.support import Gate
 from tests.unit.jobs.call_log import START, CallLog
-
-RATE, ONE = bucket_of("rate"), bucket_of("one")
 
 
 @pytest.fixture
 def call_log(app: Mainspring) -> CallLog:
     return CallLog(app)
-
-
-# -- names
-
-
-@pytest.mark.parametrize(("key", "words"), [("", "rate"), ('tenant="a"', 'rate, tenant="a"')], ids=repr)
-def test_a_bucket_is_named_by_family_and_key(key: str, words: str) -> None:
-    bucket = bucket_of("rate", key)
-    assert (family_of(bucket), key_of(bucket), describe_bucket(bucket)) == ("rate", key, words)
-
-
-def test_only_jobs_with_a_key_take_turns() -> None:
-    assert [is_fair(buckets) for buckets in ((), (RATE,), (RATE, bucket_of("c", "k")))] == [False, False, True]
-
-
-# -- the arithmetic, against a list of starts
-
-gaps = st.lists(st.integers(0, 3_000), min_size=1, max_size=60)
-
-
-@given(st.integers(1, 7), st.integers(1, 5_000), gaps)
-def test_no_more_start_than_the_burst_and_what_has_grown_since(most: int, per: int, waits: list[int]) -> None:
-    state, starts, now = BucketState(), [], 1_000_000
-    for wait in waits:
-        now += wait
-        admission = Admission({"rate": Limit(most, per)}, {RATE: state}, now)
-        if admission.admit((RATE,)) is None:
-            starts.append(now)
-            state = admission.changed[RATE]
-    for first, begin in enumerate(starts):  # n + elapsed * n / per, in whole numbers
-        for last, end in enumerate(starts[first:], start=first):
-            assert (last - first + 1) * per <= most * per + (end - begin) * most
-
-
-@given(st.integers(1, 7), st.integers(1, 5_000), gaps)
-def test_a_refused_job_is_told_the_first_instant_at_which_it_is_admitted(
-    most: int, per: int, waits: list[int]
-) -> None:
-    limits, state, now = {"rate": Limit(most, per)}, BucketState(), 1_000_000
-    for wait in waits:
-        now += wait
-        admission = Admission(limits, {RATE: state}, now)
-        refusal = admission.admit((RATE,))
-        if refusal is None:
-            state = admission.changed[RATE]
-            continue
-        assert refusal.until is not None
-        assert refusal.until > now
-        early, right = (Admission(limits, {RATE: state}, refusal.until + shift) for shift in (-1, 0))
-        assert early.refusal((RATE,)) is not None
-        assert right.refusal((RATE,)) is None
-
-
-@given(st.integers(1, 7), st.integers(1, 5_000), st.integers(0, 20_000))
-def test_a_bucket_that_rests_fills_up_to_its_burst_and_no_further(most: int, per: int, rest: int) -> None:
-    limit = Limit(most, per)
-    begin = 1_000_000
-    emptied = BucketState(full_at=begin + limit.interval * most)
-    room = Admission({"rate": limit}, {RATE: emptied}, begin + rest).room((RATE,), 100)
-    assert room == min(most, rest // limit.interval)
-
-
-@given(st.lists(st.booleans(), max_size=40), st.integers(1, 4))
-def test_as_many_run_at_once_as_there_are_places(moves: list[bool], most: int) -> None:
-    state, running = BucketState(), 0
-    for is_start in moves:
-        admission = Admission({"one": Limit(most, None)}, {ONE: state}, 0)
-        if is_start:
-            assert (admission.admit((ONE,)) is None) == (running < most)
-            running = min(most, running + 1)
-            state = admission.changed.get(ONE, state)
-        elif running:
-            running -= 1
-            state = BucketState(running=state.running - 1)
-        assert state.running == running
-
-
-def test_a_job_is_admitted_by_all_its_buckets_or_counted_in_none() -> None:
-    limits = {"one": Limit(1, None), "rate": Limit(1, 10)}
-    admission = Admission(limits, {ONE: BucketState(running=1)}, 100)
-    assert admission.admit((RATE, ONE)) == Refusal(ONE, None)
-    assert admission.changed == {}
-    assert admission.admit((RATE,)) is None
-    assert admission.admit((RATE,)) == Refusal(RATE, 110)
-
-
-def test_an_undefined_family_admits_everything() -> None:
-    admission = Admission({}, {}, 0)
-    assert admission.admit((RATE,)) is None
-    assert admission.room((RATE, ONE), 7) == 7
 
 
 # -- at once, in an application

@@ -75,6 +75,18 @@ def test_an_occurrence_that_is_due_gets_a_job_with_everything_that_the_schedule_
     assert firing.overlap is Overlap.SKIP
 
 
+def test_the_id_of_a_job_is_made_for_the_instant_of_the_firing() -> None:
+    firing = plan_firing(MODEL, HOURLY, NOON + 5, lambda now: f"made at {now - NOON}")
+    assert [job.id for job in firing.jobs] == ["made at 5"]
+
+
+def test_occurrences_that_are_a_microsecond_apart_are_told_apart() -> None:
+    rule = Every(timedelta(microseconds=1), anchor=0)
+    assert occurrences(planned(3, rule, misfire="all")) == [NOON, NOON + 1, NOON + 2, NOON + 3]
+    (record,) = planned(3, rule, misfire="once").records
+    assert (record.due, record.until, record.count) == (NOON, NOON + 2, 3)
+
+
 def test_a_schedule_that_is_not_due_is_refused() -> None:
     with pytest.raises(ValueError, match="'report' is not due"):
         planned(-1)
@@ -250,6 +262,7 @@ def test_jitter_delays_the_job_and_not_the_schedule() -> None:
 
 def test_jitter_is_the_same_for_every_worker_and_another_for_every_schedule() -> None:
     assert planned(jitter=HOUR).jobs == planned(jitter=HOUR).jobs
+    assert planned(jitter=HOUR).jobs[0].due == NOON + 2_850_871_070  # in every version: two may run side by side
     assert planned(jitter=HOUR).jobs[0].due != planned(jitter=HOUR, name="other").jobs[0].due
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mainspring import Retry
+from mainspring import Cancel, Retry, Snooze
 
 SECOND = 1_000_000
 
@@ -41,6 +41,10 @@ def test_waits_grow_up_to_their_limit_and_then_it_gives_up(policy: Retry, expect
     assert waits(policy) == expected
 
 
+def test_a_wait_need_not_grow() -> None:
+    assert waits(Retry(max_attempts=3, base=5, factor=1)) == [5, 5, None]
+
+
 def test_the_fifth_wait_of_the_default_is_waited() -> None:
     assert Retry().delay_after(5, random.Random(0)) == 32 * SECOND
 
@@ -59,6 +63,15 @@ def test_jitter_stays_within_its_share() -> None:
     found = [waits(policy, seed)[0] or 0 for seed in range(500)]
     assert 9 <= min(found) < 9.2
     assert 10.8 < max(found) <= 11
+
+
+@pytest.mark.parametrize(("draw", "expected"), [(0.0, 8), (0.25, 9), (0.5, 10), (1.0, 12)])
+def test_jitter_grows_with_the_random_number(draw: float, expected: int) -> None:
+    class Drawn(random.Random):
+        def random(self) -> float:
+            return draw
+
+    assert Retry(base=10, jitter=0.2).delay_after(1, Drawn()) == expected * SECOND
 
 
 def test_full_jitter_never_waits_a_negative_time() -> None:
@@ -124,9 +137,45 @@ def test_values_of_another_type_are_refused_by_name(options: dict[str, Any]) -> 
         Retry(**options)
 
 
+def test_a_refused_number_of_attempts_is_named_with_its_unit() -> None:
+    with pytest.raises(ValueError, match="max_attempts must be a positive number of attempts, got 0"):
+        Retry(max_attempts=0)
+
+
+@pytest.mark.parametrize("kinds", [(), (ValueError,), (KeyboardInterrupt, OSError)])
+def test_every_exception_class_may_be_given_up_on(kinds: tuple[type[BaseException], ...]) -> None:
+    assert Retry(give_up_on=kinds).give_up_on == kinds
+
+
+def test_other_classes_cannot_be_given_up_on() -> None:
+    with pytest.raises(TypeError, match="give_up_on must be a tuple of exception classes"):
+        Retry(give_up_on=(ValueError, int))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("delay", [5, 0.5, timedelta(minutes=2)])
+def test_a_snooze_carries_its_delay(delay: timedelta | float) -> None:
+    snooze = Snooze(delay)
+    assert snooze.delay == delay
+    assert str(snooze) == f"snooze for {delay}"
+
+
+@pytest.mark.parametrize("delay", [-1, float("nan")])
+def test_a_snooze_refuses_an_impossible_delay_where_it_is_raised(delay: float) -> None:
+    with pytest.raises(ValueError, match=r"^delay must"):
+        Snooze(delay)
+
+
+def test_a_cancel_carries_its_reason() -> None:
+    cancel = Cancel("out of stock")
+    assert (cancel.reason, str(cancel)) == ("out of stock", "out of stock")
+    assert Cancel().reason == "canceled by its handler"
+
+
 @pytest.mark.parametrize("delay", [5, 0.5, timedelta(minutes=2)])
 def test_retry_later_carries_its_delay(delay: timedelta | float) -> None:
-    assert Retry.Later(delay).delay == delay
+    later = Retry.Later(delay)
+    assert later.delay == delay
+    assert str(later) == f"retry after {delay}"
 
 
 @pytest.mark.parametrize("delay", [-1, float("nan")])

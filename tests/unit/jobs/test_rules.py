@@ -70,6 +70,43 @@ def test_an_anchor_is_an_instant(anchor: Any) -> None:
         Every(60, anchor=anchor)
 
 
+def problem_of(error: ScheduleInvalid) -> tuple[str, str, str]:
+    """The parts of an error: the rule, the problem, the remedy."""
+    return error.rule, error.problem, error.remedy
+
+
+def test_an_error_about_an_anchor_names_the_rule_and_the_remedy() -> None:
+    with pytest.raises(ScheduleInvalid) as caught:
+        Every(60, anchor=1.5)  # type: ignore[arg-type]
+    remedy = "give microseconds since 1970 (UTC) as an int, or None"
+    assert problem_of(caught.value) == ("every 0:01:00", "anchor is 1.5", remedy)
+
+
+@pytest.mark.parametrize(
+    ("interval", "problem"),
+    [
+        (1e-7, "the interval is 1e-07, less than a microsecond"),
+        ("5", "interval must be a timedelta or a number of seconds, got '5'"),
+    ],
+)
+def test_an_error_about_an_interval_names_the_rule_and_the_remedy(interval: Any, problem: str) -> None:
+    with pytest.raises(ScheduleInvalid) as caught:
+        Every(interval)
+    remedy = "give a timedelta or seconds, such as timedelta(minutes=5) or 300"
+    assert problem_of(caught.value) == (f"every {interval!r}", problem, remedy)
+
+
+def test_counts_and_instants_are_whole_numbers() -> None:
+    rule = Every(0.25)
+    next_one, last = rule.next_after(0), rule.last_until(SECOND, 0)
+    assert [type(value) for value in (next_one, last, rule.count_between(0, SECOND, 10))] == [int, int, int]
+
+
+def test_the_longest_interval_survives_being_stored() -> None:
+    rule = Every(timedelta.max)
+    assert rule_from(rule.describe()) == rule
+
+
 def test_one_interval_has_one_spelling() -> None:
     assert Every(60) == Every(60.0) == Every(timedelta(minutes=1))
     assert Every(timedelta(microseconds=1)).next_after(5) == 6
@@ -116,6 +153,14 @@ def test_a_rule_survives_travel(rule: Rule, travel: Any) -> None:
 def test_a_description_that_is_not_whole_is_refused(description: Any) -> None:
     with pytest.raises(ScheduleInvalid):
         rule_from(description)
+
+
+def test_an_error_about_a_description_repeats_it() -> None:
+    with pytest.raises(ScheduleInvalid) as caught:
+        rule_from({"kind": "moon"})
+    remedy = "give what describe() returned; a newer version may have written this"
+    problem = "it is neither a complete cron rule nor a complete every rule"
+    assert problem_of(caught.value) == ("the rule described by {'kind': 'moon'}", problem, remedy)
 
 
 @pytest.mark.parametrize(

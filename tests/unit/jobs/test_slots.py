@@ -2,7 +2,17 @@
 
 import pytest
 
-from mainspring.jobs.worker.slots import AHEAD_FACTOR, MAX_WINDOW, QUICK_NS, SLOW_NS, BatchSlots, Slots
+from mainspring.jobs.worker.slots import (
+    AHEAD_FACTOR,
+    MAX_WINDOW,
+    QUICK_NS,
+    SLOW_NS,
+    BatchSlots,
+    ExecutionKind,
+    LongestJob,
+    Occupancy,
+    Slots,
+)
 
 TYPES = ("ping",)
 
@@ -35,6 +45,31 @@ def test_a_demand_is_never_negative() -> None:
     slots = make(4)
     slots.started = slots.held = 1_000
     assert (slots.demand(TYPES).starts, slots.demand(TYPES).ahead) == (0, 0)
+
+
+def test_nothing_is_held_ahead_while_all_slots_are_occupied() -> None:
+    slots = make(4)
+    slots.started = 4
+    assert (slots.demand(TYPES).starts, slots.demand(TYPES).ahead) == (0, 0)
+
+
+def test_credit_for_held_jobs_can_be_used_up() -> None:
+    slots = make(4)
+    slots.held = 4 * AHEAD_FACTOR
+    assert slots.demand(TYPES).ahead == 0
+
+
+@pytest.mark.parametrize("slots", [make(), BatchSlots(100, None, make())], ids=["each job", "a batch"])
+def test_a_suspect_is_asked_for_unless_the_caller_wants_none(slots: Slots) -> None:
+    assert slots.demand(TYPES).suspects is slots.demand(TYPES, suspects=True).suspects is True
+    assert slots.demand(TYPES, suspects=False).suspects is False
+
+
+@pytest.mark.parametrize("kind", ExecutionKind)
+def test_slots_know_where_handlers_run_and_how_many_jobs_one_call_takes(kind: ExecutionKind) -> None:
+    slots = Slots(4, None, kind=kind)
+    batch = BatchSlots(100, None, slots)
+    assert [(each.kind, each.batch) for each in (slots, batch)] == [(kind, None), (kind, 100)]
 
 
 def test_types_and_queues_are_passed_on() -> None:
@@ -118,6 +153,10 @@ def test_the_window_is_shut_when_a_job_found_no_slot_in_time() -> None:
         slots.adapt(is_more=True)
     slots.close_window()
     assert slots.demand(TYPES).starts == 4
+    slots.adapt(is_more=True)
+    assert slots.demand(TYPES).starts == 4
+    slots.adapt(is_more=True)
+    assert slots.demand(TYPES).starts > 4
 
 
 # -- batch handlers
@@ -150,3 +189,25 @@ def test_a_batch_handler_that_found_no_place_waits_until_there_is_one() -> None:
     threads.started = 0
     asked.append(slots.demand(TYPES).starts)
     assert asked == [100, 0, 100]
+
+
+# -- as text
+
+
+@pytest.mark.parametrize(
+    ("occupancy", "text"),
+    [
+        (Occupancy(ExecutionKind.LOOP, 3, 8), "3 of 8 slots (loop) of this worker are occupied"),
+        (
+            Occupancy(ExecutionKind.THREADS, 0, 1, is_batch=True),
+            "0 of 1 slots (threads) of this worker are occupied",
+        ),
+        (Occupancy(ExecutionKind.THREADS, 1, 1, is_batch=True), "a call of this batch handler runs here already"),
+        (
+            Occupancy(ExecutionKind.THREADS, 1, 1, LongestJob(61.4, "order-42", "pay")),
+            "1 of 1 slots (threads) of this worker are occupied, the longest by job order-42 (pay) for 61 s",
+        ),
+    ],
+)
+def test_occupancy_says_how_many_slots_are_occupied_and_by_which_job(occupancy: Occupancy, text: str) -> None:
+    assert str(occupancy) == text

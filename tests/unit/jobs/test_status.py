@@ -4,7 +4,7 @@ import pytest
 
 from mainspring import JobStatus
 from mainspring.jobs.records import STATUS_AFTER, OutcomeKind
-from mainspring.jobs.status import TRANSITIONS, require_transition
+from mainspring.jobs.status import TRANSITIONS, require_transition, to_status
 
 
 @pytest.mark.parametrize("status", JobStatus)
@@ -38,3 +38,14 @@ def test_a_move_that_is_not_in_the_table_is_refused(before: JobStatus, after: Jo
     else:
         with pytest.raises(ValueError, match=f"a job cannot move from {before} to {after}"):
             require_transition(before, after)
+
+
+@pytest.mark.parametrize("status", JobStatus)
+def test_a_state_is_found_by_its_name(status: JobStatus) -> None:
+    assert to_status(status.value) is to_status(status) is status
+
+
+def test_an_unknown_state_is_answered_with_all_names() -> None:
+    expected = "^status must be one of PENDING, RUNNING, COMPLETED, FAILED, CANCELED, got 'DONE'$"
+    with pytest.raises(ValueError, match=expected):
+        to_status("DONE")

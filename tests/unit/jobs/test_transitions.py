@@ -139,15 +139,18 @@ def test_only_a_job_that_runs_is_to_stop_and_none_that_has_ended_is_in_a_hand(be
 
 
 def test_a_submitted_job_has_all_that_the_new_one_has() -> None:
+    filed = submitted(Filed, NEW, NOW, shelf=4)
     wanted = {name: getattr(NEW, name) for name in NEW.__struct_fields__ if name != "unique"}
-    assert {name: getattr(FILED, name) for name in wanted} == wanted
-    assert FILED.unique_key == "order"
+    assert {name: getattr(filed, name) for name in wanted} == wanted
+    assert (filed.unique_key, filed.shelf) == ("order", 4)
 
 
 def test_a_submitted_job_has_no_past() -> None:
-    assert (FILED.status, FILED.created, FILED.owner, FILED.token) == (JobStatus.PENDING, NOW, None, 0)
-    counters = (FILED.starts, FILED.failures, FILED.timeouts, FILED.crashes, FILED.interruptions)
-    assert (counters, FILED.history, FILED.progress) == ((0, 0, 0, 0, 0), (), None)
+    filed = submitted(Filed, NEW, NOW)
+    assert (filed.status, filed.created, filed.owner, filed.token) == (JobStatus.PENDING, NOW, None, 0)
+    counters = (filed.starts, filed.failures, filed.timeouts, filed.crashes, filed.interruptions)
+    assert (counters, filed.history, filed.progress) == ((0, 0, 0, 0, 0), (), None)
+    assert filed.stop_requested is False
 
 
 def test_a_job_without_a_unique_key_is_submitted_as_a_plain_record() -> None:
@@ -159,12 +162,12 @@ def test_a_job_without_a_unique_key_is_submitted_as_a_plain_record() -> None:
 
 
 def test_a_held_job_has_an_owner_and_a_new_token() -> None:
-    assert differences(FILED, HELD) == {"owner": WORKER, "token": 1}
+    assert differences(FILED, held(FILED, WORKER)) == {"owner": WORKER, "token": 1}
 
 
 def test_a_start_from_the_queue_raises_the_token() -> None:
     changes = {"status": JobStatus.RUNNING, "owner": WORKER, "token": 1, "starts": 1, "started": NOW}
-    assert differences(FILED, RUNNING) == changes
+    assert differences(FILED, started(FILED, WORKER, NOW, is_held=False)) == changes
 
 
 def test_a_start_of_a_held_job_keeps_the_token() -> None:
@@ -330,6 +333,7 @@ def test_how_many_crashes_are_too_many_can_be_told() -> None:
 def test_a_job_that_was_to_stop_when_its_worker_died_is_canceled_even_by_its_last_crash() -> None:
     after = rescued(STOPPED, NOW, 1)
     assert (after.status, after.crashes, after.error) == (JobStatus.CANCELED, 1, None)
+    assert (after.stop_requested, after.finished) == (False, NOW)
 
 
 # -- calling off, expiring, running again

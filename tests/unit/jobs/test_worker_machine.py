@@ -99,6 +99,13 @@ def test_it_fetches_when_it_is_enrolled() -> None:
     assert [(demand.types, demand.starts) for demand in fetch.demands] == [(("ping",), 2)]
 
 
+def test_a_new_machine_waits_for_nothing() -> None:
+    driver = Driver()
+    machine = driver.machine
+    assert (machine.is_settled, machine.awaits_leases, driver.wakeup()) == (True, False, None)
+    assert (machine.fetch_error, machine.interrupted, machine.is_stopping) == (None, None, False)
+
+
 def test_before_it_is_enrolled_it_fetches_nothing() -> None:
     driver = Driver()
     assert driver.report(driver.machine.woken) == []
@@ -135,9 +142,23 @@ def test_the_earlier_of_two_reasons_decides(driver: Driver) -> None:
     assert driver.wakeup() == 7 * MILLISECOND
 
 
-def test_an_instant_that_has_passed_does_not_make_it_spin(driver: Driver) -> None:
-    driver.answer(next_look=-5)
+@pytest.mark.parametrize("is_started", [False, True], ids=["held", "started before it is due"])
+def test_a_fetch_that_comes_before_a_job_decides(driver: Driver, *, is_started: bool) -> None:
+    driver.answer(driver.lease(800 * MILLISECOND, is_started=is_started), next_look=100 * MILLISECOND)
+    assert driver.wakeup() == 100 * MILLISECOND
+
+
+@pytest.mark.parametrize("instant", [-5, 0])
+def test_an_instant_that_has_passed_does_not_make_it_spin(driver: Driver, instant: int) -> None:
+    driver.answer(next_look=instant)
     assert driver.wakeup() == m.MIN_PAUSE
+
+
+@pytest.mark.parametrize("instant", [None, BEGIN + SECOND])
+def test_the_next_occurrence_of_a_schedule_is_passed_on(driver: Driver, instant: int | None) -> None:
+    taken = Taken([], next_due=None, is_more=False, stops=[], next_firing=instant)
+    driver.machine.fetched(driver.now(), 1, taken)
+    assert driver.machine.take_decisions() == ([] if instant is None else [m.ExpectFiring(instant)])
 
 
 def test_without_slots_it_fetches_at_the_instant_that_the_engine_names(driver: Driver) -> None:
@@ -152,6 +173,15 @@ def test_jobs_that_were_left_for_lack_of_room_are_fetched_when_a_slot_is_free(dr
     assert kinds(driver.settle(driver.table.jobs()[0])) == [m.Fetch]
 
 
+def test_while_more_jobs_are_due_than_it_has_slots_it_fetches_more_of_them(driver: Driver) -> None:
+    driver.answer(driver.lease(), driver.lease(), is_more=True)
+    (fetch,) = driver.settle(driver.table.jobs()[0])
+    assert isinstance(fetch, m.Fetch)
+    assert [demand.starts for demand in fetch.demands] == [
+        5
+    ]  # two slots and a window of two, but for one that runs
+
+
 def test_a_slot_that_became_free_during_a_fetch_is_used(driver: Driver) -> None:
     driver.answer(driver.lease(), driver.lease())
     driver.report(driver.machine.woken)
@@ -159,8 +189,9 @@ def test_a_slot_that_became_free_during_a_fetch_is_used(driver: Driver) -> None:
     assert kinds(driver.answer(next_due=60 * SECOND)) == [m.Fetch]
 
 
-def test_with_no_jobs_left_a_free_slot_is_no_reason_to_fetch(driver: Driver) -> None:
-    driver.answer(driver.lease())
+@pytest.mark.parametrize("answer", [{}, {"next_due": 60 * SECOND}], ids=["no job", "a job that is due later"])
+def test_with_no_due_jobs_left_a_free_slot_is_no_reason_to_fetch(driver: Driver, answer: dict[str, int]) -> None:
+    driver.answer(driver.lease(), **answer)
     assert driver.settle(driver.table.jobs()[0]) == []
 
 
@@ -169,9 +200,10 @@ def test_after_a_suspect_it_fetches_the_next_one(driver: Driver) -> None:
     assert kinds(driver.settle(driver.table.jobs()[0])) == [m.Fetch]
 
 
-def test_a_fetch_that_failed_is_repeated_after_a_pause(driver: Driver) -> None:
+def test_a_fetch_that_failed_is_repeated_after_a_pause(driver: Driver, caplog: pytest.LogCaptureFixture) -> None:
     error = OSError("the disk is gone")
     assert driver.report(driver.machine.fetch_failed, error) == []
+    assert caplog.messages == ["jobs cannot be fetched, trying again in a second: the disk is gone"]
     assert (driver.machine.fetch_error, driver.wakeup()) == (error, SECOND)
     assert driver.pass_time(SECOND - 1) == []
     assert kinds(driver.pass_time(1)) == [m.Fetch]
@@ -188,6 +220,7 @@ def test_a_held_job_is_started_a_start_lead_before_it_is_due_and_runs_when_it_is
     assert driver.pass_time(SECOND - START_LEAD - 1) == []
     (commit,) = driver.pass_time(1)
     assert isinstance(commit, m.CommitStarts)
+    assert commit.worker == 1
     assert driver.report(driver.machine.starts_answered, commit.jobs, [True]) == []
     assert driver.wakeup() == SECOND
     assert driver.pass_time(START_LEAD - 1) == []
@@ -211,6 +244,21 @@ def test_the_slot_of_a_refused_start_is_used_for_a_job_that_was_left(driver: Dri
     assert kinds(driver.report(driver.machine.starts_answered, jobs_of(commit), [False, False])) == [m.Fetch]
 
 
+def test_accepted_starts_free_no_slot(driver: Driver) -> None:
+    driver.answer(*[driver.lease(SECOND, is_started=False) for _ in range(2)])
+    (commit,) = driver.pass_time(SECOND)
+    driver.report(driver.machine.woken)
+    assert driver.answer(is_more=True) == []
+    assert kinds(driver.report(driver.machine.starts_answered, jobs_of(commit), [True, True])) == [m.Run]
+
+
+def test_every_start_needs_an_answer(driver: Driver) -> None:
+    driver.answer(*[driver.lease(SECOND, is_started=False) for _ in range(2)])
+    (commit,) = driver.pass_time(SECOND)
+    with pytest.raises(ValueError, match="argument 2 is shorter"):
+        driver.report(driver.machine.starts_answered, jobs_of(commit), [True])
+
+
 def test_starts_wait_for_the_commit_in_flight_and_are_committed_together(driver: Driver) -> None:
     leases = [driver.lease(due, is_started=False) for due in (SECOND, 2 * SECOND, 2 * SECOND)]
     driver.answer(*leases)
@@ -220,16 +268,37 @@ def test_starts_wait_for_the_commit_in_flight_and_are_committed_together(driver:
     assert (kinds([second, run]), len(jobs_of(second))) == ([m.CommitStarts, m.Run], 2)
 
 
-def test_a_start_that_could_not_be_stored_hands_the_job_back(driver: Driver) -> None:
+def test_a_start_that_could_not_be_stored_hands_the_job_back(
+    driver: Driver, caplog: pytest.LogCaptureFixture
+) -> None:
     driver.answer(driver.lease(SECOND, is_started=False))
     (commit,) = driver.pass_time(SECOND)
     (end,) = driver.report(driver.machine.starts_failed, jobs_of(commit), OSError("full"))
     assert (jobs_of(end), isinstance(end, m.EndLeases) and end.kind) == (jobs_of(commit), OutcomeKind.HANDED_BACK)
+    assert caplog.messages == ["the start of 1 jobs could not be stored, so they are handed back: full"]
+
+
+def test_after_a_commit_that_failed_other_starts_are_committed(driver: Driver) -> None:
+    driver.answer(*[driver.lease(due, is_started=False) for due in (SECOND, 2 * SECOND, 3 * SECOND)])
+    (first,) = driver.pass_time(SECOND)
+    assert driver.pass_time(SECOND) == []
+    second, end = driver.report(driver.machine.starts_failed, jobs_of(first), OSError("full"))
+    assert kinds([second, end]) == [m.CommitStarts, m.EndLeases]
+    driver.report(driver.machine.starts_failed, jobs_of(second), OSError("full"))
+    assert kinds(driver.pass_time(SECOND)) == [m.CommitStarts]
 
 
 def test_more_jobs_are_fetched_ahead_when_held_ones_start(driver: Driver) -> None:
     driver.answer(driver.lease(SECOND // 2, is_started=False), next_due=SECOND // 2 + 20 * MILLISECOND)
     assert kinds(driver.pass_time(SECOND // 2 - START_LEAD)) == [m.Fetch, m.CommitStarts]
+
+
+def test_one_fetch_ahead_is_enough_until_the_engine_has_left_more(driver: Driver) -> None:
+    leases = [driver.lease(due * MILLISECOND, is_started=False) for due in (300, 400)]
+    driver.answer(*leases, next_due=450 * MILLISECOND)
+    assert kinds(driver.pass_time(290 * MILLISECOND)) == [m.Fetch, m.CommitStarts]
+    driver.answer()
+    assert driver.pass_time(100 * MILLISECOND) == []  # the start waits for the commit in flight
 
 
 def test_after_a_clock_jump_held_jobs_go_back_and_are_fetched_again(driver: Driver) -> None:
@@ -251,7 +320,8 @@ def test_a_ready_job_that_finds_no_slot_is_handed_back(driver: Driver) -> None:
         assert job.claim_start()
     assert driver.wakeup() == m.PATIENCE_NS // 1_000
     (end,) = driver.pass_time(m.PATIENCE_NS // 1_000)
-    assert jobs_of(end) == [third]
+    assert isinstance(end, m.EndLeases)
+    assert (end.jobs, end.kind) == ([third], OutcomeKind.HANDED_BACK)
     assert not third.claim_start()
 
 
@@ -274,11 +344,14 @@ def test_a_request_to_stop_reaches_a_running_job_once(driver: Driver) -> None:
 # -- enrolling again
 
 
-def test_a_worker_that_was_declared_dead_hands_its_jobs_back_and_enrolls_again(driver: Driver) -> None:
+def test_a_worker_that_was_declared_dead_hands_its_jobs_back_and_enrolls_again(
+    driver: Driver, caplog: pytest.LogCaptureFixture
+) -> None:
     (run,) = driver.answer(driver.lease(), driver.lease(SECOND, is_started=False))
     running = jobs_of(run)[0]
     assert running.claim_start()
     assert kinds(driver.report(driver.machine.declared_dead, 1)) == [m.Enroll]
+    assert caplog.messages == ["worker 1 was declared dead while it was stopped; it registers again"]
     assert driver.report(driver.machine.woken) == []
     end, leave, fetch = driver.enroll(2)
     assert isinstance(end, m.EndLeases)
@@ -309,8 +382,10 @@ def test_an_answer_to_a_former_number_is_not_taken_for_one_to_the_new_number(dri
 
 
 def test_an_enrollment_that_failed_is_repeated_by_way_of_a_fetch(driver: Driver) -> None:
+    error = OSError("gone")
     driver.answer(is_alive=False)
-    assert driver.report(driver.machine.enroll_failed, OSError("gone")) == []
+    assert driver.report(driver.machine.enroll_failed, error) == []
+    assert driver.machine.fetch_error is error
     assert kinds(driver.pass_time(SECOND)) == [m.Fetch]
 
 

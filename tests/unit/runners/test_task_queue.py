@@ -2,6 +2,7 @@
 
 import gc
 import tracemalloc
+import weakref
 from collections.abc import Callable
 from itertools import count
 
@@ -147,6 +148,18 @@ def test_a_burst_leaves_no_storage_behind(
     assert kept < 32_000  # a deque keeps sixteen free blocks
 
 
+def test_the_lanes_of_a_fifo_queue_are_one() -> None:
+    queue = FifoTaskQueue()
+    queue.push(Item(), USER_VISIBLE)
+    assert [len(lane) for lane in queue.lanes] == [1, 1, 1]
+
+
+def test_the_lanes_of_a_priority_queue_begin_with_the_most_urgent() -> None:
+    queue = PriorityTaskQueue(Now())
+    queue.push(Item(), USER_BLOCKING)
+    assert [len(lane) for lane in queue.lanes] == [1, 0, 0]
+
+
 # -- ageing
 
 
@@ -186,6 +199,47 @@ def test_visible_entries_that_were_passed_over_for_long_go_first() -> None:
     for _ in range(3):
         queue.push(urgent, USER_BLOCKING)
     assert [item for item in queue.pop_up_to(4) if item is not urgent] == visible
+
+
+def test_aged_entries_and_urgent_ones_alternate() -> None:
+    now = Now()
+    queue = PriorityTaskQueue(now)
+    old, urgent = [Item(n, queued_at=0) for n in range(2)], [Item(n) for n in range(2, 4)]
+    for item in old:
+        queue.push(item, BEST_EFFORT)
+    for item in urgent:
+        queue.push(item, USER_BLOCKING)
+    now.ns = AGEING_NS
+    assert queue.pop_up_to(4) == [old[0], urgent[0], old[1], urgent[1]]
+
+
+def test_visible_entries_that_wait_when_the_first_has_aged_go_with_it_and_later_ones_do_not() -> None:
+    now = Now()
+    queue = PriorityTaskQueue(now)
+    old, fresh, urgent = [Item(n) for n in range(3)], Item(3), [Item(n) for n in range(4, 12)]
+    for item in old:
+        queue.push(item, USER_VISIBLE)
+    for item in urgent:
+        queue.push(item, USER_BLOCKING)
+    assert queue.pop() is urgent[0]
+    now.ns = AGEING_NS
+    assert queue.pop() is old[0]
+    queue.push(fresh, USER_VISIBLE)
+    assert queue.pop_up_to(4) == [urgent[1], old[1], urgent[2], old[2]]
+    assert queue.pop_up_to(5) == urgent[3:]
+    assert queue.pop() is fresh
+
+
+def test_an_idle_queue_keeps_no_entry_alive() -> None:
+    queue = PriorityTaskQueue(Now())
+    visible = Item(1)
+    is_alive = weakref.ref(visible)
+    queue.push(visible, USER_VISIBLE)
+    queue.push(Item(2), USER_BLOCKING)
+    assert queue.pop_up_to(3)[1] is visible  # it was passed over before
+    del visible
+    gc.collect()
+    assert is_alive() is None
 
 
 def test_what_was_owed_to_visible_entries_that_have_left_is_not_given_to_new_ones() -> None:

@@ -1,6 +1,8 @@
 """One level of the timing wheel by itself."""
 
-from mainspring.timing.wheel import ARRIVAL_BITS, Level
+import pytest
+
+from mainspring.timing.wheel import ARRIVAL_BITS, Level, is_roomy
 
 SHIFT = ARRIVAL_BITS + 4  # slots of 16 ns
 
@@ -44,6 +46,11 @@ def test_the_earliest_of_few_is_exact() -> None:
 
 def test_the_earliest_of_many_is_the_beginning_of_their_slot() -> None:
     assert level_with(*[21] * 1000).earliest() == entry(16, 0)
+
+
+@pytest.mark.parametrize(("count", "is_exact"), [(64, True), (65, False)])
+def test_the_earliest_is_exact_for_up_to_64_timers_in_its_slot(count: int, *, is_exact: bool) -> None:
+    assert level_with(*[21] * count).earliest() == (entry(21, 1) if is_exact else entry(16, 0))
 
 
 def test_an_empty_level_has_no_earliest() -> None:
@@ -105,3 +112,16 @@ def test_a_bucket_gives_storage_back_while_it_shrinks() -> None:
         level.pop(entry(5, arrival), None)
     assert len(level.buckets[0]) == 100
     assert level.buckets[0].__sizeof__() < full / 20
+
+
+@pytest.mark.parametrize("size", [*range(100), 1_000, 10_000])
+def test_a_dict_without_spare_storage_is_not_roomy(size: int) -> None:
+    assert not is_roomy(dict.fromkeys(range(size)).copy())
+
+
+@pytest.mark.parametrize("left", [0, 1, 10, 100])
+def test_a_dict_that_has_lost_most_of_its_entries_is_roomy(left: int) -> None:
+    bucket = dict.fromkeys(range(10_000))
+    for number in range(left, 10_000):
+        del bucket[number]
+    assert is_roomy(bucket)

@@ -359,6 +359,15 @@ def test_a_due_time_that_is_no_int_is_refused(now: int, tick: int, due: int) -> 
     assert wheel.next_due() is None
 
 
+def test_refused_timers_are_not_counted() -> None:
+    wheel: TimingWheel[str] = TimingWheel()
+    wheel.insert(SECOND, "tea")
+    for _ in range(3):
+        with pytest.raises(TypeError):
+            wheel.insert("5", "no")  # type: ignore[arg-type]
+    assert len(wheel) == 1
+
+
 @pytest.mark.parametrize("now", BAD_TIMES, ids=repr)
 def test_a_now_that_is_no_int_is_refused(now: int) -> None:
     with pytest.raises(TypeError, match="now must be an int of nanoseconds"):

@@ -107,3 +107,17 @@ def test_a_wheel_mostly_canceled_is_as_small_as_what_is_left() -> None:
         del entries
         assert len(wheel) == FEWER // 20
         assert ledger.used < full / 4
+
+
+@pytest.mark.parametrize("left", [1, 10])
+def test_a_slot_mostly_canceled_is_as_small_as_what_is_left(left: int) -> None:
+    with Ledger() as ledger:
+        wheel = Wheel(now=START)
+        before = ledger.used
+        entries = [wheel.insert(START + 10**9 + n, None) for n in range(2_000)]
+        full = ledger.used - before
+        assert wheel.statistics().slots == (1, 0, 0)
+        cancel_all(wheel, entries[left:])
+        del entries[left:]
+        assert ledger.used - before < full / 20
+        assert wheel.statistics().slots == (1, 0, 0)
