@@ -10,7 +10,7 @@ TYPED  := $(wildcard src tests scripts examples benchmarks deploy)
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test pythons unit hours check demo bench soak format clean
+.PHONY: help setup test pythons unit hours mutants check demo bench soak format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -33,6 +33,9 @@ unit: setup ## run the unit tests: under a minute
 
 hours: setup ## run the tests that read the date, as if at hours at which clocks change, months and years end
 	$(BIN)/python -m scripts.hours
+
+mutants: setup $(VENV)/.has-mutants ## run mutation tests over the pure modules (PARTS="retry cron" chooses some)
+	$(BIN)/python -m scripts.mutants $(PARTS)
 
 check: setup ## lint, format check, types, layering, language
 	$(BIN)/ruff check .
@@ -61,5 +64,5 @@ format: setup ## format and repair what ruff can
 	$(BIN)/ruff format .
 
 clean: ## remove the virtual environments, caches and builds
-	rm -rf .venv .venv-* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist
+	rm -rf .venv .venv-* .hypothesis .import_linter_cache .mutants .mypy_cache .pytest_cache .ruff_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,57 @@
+"""Run mutmut on one module: run_mutmut.py MODULE. `scripts/mutants.py` starts it in a folder that it has prepared.
+
+What became of each mutant is written to `results.json`: function, status, the lines before and after the change.
+"""
+
+import json
+import resource
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import Phase, settings
+from mutmut.__main__ import cli
+from mutmut.mutation.data import SourceFileMutationData
+from mutmut.mutation.diff_apply import get_diff_for_mutant
+from mutmut.stats import status_by_exit_code
+
+PROCESSES = 2
+MOST_MEMORY = 4 * 1024**3  # bytes: a mutant may fill a list for ever
+
+
+def run() -> None:
+    """Let mutmut change the module and run the tests, as `setup.cfg` of this folder says."""
+    # mutmut 3.8.0 reads `_nodeid`, which items of pytest 9.2 do not have any more.
+    pytest.Item._nodeid = property(lambda item: item.nodeid)  # type: ignore[attr-defined]
+    # A failing example kills a mutant; a smaller one is not needed.
+    settings.register_profile("mutants", deadline=None, phases=set(Phase) - {Phase.shrink, Phase.explain})
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
+    cli(["run", "--max-children", str(PROCESSES)], standalone_mode=False)
+
+
+def results_of(module: Path) -> list[tuple[str, str, str, str]]:
+    """Read what mutmut has stored about the mutants of a module."""
+    data = SourceFileMutationData(path=module)
+    data.load()
+    return [
+        (function_of(name), status_by_exit_code[code], *changed_lines(get_diff_for_mutant(name, path=module)))
+        for name, code in data.exit_code_by_key.items()
+    ]
+
+
+def function_of(name: str) -> str:
+    """Return the function of a mutant: mutmut calls them xǁClassǁmethod__mutmut_1 or x_function__mutmut_1."""
+    mangled = name.rpartition(".")[2].rpartition("__mutmut_")[0]
+    return ".".join(mangled.split("ǁ")[1:]) if "ǁ" in mangled else mangled.removeprefix("x_")
+
+
+def changed_lines(diff: str) -> tuple[str, str]:
+    """Return the lines before and after a change, each as one line."""
+    lines = diff.splitlines()[3:]  # without its heading
+    was, becomes = ([line[1:].strip() for line in lines if line.startswith(sign)] for sign in "-+")
+    return " ".join(was), " ".join(becomes)
+
+
+if __name__ == "__main__":
+    run()
+    Path("results.json").write_text(json.dumps(results_of(Path(sys.argv[1]))))
