@@ -247,7 +247,10 @@ class Mainspring(Decorators):
         self.manager().retry(job_id)
 
     def backup(self, path: str) -> None:
-        """Write a consistent copy of the store to a new file; workers and callers continue meanwhile."""
+        """Write a consistent copy of the store to a new file; workers and callers continue meanwhile.
+
+        Raises `FileExistsError` if the file exists, and `EngineUnavailable` if the engine makes no backups (NATS).
+        """
         self.manager().engine.backup(path)
 
     # -- running

@@ -42,7 +42,7 @@ class MainspringError(Exception):
 
 
 class RunnerClosed(MainspringError, RuntimeError):
-    """A task was posted after the shutdown of its runner; it was not accepted and will not run."""
+    """The runner is shut down or shutting down; the task, item or runner was not accepted."""
 
     def __init__(self, *, runner: str) -> None:
         self.runner = runner
@@ -113,12 +113,19 @@ class UnknownHandler(MainspringError):
 class InvalidArguments(MainspringError):
     """Arguments do not match the signature of a handler; nothing was stored, or the attempt did not start."""
 
-    def __init__(self, *, handler: str, parameter: str | None, problem: str) -> None:
+    def __init__(
+        self,
+        *,
+        handler: str,
+        parameter: str | None,
+        problem: str,
+        remedy: str = "pass a value that matches the signature",
+    ) -> None:
         self.handler = handler
         self.parameter = parameter
         self.problem = problem
         where = "" if parameter is None else f", parameter {parameter!r}"
-        super().__init__(f"{handler}{where}: {problem}; pass a value that matches the signature")
+        super().__init__(f"{handler}{where}: {problem}; {remedy}")
 
 
 class LimitExceeded(MainspringError):

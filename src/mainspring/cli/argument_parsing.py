@@ -27,7 +27,10 @@ def parse_arguments(
 
 
 def to_call(data: Any, where: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return positional and named arguments from a JSON object (named) or a JSON list (positional)."""
+    """Return decoded JSON as (positional, named): a list as positional, an object as named arguments.
+
+    Raises `click.BadParameter` for anything else; `where` names the source in the message.
+    """
     if isinstance(data, dict):
         return (), data
     if isinstance(data, list):

@@ -170,7 +170,7 @@ def room_at(folder: Path) -> tuple[int, int | None]:
 
 
 def measure_sync(folder: Path, clock: Clock, sync: Callable[[int], None] = os.fsync) -> float:
-    """Return the median seconds of writing and syncing a page, in a temporary file in the folder."""
+    """Return the median seconds of an fsync, each after a page was written to a temporary file in the folder."""
     seconds: list[float] = []
     with tempfile.TemporaryFile(dir=folder, prefix=".mainspring-doctor-", buffering=0) as file:
         while len(seconds) < SYNCS and sum(seconds) < MAX_SECONDS:

@@ -271,7 +271,8 @@ def _serializer_named(codec: str, handler: str) -> Serializer:
         raise InvalidArguments(
             handler=handler,
             parameter=None,
-            problem=f"the arguments were stored as {codec!r}, and only {', '.join(SERIALIZERS)} are known here",
+            problem=f"the arguments are stored as {codec!r}, and this version reads only {', '.join(SERIALIZERS)}",
+            remedy="run this job with the version of Mainspring that submitted it, or a newer one",
         )
     return SERIALIZERS[codec]()
 

@@ -362,9 +362,10 @@ class TaskRunner(TaskAcceptor):
     def shutdown(self, timeout: Duration | None = None) -> ShutdownReport:
         """Accept no more tasks, treat the present ones as their traits say, and return a report.
 
-        The runner runs BLOCK tasks and waits for running tasks, for at most `timeout`. A second call, concurrent
-        or later, waits for the first and returns the same report. A call inside a task does not wait for that
-        task.
+        The runner runs the BLOCK tasks that are due, and waits for running tasks except CONTINUE tasks, for at
+        most `timeout`. Tasks of the pool can post BLOCK tasks meanwhile. A call inside a task does not wait for
+        that task. A second call waits for the first, for at most its own `timeout`. It returns the same report, or
+        the counts so far if its time is over first.
         """
         deadline = deadline_after(self.services.clock, timeout)
         with self._lock:

@@ -307,7 +307,11 @@ class TimingWheel(Generic[T]):
         return _not_an_int("due", due)
 
     def _bucket_elsewhere(self, due: int, entry: TimerEntry) -> dict[TimerEntry, T]:
-        """Find or create the bucket for a new entry that falls into no existing near slot."""
+        """Return the bucket for a new entry whose near slot does not exist; create it if necessary.
+
+        That is the open bucket for an entry before the end of the open span, else a slot of the nearest level that
+        reaches so far.
+        """
         if entry < self._open_end:
             # True, and integers of other libraries that overflow when shifted, always take this branch.
             if type(due) is not int and not _is_int(due):

@@ -105,7 +105,9 @@ class Connection:
         await self.pulls.subscribe(client)
 
     def _log_slow_connect(self, seconds: float) -> None:
-        logger.warning("%s has not accepted the connection yet; giving up after %g s", self.address, seconds)
+        logger.warning(
+            "%s has not accepted the connection yet; still trying, for %g s in all", self.address, seconds
+        )
 
     async def _connect_client(self, client: BatchingClient, options: dict[str, Any]) -> None:
         seconds: dict[str, Any] = {
@@ -259,7 +261,7 @@ class Connection:
             raise self.unavailable("it was closed meanwhile", remedy="open the engine again") from error
 
     def call_soon(self, callback: Callable[[], None]) -> None:
-        """Call a function on the loop, as soon as possible. Usable from any thread."""
+        """Call a function on the loop, as soon as possible; do nothing if it is closed. Usable from any thread."""
         loop = self._loop
         if loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(callback)
@@ -319,7 +321,10 @@ class Connection:
         return self._client
 
     async def request(self, subject: str, data: bytes, deadline: float | None) -> Msg:
-        """Send a request until the server replies, or the deadline has passed."""
+        """Return the reply to a request, which is sent again until there is one.
+
+        Raises `EngineUnavailable` if the deadline passes first.
+        """
         while deadline is None or loop_time() < deadline:
             client = self._connected()
             if client.is_connected:

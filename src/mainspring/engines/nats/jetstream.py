@@ -302,7 +302,10 @@ class JetStream(Connection):
 
 
 def _with_expiry(batch: WriteBatch) -> list[Write]:
-    """Return the messages for a role that may not purge: those that clear a subject expire instead."""
+    """Return the writes of a batch for a role that may not purge.
+
+    An empty message that clears a subject would be purged after the commit. It gets a time to live instead.
+    """
     purged = set(batch.purges)
     return [
         replace(write, headers={**(write.headers or {}), "Nats-TTL": CLEARED_TTL})

@@ -337,7 +337,11 @@ def _skipped(job: NewJob, earlier: str, now: int) -> Occurrence:
 
 
 def _prefetch(transaction: Transaction, parts: Sequence[FiringPart]) -> None:
-    """Read the records that firings depend on: schedules, earlier jobs, and conflicts of new jobs."""
+    """Read the records that firings depend on: their schedules, then records with which new jobs may conflict.
+
+    These are jobs with the same id or occurrence, the skipped occurrences, and earlier jobs if the overlap policy
+    needs them.
+    """
     names = transaction.names
     transaction.prefetch(names.schedule(part.firing.schedule) for part in parts)
     subjects: list[str] = []

@@ -113,7 +113,7 @@ class MemoryConnectionPool:
         self._lock.acquire()
 
     def resume(self) -> None:
-        """Undo one `suspend`."""
+        """Undo one `suspend`: lend the connection again."""
         self._lock.release()
 
     def resume_in_child(self) -> None:

@@ -53,7 +53,7 @@ class GroupedRow(Protocol):
 
     @property
     def grp(self) -> int | None:
-        """The number of its group."""
+        """The number of the group of the job; None if the job has no group."""
 
 
 class GroupCache:
@@ -170,7 +170,7 @@ class HeadSelector:
             self._wake()
 
     def _select_sequence_heads(self, sequences: Collection[str]) -> set[str]:
-        """Select the heads of sequences again; return the groups in which jobs moved."""
+        """Select the heads of these sequences again; return the groups of jobs that are new or former heads."""
         before, after = self._changed_heads(sql.SEQUENCE_HEADS, sequences)
         if before:
             self._database.write(sql.DEMOTE_SEQUENCE_HEADS, (to_json(before),))

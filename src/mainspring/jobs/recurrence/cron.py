@@ -180,7 +180,7 @@ class Cron:
         return None if instant is None else self.local(instant)[0]
 
     def upcoming(self, n: int, after: datetime | None = None) -> list[datetime]:
-        """Return the next `n` occurrences after `after`, or after now; fewer if the rule ends before."""
+        """Return the next `n` occurrences after `after`, or after now; fewer if fifty years pass without one."""
         if type(n) is not int or n < 0:
             raise ValueError(f"n must be a whole number of occurrences, got {n!r}; give 0 or more, such as 5")
         instant: int | None = to_instant(SystemClock().now() if after is None else after, "after")

@@ -360,6 +360,9 @@ class StallDetector:
 
 
 def _come_before(claimed: _UnclaimedJobs, others: _UnclaimedJobs) -> bool:
-    """Return whether jobs that are being claimed come before others that wait for the same slots."""
+    """Return whether `claimed` have the same kind of slots as `others`, and no higher rank; False without ranks.
+
+    Some of `claimed` were claimed since the last observation, so `others` wait in line and are not stalled.
+    """
     first, second = claimed.waiting.rank, others.waiting.rank
     return claimed.kind is others.kind and first is not None and second is not None and first <= second
