@@ -1,9 +1,9 @@
 """The classes of commands and groups: the layout of the help, and lazy loading of the commands of the program.
 
-To add a command, write a module `mainspring/cli/NAME.py` with a `Command` or a `Group` called `NAME`, and add its
-summary to `COMMANDS` in `mainspring/cli/main.py`:
+To add a command, write a module `mainspring/cli/NAME.py` with a `Command` or a `CommandGroup` called `NAME`, and
+add its summary to `COMMANDS` in `mainspring/cli/main.py`:
 
-    NAME = Group("NAME", help="...")
+    NAME = CommandGroup("NAME", help="...")
 
     @NAME.command("list")
     @json_option
