@@ -40,7 +40,7 @@ class Died(BaseException):
     """What `kill -9` is to a process: nothing is done any more."""
 
 
-class ClaimResult:
+class DeathAtStep:
     """Lets a move die at one of its steps: before or after a statement on the file, or a change of the target."""
 
     def __init__(self, fatal: int | None = None) -> None:
@@ -54,7 +54,7 @@ class ClaimResult:
 
     @contextmanager
     def stores(self, path: Path, target: Target) -> Iterator[tuple[SqliteExport, NatsEngine]]:
-        """Open both, under this fate."""
+        """Open both stores, so that they die at the step."""
         source = SqliteExport(path, probe=self.step)
         with target.opened() as engine:
             jetstream = engine.components.jetstream
@@ -114,8 +114,8 @@ def test_a_move_that_dies_at_any_step_goes_on(tmp_path: Path, make_target: Calla
     has_died = True
     while has_died:
         fatal += STRIDE
-        path, target, fate = copy_of(original), make_target(fatal), ClaimResult(fatal)
-        with fate.stores(path, target) as (source, engine):
+        path, target, death = copy_of(original), make_target(fatal), DeathAtStep(fatal)
+        with death.stores(path, target) as (source, engine):
             has_died = dies(lambda: carry_out(Migrator(source, engine, target.url)))  # noqa: B023 - called at once
         move(path, target)
         with target.opened() as engine:
@@ -141,7 +141,7 @@ def test_taking_back_that_dies_at_any_step_goes_on(
     has_died = True
     while has_died:
         fatal += STRIDE
-        path, target, fate = copy_of(original), make_target(fatal), ClaimResult(fatal)
+        path, target, death = copy_of(original), make_target(fatal), DeathAtStep(fatal)
         with opened_export(path) as source, target.opened() as engine:
             begun = Migrator(source, engine, target.url)
             if is_complete:
@@ -150,7 +150,7 @@ def test_taking_back_that_dies_at_any_step_goes_on(
                 begun.begin()
                 copying = begun.copying()
                 next(copying)
-        with fate.stores(path, target) as (source, engine):
+        with death.stores(path, target) as (source, engine):
             has_died = dies(lambda: list(MigrationUndo(source, engine, target.url).run()))  # noqa: B023
         with opened_export(path) as source, target.opened() as engine:
             if source.move() is not None:
