@@ -22,7 +22,7 @@ from tests.support import PATIENCE
 
 pytestmark = pytest.mark.long
 
-ENOUGH = 20  # lost answers
+ENOUGH = 21  # lost answers
 
 
 def lose_answers(engine: NatsEngine, share: float, chance: Random, monkeypatch: pytest.MonkeyPatch) -> list[str]:
