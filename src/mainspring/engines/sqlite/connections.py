@@ -277,15 +277,13 @@ def _before_fork() -> None:
 
 
 def _after_fork_in_parent() -> None:
-    for pool in _forking.pools:
+    for pool in vars(_forking).pop("pools", ()):  # none if another thread imported this module during the fork
         pool.resume()
-    del _forking.pools
 
 
 def _after_fork_in_child() -> None:
-    for pool in _forking.pools:
+    for pool in vars(_forking).pop("pools", ()):
         pool.resume_in_child()
-    del _forking.pools
     _all.clear()
 
 
