@@ -215,10 +215,11 @@ class Mainspring(Decorators):
         return self.manager().counts(queue=queue, type=type)
 
     def cancel(self, job_id: str, *, timeout: Duration | None = None) -> bool:
-        """Cancel a job. True means that it never runs, False that it runs or has ended.
+        """Cancel a job. True means that it never runs, False that a worker has started it or that it has ended.
 
-        A running job is asked to stop, and is not retried if its attempt fails. Returns when the store has
-        committed this. Raises `TimeoutError` after `timeout`: the request stays queued and may still take effect.
+        A started job is asked to stop, and is not retried if its attempt fails. If its handler has not begun and
+        the worker hands it back, it is CANCELED then. Returns when the store has committed this. Raises
+        `TimeoutError` after `timeout`: the request stays queued and may still take effect.
         """
         return self.manager().cancel(job_id, timeout=timeout)
 
