@@ -29,15 +29,18 @@ pytestmark = pytest.mark.long
 ROOT = Path(__file__).parents[2]
 
 
-def submit_all_kinds(app: Shop) -> list[Any]:
-    """Submit, cancel and put off jobs of every kind; return handles of those that end well."""
+def submit_all_kinds(app: Shop, number: int) -> list[Any]:
+    """Submit, cancel and put off jobs of every kind; return handles of those that end well.
+
+    Each call needs a number of its own for the unique keys: a job of another call may end at any moment.
+    """
     assert app.plain.after(60).submit().cancel()
     late = app.plain.after(60).submit()
     assert late.reschedule(delay=0.1)
-    debounced = app.plain.options(unique=Unique("key", on_conflict="replace"))
+    debounced = app.plain.options(unique=Unique(f"key-{number}", on_conflict="replace"))
     debounced.after(60).submit()
-    kept = app.single.after(60).submit(1)
-    assert app.single.submit(1).id == kept.id
+    kept = app.single.after(60).submit(number)
+    assert app.single.submit(number).id == kept.id
     assert kept.cancel()
     for waiting in [app.plain.options(sequence="far").after(60).submit() for _ in range(3)]:
         assert waiting.cancel()
@@ -51,7 +54,7 @@ def submit_all_kinds(app: Shop) -> list[Any]:
         app.plain.options(queue="other", priority=Priority.USER_BLOCKING).submit(),
         late,
         debounced.after(0.1).submit(),
-        app.single.submit(1),
+        app.single.submit(number),
         *(app.plain.options(sequence="near").submit() for _ in range(3)),
         *(app.called.submit(tenant) for tenant in "aabb"),
         app.first.submit(),
@@ -75,7 +78,7 @@ def test_with_the_printed_rights_every_role_does_its_work_and_nothing_is_forbidd
 
 def use_everything(operator: Shop, submitter: Shop, worker: Shop, events: Iterable[JobEvent]) -> None:
     submitter.schedules.put("tick", submitter.tick, Every(timedelta(seconds=1)))
-    handles = submit_all_kinds(submitter) + submit_all_kinds(worker)
+    handles = submit_all_kinds(submitter, 1) + submit_all_kinds(worker, 2)
     letter = submitter.flawed.submit()
     slow = submitter.slow.submit()
     for handle in handles:
