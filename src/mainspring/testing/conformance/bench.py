@@ -158,6 +158,22 @@ class Bench(EngineTime):
         self.eventually(is_enough)
         return leases
 
+    def take_not_before(
+        self, instant: int, worker: int, number: int = 1, *types: str, **options: Any
+    ) -> list[Lease]:
+        """Claim `number` jobs, and require that the engine hands none out before `instant`.
+
+        A slow machine may reach the instant before the first claim. An engine with its own time may then hand jobs
+        out at once.
+        """
+        leases = self.take(worker, *types, **options)
+        assert leases == [] or self.now >= instant
+        if self.now < instant:
+            self.pass_time((instant - self.now) / MICROSECONDS)
+        if len(leases) < number:
+            leases += self.take_when_there(worker, number - len(leases), *types, **options)
+        return leases
+
     def ids_when_there(self, worker: int, number: int, *types: str, **options: Any) -> list[str]:
         """Claim `number` due jobs, and return their ids in order."""
         return [lease.id for lease in self.take_when_there(worker, number, *types, **options)]

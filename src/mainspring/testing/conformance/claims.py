@@ -8,7 +8,7 @@ from mainspring.jobs.records import OutcomeKind, Query
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import MICROSECONDS
 from mainspring.testing.conformance.base import EngineSuite
-from mainspring.testing.conformance.bench import SOON_SECONDS, Bench
+from mainspring.testing.conformance.bench import LEAD_SECONDS, SOON_SECONDS, Bench, seconds
 from mainspring.testing.conformance.capabilities import needs
 
 HEAD_START_SECONDS = HEAD_START / MICROSECONDS
@@ -108,13 +108,13 @@ class ClaimTests(EngineSuite):
 
     @needs(Capability.EXACT_ORDER)
     def test_the_first_ones_are_held_when_there_is_not_room_for_all(self, bench: Bench) -> None:
-        bench.submit(*"cab", after=0.5)
+        bench.submit(*"cab", after=SOON_SECONDS)
         worker = bench.enroll()
         assert [bench.take_ids(worker, ahead=2), bench.take_ids(worker, ahead=2)] == [["c", "a"], ["b"]]
 
     def test_without_room_nothing_is_taken_and_the_rest_is_still_told(self, bench: Bench) -> None:
         bench.submit("due")
-        bench.submit("soon", after=0.5)
+        bench.submit("soon", after=SOON_SECONDS)
         taken = bench.look(bench.enroll(), starts=0, ahead=0)
         assert (taken.leases, taken.is_more) == ([], True)
 
@@ -122,13 +122,13 @@ class ClaimTests(EngineSuite):
     def test_without_room_the_next_due_time_is_still_told(self, bench: Bench) -> None:
         bench.submit("due")
         bench.submit("later", after=60)
-        bench.submit("soon", after=0.5)
+        bench.submit("soon", after=SOON_SECONDS)
         assert bench.look(bench.enroll(), starts=0, ahead=0).next_due == bench.record("soon").due
 
     def test_each_demand_has_limits_of_its_own(self, bench: Bench) -> None:
         bench.submit("a1", "a2", "a3", type="a")
         bench.submit("b1", "b2", "b3", type="b")
-        bench.submit("a4", "a5", type="a", after=0.5)
+        bench.submit("a4", "a5", type="a", after=SOON_SECONDS)
         worker, demands = bench.enroll("a", "b"), (Demand(("a",), 1, 1), Demand(("b",), 2, 0))
         taken = bench.look_when_there(lambda: bench.look_for(worker, *demands))
         given = sorted(lease.type for lease in taken.leases if lease.is_started)
@@ -138,7 +138,7 @@ class ClaimTests(EngineSuite):
     @needs(Capability.EXACT_ORDER)
     def test_a_demand_without_room_for_more_starts_may_hold_what_is_due_soon(self, bench: Bench) -> None:
         bench.submit("due", "left")
-        bench.submit("soon", "sooner", after=0.5)
+        bench.submit("soon", "sooner", after=SOON_SECONDS)
         leases = bench.take(bench.enroll(), starts=1, ahead=1)
         assert [lease.is_started for lease in leases] == [True, False]
 
@@ -202,7 +202,7 @@ class ClaimTests(EngineSuite):
 
     @needs(Capability.FORESIGHT)
     def test_the_next_due_time_is_that_of_the_first_job_that_is_left(self, bench: Bench) -> None:
-        bench.submit("soon", "left", after=0.5)
+        bench.submit("soon", "left", after=SOON_SECONDS)
         bench.submit("later", after=60)
         taken = bench.look(bench.enroll(), ahead=1)
         (left,) = {"soon", "left"} - {lease.id for lease in taken.leases}
@@ -211,17 +211,16 @@ class ClaimTests(EngineSuite):
     @needs(Capability.FORESIGHT)
     def test_there_is_no_next_due_time_without_later_jobs(self, bench: Bench) -> None:
         bench.submit("due")
-        bench.submit("soon", after=0.5)
+        bench.submit("soon", after=SOON_SECONDS)
         taken = bench.look(bench.enroll())
         assert len(taken.leases) == 2
         assert taken.next_due is None
 
     def test_a_job_can_be_taken_when_its_time_has_come(self, bench: Bench) -> None:
         bench.submit("job", after=1.8)
-        worker = bench.enroll()
-        assert bench.take(worker) == []
-        bench.pass_time(1)
-        assert bench.ids_when_there(worker, 1) == ["job"]
+        held_from = bench.record().due - seconds(LEAD_SECONDS)
+        (lease,) = bench.take_not_before(held_from, bench.enroll())
+        assert lease.id == "job"
 
     @needs(Capability.VIRTUAL_TIME)
     def test_a_job_is_held_as_soon_as_it_is_due_within_the_lead(self, bench: Bench) -> None:
@@ -237,7 +236,7 @@ class ClaimTests(EngineSuite):
 
     def test_a_job_is_given_to_one_worker_at_a_time(self, bench: Bench) -> None:
         bench.submit("due")
-        bench.submit("soon", after=0.5)
+        bench.submit("soon", after=SOON_SECONDS)
         first, second = bench.enroll(), bench.enroll()
         assert sorted(bench.ids_when_there(first, 2)) == ["due", "soon"]
         assert bench.take_ids(second) == []

@@ -75,9 +75,9 @@ class EventTests(EngineSuite):
         assert listener.read_kinds() == [(EventKind.SUBMITTED, "b")]
 
     def test_nothing_is_written_down_when_the_time_is_over(self, bench: Bench) -> None:
-        listener = EventReader(bench, 0.5)
+        listener = EventReader(bench, 1.5)
         bench.submit("a")
-        bench.pass_time(0.5)
+        bench.pass_time(1.5)
         bench.submit("b")
         assert listener.read_kinds() == [(EventKind.SUBMITTED, "a")]
 
@@ -275,7 +275,7 @@ class EventTests(EngineSuite):
     @needs(Capability.VIRTUAL_TIME)
     def test_rescues_are_told(self, bench: Bench) -> None:
         bench.submit("rescued", "stopped")
-        bench.submit("held", after=0.5)
+        bench.submit("held", after=SOON_SECONDS)
         worker = bench.enroll()
         assert len(bench.take(worker)) == 3
         bench.cancel("stopped")

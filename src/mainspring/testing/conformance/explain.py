@@ -80,7 +80,7 @@ class ExplainTests(EngineSuite):
         assert (situation.full_bucket, situation.bucket_holders) == (None, ())
 
     def test_it_may_wait_for_its_rate(self, bench: Bench) -> None:
-        bench.limit("all", 2, per=1)
+        bench.limit("all", 2, per=3)
         bench.submit("a", "b", limits=(ALL,))
         before = bench.now
         assert len(bench.take_when_there(bench.enroll(), 2)) == 2
@@ -88,8 +88,8 @@ class ExplainTests(EngineSuite):
         situation = bench.situation("c")
         assert situation.full_bucket == ALL
         assert situation.limited_until is not None
-        assert bench.is_since(before, situation.limited_until - seconds(0.5))
-        bench.pass_time(0.5)
+        assert bench.is_since(before, situation.limited_until - seconds(1.5))
+        bench.pass_time(1.5)
         situation = bench.situation("c")
         assert (situation.full_bucket, situation.limited_until) == (None, None)
 

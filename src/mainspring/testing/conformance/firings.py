@@ -11,7 +11,7 @@ from mainspring.jobs.records import OutcomeKind
 from mainspring.jobs.recurrence.schedule_records import Fired, Occurrence, OccurrenceKind, Overlap
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.conformance.base import EngineSuite
-from mainspring.testing.conformance.bench import Bench, seconds
+from mainspring.testing.conformance.bench import SOON_SECONDS, Bench, seconds
 from mainspring.testing.conformance.capabilities import needs
 from mainspring.testing.conformance.schedule_driver import EVERY_SECONDS, NAME, ScheduleDriver
 
@@ -235,7 +235,7 @@ class FiringTests(EngineSuite):
 
     def test_a_held_job_that_is_replaced_never_starts(self, bench: Bench, timetable: ScheduleDriver) -> None:
         assert timetable.put(overlap=Overlap.REPLACE)
-        held = timetable.job(NAME, 1, after=0.5)
+        held = timetable.job(NAME, 1, after=SOON_SECONDS)
         assert timetable.fire(timetable.firing(jobs=(held,))).is_done
         worker, lease = bench.take_by_new_worker()
         assert timetable.fire().is_done

@@ -15,7 +15,7 @@ from mainspring.jobs.records import Cause, JobRecord, OutcomeKind, Query
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import to_instant
 from mainspring.testing.conformance.base import EngineSuite
-from mainspring.testing.conformance.bench import Bench, MakeEngine, seconds
+from mainspring.testing.conformance.bench import SOON_SECONDS, Bench, MakeEngine, seconds
 from mainspring.testing.conformance.capabilities import capabilities_needed_by_suite, needs
 
 
@@ -158,7 +158,7 @@ class QueryTests(EngineSuite):
             for turn in range(number):
                 bench.end(f"{status} {turn}", status)
         bench.begin("running")
-        bench.submit("held", "pending", after=0.5)
+        bench.submit("held", "pending", after=SOON_SECONDS)
         bench.take(bench.enroll(), ahead=1)
         assert bench.engine.counts() == {
             JobStatus.PENDING: 2,

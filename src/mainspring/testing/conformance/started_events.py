@@ -7,7 +7,7 @@ import pytest
 from mainspring.jobs.events import EventKind
 from mainspring.jobs.records import Cause, OutcomeKind, Progress, ProgressReport
 from mainspring.testing.conformance.base import EngineSuite
-from mainspring.testing.conformance.bench import Bench, seconds
+from mainspring.testing.conformance.bench import SOON_SECONDS, Bench, seconds
 from mainspring.testing.conformance.events import BY_OUTCOME, EventReader
 
 ATTEMPTED = pytest.mark.parametrize(
@@ -33,7 +33,7 @@ class StartedEventTests(EngineSuite):
         assert bench.record().starts == 1
 
     def test_a_held_job_that_is_handed_back_after_its_start_has_not_started(self, bench: Bench) -> None:
-        worker, lease = bench.begin(after=0.5)
+        worker, lease = bench.begin(after=SOON_SECONDS)
         listener = EventReader(bench)
         assert bench.engine.start(worker, [lease]) == [True]
         assert bench.settle(worker, bench.started(lease), OutcomeKind.HANDED_BACK)

@@ -13,7 +13,7 @@ from mainspring.jobs.commands import CancelJob, Command, Edit, Reopen, Replay, R
 from mainspring.jobs.records import Lease, OutcomeKind
 from mainspring.jobs.status import TRANSITIONS, JobStatus
 from mainspring.testing.conformance.base import EngineSuite
-from mainspring.testing.conformance.bench import Bench
+from mainspring.testing.conformance.bench import SOON_SECONDS, Bench
 
 EXPIRES_SECONDS = 0.3
 
@@ -73,7 +73,7 @@ COMMANDS: list[Callable[[ClaimedJob], Command]] = [
 def _make(bench: Bench, job_id: str, status: JobStatus) -> ClaimedJob:
     """Create a job with this status; each job has its own type, so that it does not affect others."""
     worker = bench.enroll(job_id)
-    bench.submit(job_id, type=job_id, after=0.5 if status is JobStatus.PENDING else 0)
+    bench.submit(job_id, type=job_id, after=SOON_SECONDS if status is JobStatus.PENDING else 0)
     (lease,) = bench.take_when_there(worker, 1, job_id)
     if status.is_final:
         kind = next(kind for kind in OutcomeKind if kind.value.upper() == status)

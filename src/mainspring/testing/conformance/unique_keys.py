@@ -12,7 +12,7 @@ from mainspring.jobs.engine import Capability
 from mainspring.jobs.records import Cause, Conflict, ConflictKind, NewJob, OutcomeKind, UniqueKey
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.conformance.base import EngineSuite
-from mainspring.testing.conformance.bench import Bench, seconds
+from mainspring.testing.conformance.bench import SOON_SECONDS, Bench, seconds
 from mainspring.testing.conformance.capabilities import needs
 
 ALIVE = (JobStatus.PENDING, JobStatus.RUNNING)
@@ -157,7 +157,7 @@ class UniqueKeyTests(EngineSuite):
         worker = bench.enroll()
         bench.engine.submit([replacing_job(bench, "first", payload=b"0", after=0.8)])
         for number in range(1, 4):
-            bench.pass_time(0.3)
+            bench.pass_time(0.1)
             assert bench.take(worker, ahead=0) == []
             later = replacing_job(bench, f"later {number}", payload=b"%d" % number, after=0.8)
             assert bench.engine.submit([later]) == in_the_way("first", ConflictKind.REPLACED)
@@ -189,7 +189,7 @@ class UniqueKeyTests(EngineSuite):
         assert (record.payload, record.due) == (b"2", second.due)
 
     def test_a_held_job_that_is_replaced_is_taken_from_its_worker(self, bench: Bench) -> None:
-        bench.engine.submit([unique_job(bench, "a", payload=b"1", after=0.5)])
+        bench.engine.submit([unique_job(bench, "a", payload=b"1", after=SOON_SECONDS)])
         worker, stale = bench.take_by_new_worker()
         assert bench.engine.submit([replacing_job(bench, "b", payload=b"2")]) == in_the_way(
             "a", ConflictKind.REPLACED
